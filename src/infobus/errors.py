@@ -1,0 +1,102 @@
+"""Every exception of the bus. The class says whose move it is; the message says what and where.
+
+    BusError
+    ├── UsageError            fix the call
+    │   ├── BadSubject        a subject or pattern that is not well formed
+    │   ├── BadType           a type that cannot be declared, or contradicts a known one
+    │   ├── BadValue          a value that does not fit its attribute, or cannot be sent
+    │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
+    ├── PeerError             the other side broke the protocol
+    │   ├── BadFrame          bytes that are not a frame, an object or a descriptor
+    │   └── IncompatiblePeer  a peer that speaks another major version of the wire
+    └── DeliveryError         the world failed; `retry_is_safe` says whether to try again
+        ├── EngineError       the engine could not be opened, or gave up
+        ├── Backpressure      receivers did not keep up within the stated time; nothing was sent
+        └── LossError         events that were sent to you and can no longer be had
+
+Facts travel as attributes too, so that nobody needs to parse the text.
+"""
+
+from __future__ import annotations
+
+
+class BusError(Exception):
+    """The root of everything the bus raises on purpose."""
+
+
+class UsageError(BusError):
+    """The call was wrong; the same call will fail again."""
+
+
+class BadSubject(UsageError, ValueError):
+    """A subject or pattern is not well formed; `position` counts characters from 0."""
+
+    def __init__(self, message: str, *, subject: str, position: int) -> None:
+        super().__init__(message)
+        self.subject = subject
+        self.position = position
+
+
+class BadType(UsageError, TypeError):
+    """A type cannot be declared as asked, or contradicts one that is known."""
+
+
+class BadValue(UsageError, ValueError):
+    """A value does not fit its attribute, or cannot be sent; `path` says where it sits."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class BusClosed(UsageError):
+    """The bus or subscription is closed, or was opened by another process before a fork."""
+
+
+class PeerError(BusError):
+    """The other side broke the protocol; this node keeps working."""
+
+
+class BadFrame(PeerError):
+    """Bytes from outside that are not a frame, an object, or a type descriptor."""
+
+
+class IncompatiblePeer(PeerError):
+    """A peer speaks another major version of the wire protocol, so it is not listened to."""
+
+
+class DeliveryError(BusError):
+    """The world failed. `retry_is_safe` says whether trying again can send something twice."""
+
+    retry_is_safe: bool = True
+
+
+class EngineError(DeliveryError):
+    """The engine could not be opened, or can no longer carry frames."""
+
+
+class Backpressure(DeliveryError):
+    """Receivers did not keep up within the stated time. Nothing of this call was sent."""
+
+    def __init__(self, message: str, *, waiting_for: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.waiting_for = waiting_for
+
+
+class LossError(DeliveryError):
+    """Events numbered `first` to `last` of one sender's channel are gone for this subscription.
+
+    `last` is None when the sender cannot say how many there were: it had given this node
+    up for dead, and stopped numbering events for it.
+    """
+
+    retry_is_safe = False
+
+    def __init__(
+        self, message: str, *, sender: str, channel: str, first: int, last: int | None
+    ) -> None:
+        super().__init__(message)
+        self.sender = sender
+        self.channel = channel
+        self.first = first
+        self.last = last
