@@ -1,0 +1,327 @@
+"""Subjects: the names that events travel under, and the patterns that ask for them.
+
+A subject is one or more elements joined by dots: `plant.line4.oven.temperature`. In a
+pattern, an element that is exactly `*` stands for any one element, and a last element that
+is exactly `>` for one or more. Inside a longer element both are ordinary characters, as in
+NATS: `a*b` and `>>` are literal. Elements are compared character by character, without
+Unicode normalisation and with case.
+
+Engine keys are the same names in the engine's spelling: elements joined by `/`, `>` written
+as `*/**`, and whatever the engine reserves written as `%` and two hexadecimal digits. The
+translation is one to one.
+
+A channel is the first elements of a subject; all its subjects share one engine key. A
+subject shorter than the bus's depth is a channel of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from infobus.errors import BadSubject
+
+SUBJECT_BYTES_MAX = 1024
+"""Longest subject or pattern, in bytes of UTF-8."""
+
+ELEMENT_COUNT_MAX = 64
+"""Most elements in a subject or pattern."""
+
+# The C0 and C1 controls (with DEL), and halves of surrogate pairs, which UTF-8 cannot carry.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+# A character takes at most 4 bytes of UTF-8, so a shorter text need not be encoded to be measured.
+_SURELY_SHORT = SUBJECT_BYTES_MAX // 4
+
+
+def check_subject(subject: str) -> None:
+    """Raise `BadSubject`, saying where and why, unless `subject` is a well-formed full name.
+
+    >>> check_subject("plant.line4.oven")
+    >>> check_subject("a..b")
+    Traceback (most recent call last):
+    infobus.errors.BadSubject: subject 'a..b' has an empty element (element 2, at character 2)
+    """
+    elements = _checked_elements(subject, "subject")
+    if "*" in elements or ">" in elements:
+        index = next(i for i, element in enumerate(elements) if element in ("*", ">"))
+        what = f"holds the wildcard {elements[index]!r}; only a pattern may"
+        raise _bad_element("subject", elements, index, what)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise `BadSubject`, saying where and why, unless `pattern` is well formed.
+
+    Every subject is also a pattern, which matches itself alone.
+
+    >>> check_pattern("plant.*.oven.>")
+    """
+    elements = _checked_elements(pattern, "pattern")
+    if ">" in elements and (index := elements.index(">")) != len(elements) - 1:
+        what = "has '>' before its end; use '*' for one element"
+        raise _bad_element("pattern", elements, index, what)
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Tell whether `subject` is one that `pattern` asks for. Both must be well formed.
+
+    >>> matches("news.*.gmc", "news.equity.gmc"), matches("news.>", "news")
+    (True, False)
+    """
+    wanted, elements = pattern.split("."), subject.split(".")
+    if wanted[-1] == ">":
+        wanted.pop()
+        if len(elements) <= len(wanted):
+            return False
+    elif len(elements) != len(wanted):
+        return False
+    return all(a in ("*", b) for a, b in zip(wanted, elements, strict=False))
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Tell whether `wide` matches every subject that `narrow` matches. Both are patterns.
+
+    >>> covers("news.>", "news.*.gmc"), covers("news.*", "news.>")
+    (True, False)
+    """
+    # A pattern of fixed length cannot hold one of open length; otherwise the wildcards of
+    # `narrow` are but elements that only a wildcard of `wide` matches.
+    return (_is_open(wide) or not _is_open(narrow)) and matches(wide, narrow)
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Tell whether some subject matches both patterns.
+
+    >>> overlaps("news.*.gmc", "news.equity.>"), overlaps("news.*", "news.equity.>")
+    (True, False)
+    """
+    if _is_open(other):
+        one, other = other, one
+    ours, theirs = one.split("."), other.split(".")
+    if _is_open(one):
+        ours.pop()
+        if _is_open(other):
+            theirs.pop()
+        elif len(theirs) <= len(ours):
+            return False
+    elif len(ours) != len(theirs):
+        return False
+    return all(a == b or a == "*" or b == "*" for a, b in zip(ours, theirs, strict=False))
+
+
+def to_key(pattern: str) -> str:
+    """Translate a subject or pattern to the engine's key expression, in canonical form.
+
+    >>> to_key("news.*.>"), to_key("mail.@home.50%.a/b")
+    ('news/*/*/**', 'mail/%40home/50%25/a%2Fb')
+    """
+    check_pattern(pattern)
+    return _key_of(pattern.split("."))
+
+
+def from_key(key: str) -> str:
+    """Translate a key expression made by `to_key` back to its subject or pattern.
+
+    Raises:
+        BadSubject: No subject or pattern translates to `key`.
+
+    >>> from_key("news/*/*/**"), from_key("mail/%40home/50%25/a%2Fb")
+    ('news.*.>', 'mail.@home.50%.a/b')
+    """
+    chunks = key.split("/")
+    if chunks[-2:] == ["*", "**"]:
+        chunks[-2:] = [">"]
+    pattern = ".".join(_ESCAPE.sub(_unescaped, chunk) for chunk in chunks)
+    check_pattern(pattern)
+    # Translating again refuses every other spelling of a name, so that one name has one key.
+    canonical = _key_of(pattern.split("."))
+    if canonical != key:
+        position = next(
+            (i for i, (a, b) in enumerate(zip(key, canonical, strict=False)) if a != b),
+            min(len(key), len(canonical)),
+        )
+        message = f"key {key!r} names no subject (at character {position}; {canonical!r} would)"
+        raise BadSubject(message, subject=key, position=position)
+    return pattern
+
+
+def channel_of(subject: str, depth: int = 1) -> str:
+    """Return the channel that `subject` belongs to: its first `depth` elements, or all it has.
+
+    >>> channel_of("news.equity.gmc"), channel_of("news.equity.gmc", 2), channel_of("news", 2)
+    ('news', 'news.equity', 'news')
+    """
+    return ".".join(subject.split(".", depth)[:depth])
+
+
+def channel_key(channel: str) -> str:
+    """Return the engine key that carries the events of `channel`.
+
+    >>> channel_key("news.equity")
+    'c/news/equity'
+    """
+    check_subject(channel)
+    return "c/" + _key_of(channel.split("."))
+
+
+def channel_keys_of(pattern: str, depth: int = 1) -> str:
+    """Return the engine key expression of exactly those channels in which `pattern` can match.
+
+    >>> channel_keys_of("news.equity.>"), channel_keys_of("news.>", 2), channel_keys_of("*.a.b", 2)
+    ('c/news', 'c/news/*', 'c/*/a')
+    >>> channel_keys_of("news.>", 3)  # news.x is a channel of its own, beside those of news.x.y
+    'c/news/*/**'
+    """
+    check_pattern(pattern)
+    elements = pattern.split(".")[:depth]
+    if len(elements) == depth and elements[-1] == ">":
+        elements[-1] = "*"  # A channel has no elements beyond the depth.
+    return "c/" + _key_of(elements)
+
+
+V = TypeVar("V", bound=Hashable)
+
+
+class SubjectTrie(Generic[V]):
+    """Values filed under patterns, found by subject.
+
+    Finding costs time in the nodes whose path matches a beginning of the subject, and in the
+    values found; patterns that part from the subject early cost nothing.
+
+    >>> trie = SubjectTrie[str]()
+    >>> trie.add("news.>", "monitor")
+    >>> trie.add("news.*.gmc", "trader")
+    >>> trie.match("news.equity.gmc"), trie.match("news.equity.ibm")
+    (['monitor', 'trader'], ['monitor'])
+    """
+
+    __slots__ = ("_count", "_root")
+
+    def __init__(self) -> None:
+        self._root: _TrieNode[V] = _TrieNode()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Count the values, each once for every pattern it is filed under."""
+        return self._count
+
+    def add(self, pattern: str, value: V) -> None:
+        """File `value` under `pattern`; once more under the same pattern changes nothing."""
+        check_pattern(pattern)
+        node = self._root
+        for element in pattern.split("."):
+            child = node.children.get(element)
+            if child is None:
+                child = node.children[element] = _TrieNode()
+            node = child
+        self._count += value not in node.values
+        node.values[value] = None
+
+    def remove(self, pattern: str, value: V) -> None:
+        """Take `value` away from `pattern`; `KeyError` if it is not filed there."""
+        path: list[tuple[_TrieNode[V], str]] = []
+        node = self._root
+        for element in pattern.split("."):
+            path.append((node, element))
+            node = node.children[element]
+        del node.values[value]
+        self._count -= 1
+        for parent, element in reversed(path):
+            if node.values or node.children:
+                break
+            del parent.children[element]
+            node = parent
+
+    def match(self, subject: str) -> list[V]:
+        """Return the values under every pattern that matches `subject`, a well-formed one.
+
+        A value filed under several of these patterns is returned once for each. The order
+        depends only on what was added and removed before.
+        """
+        found: list[V] = []
+        nodes = [self._root]
+        for element in subject.split("."):
+            reached = []
+            for node in nodes:
+                children = node.children
+                if (rest := children.get(">")) is not None:
+                    found += rest.values
+                if (child := children.get(element)) is not None:
+                    reached.append(child)
+                if (child := children.get("*")) is not None:
+                    reached.append(child)
+            nodes = reached
+        for node in nodes:
+            found += node.values
+        return found
+
+
+class _TrieNode(Generic[V]):
+    """Where a pattern's beginning leads; `values` are those of the pattern that ends here."""
+
+    __slots__ = ("children", "values")
+
+    def __init__(self) -> None:
+        # Wildcards are kept beside literal elements: no subject has an element `*` or `>`.
+        self.children: dict[str, _TrieNode[V]] = {}
+        self.values: dict[V, None] = {}  # A set that keeps the order of addition.
+
+
+def _is_open(pattern: str) -> bool:
+    return pattern == ">" or pattern.endswith(".>")
+
+
+_RESERVED = str.maketrans({char: f"%{ord(char):02X}" for char in "/*$#?%"})
+_ESCAPE = re.compile("%([0-9A-F]{2})")
+
+
+def _key_of(elements: list[str]) -> str:
+    chunks = [e if e == "*" else e.translate(_RESERVED) for e in elements]
+    # The engine keeps elements that begin with @ from matching wildcards.
+    chunks = ["%40" + chunk[1:] if chunk[0] == "@" else chunk for chunk in chunks]
+    if chunks[-1] == ">":
+        chunks[-1] = "*/**"
+    return "/".join(chunks)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16))
+
+
+def _checked_elements(text: str, kind: str) -> list[str]:
+    """Split a subject or pattern (`kind` says which) and check all that holds for both."""
+    if not isinstance(text, str):
+        message = f"a {kind} is text, got {type(text).__name__} {text!r}"
+        raise BadSubject(message, subject=repr(text), position=0)
+    elements = text.split(".")
+    if "" in elements:
+        if not text:
+            raise BadSubject(f"the {kind} is empty", subject=text, position=0)
+        raise _bad_element(kind, elements, elements.index(""), "has an empty element")
+    if fault := _FORBIDDEN.search(text):
+        code = ord(fault[0])
+        name = "the lone surrogate" if code >= 0xD800 else "the control character"
+        index = text.count(".", 0, fault.start())
+        what = f"holds {name} U+{code:04X}, which no element may"
+        raise _bad_element(kind, elements, index, what, position=fault.start())
+    if len(elements) > ELEMENT_COUNT_MAX:
+        what = f"has {len(elements)} elements, but at most {ELEMENT_COUNT_MAX} are allowed"
+        raise _bad_element(kind, elements, ELEMENT_COUNT_MAX, what)
+    if len(text) > _SURELY_SHORT and (size := len(text.encode())) > SUBJECT_BYTES_MAX:
+        what = f"takes {size} bytes of UTF-8, but at most {SUBJECT_BYTES_MAX} are allowed"
+        # The first character that does not fit: cutting inside one drops its first bytes.
+        position = len(text.encode()[:SUBJECT_BYTES_MAX].decode(errors="ignore"))
+        raise _bad_element(kind, elements, text.count(".", 0, position), what, position=position)
+    return elements
+
+
+def _bad_element(
+    kind: str, elements: list[str], index: int, what: str, *, position: int | None = None
+) -> BadSubject:
+    if position is None:
+        position = sum(len(element) + 1 for element in elements[:index])
+    subject = ".".join(elements)
+    shown = subject if len(subject) <= 80 else subject[:77] + "..."
+    message = f"{kind} {shown!r} {what} (element {index + 1}, at character {position})"
+    return BadSubject(message, subject=subject, position=position)
