@@ -1,0 +1,23 @@
+# `make demo` shows the bus at work; `make test` runs everything that must hold.
+# Both first make .venv ready, again only when the project's dependencies have changed.
+
+.PHONY: demo test
+
+ENVIRONMENT := pyproject.toml constraints.txt scripts/environment
+
+demo: .venv/ready-to-run
+	.venv/bin/infobus demo $(ARGS)
+
+test: .venv/ready-to-test
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy --strict src
+	.venv/bin/python -m pytest
+
+.venv/ready-to-run: $(ENVIRONMENT)
+	scripts/environment
+	touch $@
+
+.venv/ready-to-test: $(ENVIRONMENT)
+	scripts/environment dev,bench
+	touch $@ .venv/ready-to-run
