@@ -1,0 +1,351 @@
+"""Reliable delivery over any engine: each event once and in order, or a reported loss.
+
+A *route* is one sender's numbered stream on one channel. Its `Sender` keeps what it has sent
+until every receiver has confirmed it, and stops at a bounded window; so whatever a live
+receiver misses can be sent again. Its `Receiver` delivers in order, asks the sender for what
+is missing (a hole before a frame that came, or a tail that a heartbeat told of), and after a
+bounded number of tries gives a hole up aloud, because a subscriber must never have to guess
+what it missed (paper 004, sections 3.1 to 3.3).
+
+Time comes in as `now_s`; work goes out as values: no clock, socket or log in here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: No window applies when nobody listens.
+NO_LIMIT = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand these events, numbered from `first`, to the subscriptions."""
+
+    first: int
+    items: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """Ask the sender for events `first` to `last`."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLoss:
+    """Events `first` to `last` are gone; `last` is None if nobody can say how many."""
+
+    first: int
+    last: int | None
+
+
+Effect = Deliver | AskAgain | ReportLoss
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a sender knows of one receiver."""
+
+    next: int  # everything before it is confirmed
+    since_s: float  # when it last moved, or said that it is held
+    waited_for: bool = True  # False: it stalled, and the window no longer waits for it
+
+
+@dataclass(slots=True, kw_only=True)
+class Sender:
+    """The sending half of a route.
+
+    Two threads may share a sender without a lock as long as one at a time calls `sent` (the
+    publisher) and one at a time everything else (the node): `next` and `sent_bytes` are
+    written by the first only, all other fields by the second only.
+    """
+
+    window_count_max: int
+    window_bytes_max: int
+    stall_s: float
+    next: int = 1
+    sent_bytes: int = 0
+    freed_bytes: int = 0
+    limit: int = NO_LIMIT
+    full_since_s: float | None = None
+    receivers: dict[str, Progress] = field(default_factory=dict)
+    buffer: deque[tuple[int, int, bytes]] = field(default_factory=deque)  # first, end, frame
+
+    def has_room(self) -> bool:
+        """Whether another frame fits the window."""
+        return self.next < self.limit and self.sent_bytes - self.freed_bytes < self.window_bytes_max
+
+    def sent(self, frame: bytes, count: int) -> None:
+        """Note a frame that takes the next `count` numbers."""
+        end = self.next + count
+        self.buffer.append((self.next, end, frame))
+        self.sent_bytes += len(frame)
+        self.next = end
+
+    def join(self, node: str, now_s: float) -> int:
+        """Count `node` among the receivers; its first number is returned."""
+        progress = self.receivers.get(node)
+        if progress is None:
+            progress = self.receivers[node] = Progress(self.next, now_s)
+            self._settle()
+        return progress.next
+
+    def leave(self, node: str) -> None:
+        """Wait for `node` no more."""
+        if self.receivers.pop(node, None) is not None:
+            self._settle()
+
+    def on_ack(self, node: str, next_number: int, held: bool, now_s: float) -> None:
+        """`node` has everything before `next_number`."""
+        progress = self.receivers.get(node)
+        if progress is None:
+            return
+        next_number = min(next_number, self.next)  # nobody can have what was not sent
+        if next_number > progress.next:
+            progress.next, progress.since_s = next_number, now_s
+            kept_from = self.buffer[0][0] if self.buffer else self.next
+            progress.waited_for = progress.waited_for or next_number >= kept_from
+            self._settle()
+        elif held or next_number == self.next:
+            progress.since_s = now_s
+
+    def on_ask(self, first: int, last: int) -> tuple[list[bytes], tuple[int, int] | None]:
+        """The kept frames that hold events `first` to `last`, and the part no longer kept."""
+        last = min(last, self.next - 1)
+        if last < first:
+            return [], None
+        frames = [frame for start, end, frame in self.buffer if start <= last and first < end]
+        kept_from = self.buffer[0][0] if self.buffer else self.next
+        gone = (first, min(last, kept_from - 1)) if first < kept_from else None
+        return frames, gone
+
+    def on_tick(self, now_s: float) -> list[str]:
+        """Stop waiting for receivers that stall a full window; they are returned.
+
+        They still get every frame. What they miss beyond the buffer is a loss they report.
+        """
+        stalled: list[str] = []
+        if self.has_room():
+            self.full_since_s = None
+        elif self.full_since_s is None:
+            self.full_since_s = now_s
+        else:
+            stalled = [
+                node
+                for node in self.lagging()
+                if now_s - max(self.receivers[node].since_s, self.full_since_s) >= self.stall_s
+            ]
+        for node in stalled:
+            self.receivers[node].waited_for = False
+        self._settle()
+        return stalled
+
+    def lagging(self) -> list[str]:
+        """The receivers that hold the window back."""
+        floor = self._floor()
+        return sorted(
+            node
+            for node, progress in self.receivers.items()
+            if progress.waited_for and progress.next == floor < self.next
+        )
+
+    def is_confirmed(self) -> bool:
+        """Whether every receiver that is waited for has everything."""
+        return self._floor() >= self.next
+
+    def _floor(self) -> int:
+        waited_for = [p.next for p in self.receivers.values() if p.waited_for]
+        return min(waited_for) if waited_for else self.next
+
+    def _settle(self) -> None:
+        floor = self._floor()
+        buffer = self.buffer
+        while buffer and buffer[0][1] <= floor:
+            self.freed_bytes += len(buffer.popleft()[2])
+        anyone = any(p.waited_for for p in self.receivers.values())
+        self.limit = floor + self.window_count_max if anyone else NO_LIMIT
+
+
+@dataclass(slots=True, kw_only=True)
+class Receiver:
+    """The receiving half of a route. `next` is None until the sender has told the baseline."""
+
+    next: int | None = None
+    tries_max: int = 8
+    ask_every_s: float = 0.1  # doubles with each try that brought nothing, up to 1 s
+    tail_patience_s: float = 0.2
+    held_count_max: int = 65_536
+    paused: bool = False  # the node has no room: take nothing, ask for nothing
+    held: dict[int, Sequence[Any]] = field(default_factory=dict)
+    held_count: int = 0
+    end: int = 0  # one past the highest number known to exist
+    asked_to: int = 0  # one past the highest number asked for
+    next_when_asked: int | None = None
+    tries: int = 0
+    ask_at_s: float | None = None
+    acked: int = 0
+    unacked_bytes: int = 0
+
+    def accept(self, first: int, count: int) -> bool:
+        """The steady state, one comparison: take a frame that is just the next one."""
+        if first != self.next or self.held or self.paused:
+            return False
+        self.next = first + count
+        return True
+
+    def on_data(self, first: int, items: Sequence[Any], now_s: float) -> list[Effect]:
+        """Take a frame, whatever its place in the stream."""
+        end = first + len(items)
+        self.end = max(self.end, end)
+        if self.next is None:
+            self._hold(first, items)
+            return []
+        if self.paused or end <= self.next:
+            return []
+        if first > self.next:
+            self._hold(first, items)
+            return self._mind_the_hole(now_s)
+        effects: list[Effect] = [Deliver(self.next, items[self.next - first :])]
+        self.next = end
+        return effects + self._advanced(now_s)
+
+    def on_baseline(self, number: int, now_s: float) -> list[Effect]:
+        """The sender has told where this receiver starts; what came before is not its own."""
+        assert self.next is None
+        self.next = self.acked = number
+        self.end = max(self.end, number)
+        return self._advanced(now_s)
+
+    def on_end(self, number: int, now_s: float) -> list[Effect]:
+        """The sender's next number is `number`: what is missing before it was sent already."""
+        self.end = max(self.end, number)
+        return [] if self.next is None else self._mind_the_hole(now_s)
+
+    def on_gone(self, last: int, now_s: float) -> list[Effect]:
+        """The sender no longer keeps anything up to `last`."""
+        effects: list[Effect] = []
+        if self.next is None:
+            return effects
+        self.end = max(self.end, last + 1)
+        while self.next <= last:
+            effects += self._give_up(min(self._hole_end(), last + 1), now_s)
+        return effects
+
+    def on_cut(self, number: int | None, now_s: float) -> list[Effect]:
+        """The sender had given this node up; it goes on at `number`, as for a newcomer."""
+        effects: list[Effect] = []
+        if self.next is not None:
+            last = number - 1 if number is not None and number > self.next else None
+            effects.append(ReportLoss(self.next, last))
+        self.next = number
+        self.acked = number or 0
+        self.end = number or 0
+        self._forget_asks()
+        if number is None:
+            self.held.clear()
+            self.held_count = 0
+            return effects
+        self.end = max([number, *(f + len(items) for f, items in self.held.items())])
+        return effects + self._advanced(now_s)
+
+    def on_tick(self, now_s: float) -> list[Effect]:
+        """Ask again for what is overdue, or give it up."""
+        if self.ask_at_s is None or now_s < self.ask_at_s or self.next is None or self.paused:
+            return []
+        if self.next >= self.end:
+            self._forget_asks()
+            return []
+        if self.next != self.next_when_asked:
+            # Events are arriving: give the rest of them time before asking again.
+            self.next_when_asked, self.tries, self.ask_at_s = self.next, 0, now_s + self.ask_every_s
+            return []
+        if self.tries >= self.tries_max:
+            return self._give_up(self._hole_end(), now_s)
+        self.asked_to = self._hole_end()
+        return [self._ask(self.next, now_s)]
+
+    def on_sender_lost(self, now_s: float) -> list[Effect]:
+        """The sender will not come back: report the hole, deliver what came after it."""
+        effects: list[Effect] = []
+        while self.next is not None and self.next < self.end:
+            effects += self._give_up(self._hole_end(), now_s)
+        return effects
+
+    def on_pause(self, paused: bool, now_s: float) -> list[Effect]:
+        """While paused nothing is taken in; afterwards it is asked for again."""
+        self.paused = paused
+        if paused or self.next is None:
+            return []
+        self._forget_asks()
+        return self._mind_the_hole(now_s)
+
+    def has_hole(self) -> bool:
+        """Whether an event is known to exist that has not come."""
+        return self.next is not None and self.next < self.end
+
+    def _hold(self, first: int, items: Sequence[Any]) -> None:
+        # What does not fit is let go, and asked for again once the stream has reached it.
+        if first not in self.held and self.held_count + len(items) <= self.held_count_max:
+            self.held[first] = items
+            self.held_count += len(items)
+
+    def _unhold(self, first: int) -> Sequence[Any]:
+        items = self.held.pop(first)
+        self.held_count -= len(items)
+        return items
+
+    def _advanced(self, now_s: float) -> list[Effect]:
+        """`next` has moved: deliver what waited for that, then look for the next hole."""
+        assert self.next is not None
+        effects: list[Effect] = []
+        while self.held:
+            first = self.next if self.next in self.held else min(self.held)
+            if first > self.next:
+                break
+            items = self._unhold(first)
+            if first + len(items) > self.next:
+                effects.append(Deliver(self.next, items[self.next - first :]))
+                self.next = first + len(items)
+        return effects + self._mind_the_hole(now_s)
+
+    def _hole_end(self) -> int:
+        return min(self.held) if self.held else self.end
+
+    def _mind_the_hole(self, now_s: float) -> list[Effect]:
+        assert self.next is not None
+        if self.next >= self.end:
+            self._forget_asks()
+            return []
+        hole_end = self._hole_end()
+        if hole_end <= self.asked_to:
+            return []
+        if not self.held:
+            # Told of by a heartbeat, which may have overtaken the events themselves.
+            if self.ask_at_s is None:
+                self.ask_at_s, self.next_when_asked = now_s + self.tail_patience_s, self.next
+            return []
+        first, self.asked_to, self.tries = max(self.next, self.asked_to), hole_end, 0
+        return [self._ask(first, now_s)]
+
+    def _ask(self, first: int, now_s: float) -> AskAgain:
+        self.ask_at_s = now_s + min(1.0, self.ask_every_s * 2**self.tries)
+        self.next_when_asked = self.next
+        self.tries += 1
+        return AskAgain(first, self.asked_to - 1)
+
+    def _give_up(self, up_to: int, now_s: float) -> list[Effect]:
+        assert self.next is not None and up_to > self.next
+        effects: list[Effect] = [ReportLoss(self.next, up_to - 1)]
+        self.next = up_to
+        self.end = max(self.end, up_to)
+        self._forget_asks()
+        return effects + self._advanced(now_s)
+
+    def _forget_asks(self) -> None:
+        self.ask_at_s, self.tries, self.asked_to = None, 0, 0

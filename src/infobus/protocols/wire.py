@@ -1,0 +1,223 @@
+"""The frames that nodes send each other, and their bytes (`docs/wire.md` is the specification).
+
+A frame is one MessagePack array whose first element is its tag. Readers skip elements they do
+not know at the end of an array, and skip frames whose tag they do not know, so adjacent minor
+versions interoperate. `Interest` and `Beat` carry the version at a fixed place, in every major
+version, so that a peer of another major version is recognised and refused aloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from infobus.errors import BadFrame, IncompatiblePeer
+
+WIRE_MAJOR = 1
+WIRE_MINOR = 0
+#: Nothing larger is taken from the network; the engine would have to hold it whole in memory.
+FRAME_BYTES_MAX = 64 * 1024 * 1024
+
+Count = Annotated[int, Meta(ge=0, lt=2**63)]
+NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
+ChannelName = Annotated[str, Meta(max_length=4096)]
+Pattern = Annotated[str, Meta(max_length=4096)]
+Wire = tuple[Count, Count]
+
+
+class Item(Struct, array_like=True, gc=False):
+    """One event inside a frame. The object stays encoded until somebody looks at it."""
+
+    subject: str
+    number: Count  # of the sender's events, over all routes: names the event
+    time: float
+    type: Count  # fingerprint of its type; 0 for an untyped notification
+    body: Raw
+    object_id: str | None = None  # only where it is not the event's own id
+
+
+class Data(Struct, array_like=True, tag=1, gc=False):
+    """Events `first`, `first + 1`, ... of a route; `first` is 0 for best effort."""
+
+    sender: NodeName
+    channel: ChannelName
+    first: Count
+    items: list[Item]
+    descriptors: list[bytes] = []
+
+
+class Ack(Struct, array_like=True, tag=2):
+    """Of each channel, everything before the number has come; `held` if that is so on purpose."""
+
+    sender: NodeName
+    nexts: dict[ChannelName, Count]
+    held: bool = False
+
+
+class Ask(Struct, array_like=True, tag=3):
+    """Please send events `first` to `last` of your channel again."""
+
+    sender: NodeName
+    channel: ChannelName
+    first: Count
+    last: Count
+
+
+class Gone(Struct, array_like=True, tag=4):
+    """Events `first` to `last`, which you asked for, are no longer kept."""
+
+    sender: NodeName
+    channel: ChannelName
+    first: Count
+    last: Count
+
+
+class Beat(Struct, array_like=True, tag=5):
+    """I am here: my interest's version, and the next number of routes not wholly confirmed."""
+
+    sender: NodeName
+    wire: Wire
+    interest: Count
+    nexts: dict[ChannelName, Count] = {}
+
+
+class Interest(Struct, array_like=True, tag=6):
+    """My rows as of `version`, as changes to what they were at `since` (0: everything)."""
+
+    sender: NodeName
+    wire: Wire
+    depth: Count
+    since: Count
+    version: Count
+    added: list[Pattern]
+    removed: list[Pattern] = []
+
+
+class Known(Struct, array_like=True, tag=7):
+    """I hold your rows as of `version`, and my next numbers on the channels they touch.
+
+    `welcome` names this acquaintance. A new one tells the other side that it had been given
+    up for dead, and so may have missed events that were never numbered for it.
+    """
+
+    sender: NodeName
+    version: Count
+    welcome: Count
+    nexts: dict[ChannelName, Count] = {}
+    descriptors: list[bytes] = []
+
+
+class WantTypes(Struct, array_like=True, tag=8):
+    """Send me the descriptors of these types, if you have them."""
+
+    sender: NodeName
+    types: list[Count]
+
+
+class Types(Struct, array_like=True, tag=9):
+    """Descriptors that were asked for."""
+
+    sender: NodeName
+    descriptors: list[bytes]
+
+
+class Bye(Struct, array_like=True, tag=10):
+    """I leave on purpose; forget me at once."""
+
+    sender: NodeName
+
+
+class WantState(Struct, array_like=True, tag=11):
+    """A newcomer's subscription asks for the initial state of what it subscribed to."""
+
+    sender: NodeName
+    request: Count
+    patterns: list[Pattern]
+
+
+class State(Struct, array_like=True, tag=12):
+    """Initial state, as it was right after the numbers given; later events follow it."""
+
+    sender: NodeName
+    request: Count
+    lasts: dict[ChannelName, Count]
+    items: list[Item]
+    descriptors: list[bytes] = []
+
+
+Message = (
+    Data | Ack | Ask | Gone | Beat | Interest | Known | WantTypes | Types | Bye | WantState | State
+)
+
+
+class _Prefix(Struct, array_like=True):
+    tag: int
+    sender: str
+    wire: Any = None
+
+
+_TAG_MAX = 12
+_VERSIONED_TAGS = (5, 6)
+_encoder = Encoder()
+_decoder: Decoder[Message] = Decoder(Message)
+_prefix_decoder = Decoder(_Prefix)
+
+encode = _encoder.encode
+"""The bytes of a message."""
+
+
+def encode_data(
+    sender: str,
+    channel: str,
+    first: int,
+    items: Sequence[tuple[object, ...]],
+    descriptors: Iterable[bytes] = (),
+) -> bytes:
+    """The bytes of a `Data` frame, from plain tuples: the hot path makes no message object.
+
+    >>> decode(encode_data("n", "news", 1, [("news.a", 7, 0.5, 0, Raw(b"\\x80"))]))
+    Data(sender='n', channel='news', first=1, items=[Item(...)], descriptors=[])
+    """
+    return _encoder.encode((1, sender, channel, first, items, descriptors))
+
+
+def decode(payload: bytes) -> Message | None:
+    """Read one frame; None for a kind of frame that a newer minor version has added.
+
+    Raises:
+        IncompatiblePeer: The sender speaks another major version.
+        BadFrame: Anything else that is not a frame. No other exception leaves here.
+    """
+    if len(payload) > FRAME_BYTES_MAX:
+        raise BadFrame(f"frame of {len(payload)} bytes; at most {FRAME_BYTES_MAX} are accepted")
+    try:
+        message = _decoder.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        _raise_unless_newer(payload, error)
+        return None
+    if isinstance(message, Beat | Interest) and message.wire[0] != WIRE_MAJOR:
+        raise _incompatible(message.sender, message.wire)
+    return message
+
+
+def _raise_unless_newer(payload: bytes, error: Exception) -> None:
+    try:
+        prefix = _prefix_decoder.decode(payload)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise BadFrame(f"not a frame: {error}") from error
+    version = prefix.wire if isinstance(prefix.wire, list) else []
+    if prefix.tag in _VERSIONED_TAGS and version[:1] not in ([], [WIRE_MAJOR]):
+        raise _incompatible(prefix.sender, version) from error
+    if prefix.tag <= _TAG_MAX:
+        raise BadFrame(f"malformed frame (tag {prefix.tag}): {error}") from error
+
+
+def _incompatible(sender: str, wire: Sequence[object]) -> IncompatiblePeer:
+    return IncompatiblePeer(
+        f"node {sender[:200]} speaks wire version {wire[0]}, this node speaks {WIRE_MAJOR}: "
+        "it is not listened to; upgrade the older of the two"
+    )
