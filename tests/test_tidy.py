@@ -1,0 +1,228 @@
+"""What must hold for the project as a whole: import directions, documentation, tidy files."""
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "infobus"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# From the ground up: a room imports only rooms that stand before it.
+ROOMS = (
+    "errors subjects objects filters protocols engines stores services bus "
+    "daemon repository pipeline adapters bench demo console cli"
+).split()
+SIBLINGS = {"protocols", "engines", "stores"}
+ABOVE_BUS = ROOMS[: ROOMS.index("bus")]
+
+PURE = {"errors", "subjects", "objects", "filters", "protocols"}
+# What brings sockets, files, threads, clocks or randomness.
+EFFECTS = set(
+    "asyncio concurrent fcntl glob http io mmap multiprocessing os pathlib queue random sched "
+    "secrets select selectors shutil signal socket socketserver sqlite3 ssl subprocess tempfile "
+    "threading time urllib uuid zenoh".split()
+)
+ALLOWED_EFFECTS = {"objects": {"threading"}}  # the lock of the process-wide type registry
+CLOCKS_AND_FILES = re.compile(r"^(open|input|(\w+\.)*(datetime|date)\.(now|utcnow|today))$")
+
+LINE_COUNT_MAX = 450
+
+
+def room_of(module: str) -> str:
+    """`infobus.objects.codec` is in the room `objects`; the package itself in the room ``."""
+    room = module.partition(".")[2].partition(".")[0]
+    return "cli" if room == "__main__" else room
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module named by an import, wherever it stands: in functions, for types only."""
+    package = path.relative_to(PACKAGE.parent).parent.parts
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = list(package[: len(package) - node.level + 1]) if node.level else []
+            module = ".".join(base + ([node.module] if node.module else []))
+            if module == "infobus":  # `from infobus import errors` enters the room, not the hall
+                for alias in node.names:
+                    is_room = alias.name in (*ROOMS, "testing")
+                    yield node.lineno, f"infobus.{alias.name}" if is_room else "infobus"
+            else:
+                yield node.lineno, module
+
+
+def may_import(room: str, other: str) -> bool:
+    if room in ("", other):
+        return True
+    if room == "testing":
+        return other in ABOVE_BUS
+    if other == "":  # the public face stands on the bus, so it is for rooms beyond the bus
+        return room not in (*ABOVE_BUS, "bus")
+    if other == "testing" or {room, other} <= SIBLINGS:
+        return False
+    return ROOMS.index(other) < ROOMS.index(room)
+
+
+def by_name(path: Path) -> str:
+    return name_of(path)
+
+
+class TestImportLaw:
+    @pytest.mark.parametrize("path", MODULES, ids=by_name)
+    def test_every_module_stands_in_a_room(self, path):
+        assert room_of(name_of(path)) in ("", "testing", *ROOMS)
+
+    @pytest.mark.parametrize("path", MODULES, ids=by_name)
+    def test_rooms_import_only_rooms_above_them(self, path):
+        room = room_of(name_of(path))
+        broken = [
+            f"{path.relative_to(ROOT)}:{line}: {room} imports {module}"
+            for line, module in imports_of(path)
+            if module.partition(".")[0] == "infobus" and not may_import(room, room_of(module))
+        ]
+        assert not broken, "\n".join(broken)
+
+    @pytest.mark.parametrize(
+        "path", [path for path in MODULES if room_of(name_of(path)) in PURE], ids=by_name
+    )
+    def test_pure_rooms_touch_no_world(self, path):
+        forbidden = EFFECTS - ALLOWED_EFFECTS.get(room_of(name_of(path)), set())
+        broken = [
+            f"{path.relative_to(ROOT)}:{line}: imports {module}"
+            for line, module in imports_of(path)
+            if module.partition(".")[0] in forbidden
+        ]
+        broken += [
+            f"{path.relative_to(ROOT)}:{node.lineno}: calls {ast.unparse(node.func)}"
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Call) and CLOCKS_AND_FILES.match(ast.unparse(node.func))
+        ]
+        assert not broken, "\n".join(broken)
+
+    @pytest.mark.parametrize(
+        ("room", "other", "allowed"),
+        [
+            ("objects", "subjects", True),
+            ("subjects", "objects", False),
+            ("engines", "protocols", False),
+            ("stores", "engines", False),
+            ("services", "protocols", True),
+            ("services", "bus", False),
+            ("bus", "", False),
+            ("demo", "", True),
+            ("testing", "engines", True),
+            ("testing", "bus", False),
+            ("cli", "testing", False),
+            ("", "bus", True),
+        ],
+    )
+    def test_the_law_itself(self, room, other, allowed):
+        assert may_import(room, other) == allowed
+
+    def test_no_form_of_import_escapes(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(globals(), "PACKAGE", tmp_path / "infobus")
+        module = tmp_path / "infobus" / "objects" / "codec.py"
+        module.parent.mkdir(parents=True)
+        module.write_text(
+            "import infobus.bus.node\n"
+            "from infobus import errors, connect\n"
+            "from . import types\n"
+            "from ..subjects import matches\n"
+            "from .. import engines\n"
+            "if TYPE_CHECKING:\n    from infobus.stores import Ledger\n"
+            "def late():\n    import os.path\n"
+        )
+        assert [name for _, name in sorted(imports_of(module))] == [
+            "infobus.bus.node",
+            "infobus",
+            "infobus.errors",
+            "infobus.objects",
+            "infobus.subjects",
+            "infobus.engines",
+            "infobus.stores",
+            "os.path",
+        ]
+
+
+class TestPublicFace:
+    def test_every_public_name_says_what_it_is(self):
+        import infobus
+
+        undocumented = []
+        for name in infobus.__all__:
+            thing = getattr(infobus, name)
+            if inspect.isclass(thing) or callable(thing):
+                doc = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
+                # A dataclass without a docstring is given its signature for one.
+                if not doc or doc.startswith(f"{name}("):
+                    undocumented.append(name)
+        assert not undocumented
+
+    def test_importing_the_package_loads_nothing_heavy(self):
+        heavy = {"numpy", "pyspark", "sqlalchemy", "starlette", "rich", "typer", "zenoh"}
+        code = "import sys, infobus; print(*{name.partition('.')[0] for name in sys.modules})"
+        assert not heavy & set(run_python(code).split())
+
+    def test_the_first_example_of_the_readme_prints_what_it_says(self):
+        readme = (ROOT / "README.md").read_text("utf-8")
+        example = re.search(r"```python\n(.*?)```.*?```text\n(.*?)```", readme, re.DOTALL)
+        assert example, "README.md has a python block, followed by a text block with its output"
+        code, output = example.groups()
+        assert run_python(code) == output
+
+
+class TestFiles:
+    @pytest.mark.parametrize("path", MODULES, ids=by_name)
+    def test_a_module_can_be_read_in_one_sitting(self, path):
+        assert len(path.read_text("utf-8").splitlines()) <= LINE_COUNT_MAX
+
+    def test_no_file_knows_the_machine_it_was_written_on(self):
+        # One letter of each word is in brackets, so that this file does not find itself.
+        telltale = re.compile(
+            r"(?<![\w.~/*-])/(?:wor[k]|tm[p]|roo[t])(?![\w-])|/(?:hom[e]|op[t])/\w"
+            r"|pypi\.or[g]/simple|python[h]osted|arti[f]actory"
+            r"|index-ur[l]|find-link[s]|trusted-hos[t]"
+        )
+        found = [
+            f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}"
+            for path in tracked_text_files()
+            for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+            if telltale.search(line)
+        ]
+        assert not found, "\n".join(found)
+
+
+def run_python(code: str) -> str:
+    """Run `code` in a fresh interpreter that must end well, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=PACKAGE.parent,  # so that the package is found even where it is not installed
+        env={**os.environ, "INFOBUS_BUS": f"tidy-{os.getpid()}"},  # heard by no other program
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def tracked_text_files() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    binary = {".png", ".parquet", ".ico", ".woff2"}
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file() and path.suffix not in binary]
