@@ -1,0 +1,98 @@
+"""Infobus as its users meet it: the public API, objects of a declared type."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import infobus
+from infobus.bench.peers import Note, PublishAll, RoundTrip
+
+
+class Quote(infobus.DataObject):
+    """The peers' five attributes, as a type of the bus."""
+
+    symbol: str
+    venue: str
+    bid: int
+    size: int
+    price: float
+
+
+class Infobus:
+    """Nodes of one bus, found by its name; there is no server. One event goes out at a time."""
+
+    quote = Quote
+    batch: infobus.Batch | None = None
+
+    @contextmanager
+    def server(self) -> Iterator[str]:
+        """Nothing to start; yields the name of a bus that nobody else is on."""
+        yield f"bench-{uuid4().hex}"
+
+    @contextmanager
+    def publisher(self, address: str, subjects: Sequence[str]) -> Iterator[PublishAll]:
+        """Plain `publish`, reliable as by default."""
+        with infobus.connect(bus=address, batch=self.batch) as bus:
+
+            def publish_all(quotes: Sequence[Any]) -> None:
+                publish, count = bus.publish, len(subjects)
+                for index, quote in enumerate(quotes):
+                    publish(subjects[index % count], quote)
+
+            yield publish_all
+
+    @contextmanager
+    def consumer(self, address: str, subjects: Sequence[str] | None, note: Note) -> Iterator[None]:
+        """One subscription object, read by a thread as a program would."""
+        with infobus.connect(bus=address, batch=self.batch) as bus:
+            events = bus.subscribe("bench.>") if subjects is None else bus.subscribe_many(subjects)
+            with _reading(events, lambda event: note(event.data.bid)):
+                yield
+
+    @contextmanager
+    def pinger(self, address: str) -> Iterator[RoundTrip]:
+        """Pongs are read from the subscription on the caller's thread."""
+        with infobus.connect(bus=address, batch=self.batch) as bus:
+            answers = bus.subscribe("bench.pong")
+
+            def round_trip(quote: Any, timeout_s: float) -> int | None:
+                bus.publish("bench.ping", quote)
+                event = answers.receive(timeout_s)
+                return None if event is None else event.data.bid
+
+            yield round_trip
+
+    @contextmanager
+    def ponger(self, address: str) -> Iterator[None]:
+        """Answers from the thread that reads the subscription."""
+        with infobus.connect(bus=address, batch=self.batch) as bus:
+            pings = bus.subscribe("bench.ping")
+            with _reading(pings, lambda event: bus.publish("bench.pong", event.data)):
+                yield
+
+
+class InfobusBatched(Infobus):
+    """The same with the paper's batch parameter on."""
+
+    batch = infobus.Batch(bytes=16_384, ms=2.0)
+
+
+@contextmanager
+def _reading(events: Any, on_event: Callable[[Any], None]) -> Iterator[None]:
+    """Iterate over a subscription on a thread of its own, until it is closed."""
+
+    def loop() -> None:
+        for event in events:
+            on_event(event)
+
+    thread = threading.Thread(target=loop, name="bench-infobus")
+    thread.start()
+    try:
+        yield
+    finally:
+        events.close()
+        thread.join()

@@ -1,0 +1,154 @@
+"""How much Python runs for one event: calls on the way out and in, and memory that is kept.
+
+Time on a shared machine is noise, but the number of function calls per event is nearly exact,
+so a change that makes the hot path longer shows here first. Publisher and consumer are two
+nodes of a bus in this one process.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import infobus
+from infobus.bench.payload import FIRST_NUMBER, make_quote, venue_for
+from infobus.bench.peers.infobus_bus import Quote
+from infobus.errors import EngineError
+
+WAIT_S = 30.0
+
+Hook = Callable[[FrameType, str, Any], None]
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What one event costs, each number per event, by function or by line of code."""
+
+    making: dict[str, float]
+    """Calls for constructing the object."""
+    publishing: dict[str, float]
+    """Calls on the publisher's thread."""
+    receiving: dict[str, float]
+    """Calls on all threads of the consumer's node, its callback included."""
+    kept_blocks: dict[str, float]
+    """Blocks of memory allocated on both ways and still held when all events were through."""
+
+
+def profile(events: int = 5_000) -> Profile:
+    """Publish `events` objects from one node to another and count what that takes."""
+    arrived = threading.Semaphore(0)
+    made: list[Any] = []
+    received: Counter[str] = Counter()
+    bus_name = f"profile-{uuid4().hex}"
+
+    def make() -> None:
+        venue = venue_for(16)
+        made.extend(make_quote(Quote, venue, FIRST_NUMBER + index) for index in range(events))
+
+    def wait() -> None:
+        for _ in made:
+            if not arrived.acquire(timeout=WAIT_S):
+                raise EngineError(f"not all of {events} events arrived within {WAIT_S:.0f} s")
+
+    # Threads take the hook over when they start: only those of the consumer's node do.
+    threading.setprofile(_hook(received))
+    with infobus.connect(bus=bus_name) as consumer:
+        consumer.subscribe("bench.>", lambda event: _use(event, arrived))
+        threading.setprofile(None)
+        with infobus.connect(bus=bus_name) as publisher:
+
+            def publish() -> None:
+                for quote in made:
+                    publisher.publish("bench.s0", quote)
+
+            making = _calls_of(make)
+            received.clear()
+            publishing = _calls_of(publish)
+            wait()
+            receiving = Counter(received)
+            made.clear()
+            make()
+            tracemalloc.start()
+            before = tracemalloc.take_snapshot()
+            publish()
+            wait()
+            after = tracemalloc.take_snapshot()
+            tracemalloc.stop()
+    kept = Counter[str]()
+    for line in after.compare_to(before, "lineno"):
+        frame = line.traceback[0]
+        kept[f"{_short(frame.filename)}:{frame.lineno}"] += line.count_diff
+    return Profile(
+        making=_each(making, events),
+        publishing=_each(publishing, events),
+        receiving=_each(receiving, events),
+        kept_blocks=_each(kept, events),
+    )
+
+
+def print_profile(profile: Profile, console: Console) -> None:
+    """One table for each part, the heaviest lines first."""
+    for title, costs in (
+        ("calls to make an object", profile.making),
+        ("calls to publish it", profile.publishing),
+        ("calls to receive it", profile.receiving),
+        ("blocks of memory kept", profile.kept_blocks),
+    ):
+        table = Table(title=f"{title}: {sum(costs.values()):.1f} per event", min_width=60)
+        table.add_column("where")
+        table.add_column("per event", justify="right")
+        for where, count in costs.items():
+            table.add_row(where, f"{count:.2f}")
+        console.print(table)
+
+
+def _use(event: Any, arrived: threading.Semaphore) -> None:
+    """What a consumer does at the least: look at an attribute."""
+    _ = event.data.bid
+    arrived.release()
+
+
+def _calls_of(action: Callable[[], None]) -> Counter[str]:
+    """The calls that `action` makes on this thread."""
+    calls: Counter[str] = Counter()
+    sys.setprofile(_hook(calls))
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def _hook(calls: Counter[str]) -> Hook:
+    names: dict[CodeType, str] = {}
+
+    def hook(frame: FrameType, what: str, argument: Any) -> None:
+        if what == "call":
+            code = frame.f_code
+            if code not in names:
+                names[code] = f"{_short(code.co_filename)} {code.co_qualname}"
+            calls[names[code]] += 1
+        elif what == "c_call":
+            calls[argument.__qualname__] += 1
+
+    return hook
+
+
+def _short(filename: str) -> str:
+    """The last two parts of a path tell a reader where to look."""
+    return "/".join(Path(filename).parts[-2:])
+
+
+def _each(counts: Counter[str], events: int) -> dict[str, float]:
+    """Per event, the most first; what happens for fewer than one event in 20 is left out."""
+    return {where: count / events for where, count in counts.most_common() if count * 20 >= events}

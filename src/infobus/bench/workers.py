@@ -1,0 +1,181 @@
+"""The processes of a measurement: each connects, says so, and does rounds as the harness orders.
+
+A round is ordered as `(first number, count)`; the order None ends the process. All stamps are
+`time.monotonic_ns`, one clock for all processes of a machine.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from infobus.bench.model import Scenario
+from infobus.bench.payload import HELLO_NUMBER, make_quote, subject_names, venue_for
+from infobus.bench.peers import load
+from infobus.errors import EngineError
+
+PATIENCE_S = 5.0
+"""A consumer that has heard nothing new for so long reports what it has got."""
+
+Role = Callable[[Connection, Scenario, str], None]
+
+
+class Connected(msgspec.Struct):
+    """The first answer of every process."""
+
+    took_s: float = 0.0
+    threads: int = 0
+
+
+class Tally(msgspec.Struct):
+    """What one consumer saw of one round."""
+
+    wanted: int = 0
+    next_number: int = 0
+    received: int = 0
+    misordered: int = 0
+    last_ns: int = 0
+
+
+class Failed(msgspec.Struct):
+    """The answer of a process that cannot go on."""
+
+    reason: str
+
+
+def work(role: Role, pipe: Connection, scenario: Scenario, address: str) -> None:
+    """Play `role` in a process of its own, and tell the harness what went wrong, if it did."""
+    try:
+        role(pipe, scenario, address)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{role.__name__}: {type(error).__name__}: {error} ({where.name}:{where.lineno})"
+        pipe.send(Failed(reason))
+
+
+def publish(pipe: Connection, scenario: Scenario, address: str) -> None:
+    """Makes the objects of a round, says so, waits for the word, publishes, answers its start.
+
+    A round that begins with `HELLO_NUMBER` is a greeting, sent at once and not answered.
+    """
+    peer, venue = load(scenario.engine), venue_for(scenario.size)
+    # Last first: a greeting, which goes to the first subject here, then proves that the whole
+    # list of a consumer that subscribes to each subject is in place.
+    subjects = subject_names(scenario.subjects)[::-1]
+    with peer.publisher(address, subjects) as publish_all:
+        pipe.send(Connected())
+        while order := pipe.recv():
+            first, count = order
+            # Objects are made beforehand: encoding them is measured, constructing them is not.
+            quotes = [make_quote(peer.quote, venue, first + index) for index in range(count)]
+            if first == HELLO_NUMBER:
+                publish_all(quotes)
+                continue
+            with _quiet_collector():
+                pipe.send("armed")
+                pipe.recv()
+                began_ns = time.monotonic_ns()
+                publish_all(quotes)
+            pipe.send(began_ns)
+
+
+def consume(pipe: Connection, scenario: Scenario, address: str) -> None:
+    """Subscribes, reports the first greeting, then awaits each round and answers a `Tally`."""
+    peer, tally = load(scenario.engine), Tally()
+    greeted, finished = threading.Event(), threading.Event()
+    note = _noting(tally, greeted, finished)
+    subjects = None if scenario.subscriptions == 1 else subject_names(scenario.subscriptions)
+    began_s = time.monotonic()
+    with peer.consumer(address, subjects, note):
+        pipe.send(Connected(time.monotonic() - began_s, _thread_count()))
+        greeted.wait()
+        pipe.send("greeted")
+        while order := pipe.recv():
+            finished.clear()
+            tally.received = tally.misordered = 0
+            tally.next_number, tally.wanted = order
+            pipe.send("armed")
+            seen = -1
+            while not finished.wait(PATIENCE_S) and tally.received != seen:
+                seen = tally.received
+            pipe.send(tally)
+
+
+def _noting(
+    tally: Tally, greeted: threading.Event, finished: threading.Event
+) -> Callable[[int], None]:
+    """What a consumer does with each event: count it, check its order, stamp the time."""
+    now_ns = time.monotonic_ns
+
+    def note(number: int) -> None:
+        if number != tally.next_number:
+            if number == HELLO_NUMBER:
+                greeted.set()
+                return
+            tally.misordered += 1
+        tally.next_number = number + 1
+        tally.received += 1
+        tally.last_ns = now_ns()
+        if tally.received == tally.wanted:
+            finished.set()
+
+    return note
+
+
+def ping(pipe: Connection, scenario: Scenario, address: str) -> None:
+    """Sends and waits, one object at a time; answers how long each round trip took."""
+    peer, venue = load(scenario.engine), venue_for(scenario.size)
+    with peer.pinger(address) as round_trip:
+        pipe.send(Connected())
+        while order := pipe.recv():
+            first, count = order
+            while round_trip(make_quote(peer.quote, venue, HELLO_NUMBER), 1.0) is None:
+                pass  # A socket that connects late lets the first greetings fall.
+            times_s = []
+            for number in range(first, first + count):
+                quote = make_quote(peer.quote, venue, number)
+                began_ns = time.monotonic_ns()
+                answer = round_trip(quote, PATIENCE_S)
+                times_s.append((time.monotonic_ns() - began_ns) / 1e9)
+                if answer != number:
+                    raise EngineError(f"ping {number} was answered by {answer}")
+            pipe.send(times_s)
+
+
+def pong(pipe: Connection, scenario: Scenario, address: str) -> None:
+    """Answers pings until told to stop."""
+    with load(scenario.engine).ponger(address):
+        pipe.send(Connected())
+        pipe.recv()
+
+
+def listen(pipe: Connection, scenario: Scenario, address: str) -> None:
+    """Receives pings and pongs, as one of many consumers, until told to stop."""
+    with load(scenario.engine).consumer(address, None, lambda number: None):
+        pipe.send(Connected())
+        pipe.recv()
+
+
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Keep the collector from walking the prepared objects, which a program would not hold."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def _thread_count() -> int:
+    """Threads of this process, native ones included where the system tells."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
