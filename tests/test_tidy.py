@@ -161,15 +161,17 @@ class TestPublicFace:
     def test_every_public_name_says_what_it_is(self):
         import infobus
 
-        undocumented = []
-        for name in infobus.__all__:
-            thing = getattr(infobus, name)
-            if inspect.isclass(thing) or callable(thing):
-                doc = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
-                # A dataclass without a docstring is given its signature for one.
-                if not doc or doc.startswith(f"{name}("):
-                    undocumented.append(name)
-        assert not undocumented
+        public = {name: getattr(infobus, name) for name in infobus.__all__}
+        assert not [name for name, thing in public.items() if not is_documented(thing)]
+        classes = {name: thing for name, thing in public.items() if inspect.isclass(thing)}
+        assert not [
+            f"{name}.{member}"
+            for name, thing in classes.items()
+            for member, value in vars(thing).items()
+            if not member.startswith("_") and is_method(value)
+            # An override inherits the text of what it overrides.
+            if not inspect.getdoc(getattr(thing, member))
+        ]
 
     def test_importing_the_package_loads_nothing_heavy(self):
         heavy = {"numpy", "pyspark", "sqlalchemy", "starlette", "rich", "typer", "zenoh"}
@@ -203,6 +205,18 @@ class TestFiles:
             if telltale.search(line)
         ]
         assert not found, "\n".join(found)
+
+
+def is_documented(thing: object) -> bool:
+    if inspect.isclass(thing):
+        # A dataclass without a docstring is given its signature for one.
+        doc = vars(thing).get("__doc__")
+        return bool(doc) and not doc.startswith(f"{thing.__name__}(")
+    return not callable(thing) or bool(thing.__doc__)
+
+
+def is_method(value: object) -> bool:
+    return inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property)
 
 
 def run_python(code: str) -> str:
