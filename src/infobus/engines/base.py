@@ -1,0 +1,146 @@
+"""The interface between a node and whatever carries its frames.
+
+Keys are elements joined by `/`. Where a key may be a pattern, `*` stands for one element and
+`**` for any number of them. Three rules hold for every method:
+
+* An engine never hears itself: neither its own frames, nor its own answers, nor its own
+  tokens. What a node says to itself is the node's business.
+* Callbacks run on the engine's threads, one at a time per declaration, never inside `put`.
+  One that raises is logged once per kind of error, and the next frame is delivered as usual.
+* An engine is bound to the process that opened it. After `close`, and in a forked child, every
+  method raises `BusClosed`, except `close` and `Declaration.undeclare`, which do nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from infobus.errors import BusClosed
+
+_Argument = TypeVar("_Argument")
+
+log = logging.getLogger("infobus.engine")
+
+
+class Declaration(Protocol):
+    """Something this node told the others, until it is taken back."""
+
+    def undeclare(self) -> None:
+        """Take it back. Idempotent, and allowed within the declaration's own callback."""
+
+
+class Engine(Protocol):
+    """Carries frames between nodes, finds the nodes, and notices when one is gone."""
+
+    def open(self, node: str) -> None:
+        """Join the bus as `node`; returning means that the nodes on this host were met.
+
+        Raises:
+            EngineError: Nothing could be opened; the reason is in the message.
+        """
+
+    def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
+        """Send `payload` to every other node that declared `key`.
+
+        Frames of one node on one key arrive in the order of their puts, data and control
+        each for themselves. When a receiver is behind, a data frame waits for it, at most
+        about a second; then that receiver is cut off, its token disappears, and it comes back
+        as a newcomer. A control frame does not wait: it is let go, and its protocol asks again.
+        """
+
+    def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:
+        """Call `on_frame` with each frame that other nodes put on `key` (may be a pattern)."""
+
+    def answer(self, key: str, handler: Callable[[bytes], bytes]) -> Declaration:
+        """Answer queries on `key` with what `handler` makes of their payload."""
+
+    def query(self, key: str, payload: bytes, timeout_s: float) -> list[bytes]:
+        """Ask every other node that answers on `key` (may be a pattern).
+
+        Returns the answers that came in time, in the order they came. A node that failed to
+        answer is missing from the list; an empty list means that nobody answered.
+        """
+
+    def announce(self, key: str) -> Declaration:
+        """Show a token on `key` for as long as this node is alive and connected.
+
+        Two nodes must not announce the same key: watchers could not tell them apart.
+        """
+
+    def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
+        """Call `on_change(key, alive)` when a token of another node appears or disappears.
+
+        Tokens that are already there are reported before this returns.
+        """
+
+    def close(self) -> None:
+        """Leave the bus; what was put before is still sent. Idempotent."""
+
+
+class Guarded:
+    """Calls a user's function so that no exception of it reaches the engine."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._logged: set[type[Exception]] = set()
+
+    def report(self, error: Exception) -> None:
+        """Log `error` unless one of its kind was logged before for this declaration."""
+        if type(error) not in self._logged:
+            self._logged.add(type(error))
+            log.error(
+                "a callback on key %r raised %s; it goes on with the next frame, and further "
+                "errors of this kind are not logged",
+                self._key,
+                type(error).__name__,
+                exc_info=error,
+            )
+
+    def wrap(self, function: Callable[[_Argument], None]) -> Callable[[_Argument], None]:
+        """Return `function` with its exceptions reported instead of raised."""
+
+        def guarded(argument: _Argument) -> None:
+            try:
+                function(argument)
+            except Exception as error:
+                self.report(error)
+
+        return guarded
+
+
+class Abandonable(Protocol):
+    """An engine that can be left behind in a forked child."""
+
+    def abandon(self) -> None:
+        """Become closed without touching anything that threads of the parent hold."""
+
+
+_open_engines: weakref.WeakSet[Abandonable] = weakref.WeakSet()
+
+
+def abandon_in_forked_child(engine: Abandonable) -> None:
+    """Make every fork leave `engine` behind: threads and locks do not survive a fork."""
+    _open_engines.add(engine)
+
+
+def closed_error(*, forked: bool, opened: bool) -> BusClosed:
+    """Return the error that says why an engine cannot be used."""
+    if forked:
+        return BusClosed(
+            "this bus was connected before a fork and belongs to the parent process: connect "
+            "again in the child, or start the child with the 'spawn' method"
+        )
+    return BusClosed("the engine is closed" if opened else "the engine is not open yet")
+
+
+def _abandon_all() -> None:
+    for engine in list(_open_engines):
+        engine.abandon()
+    _open_engines.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,134 @@
+"""Where the nodes of one user on one host find each other: a folder with a file per live node.
+
+A file is named after its node's session and holds the node's endpoint. Its node keeps it
+locked, and the system drops the lock when the process ends in whatever way, so a file that can
+be locked is a dead node's and is removed. The folder only makes meeting quick and certain; nodes
+that cannot use it (another user, a read-only disk) are found by port and multicast.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_GATE = "gate"
+_GATE_PATIENCE_S = 1.0
+
+
+class Rendezvous:
+    """The folder of one bus, as seen by one node. Nothing in here raises `OSError`."""
+
+    def __init__(self, bus: str) -> None:
+        self._folder = _folder(bus)
+        self._file: int | None = None
+        self._path: Path | None = None
+
+    @contextmanager
+    def gate(self) -> Iterator[None]:
+        """Let the nodes of this bus open one after the other.
+
+        So each sees all earlier ones ready to be spoken to, and none half open. Whoever stands
+        in the gate for too long (a frozen process) is walked past.
+        """
+        gate: int | None = None
+        try:
+            gate = self._open(_GATE)
+            deadline_s = time.monotonic() + _GATE_PATIENCE_S
+            while not _lock(gate) and time.monotonic() < deadline_s:
+                time.sleep(0.002)
+        except OSError:
+            pass
+        try:
+            yield
+        finally:
+            if gate is not None:
+                os.close(gate)
+
+    def neighbours(self) -> dict[str, str]:
+        """Return the session id and endpoint of every other live node; forget the dead."""
+        found: dict[str, str] = {}
+        try:
+            names = sorted(os.listdir(self._folder))
+        except OSError:
+            return found
+        for name in names:
+            if name != _GATE and (self._path is None or name != self._path.name):
+                endpoint = self._endpoint_of(name)
+                if endpoint:
+                    found[name] = endpoint
+        return found
+
+    def enter(self, zid: str, endpoint: str) -> None:
+        """Show this node to those that open after it."""
+        try:
+            self._file = self._open(zid)
+            self._path = self._folder / zid
+            _lock(self._file)
+            os.write(self._file, endpoint.encode())
+        except OSError:
+            self.leave()
+
+    def leave(self) -> None:
+        """Take this node's file away. Idempotent."""
+        if self._path is not None:
+            _remove(self._path)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's file without removing it."""
+        if self._file is not None:
+            os.close(self._file)
+        self._file = self._path = None
+
+    def _open(self, name: str) -> int:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # In a shared temporary folder a stranger may have been here first.
+        if self._folder.parent.stat().st_uid != os.getuid():
+            raise PermissionError(f"{self._folder.parent} belongs to another user")
+        return os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+    def _endpoint_of(self, name: str) -> str | None:
+        path = self._folder / name
+        try:
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            return None
+        try:
+            if _lock(file):
+                _remove(path)
+                return None
+            return os.read(file, 4096).decode("utf-8", "replace")
+        finally:
+            os.close(file)
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _folder(bus: str) -> Path:
+    uid = os.getuid()
+    runtime = Path(f"/run/user/{uid}")
+    parent = runtime if os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
+    try:
+        # Containers may share a folder but not a loopback interface.
+        network = os.readlink("/proc/self/ns/net")
+    except OSError:
+        network = ""
+    name = hashlib.sha256(f"{network} {bus}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return parent / f"infobus-{uid}" / name

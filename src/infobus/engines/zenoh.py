@@ -1,0 +1,381 @@
+"""The engine that joins processes: Eclipse Zenoh, embedded, with its traps closed.
+
+What is added to the library: only the host itself can connect unless asked for; data blocks
+instead of vanishing; opening returns when the neighbours are met; a process that forgets to
+close still exits; a forked child cannot use its parent's session and can open its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from infobus.engines.base import (
+    Declaration,
+    Guarded,
+    abandon_in_forked_child,
+    closed_error,
+)
+from infobus.engines.rendezvous import Rendezvous
+from infobus.engines.zenoh_library import never_free, zenoh_library
+from infobus.engines.zenoh_settings import LEASE_MS, extra_settings, merged, session_settings
+from infobus.errors import BadValue, EngineError, UsageError
+
+_Result = TypeVar("_Result")
+
+_NEIGHBOURS_PATIENCE_S = 1.0  # for nodes that are known to be there
+_STRANGERS_PATIENCE_S = 0.2  # for nodes that only port or multicast can find
+_TOKENS_PATIENCE_S = 0.5
+_EXIT_PATIENCE_S = 1.0
+_PUBLISHERS_MAX = 4096
+# Wildcards do not match elements that begin with `@`, so no user of the engine meets these.
+_HELLO = "@hello"
+
+_engines_to_close_at_exit: set[ZenohEngine] = set()
+
+
+class ZenohEngine:
+    """Carries the frames of one node to other processes; see `Engine` for the promises.
+
+    Args:
+        bus: Any non-empty name. Nodes of different buses neither connect nor hear each other.
+        listen: Further endpoints to be reached at, such as `tcp/0.0.0.0:7500`.
+        connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; tried for ever.
+        multicast: `loopback`, `off`, or the network interface on which to find nodes of other
+            hosts (and to be found: this opens a port on that interface).
+        lease_ms: A node that is silent for so long is taken for dead.
+        config: Settings of Zenoh itself that override ours: a map, or a JSON5 file's path.
+    """
+
+    def __init__(
+        self,
+        bus: str,
+        *,
+        listen: Iterable[str] = (),
+        connect: Iterable[str] = (),
+        multicast: str = "loopback",
+        lease_ms: int = LEASE_MS,
+        config: Mapping[str, Any] | str | Path | None = None,
+    ) -> None:
+        if not bus:
+            raise BadValue("the name of a bus must not be empty", path="bus")
+        if lease_ms < 100:
+            raise BadValue(f"lease_ms: expected at least 100, got {lease_ms}", path="lease_ms")
+        self._bus = bus
+        self._listen = tuple(listen)
+        self._connect = tuple(connect)
+        self._multicast = multicast
+        self._lease_ms = lease_ms
+        self._extra = extra_settings(config)
+        self._rendezvous = Rendezvous(bus)
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._session: Any = None
+        self._zenoh: Any = None
+        self._was_opened = self._is_forked = False
+        # All that the library gave us is held here and nowhere else, so that a forked child can
+        # leave it behind as one piece.
+        self._entities: dict[int, Any] = {}
+        self._own_tokens: dict[int, str] = {}
+        # From key to the `put` of a declared publisher. Empty unless open, so that the fast
+        # path needs no check of its own.
+        self._data_puts: dict[str, Callable[[bytes], None]] = {}
+        self._control_puts: dict[str, Callable[[bytes], None]] = {}
+
+    def open(self, node: str) -> None:
+        """Join the bus; returns when the other nodes on this host can be spoken to.
+
+        Alone that takes 0.2 s, otherwise some 10 ms, and at most about 1 s when another node
+        is frozen. `node` is not shown to others: announce it.
+        """
+        if self._was_opened:
+            raise UsageError(f"the engine of {node!r} was opened before: make a new one")
+        self._zenoh = zenoh_library()
+        zid = f"{secrets.randbits(127) | 1 << 126:x}"  # No leading zero: Zenoh refuses those.
+        with self._rendezvous.gate(), _reserved_port() as port:
+            neighbours = self._rendezvous.neighbours()
+            self._session = self._open_session(zid, port, neighbours.values())
+            self._was_opened = True
+            _engines_to_close_at_exit.add(self)
+            abandon_in_forked_child(self)
+            self._add(self._session.liveliness().declare_token(f"{_HELLO}/{zid}"))
+            self._rendezvous.enter(zid, f"tcp/127.0.0.1:{port}")
+        self._meet(set(neighbours))
+
+    def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
+        """Send `payload` on `key`. Data waits at most 1 s for a full link, control 1 ms."""
+        try:
+            send = self._control_puts[key] if control else self._data_puts[key]
+        except KeyError:
+            send = self._publisher(key, control)
+        try:
+            send(payload)
+        except Exception as error:
+            raise self._translated(error, key) from error
+
+    def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:
+        """Call `on_frame` with each frame that other nodes put on `key`."""
+        guard = Guarded(key)
+
+        # Once per frame: written out instead of `guard.wrap`, which would cost a second call.
+        def deliver(sample: Any) -> None:
+            try:
+                on_frame(sample.payload.to_bytes())
+            except Exception as error:
+                guard.report(error)
+
+        return self._declared(key, lambda session: session.declare_subscriber(key, deliver))
+
+    def answer(self, key: str, handler: Callable[[bytes], bytes]) -> Declaration:
+        """Answer queries on `key`. A handler that raises leaves its query without an answer."""
+
+        def reply(query: Any) -> None:
+            with query:
+                payload = query.payload
+                query.reply(query.key_expr, handler(b"" if payload is None else payload.to_bytes()))
+
+        guarded = Guarded(key).wrap(reply)
+        return self._declared(key, lambda session: session.declare_queryable(key, guarded))
+
+    def query(self, key: str, payload: bytes, timeout_s: float) -> list[bytes]:
+        """Ask every other node that answers on `key`; returns when all did, or in time."""
+        zenoh = self._zenoh
+        try:
+            replies = self._checked_session().get(
+                key,
+                payload=payload,
+                timeout=timeout_s,
+                target=zenoh.QueryTarget.ALL,
+                # Otherwise answers on the same key replace each other.
+                consolidation=zenoh.ConsolidationMode.NONE,
+                allowed_destination=zenoh.Locality.REMOTE,
+            )
+            return [reply.ok.payload.to_bytes() for reply in replies if reply.ok is not None]
+        except zenoh.ZError as error:
+            raise self._translated(error, key) from error
+
+    def announce(self, key: str) -> Declaration:
+        """Show a token on `key` until it is undeclared, or this process ends or freezes."""
+        declared = self._declared(key, lambda session: session.liveliness().declare_token(key))
+        self._own_tokens[declared.number] = key
+        return declared
+
+    def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
+        """Report tokens on `key`. A killed node's token goes in milliseconds, a frozen one's
+        within the lease.
+        """
+        seen: set[str] = set()
+        alive: set[str] = set()
+        somebody_seen = threading.Condition()
+        put = self._zenoh.SampleKind.PUT if self._zenoh else None
+
+        def changed(sample: Any) -> None:
+            token, is_alive = str(sample.key_expr), sample.kind == put
+            try:
+                if token not in self._own_tokens.values() and is_alive != (token in alive):
+                    (alive.add if is_alive else alive.remove)(token)
+                    on_change(token, is_alive)
+            finally:
+                with somebody_seen:
+                    seen.add(token)
+                    somebody_seen.notify_all()
+
+        guarded = Guarded(key).wrap(changed)
+        declared = self._declared(
+            key,
+            lambda session: session.liveliness().declare_subscriber(key, guarded, history=True),
+        )
+        # The subscriber alone reports, so that no late answer can revive a token that is gone.
+        # The tokens listed here are only those that it is waited for.
+        there = self._tokens(key)
+        with somebody_seen:
+            somebody_seen.wait_for(lambda: there <= seen, _TOKENS_PATIENCE_S)
+        return declared
+
+    def close(self) -> None:
+        """Leave the bus; what was put is flushed first."""
+        with self._lock:
+            session, self._session = self._session, None
+            self._data_puts, self._control_puts = {}, {}
+        _engines_to_close_at_exit.discard(self)
+        self._rendezvous.leave()
+        if session is not None:
+            session.close()
+            self._entities.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: forget the session, which lives on in the parent."""
+        never_free(self._session, self._entities, self._data_puts, self._control_puts)
+        self._session, self._entities = None, {}
+        self._data_puts, self._control_puts = {}, {}
+        self._lock = threading.Lock()
+        self._rendezvous.abandon()
+        self._is_forked = True
+        _engines_to_close_at_exit.discard(self)
+
+    def _open_session(self, zid: str, port: int, neighbours: Iterable[str]) -> Any:
+        def attempt(*, shared_memory: bool) -> Any:
+            settings = session_settings(
+                self._bus,
+                zid=zid,
+                own_port=port,
+                listen=self._listen,
+                connect=self._connect,
+                neighbours=neighbours,
+                multicast=self._multicast,
+                lease_ms=self._lease_ms,
+                shared_memory=shared_memory,
+            )
+            config = zenoh.Config.from_json5(json.dumps(merged(settings, self._extra)))
+            return zenoh.open(config)
+
+        zenoh = self._zenoh
+        try:
+            try:
+                return attempt(shared_memory=True)
+            except zenoh.ZError as error:
+                # Frames from 3 KiB on travel through shared memory, several times faster. When
+                # it runs out while running, Zenoh copies instead; but if /dev/shm is missing,
+                # read-only or full at the start, the session does not open at all.
+                if "shm" not in str(error):
+                    raise
+                return attempt(shared_memory=False)
+        except Exception as error:
+            raise EngineError(
+                f"bus {self._bus!r}: no Zenoh session could be opened: {error}"
+            ) from error
+
+    def _meet(self, neighbours: set[str]) -> None:
+        """Wait until the declarations of all `neighbours` (or of any stranger) are known here."""
+        expected = {f"{_HELLO}/{zid}" for zid in neighbours}
+        far_ones = bool(self._connect)
+        patience_s = _NEIGHBOURS_PATIENCE_S if expected or far_ones else _STRANGERS_PATIENCE_S
+        deadline_s = time.monotonic() + patience_s
+        own = f"{_HELLO}/{self._session.zid()}"
+        while time.monotonic() < deadline_s:
+            met = self._tokens(f"{_HELLO}/*") - {own}
+            if met >= expected and (expected or met):
+                return
+            time.sleep(0.002)
+
+    def _tokens(self, key: str) -> set[str]:
+        replies = self._checked_session().liveliness().get(key, timeout=_TOKENS_PATIENCE_S)
+        return {str(reply.ok.key_expr) for reply in replies if reply.ok is not None}
+
+    def _publisher(self, key: str, control: bool) -> Callable[[bytes], None]:
+        zenoh = self._zenoh
+        session = self._checked_session()
+        if "*" in key:
+            raise UsageError(f"key {key!r} is a pattern; frames are put on one key")
+        with self._lock:
+            puts = self._control_puts if control else self._data_puts
+            if len(puts) >= _PUBLISHERS_MAX:
+                # Inboxes of nodes long gone. Those still in use are declared anew.
+                puts.clear()
+            try:
+                publisher = session.declare_publisher(
+                    key,
+                    congestion_control=(
+                        zenoh.CongestionControl.DROP if control else zenoh.CongestionControl.BLOCK
+                    ),
+                    priority=zenoh.Priority.INTERACTIVE_HIGH if control else zenoh.Priority.DATA,
+                    allowed_destination=zenoh.Locality.REMOTE,
+                )
+            except zenoh.ZError as error:
+                raise self._translated(error, key) from error
+            send: Callable[[bytes], None] = publisher.put
+            puts[key] = send
+            return send
+
+    def _declared(self, key: str, declare: Callable[[Any], Any]) -> _Declared:
+        session = self._checked_session()
+        try:
+            return self._add(_in_daemon_thread(lambda: declare(session)))
+        except self._zenoh.ZError as error:
+            raise self._translated(error, key) from error
+
+    def _add(self, entity: Any) -> _Declared:
+        number = next(self._numbers)
+        self._entities[number] = entity
+        return _Declared(self, number)
+
+    def remove(self, number: int) -> None:
+        """Undeclare one entity; for `Declaration.undeclare`."""
+        entity = self._entities.pop(number, None)
+        if entity is not None:
+            with contextlib.suppress(self._zenoh.ZError):  # The session was closed meanwhile.
+                entity.undeclare()
+        self._own_tokens.pop(number, None)
+
+    def _checked_session(self) -> Any:
+        session = self._session
+        if session is None:
+            raise closed_error(forked=self._is_forked, opened=self._was_opened)
+        return session
+
+    def _translated(self, error: Exception, key: str) -> Exception:
+        if self._session is None:
+            return closed_error(forked=self._is_forked, opened=self._was_opened)
+        if isinstance(error, self._zenoh.ZError):
+            return EngineError(f"key {key!r}: {error}")
+        return error
+
+
+class _Declared:
+    def __init__(self, engine: ZenohEngine, number: int) -> None:
+        self._engine = engine
+        self.number = number
+
+    def undeclare(self) -> None:
+        self._engine.remove(self.number)
+
+
+@contextlib.contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Keep a free port until Zenoh listens on it, so that its number is known beforehand."""
+    with socket.socket() as placeholder:
+        # Linux lets two such sockets share a port as long as only one listens.
+        placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        placeholder.bind(("127.0.0.1", 0))
+        yield placeholder.getsockname()[1]
+
+
+def _in_daemon_thread(function: Callable[[], _Result]) -> _Result:
+    """Run `function` so that the threads it starts are daemons.
+
+    Zenoh starts one Python thread per callback, as an ordinary thread for which the interpreter
+    waits at exit. A thread is a daemon if the one that started it is.
+    """
+    outcome: list[_Result] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            outcome.append(function())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="infobus-declare", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return outcome[0]
+
+
+def _close_at_exit() -> None:
+    for engine in list(_engines_to_close_at_exit):
+        engine.close()
+
+
+# Ordinary threads of the program have ended by then, so nobody is cut off.
+atexit.register(_close_at_exit)
