@@ -12,6 +12,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from infobus.bench.model import (
     INFOBUS,
@@ -117,7 +118,8 @@ def bars_figure(bars: Sequence[Bar]) -> Figure | None:
             for bar in reversed(ratios)
         ],
     )
-    axes.set_xscale("log")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("ratio measured (dot) and bar (tick)")
     return figure
 
@@ -129,7 +131,7 @@ def _panels(
     drawn = [panel for panel in panels if len(_sizes(runs, panel)) > 1]
     if not drawn:
         return None
-    figure = Figure(figsize=(3.6 * len(drawn) + 0.6, 3.6), layout="constrained")
+    figure = Figure(figsize=(3.3 * len(drawn) + 0.6, 3.8), layout="constrained")
     row = figure.subplots(1, len(drawn), sharey=True, squeeze=False)[0]
     for axes, panel in zip(row, drawn, strict=True):
         for value, dashes in values:
@@ -137,7 +139,7 @@ def _panels(
         axes.set_title(_panel_title(panel))
         axes.set_xlabel("bytes of the object")
     row[0].set_ylabel(title)
-    row[0].legend()
+    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 
 
@@ -155,6 +157,14 @@ def _lines(axes: Axes, runs: Sequence[Run], panel: Scenario, value: Value, dashe
             axes.plot(*zip(*points, strict=True), dashes, marker=".", color=colour, label=label)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(_size_label)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:,.9g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _size_label(size: float, position: float) -> str:
+    return f"{size:g}" if size < 1024 else f"{size / 1024:g} Ki"
 
 
 def _sizes(runs: Sequence[Run], panel: Scenario) -> list[int]:
