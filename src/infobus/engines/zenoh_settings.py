@@ -2,8 +2,9 @@
 
 Loopback only unless told otherwise, and no server to start. Nodes find each other in three
 ways, each of which suffices alone: a well-known port that follows from the bus name (the first
-node holds it; after its death the next one that opens does, and the others come to it), multicast on a port of the bus's own, and the
-rendezvous folder of the host (see `rendezvous`). Gossip then completes the mesh.
+node holds it; after its death the next one that opens does, and the others come to it),
+multicast on a port of the bus's own, and the rendezvous folder of the host (see `rendezvous`).
+Gossip then completes the mesh.
 """
 
 from __future__ import annotations
