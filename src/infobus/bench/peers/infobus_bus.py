@@ -61,8 +61,10 @@ class Infobus:
 
             def round_trip(quote: Any, timeout_s: float) -> int | None:
                 bus.publish("bench.ping", quote)
-                event = answers.receive(timeout_s)
-                return None if event is None else event.data.bid
+                try:
+                    return answers.receive(timeout_s).data.bid
+                except TimeoutError:
+                    return None
 
             yield round_trip
 
