@@ -64,7 +64,8 @@ class _Token:
     key: str
 
     def undeclare(self) -> None:
-        if self.engine.tokens.pop(self.key, None) is not None:
+        if self.key in self.engine.tokens:
+            del self.engine.tokens[self.key]
             self.engine.network.show(self.engine)
 
 
@@ -131,10 +132,12 @@ class MemoryEngine:
         """Report tokens of other nodes on `key`, those that can be seen now at once."""
         if not self.is_open:
             raise self._closed()
-        guarded = Guarded(key).wrap(lambda change: on_change(change[0], change[1]))
-        watch = Watch(self, key, guarded)
-        self.watches[watch] = None
 
+        def changed(change: tuple[str, bool]) -> None:
+            on_change(*change)
+
+        watch = Watch(self, key, Guarded(key).wrap(changed))
+        self.watches[watch] = None
         self.network.call_and_wait(lambda: self.network.look_around(watch), _PATIENCE_S)
         return watch
 

@@ -148,9 +148,9 @@ class ZenohEngine:
 
     def query(self, key: str, payload: bytes, timeout_s: float) -> list[bytes]:
         """Ask every other node that answers on `key`; returns when all did, or in time."""
-        zenoh = self._zenoh
+        session, zenoh = self._checked_session(), self._zenoh
         try:
-            replies = self._checked_session().get(
+            replies = session.get(
                 key,
                 payload=payload,
                 timeout=timeout_s,
@@ -173,10 +173,11 @@ class ZenohEngine:
         """Report tokens on `key`. A killed node's token goes in milliseconds, a frozen one's
         within the lease.
         """
+        self._checked_session()
         seen: set[str] = set()
         alive: set[str] = set()
         somebody_seen = threading.Condition()
-        put = self._zenoh.SampleKind.PUT if self._zenoh else None
+        put = self._zenoh.SampleKind.PUT
 
         def changed(sample: Any) -> None:
             token, is_alive = str(sample.key_expr), sample.kind == put
@@ -272,8 +273,7 @@ class ZenohEngine:
         return {str(reply.ok.key_expr) for reply in replies if reply.ok is not None}
 
     def _publisher(self, key: str, control: bool) -> Callable[[bytes], None]:
-        zenoh = self._zenoh
-        session = self._checked_session()
+        session, zenoh = self._checked_session(), self._zenoh
         if "*" in key:
             raise UsageError(f"key {key!r} is a pattern; frames are put on one key")
         with self._lock:
