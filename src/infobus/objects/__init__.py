@@ -1,0 +1,23 @@
+"""Objects that describe themselves: types, introspection, run-time classes, codec, printing."""
+
+from infobus.objects.classes import define_type
+from infobus.objects.data import DataObject, Property, id_of, identify, type_of
+from infobus.objects.members import Attribute, Operation
+from infobus.objects.printing import describe
+from infobus.objects.registry import all_types, find_type
+from infobus.objects.types import Type
+
+__all__ = [
+    "Attribute",
+    "DataObject",
+    "Operation",
+    "Property",
+    "Type",
+    "all_types",
+    "define_type",
+    "describe",
+    "find_type",
+    "id_of",
+    "identify",
+    "type_of",
+]

@@ -1,0 +1,215 @@
+"""Classes made at run time: defined by a program, or built for types that came from outside."""
+
+from __future__ import annotations
+
+import types as python
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from infobus.errors import BadFrame, BadType
+from infobus.objects import descriptors, registry
+from infobus.objects.data import DataObject
+from infobus.objects.declaring import doc_in, operation_of
+from infobus.objects.members import Attribute, Operation, make_attribute
+from infobus.objects.spelling import kind_of
+from infobus.objects.types import LINEAGE_DEPTH_MAX, ROOT_NAME, Type, compose, unknown_type
+
+LEARNED_COUNT_MAX = 10_000
+LEARNED_BYTES_MAX = 64 * 1024 * 1024
+
+Declaration = Any
+"""An annotation or a kind's text, or a pair of one of these and a default."""
+
+
+def define_type(
+    name: str,
+    supertypes: Iterable[type[DataObject] | Type | str] = (),
+    attributes: Mapping[str, Declaration] | Iterable[Attribute] = (),
+    operations: Mapping[str, Callable[..., Any]] | Iterable[Operation] = (),
+    *,
+    doc: str = "",
+) -> type[DataObject]:
+    """A new class, as good as one that was written down.
+
+    Args:
+        name: The type's name, such as `plant.Recipe`.
+        supertypes: Classes, types, or names of types known here.
+        attributes: By name: a Python type or the text of a kind, or a pair of that and a
+            default. Or `Attribute` values, as another type shows them.
+        operations: By name: functions with annotated signatures that take the object first.
+            Or `Operation` values, which are then known by signature only.
+        doc: What the type is for.
+
+    Raises:
+        BadType: The parts contradict each other or an inherited one.
+
+    >>> Recipe = define_type("Recipe", [], {"name": str, "steps": ("list[str]", [])})
+    >>> Recipe(name="etch")
+    Recipe(name='etch', steps=[])
+    """
+    bases = tuple(_class_of(s) for s in supertypes)
+    if isinstance(attributes, Mapping):
+        own = [_attribute(name, key, value) for key, value in attributes.items()]
+    else:
+        own = [replace(attribute, inherited_from=None) for attribute in attributes]
+    methods: dict[str, Any] = {}
+    if isinstance(operations, Mapping):
+        methods = dict(operations)
+        abilities = [_operation(name, key, method) for key, method in methods.items()]
+    else:
+        abilities = [replace(operation, inherited_from=None) for operation in operations]
+    known = compose(name, [base._type for base in bases], own, abilities, doc)
+    try:
+        cls = _make_class(known, bases, methods)
+    except TypeError as error:
+        raise BadType(f"type {name}: {error}") from None
+    registry.add_declared(cls)
+    return cls
+
+
+def _class_of(supertype: type[DataObject] | Type | str) -> type[DataObject]:
+    if isinstance(supertype, str):
+        found = registry.find_type(supertype)
+        if found is None:
+            raise BadType(f"no type {supertype!r} is known here")
+        supertype = found
+    if isinstance(supertype, Type):
+        return class_for(supertype.fingerprint) or DataObject
+    return supertype
+
+
+def _attribute(where: str, name: str, declaration: Declaration) -> Attribute:
+    defaults: tuple[Any, ...] = ()
+    if isinstance(declaration, tuple):
+        declaration, *rest = declaration
+        defaults = tuple(rest)
+    return make_attribute(where, name, kind_of(declaration), doc_in(declaration), defaults)
+
+
+def _operation(where: str, name: str, method: Callable[..., Any]) -> Operation:
+    operation = operation_of(method, name, getattr(method, "__globals__", {}))
+    if operation is None:
+        raise BadType(f"{where}.{name}: the function's signature is not annotated with kinds")
+    return operation
+
+
+def _make_class(
+    known: Type, bases: Iterable[type[DataObject]], methods: Mapping[str, Any]
+) -> type[DataObject]:
+    body = {"__doc__": known.doc, "__module__": __name__, **methods}
+    return python.new_class(
+        known.name.rpartition(".")[2],
+        _least(bases) or (DataObject,),
+        {"type_": known},
+        lambda namespace: namespace.update(body),
+    )
+
+
+def _least(bases: Iterable[type[DataObject]]) -> tuple[type[DataObject], ...]:
+    """`bases` without those that others of them extend, which Python would refuse."""
+    once = tuple(dict.fromkeys(bases))
+    return tuple(b for b in once if not any(b is not o and issubclass(o, b) for o in once))
+
+
+def class_for(fingerprint: int) -> type[DataObject] | None:
+    """The best class for objects received under `fingerprint`; None if nothing is known.
+
+    The class declared for exactly this type, else the one declared for another version of
+    it, else one built from the descriptor on top of every supertype known here.
+    """
+    if fingerprint in registry.declared:
+        return registry.declared[fingerprint][-1]
+    if (known := registry.types.get(fingerprint)) is None:
+        return None
+    if known.name in registry.declared_names:
+        return registry.declared_names[known.name]
+    return registry.built.get(fingerprint) or _build(known)
+
+
+def _build(known: Type) -> type[DataObject]:
+    with registry.lock:
+        if known.fingerprint in registry.built:
+            return registry.built[known.fingerprint]
+        bases = {s: class_for(s.fingerprint) or _declared(s.name) for s in known.supertypes}
+        # A supertype nobody here knows stays in the type by its name and fingerprint.
+        supertypes = [s if base is None else base._type for s, base in bases.items()]
+        own = [a for a in known.attributes if a.inherited_from is None]
+        abilities = [o for o in known.operations if o.inherited_from is None]
+        try:
+            local = compose(known.name, supertypes, own, abilities, known.doc, strict=False)
+            cls = _make_class(known if local == known else local, filter(None, bases.values()), {})
+        except (BadType, TypeError):
+            # The hierarchies of the two sides contradict each other; the object still counts.
+            local = compose(known.name, (), own, abilities, known.doc, strict=False)
+            cls = _make_class(local, (), {})
+        registry.add_built(known.fingerprint, cls)
+        return cls
+
+
+def _declared(name: str) -> type[DataObject] | None:
+    return registry.declared_names.get(name)
+
+
+def known(fingerprint: int) -> bool:
+    """Whether the descriptor of this type is held here; untyped (0) needs none."""
+    return fingerprint == 0 or fingerprint in registry.types
+
+
+def learn(descriptor: bytes) -> int:
+    """Take in a descriptor from outside; returns the fingerprint of its type.
+
+    Learning twice changes nothing. Supertypes may come later, though then their attributes
+    count as unknown until they do.
+
+    Raises:
+        BadFrame: The bytes are no descriptor, or this process holds as many types as it may.
+    """
+    description = descriptors.read(descriptor)
+    fingerprint = description.fingerprint
+    if fingerprint in registry.types:
+        return fingerprint
+    with registry.lock:
+        learned = registry.learned
+        size = learned.total() + len(descriptor)
+        if len(learned) >= LEARNED_COUNT_MAX or size > LEARNED_BYTES_MAX:
+            raise BadFrame(
+                f"type {description.name} not learned: {len(learned)} types from outside are "
+                f"held; {LEARNED_COUNT_MAX} or {LEARNED_BYTES_MAX} bytes are allowed"
+            )
+        learned[fingerprint] = len(descriptor)
+        _add_learned(descriptor)
+        if fingerprint in registry.awaited:
+            registry.awaited.discard(fingerprint)
+            waiting = [t for t in registry.types.values() if fingerprint in t.closure[:-1]]
+            for other in sorted(waiting, key=lambda t: t.depth):
+                if other.fingerprint not in registry.declared:
+                    _add_learned(other.descriptor)
+    return fingerprint
+
+
+def _add_learned(descriptor: bytes) -> None:
+    description = descriptors.read(descriptor)
+    supertypes = [_supertype(name, fp) for name, fp in description.supertypes]
+    fingerprint = description.fingerprint
+    learned = Type(description, supertypes, descriptor=descriptor, fingerprint=fingerprint)
+    registry.types[fingerprint] = learned
+    if learned.name not in registry.declared_names:
+        registry.current[learned.name] = learned
+    registry.forget_built(learned.name)
+
+
+def _supertype(name: str, fingerprint: int) -> Type:
+    held = registry.types.get(fingerprint)
+    if held is not None and held.depth < LINEAGE_DEPTH_MAX and held.name == name:
+        return held
+    registry.awaited.add(fingerprint)
+    return unknown_type(fingerprint, name)
+
+
+def descriptors_of(fingerprints: Iterable[int]) -> list[bytes]:
+    """The descriptors held for these types and their supertypes, supertypes first."""
+    asked = [registry.types[fp] for fp in fingerprints if fp in registry.types]
+    closure = dict.fromkeys(fp for known in asked for fp in known.closure)
+    held = [registry.types[fp] for fp in closure if fp in registry.types]
+    return [known.descriptor for known in held if known.name != ROOT_NAME]

@@ -1,0 +1,337 @@
+"""The wire form of objects: small, readable without a descriptor, and quick.
+
+An object is a MessagePack map from attribute names to values, unknown attributes included.
+Which type it has is said beside it, by a fingerprint; 0 stands for a plain dict. Inside a
+value, moments are MessagePack timestamps, and an object is extension 1, which holds the
+array [fingerprint, map, object id or nil].
+
+Objects that hold no other objects, the common case, are encoded and decoded by one call of
+msgspec each. All others are walked, to find what is nested in them and to keep whatever this
+process does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta, Raw
+from msgspec.msgpack import Ext
+
+from infobus.errors import BadFrame, BadValue
+from infobus.objects import registry
+from infobus.objects.classes import class_for, descriptors_of, known, learn
+from infobus.objects.data import DataObject, Foreign, bad_value, id_of, set_state, set_tag
+from infobus.objects.kinds import DEPTH_MAX, Misfit, plain, shown
+from infobus.objects.untyped import read_untyped
+
+__all__ = ["PAYLOAD_BYTES_MAX", "decode", "descriptors", "encode", "known", "learn"]
+
+PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
+"""No object takes more than this on the wire."""
+Payload: TypeAlias = bytes | Raw | memoryview
+"""What can be decoded; bytes are quickest."""
+OBJECT_EXT = 1
+
+_encode = msgspec.msgpack.Encoder().encode
+_new = object.__new__
+_ready = registry.ready.get
+_SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
+_ENCODE_ERRORS = (TypeError, ValueError, OverflowError)
+_DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+
+
+def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
+    """The type's fingerprint, the payload, and the fingerprints of all types it needs.
+
+    The last covers supertypes and the objects that sit inside; a receiver that holds their
+    descriptors can read everything. A received object is sent on under the type it came
+    with, with all that came with it, unless it was changed in a way which that type forbids.
+
+    Raises:
+        BadValue: `obj` is no object or dict, holds something that cannot be sent, is cyclic
+            or nested deeper than 64 levels, or takes more than 16 MiB. `path` says where.
+    """
+    try:
+        plan = obj._plan
+        is_walked = plan.is_deep or obj._tag.__class__ is Foreign
+    except AttributeError:
+        return _encode_untyped(obj)
+    state = obj.__dict__
+    if is_walked or len(state) != plan.count:
+        return _encode_walking(obj)
+    name = ""
+    try:
+        for name, kind in plan.containers:
+            kind.check(state[name])
+        payload = _encode(state)
+    except Misfit as misfit:
+        raise bad_value(misfit, f"{obj._type.name}.{name}") from None
+    except _ENCODE_ERRORS as error:
+        raise _unsendable(state, obj._type.name, error) from None
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise _oversized(payload, obj._type.name)
+    return plan.fingerprint, payload, plan.closure
+
+
+def decode(fingerprint: int, payload: Payload, object_id: str | None = None) -> Any:
+    """The object in `payload`: an instance of the best class known here, or a dict for 0.
+
+    Another version of a known type gives an instance of the class known here. Attributes
+    that were not sent have their default, else None; those that the class does not have, or
+    has with another kind, are kept as unknown. Without any descriptor, all are unknown.
+
+    Raises:
+        BadFrame: The bytes are no object. Nothing else is raised, whatever they hold.
+    """
+    plan = _ready(fingerprint)
+    if (
+        plan is not None
+        and payload.__class__ is bytes
+        and payload.startswith(plan.header)
+        and len(payload) <= PAYLOAD_BYTES_MAX
+    ):
+        try:
+            state = plan.decode(payload)
+        except _DECODE_ERRORS:
+            pass  # Perhaps only unusual; the slow way decides.
+        else:
+            obj = _new(plan.cls)
+            set_state(obj, state)
+            set_tag(obj, object_id)
+            return obj
+    return _decode_walking(fingerprint, payload, object_id, 1)
+
+
+def descriptors(fingerprints: Iterable[int]) -> list[bytes]:
+    """The descriptors held for these types and their supertypes, supertypes first.
+
+    Types of which only the fingerprint is known are left out.
+    """
+    return descriptors_of(fingerprints)
+
+
+# --- encoding what is not flat ---------------------------------------------------------------
+
+
+def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
+    if not isinstance(value, dict):
+        raise BadValue(f"expected a DataObject or a dict to send, got {shown(value)}")
+    packing = _Packing()
+    try:
+        body = plain(value)
+        if not _SCALARS.issuperset(map(type, body.values())):
+            body = packing.pack(body, 1)
+        payload = _encode(body)
+    except Misfit as misfit:
+        raise bad_value(misfit, "dict") from None
+    except _ENCODE_ERRORS as error:
+        raise _unsendable(body, "dict", error) from None
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise _oversized(payload, "dict")
+    return 0, payload, tuple(packing.needs)
+
+
+def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
+    packing = _Packing()
+    name = obj._type.name
+    try:
+        fingerprint, body = packing.pack_object(obj, 1)
+    except Misfit as misfit:
+        raise bad_value(misfit, name) from None
+    try:
+        payload = _encode(body)
+    except _ENCODE_ERRORS as error:
+        raise _unsendable(body, name, error) from None
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise _oversized(payload, name)
+    return fingerprint, payload, tuple(packing.needs)
+
+
+class _Packing:
+    """One walk over an object on its way out."""
+
+    def __init__(self) -> None:
+        self.needs: dict[int, None] = {}
+        self._open: set[int] = set()
+
+    def pack(self, value: Any, depth: int) -> Any:
+        """`value`, known to be in plain form, with objects replaced by their extension."""
+        if value.__class__ in _SCALARS:
+            return value
+        if id(value) in self._open:
+            raise Misfit("cyclic: it contains itself")
+        if depth > DEPTH_MAX:
+            raise Misfit(f"nested deeper than {DEPTH_MAX} levels")
+        if isinstance(value, DataObject):
+            return self._pack_nested(value, depth)
+        self._open.add(id(value))
+        packed: Any = {} if value.__class__ is dict else []
+        key: Any = 0
+        try:
+            if value.__class__ is dict:
+                for key, item in value.items():
+                    packed[key] = self.pack(item, depth + 1)
+            else:
+                for item in value:
+                    packed.append(self.pack(item, depth + 1))
+        except Misfit as misfit:
+            step = repr(key) if value.__class__ is dict else len(packed)
+            raise misfit.inside(f"[{step}]") from None
+        finally:
+            self._open.discard(id(value))
+        return packed
+
+    def _pack_nested(self, obj: DataObject, depth: int) -> Ext:
+        fingerprint, body = self.pack_object(obj, depth)
+        try:
+            return Ext(OBJECT_EXT, _encode((fingerprint, body, id_of(obj))))
+        except _ENCODE_ERRORS as error:
+            path, problem = _culprit(body, error, ".{}")
+            raise Misfit(problem).inside(path) from None
+
+    def pack_object(self, obj: DataObject, depth: int) -> tuple[int, dict[str, Any]]:
+        """The fingerprint and the map of an object."""
+        self._open.add(id(obj))
+        name = ""
+        try:
+            state = _sent_attributes(obj)
+            fingerprint, closure = _sent_type(obj, state)
+            for name, kind in obj._plan.containers:
+                if name in state and name not in _extra(obj):
+                    state[name] = kind.check(state[name])
+            for name, value in state.items():
+                if value.__class__ not in _SCALARS:
+                    state[name] = self.pack(value, depth + 1)
+        except Misfit as misfit:
+            raise misfit.inside(f".{name}") from None
+        finally:
+            self._open.discard(id(obj))
+        self.needs.update(dict.fromkeys(closure))
+        return fingerprint, state
+
+
+def _extra(obj: DataObject) -> dict[str, Any]:
+    return obj._tag.extra if obj._tag.__class__ is Foreign else {}
+
+
+def _sent_attributes(obj: DataObject) -> dict[str, Any]:
+    """What goes on the wire: not what only stands in for attributes that never came."""
+    state = obj.__dict__
+    names = obj._plan.attributes
+    tag = obj._tag
+    if tag.__class__ is not Foreign:
+        return {name: state[name] for name in names}
+    filled = tag.filled
+    return {
+        name: state[name] for name in names if name not in filled or state[name] != filled[name]
+    } | tag.extra
+
+
+def _sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
+    """The type an object is sent under, and what it needs: the one it came with, if that fits."""
+    tag = obj._tag
+    if tag.__class__ is not Foreign:
+        return obj._plan.fingerprint, obj._plan.closure
+    received = registry.types.get(tag.fingerprint)
+    if received is None:
+        return tag.fingerprint, (tag.fingerprint,)
+    try:
+        for attribute in received.attributes:
+            if attribute.name in state:
+                attribute.kind.check(state[attribute.name])
+    except Misfit:
+        if obj.__class__ is not DataObject:
+            return obj._plan.fingerprint, obj._plan.closure
+    return received.fingerprint, received.closure
+
+
+def _unsendable(body: Any, where: str, error: Exception) -> BadValue:
+    path, problem = _culprit(body, error, "[{!r}]" if where == "dict" else ".{}")
+    return BadValue(f"{where}{path}: {problem}", path=where + path)
+
+
+def _culprit(value: Any, error: Exception, step: str = "[{!r}]") -> tuple[str, str]:
+    """Where inside `value` the part sits that msgspec refuses, and what is wrong with it."""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    for key, part in parts:
+        try:
+            _encode(key)
+            _encode(part)
+        except _ENCODE_ERRORS as inner:
+            path, problem = _culprit(part, inner)
+            return step.format(key) + path, problem
+    return "", f"cannot be sent: {error}"
+
+
+def _oversized(payload: bytes, where: str) -> BadValue:
+    return BadValue(
+        f"{where}: takes {len(payload)} bytes encoded; {PAYLOAD_BYTES_MAX} are allowed", path=where
+    )
+
+
+# --- decoding what is not flat, or not as expected -------------------------------------------
+
+
+class _Nested(msgspec.Struct, array_like=True):
+    """The content of extension 1; later versions may append to it."""
+
+    fingerprint: Annotated[int, Meta(ge=1)]
+    body: Raw
+    id: str | None = None
+
+
+_decode_nested = msgspec.msgpack.Decoder(_Nested).decode
+
+
+def _decode_walking(fingerprint: int, payload: Payload, object_id: str | None, depth: int) -> Any:
+    data = bytes(payload)
+    if len(data) > PAYLOAD_BYTES_MAX:
+        raise BadFrame(f"an object of {len(data)} bytes; {PAYLOAD_BYTES_MAX} are allowed")
+    try:
+        body = read_untyped(data, depth, _read_ext)
+    except _DECODE_ERRORS as error:
+        raise BadFrame(f"not an object: {error}") from None
+    if body.__class__ is not dict:
+        raise BadFrame(f"not an object: expected a map, got {type(body).__name__}")
+    if fingerprint == 0:
+        return body
+    return _reconciled(class_for(fingerprint) or DataObject, fingerprint, body, object_id)
+
+
+def _read_ext(ext: Ext, depth: int) -> Any:
+    if ext.code != OBJECT_EXT:
+        raise BadFrame(f"extension {ext.code} of MessagePack has no meaning here")
+    nested = _decode_nested(ext.data)
+    return _decode_walking(nested.fingerprint, nested.body, nested.id, depth)
+
+
+def _reconciled(
+    cls: type[DataObject], fingerprint: int, body: dict[str, Any], object_id: str | None
+) -> DataObject:
+    """An instance of `cls` with all that `body` says, though it may be of another version."""
+    state: dict[str, Any] = {}
+    filled: dict[str, Any] = {}
+    for name, exact, check, attribute in cls._plan.fields:
+        if name in body:
+            value = body[name]
+            try:
+                state[name] = value if value.__class__ is exact else check(value)
+            except Misfit:
+                pass  # It stays in the body, and so becomes an unknown attribute.
+            else:
+                del body[name]
+                continue
+        state[name] = attribute.fresh_default()
+        filled[name] = attribute.fresh_default()
+    obj = _new(cls)
+    set_state(obj, state)
+    is_exact = fingerprint == cls._plan.fingerprint and not body and not filled
+    set_tag(obj, object_id if is_exact else Foreign(fingerprint, body, filled, object_id))
+    return obj

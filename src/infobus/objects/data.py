@@ -1,0 +1,238 @@
+"""`DataObject`: objects that carry information, describe themselves, and can be sent.
+
+An object's attributes live in its `__dict__`, in plain form and nothing else beside them,
+so that the codec can encode them with one call. What was received and does not fit the
+class, and the object's id, sit next to it in `_tag`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+import sys
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, dataclass_transform
+
+from infobus.errors import BadValue
+from infobus.objects import registry
+from infobus.objects.declaring import declared_type
+from infobus.objects.kinds import Misfit, ObjectRoot, plain
+from infobus.objects.plans import Plan
+from infobus.objects.types import ROOT_NAME, Type, compose, unknown_type
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What is known about a received object beyond its class. Never changed, only replaced."""
+
+    fingerprint: int
+    """The type under which it was received, and under which it is sent on."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Attributes that the class does not have, or has with another kind."""
+    filled: dict[str, Any] = field(default_factory=dict)
+    """Attributes of the class that had not been sent, with what stands in for them."""
+    id: str | None = None
+
+
+@dataclass_transform(kw_only_default=True)
+class DataObject(ObjectRoot):
+    """The root of all types of objects that can be published.
+
+    A subclass declares attributes by annotations. Its name is the type's name unless the
+    class says `name="news.Story"`; public methods whose signatures are fully annotated are
+    the type's operations. Values are checked when they are set, and copied if they are lists
+    or maps.
+
+    >>> class Reading(DataObject):
+    ...     celsius: float
+    ...     tags: list[str] = []
+    >>> Reading(celsius=21)
+    Reading(celsius=21.0, tags=[])
+    >>> Reading(celsius="21,5")
+    Traceback (most recent call last):
+    infobus.errors.BadValue: Reading.celsius: expected float, got str '21,5'
+
+    A class that takes the name of its base's type and adds nothing to it is one more class
+    of that same type.
+    """
+
+    __slots__ = ()
+    _type: ClassVar[Type]
+    _plan: ClassVar[Plan]
+
+    def __init_subclass__(
+        cls, *, name: str | None = None, type_: Type | None = None, **options: Any
+    ) -> None:
+        super().__init_subclass__(**options)
+        if type_ is not None:  # Made at run time; whoever made it has the type already.
+            cls._type = type_
+            cls._plan = Plan(cls)
+            return
+        cls._type = declared_type(cls, name or cls.__name__, sys._getframe(1).f_locals)
+        cls._plan = Plan(cls)
+        registry.add_declared(cls)
+
+    def __init__(self, /, **values: Any) -> None:
+        state: dict[str, Any] = {}
+        used = 0
+        name = ""
+        try:
+            for name, exact, check, attribute in self._plan.fields:
+                if name in values:
+                    used += 1
+                    value = values[name]
+                    state[name] = value if value.__class__ is exact else check(value)
+                elif attribute.has_default:
+                    state[name] = attribute.fresh_default()
+                else:
+                    raise Misfit(f"expected {attribute.type}, got no value, and has no default")
+        except Misfit as misfit:
+            raise bad_value(misfit, f"{self._type.name}.{name}") from None
+        if used != len(values):
+            raise self._no_such(next(name for name in values if name not in state))
+        set_state(self, state)
+        set_tag(self, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        attribute = self._plan.attributes.get(name)
+        tag = self._tag
+        try:
+            checked = plain(value) if attribute is None else attribute.kind.check(value)
+        except Misfit as misfit:
+            raise bad_value(misfit, f"{self._type.name}.{name}") from None
+        if attribute is not None:
+            self.__dict__[name] = checked
+            if tag.__class__ is Foreign:
+                set_tag(self, _without(tag, name))
+        elif tag.__class__ is Foreign and (name in tag.extra or self._type.name == ROOT_NAME):
+            set_tag(self, replace(tag, extra={**tag.extra, name: checked}))
+        else:
+            raise self._no_such(name)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only when the attribute is not found in the usual places.
+        if not name.startswith("_"):
+            extra = unknown_attributes(self)
+            if name in extra:
+                return extra[name]
+            if name in self._type.operations.names:
+                raise AttributeError(
+                    f"operation {self._type.name}.{name} is known by its signature only: "
+                    "no class here implements it"
+                )
+        raise AttributeError(f"{self._type.name} has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        raise BadValue(f"{self._type.name}.{name} cannot be deleted, only changed")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DataObject):
+            return NotImplemented
+        return (
+            type_of(self) == type_of(other)
+            and attribute_values(self) == attribute_values(other)
+            and unknown_attributes(self) == unknown_attributes(other)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @reprlib.recursive_repr("...")
+    def __repr__(self) -> str:
+        known = [f"{name}={value!r}" for name, value in attribute_values(self).items()]
+        unknown = [f"+{name}={value!r}" for name, value in unknown_attributes(self).items()]
+        return f"{type_of(self).name}({', '.join(known + unknown)})"
+
+    def __getstate__(self) -> tuple[dict[str, Any], object]:
+        return dict(self.__dict__), self._tag
+
+    def __setstate__(self, state: tuple[dict[str, Any], object]) -> None:
+        set_state(self, state[0])
+        set_tag(self, state[1])
+
+    def _no_such(self, name: str) -> BadValue:
+        close = difflib.get_close_matches(name, self._plan.attributes, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        path = f"{self._type.name}.{name}"
+        return BadValue(f"{self._type.name} has no attribute {name!r}{hint}", path=path)
+
+
+# `__setattr__` is for users; these write past it.
+set_state = ObjectRoot.__dict__["__dict__"].__set__
+set_tag = ObjectRoot.__dict__["_tag"].__set__
+
+DataObject._type = compose(ROOT_NAME, (), (), (), "The root of all types.")
+DataObject._plan = Plan(DataObject)
+registry.add_declared(DataObject)
+
+
+class Property(DataObject):
+    """A named value that anyone may attach to an object published by someone else.
+
+    `ref` is the id of the object it annotates: `infobus.id_of(story)`.
+    """
+
+    name: str
+    value: Any
+    ref: str
+
+
+def type_of(x: object) -> Type:
+    """The type of an object, or the type that a class implements.
+
+    For an object of which no descriptor has come, a stand-in with `is_known` False.
+
+    >>> type_of(Property).attributes.names
+    ('name', 'value', 'ref')
+    """
+    cls = x if isinstance(x, type) else x.__class__
+    if not issubclass(cls, DataObject):
+        raise BadValue(f"{x!r:.60} is neither a data object nor a class of them")
+    if cls is DataObject and isinstance(x, DataObject) and x._tag.__class__ is Foreign:
+        fingerprint = x._tag.fingerprint
+        return registry.types.get(fingerprint) or unknown_type(fingerprint)
+    return cls._type
+
+
+def attribute_values(obj: DataObject) -> dict[str, Any]:
+    """The attributes that `obj` has by its class, with their values."""
+    state = obj.__dict__
+    return {name: state[name] for name in obj._plan.attributes}
+
+
+def unknown_attributes(obj: DataObject) -> dict[str, Any]:
+    """Attributes that came with `obj` and that its class does not have, or has differently."""
+    tag = obj._tag
+    return tag.extra if tag.__class__ is Foreign else {}
+
+
+def id_of(obj: object) -> str | None:
+    """The id that `obj` got at its first publication; None before, and for plain dicts."""
+    tag = obj._tag if isinstance(obj, DataObject) else None
+    return tag.id if tag.__class__ is Foreign else tag
+
+
+def identify(obj: DataObject, id: str) -> str:
+    """Give `obj` its id, unless it has one; returns the id it has now."""
+    tag = obj._tag
+    if tag is None:
+        set_tag(obj, id)
+    elif tag.__class__ is Foreign and tag.id is None:
+        set_tag(obj, replace(tag, id=id))
+    return id_of(obj) or id
+
+
+def bad_value(misfit: Misfit, where: str) -> BadValue:
+    """The error a user sees for a misfit inside the value at `where`."""
+    path = where + misfit.path
+    return BadValue(f"{path}: {misfit.problem}", path=path)
+
+
+def _without(tag: Foreign, name: str) -> Foreign:
+    """`tag` after the attribute `name` was set: nothing stands in for it, nothing hides it."""
+    if name not in tag.filled and name not in tag.extra:
+        return tag
+    return replace(
+        tag,
+        extra={k: v for k, v in tag.extra.items() if k != name},
+        filled={k: v for k, v in tag.filled.items() if k != name},
+    )

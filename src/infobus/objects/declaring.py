@@ -1,0 +1,147 @@
+"""From a Python class to its type: annotations become attributes, methods operations."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from infobus.errors import BadType
+from infobus.objects import types
+from infobus.objects.kinds import Misfit, ObjectRoot
+from infobus.objects.members import Attribute, Operation, Parameter, make_attribute, refuse_objects
+from infobus.objects.spelling import kind_of
+from infobus.objects.types import Type, compose
+
+
+def declared_type(cls: type[ObjectRoot], name: str, local_names: Mapping[str, Any]) -> Type:
+    """The type that the class statement of `cls` describes, called `name`.
+
+    `local_names` are what annotations in quotes may refer to beyond the module's names. A
+    name found nowhere is taken for a type that will be declared later.
+    """
+    supertypes = [base._type for base in cls.__bases__ if issubclass(base, ObjectRoot)]
+    scope = _Scope(cls, name, local_names)
+    attributes = list(_attributes(cls, name, scope, supertypes))
+    operations = list(_operations(cls, scope))
+    doc = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    same = next((s for s in supertypes if s.name == name), None)
+    if same is None:
+        return compose(name, supertypes, attributes, operations, doc)
+    # One more class of its base's type, if it means the same.
+    again = compose(f"{name}_", supertypes, attributes, operations, doc)
+    if len(supertypes) > 1 or any(m.inherited_from is None for m in _members(again)):
+        raise BadType(
+            f"class {cls.__qualname__} adds to type {name}, which it extends: "
+            'give the new type a name of its own (class keyword name="...")'
+        )
+    return same
+
+
+def _members(known: Type) -> Iterator[Attribute | Operation]:
+    yield from known.attributes
+    yield from known.operations
+
+
+class _Scope(dict[str, Any]):
+    """The names that annotations of a class can use, itself included."""
+
+    def __init__(self, cls: type, name: str, local_names: Mapping[str, Any]) -> None:
+        super().__init__(vars(builtins))
+        self.update(vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {})
+        self.update(local_names)
+        self[cls.__name__] = _stand_in(name)
+
+    def __missing__(self, name: str) -> type:
+        return _stand_in(name)
+
+
+def _stand_in(name: str) -> type:
+    """A class that annotations can combine with others, for a type that does not exist yet."""
+    return type(name, (ObjectRoot,), {"_type": types.unknown_type(0, name)})
+
+
+def _hints(annotations: Mapping[str, Any], scope: _Scope, where: str) -> dict[str, Any]:
+    try:
+        # typing resolves nested quotes too; it wants a carrier of annotations.
+        carrier: Any = SimpleNamespace(__annotations__=dict(annotations))
+        return typing.get_type_hints(carrier, {}, scope, include_extras=True)
+    except Exception as error:  # Annotations are code: evaluating them can raise anything.
+        raise BadType(f"{where}: cannot make sense of its annotations: {error}") from error
+
+
+def _attributes(
+    cls: type, where: str, scope: _Scope, supertypes: list[Type]
+) -> Iterator[Attribute]:
+    annotations = inspect.get_annotations(cls)
+    for name, hint in _hints(annotations, scope, where).items():
+        if hint is ClassVar or typing.get_origin(hint) is ClassVar:
+            continue
+        try:
+            kind = kind_of(hint)
+        except BadType as error:
+            raise BadType(f"{where}.{name}: {error}") from None
+        yield make_attribute(where, name, kind, doc_in(hint), _taken_from(cls, name))
+    for supertype in supertypes:
+        # `body = "..."` without an annotation gives an inherited attribute a new default.
+        for above in supertype.attributes:
+            if above.name not in annotations:
+                for default in _taken_from(cls, above.name):
+                    yield make_attribute(where, above.name, above.kind, above.doc, [default])
+
+
+def doc_in(hint: Any) -> str:
+    """The doc in `Annotated[str, "doc"]`; empty if there is none."""
+    metadata = typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
+    return next((text for text in metadata if isinstance(text, str)), "")
+
+
+def _taken_from(cls: type, name: str) -> list[Any]:
+    """The default in the class body, if any. It leaves the class: objects have their own."""
+    if name not in cls.__dict__:
+        return []
+    default = cls.__dict__[name]
+    delattr(cls, name)
+    return [default]
+
+
+def _operations(cls: type, scope: _Scope) -> Iterator[Operation]:
+    for name, method in list(cls.__dict__.items()):
+        if not name.startswith("_") and inspect.isfunction(method):
+            operation = operation_of(method, name, scope)
+            if operation is not None:
+                yield operation
+
+
+def operation_of(
+    method: Callable[..., Any], name: str, scope: Mapping[str, Any]
+) -> Operation | None:
+    """The operation that a method implements; None if it is a method for Python alone.
+
+    It is an operation when each parameter but the first and the result are annotated with
+    kinds that can be sent, and defaults fit them.
+    """
+    try:
+        names = scope if isinstance(scope, _Scope) else _Scope(type(name, (), {}), name, scope)
+        hints = _hints(inspect.get_annotations(method), names, name)
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+        if any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
+            return None
+        described = tuple(_parameter(p, hints) for p in parameters)
+        result = kind_of(hints["return"])
+    except (BadType, Misfit, KeyError):
+        return None
+    return Operation(name, described, result, inspect.getdoc(method) or "")
+
+
+def _parameter(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
+    kind = kind_of(hints[parameter.name])
+    if parameter.default is parameter.empty:
+        return Parameter(parameter.name, kind)
+    default = kind.check(parameter.default)
+    refuse_objects(default)
+    return Parameter(parameter.name, kind, True, default)

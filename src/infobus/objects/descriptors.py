@@ -1,0 +1,164 @@
+"""Descriptors: a type written down, so that it can travel ahead of its objects.
+
+A descriptor is a MessagePack map; readers skip fields they do not know:
+
+    name         str
+    doc          str, may be missing
+    supertypes   [[name, fingerprint], ...]
+    attributes   [{name, type, doc, default}, ...]          no `default`: there is none
+    operations   [{name, parameters, result, doc}, ...]     parameters are like attributes
+
+The fingerprint is a BLAKE2b hash of 8 bytes over the meaning alone, in canonical order:
+name, supertypes, and the type's own attributes and operations without their docs. Whatever
+later versions add to descriptors stays out of it, or older nodes could not check it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from infobus.errors import BadFrame, BadType
+from infobus.objects import kinds
+from infobus.objects.members import (
+    Attribute,
+    Operation,
+    Parameter,
+    check_member_name,
+    make_attribute,
+)
+from infobus.objects.spelling import parse_kind
+from infobus.objects.untyped import read_untyped
+
+DESCRIPTOR_BYTES_MAX = 64 * 1024
+SUPERTYPE_COUNT_MAX = 64
+MEMBER_COUNT_MAX = 1024
+
+Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack itself stops at 2**64 - 1.
+# Dicts are written with sorted keys, so that equal defaults give equal bytes.
+_canonical = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a type says about itself alone; its supertypes are named, not included."""
+
+    name: str
+    supertypes: tuple[tuple[str, int], ...]
+    attributes: tuple[Attribute, ...]
+    operations: tuple[Operation, ...]
+    doc: str
+
+    @property
+    def fingerprint(self) -> int:
+        """A number from 1 to 2**64 - 1 that depends on the type's meaning only."""
+        meaning = [
+            self.name,
+            sorted(self.supertypes),
+            sorted(same_bytes(a) for a in self.attributes),
+            sorted(same_bytes(o) for o in self.operations),
+        ]
+        digest = hashlib.blake2b(_canonical(meaning), digest_size=8).digest()
+        return int.from_bytes(digest, "big") or 1  # 0 on the wire means "untyped".
+
+    def write(self) -> bytes:
+        """The descriptor's bytes."""
+        fields = {
+            "name": self.name,
+            "doc": self.doc,
+            "supertypes": self.supertypes,
+            "attributes": [_parameter_fields(a) for a in self.attributes],
+            "operations": [
+                {
+                    "name": o.name,
+                    "parameters": [_parameter_fields(p) for p in o.parameters],
+                    "result": str(o.result),
+                    "doc": o.doc,
+                }
+                for o in self.operations
+            ],
+        }
+        descriptor = _canonical(fields)
+        if len(descriptor) > DESCRIPTOR_BYTES_MAX:
+            raise BadType(
+                f"type {self.name} is too large: its descriptor has {len(descriptor)} bytes, "
+                f"{DESCRIPTOR_BYTES_MAX} are allowed"
+            )
+        return descriptor
+
+
+def same_bytes(member: Attribute | Operation) -> bytes:
+    """Bytes that are equal exactly for members of equal meaning."""
+    return _canonical(member.meaning())
+
+
+def _parameter_fields(parameter: Parameter) -> dict[str, Any]:
+    fields = {"name": parameter.name, "type": parameter.type, "doc": parameter.doc}
+    return fields | ({"default": parameter.default} if parameter.has_default else {})
+
+
+class _ParameterFields(msgspec.Struct):
+    name: str
+    type: str
+    doc: str = ""
+    default: Raw | UnsetType = UNSET
+
+
+class _OperationFields(msgspec.Struct):
+    name: str
+    result: str
+    parameters: Annotated[list[_ParameterFields], Meta(max_length=MEMBER_COUNT_MAX)] = []
+    doc: str = ""
+
+
+class _Fields(msgspec.Struct):
+    name: str
+    supertypes: Annotated[list[tuple[str, Fingerprint]], Meta(max_length=SUPERTYPE_COUNT_MAX)] = []
+    attributes: Annotated[list[_ParameterFields], Meta(max_length=MEMBER_COUNT_MAX)] = []
+    operations: Annotated[list[_OperationFields], Meta(max_length=MEMBER_COUNT_MAX)] = []
+    doc: str = ""
+
+
+_decode = msgspec.msgpack.Decoder(_Fields).decode
+
+
+def read(descriptor: bytes) -> Description:
+    """What `descriptor` says; raises `BadFrame` whatever is wrong with the bytes."""
+    if len(descriptor) > DESCRIPTOR_BYTES_MAX:
+        raise BadFrame(
+            f"a type descriptor of {len(descriptor)} bytes; {DESCRIPTOR_BYTES_MAX} are allowed"
+        )
+    try:
+        return _described(_decode(descriptor))
+    except (msgspec.MsgspecError, BadFrame, ValueError, TypeError, RecursionError) as error:
+        raise BadFrame(f"not a type descriptor: {error}") from None
+
+
+def _described(fields: _Fields) -> Description:
+    name = kinds.check_type_name(fields.name)
+    supertypes = tuple((kinds.check_type_name(s), fp) for s, fp in fields.supertypes)
+    if name in dict(supertypes):
+        raise BadType(f"type {name} names itself as its supertype")
+    attributes = tuple(_parameter(name, a) for a in fields.attributes)
+    operations = tuple(
+        Operation(
+            check_member_name(o.name, name),
+            tuple(_parameter(f"{name}.{o.name}", p) for p in o.parameters),
+            parse_kind(o.result),
+            o.doc,
+        )
+        for o in fields.operations
+    )
+    names = [a.name for a in attributes] + [o.name for o in operations]
+    if len(set(names)) < len(names):
+        raise BadType(f"type {name} has two members of one name")
+    return Description(name, supertypes, attributes, operations, fields.doc)
+
+
+def _parameter(where: str, fields: _ParameterFields) -> Attribute:
+    default = () if fields.default is UNSET else (read_untyped(bytes(fields.default)),)
+    return make_attribute(where, fields.name, parse_kind(fields.type), fields.doc, default)

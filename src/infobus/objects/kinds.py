@@ -1,0 +1,377 @@
+"""What an attribute may hold: a small algebra of kinds, each able to check a value.
+
+    bool int float str bytes datetime any     scalars, and "anything that can be sent"
+    list[T]   dict[str, T]   T | None         containers and optional values
+    news.Story   DataObject                   an object of that type or a subtype; any object
+
+A kind has one spelling (`str(kind)`), used in descriptors, error messages and on the
+screen. `check` returns the value in plain form, ready to be stored and encoded: subclasses
+of the scalars become the scalars, containers are copied. So an object never shares a list
+with its maker, and a value that was accepted once is of exactly the promised Python type.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from msgspec import Meta
+
+from infobus.errors import BadType
+
+if TYPE_CHECKING:
+    from infobus.objects.types import Type
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+DEPTH_MAX = 64
+"""How deep values may nest: each list, map and object counts as one level."""
+
+
+class Misfit(Exception):
+    """A value does not fit its kind. The path to it grows while the exception travels up."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path = ""
+
+    def inside(self, step: str) -> Misfit:
+        """The same misfit, seen from one level further out."""
+        self.path = step + self.path
+        return self
+
+
+class ObjectRoot:
+    """What `DataObject` is made of, as far as kinds must know it."""
+
+    __slots__ = ("__dict__", "__weakref__", "_tag")
+    _type: ClassVar[Type]
+    # None, the object's id, or what was received about it beyond its class (`Foreign`).
+    _tag: Any
+
+
+class Kind:
+    """One kind of value. Kinds are values: equal when they are spelled alike."""
+
+    exact: type | None = None
+    """A Python type whose every instance fits as it is, so that `check` can be skipped."""
+    wire: Any = Any
+    """The type as which msgspec decodes a value of this kind, unless it is deep."""
+    is_deep = False
+    """True when objects, or values of any kind, may sit inside."""
+    is_container = False
+    """True when the value can be changed in place, behind the back of `check`."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"<kind {self._text}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kind) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def check(self, value: Any) -> Any:
+        """`value` in plain form; raises `Misfit` when it does not fit."""
+        raise NotImplementedError
+
+    def includes(self, other: Kind) -> bool:
+        """Whether every value of kind `other` is of this kind too."""
+        return self == other or self == ANY
+
+    def _refuse(self, value: object, hint: str = "") -> Misfit:
+        return Misfit(f"expected {self}, got {shown(value)}{hint}")
+
+
+def shown(value: object) -> str:
+    """`value` with its Python type, short enough for an error message.
+
+    >>> shown("21,5")
+    "str '21,5'"
+    """
+    if value is None:
+        return "None"
+    return f"{type(value).__name__} {reprlib.repr(value)}"
+
+
+class _Scalar(Kind):
+    def __init__(self, python: type, wire: Any = None) -> None:
+        super().__init__(python.__name__)
+        self.wire = wire or python
+        self._python = python
+
+    def includes(self, other: Kind) -> bool:
+        return self == other
+
+
+class _Exact(_Scalar):
+    """bool, str and bytes: nothing to check beyond the type."""
+
+    def __init__(self, python: type, also: tuple[type, ...] = ()) -> None:
+        super().__init__(python)
+        self.exact = python
+        self._also = also
+
+    def check(self, value: Any) -> Any:
+        if value.__class__ is self.exact:
+            return value
+        if self.exact is str and isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, (self._python, *self._also)):
+            return self._python(value)
+        raise self._refuse(value)
+
+
+class _Int(_Scalar):
+    def check(self, value: Any) -> int:
+        if value.__class__ is int and INT_MIN <= value <= INT_MAX:
+            return value
+        if not isinstance(value, int) or value.__class__ is bool:
+            raise self._refuse(value)
+        if not INT_MIN <= value <= INT_MAX:
+            raise self._refuse(value, ", which needs more than 64 bits")
+        return int.__int__(value)
+
+
+class _Float(_Scalar):
+    exact = float
+
+    def check(self, value: Any) -> float:
+        if not isinstance(value, (float, int)) or value.__class__ is bool:
+            raise self._refuse(value)
+        try:
+            return float.__float__(value) if isinstance(value, float) else float(value)
+        except OverflowError:
+            raise self._refuse(value, ", which is too large") from None
+
+
+class _Datetime(_Scalar):
+    def check(self, value: Any) -> datetime:
+        if not isinstance(value, datetime):
+            raise self._refuse(value)
+        if value.utcoffset() is None:
+            hint = " without a time zone (add one, for example tzinfo=UTC)"
+            raise self._refuse(value, hint)
+        try:
+            if not 1 < value.year < 9999:
+                value.astimezone(UTC)
+        except OverflowError:
+            raise self._refuse(value, ", which lies outside the years 1 to 9999 UTC") from None
+        if value.__class__ is datetime:
+            return value
+        # msgspec takes exactly datetime; a subclass may override anything but this.
+        return datetime.combine(value.date(), value.timetz()).replace(fold=value.fold)
+
+
+class _Nothing(Kind):
+    wire = None
+
+    def check(self, value: Any) -> None:
+        if value is not None:
+            raise self._refuse(value)
+
+
+class _Any(Kind):
+    is_deep = True
+    is_container = True
+
+    def check(self, value: Any) -> Any:
+        return plain(value)
+
+    def includes(self, other: Kind) -> bool:
+        return True
+
+
+class ListOf(Kind):
+    """A list whose elements are all of one kind; a tuple is taken for a list."""
+
+    is_container = True
+
+    def __init__(self, item: Kind) -> None:
+        super().__init__(f"list[{item}]")
+        self.item = item
+        self.wire = list[item.wire]  # type: ignore[name-defined]
+        self.is_deep = item.is_deep
+
+    def check(self, value: Any) -> list[Any]:
+        if not isinstance(value, (list, tuple)):
+            raise self._refuse(value)
+        return _check_items(self.item, value)
+
+    def includes(self, other: Kind) -> bool:
+        return isinstance(other, ListOf) and self.item.includes(other.item)
+
+
+class MapOf(Kind):
+    """A map from strings to values that are all of one kind."""
+
+    is_container = True
+
+    def __init__(self, item: Kind) -> None:
+        super().__init__(f"dict[str, {item}]")
+        self.item = item
+        self.wire = dict[str, item.wire]  # type: ignore[name-defined]
+        self.is_deep = item.is_deep
+
+    def check(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._refuse(value)
+        keys = [key if key.__class__ is str else _key(key) for key in value]
+        try:
+            return dict(zip(keys, _check_items(self.item, list(value.values())), strict=True))
+        except Misfit as misfit:
+            # The items were checked by position; name the key instead.
+            index, _, rest = misfit.path[1:].partition("]")
+            misfit.path = f"[{keys[int(index)]!r}]{rest}"
+            raise
+
+    def includes(self, other: Kind) -> bool:
+        return isinstance(other, MapOf) and self.item.includes(other.item)
+
+
+class Maybe(Kind):
+    """A value of the kind inside, or None."""
+
+    def __init__(self, item: Kind) -> None:
+        super().__init__(f"{item} | None")
+        self.item = item
+        self.wire = item.wire | None
+        self.is_deep = item.is_deep
+        self.is_container = item.is_container
+
+    def check(self, value: Any) -> Any:
+        try:
+            return None if value is None else self.item.check(value)
+        except Misfit as misfit:
+            if not misfit.path:
+                misfit.problem = misfit.problem.replace(str(self.item), str(self), 1)
+            raise
+
+    def includes(self, other: Kind) -> bool:
+        inner = other.item if isinstance(other, Maybe) else other
+        return other == NOTHING or self.item.includes(inner)
+
+
+class ObjectOf(Kind):
+    """An object of the named type or of one of its subtypes."""
+
+    is_deep = True
+
+    def __init__(self, name: str, lineage: frozenset[str] = frozenset()) -> None:
+        super().__init__(name)
+        # The supertypes' names, where the class was at hand when the attribute was declared.
+        self._lineage = lineage
+
+    def check(self, value: Any) -> Any:
+        if isinstance(value, ObjectRoot):
+            lineage = value._type.lineage
+            # An object whose type nobody here knows may well be one: it gets the benefit of
+            # the doubt, because a missing descriptor must not cost the value.
+            is_unknown = len(lineage) == 1 and value._tag.__class__ not in (str, type(None))
+            if self._text in lineage or is_unknown:
+                return value
+        raise self._refuse(value)
+
+    def includes(self, other: Kind) -> bool:
+        if not isinstance(other, ObjectOf):
+            return False
+        return self == other or self == OBJECT or self._text in other._lineage
+
+
+BOOL = _Exact(bool)
+INT = _Int(int, Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)])
+FLOAT = _Float(float)
+STR = _Exact(str)
+BYTES = _Exact(bytes, (bytearray, memoryview))
+DATETIME = _Datetime(datetime, Annotated[datetime, Meta(tz=True)])
+ANY = _Any("any")
+NOTHING = _Nothing("None")
+OBJECT = ObjectOf("DataObject")
+SCALARS: dict[str, Kind] = {str(k): k for k in (BOOL, INT, FLOAT, STR, BYTES, DATETIME)}
+RESERVED_NAMES = frozenset({*SCALARS, "any", "None", "list", "dict", "DataObject"})
+
+_AS_IT_IS = frozenset({str, bool, float, bytes, type(None)})
+_BY_CLASS: dict[type, Kind] = {int: INT, datetime: DATETIME}
+
+
+def plain(value: Any, depth: int = 1) -> Any:
+    """`value` in plain form if it can be sent at all: the check of the kind `any`."""
+    cls = value.__class__
+    if cls in _AS_IT_IS:
+        return value
+    if (kind := _BY_CLASS.get(cls)) is not None:
+        return kind.check(value)
+    if isinstance(value, ObjectRoot):
+        return value
+    if depth > DEPTH_MAX:
+        raise Misfit(f"nested deeper than {DEPTH_MAX} levels, or cyclic")
+    if isinstance(value, (list, tuple)):
+        return _plain_list(value, depth)
+    if isinstance(value, dict):
+        return _plain_dict(value, depth)
+    for kind in SCALARS.values():
+        if isinstance(value, kind._python):  # type: ignore[attr-defined]
+            return kind.check(value)
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise Misfit(f"expected a value that can be sent, got {shown(value)}")
+
+
+def _plain_list(values: Any, depth: int) -> list[Any]:
+    result: list[Any] = []
+    try:
+        for value in values:
+            result.append(value if value.__class__ in _AS_IT_IS else plain(value, depth + 1))
+    except Misfit as misfit:
+        raise misfit.inside(f"[{len(result)}]") from None
+    return result
+
+
+def _plain_dict(values: dict[Any, Any], depth: int) -> dict[str, Any]:
+    result = {}
+    key: Any = None
+    try:
+        for key, value in values.items():
+            name = key if key.__class__ is str else _key(key)
+            result[name] = value if value.__class__ in _AS_IT_IS else plain(value, depth + 1)
+    except Misfit as misfit:
+        raise misfit.inside(f"[{key!r}]") from None
+    return result
+
+
+def _key(key: object) -> str:
+    if isinstance(key, str):
+        return str.__str__(key)
+    raise Misfit(f"expected str as key of a map, got {shown(key)}")
+
+
+def _check_items(kind: Kind, values: Any) -> list[Any]:
+    # One pass in C settles the usual case: every element is of exactly the right type.
+    if kind.exact is not None and set(map(type, values)) <= {kind.exact}:
+        return list(values)
+    result: list[Any] = []
+    check = kind.check
+    try:
+        for value in values:
+            result.append(check(value))
+    except Misfit as misfit:
+        raise misfit.inside(f"[{len(result)}]") from None
+    return result
+
+
+def check_type_name(name: object) -> str:
+    """`name` if it can name a type: identifiers joined by dots, up to 255 characters."""
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise BadType(f"type name {name!r} is not made of identifiers joined by dots")
+    if name in RESERVED_NAMES:
+        raise BadType(f"type name {name!r} is taken by the language of kinds")
+    if len(name) > 255:
+        raise BadType(f"type name {name[:40]!r}... has {len(name)} characters, 255 are allowed")
+    return name

@@ -1,0 +1,141 @@
+"""The parts of a type that introspection shows: attributes, operations, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
+
+from infobus.errors import BadType
+from infobus.objects.kinds import Kind, Misfit, ObjectRoot
+
+
+@dataclass(frozen=True, eq=False)
+class Parameter:
+    """A named place for a value: `type` is its kind as text, `default` counts if `has_default`."""
+
+    name: str
+    kind: Kind
+    has_default: bool = False
+    default: Any = None
+    doc: str = ""
+
+    @property
+    def type(self) -> str:
+        """The kind of value, as text: `str`, `list[int]`, `news.Story | None`."""
+        return str(self.kind)
+
+    def fresh_default(self) -> Any:
+        """The default, copied, so that no two objects share a list."""
+        return self.kind.check(self.default) if self.kind.is_container else self.default
+
+    def meaning(self) -> list[Any]:
+        """What the fingerprint covers: all but the doc."""
+        return [self.name, self.type, self.has_default, self.default]
+
+
+@dataclass(frozen=True, eq=False)
+class Attribute(Parameter):
+    """An attribute of a type; `inherited_from` names the supertype it comes from, if any."""
+
+    inherited_from: str | None = None
+
+    def get(self, obj: ObjectRoot) -> Any:
+        """The value of this attribute in `obj`."""
+        return getattr(obj, self.name)
+
+    def set(self, obj: ObjectRoot, value: Any) -> None:
+        """Change this attribute of `obj`; raises `BadValue` when `value` does not fit."""
+        setattr(obj, self.name, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """What an object can be asked to do: parameters in order, and the kind of the result."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    result: Kind
+    doc: str = ""
+    inherited_from: str | None = None
+
+    @property
+    def signature(self) -> str:
+        """The operation as one line, such as `total(currency: str = 'EUR') -> float`."""
+        written = (
+            f"{p.name}: {p.type}" + (f" = {p.default!r}" if p.has_default else "")
+            for p in self.parameters
+        )
+        return f"{self.name}({', '.join(written)}) -> {self.result}"
+
+    def meaning(self) -> list[Any]:
+        """What the fingerprint covers: all but the doc."""
+        return [self.name, [p.meaning() for p in self.parameters], str(self.result)]
+
+
+Member = TypeVar("Member", bound=Attribute | Operation)
+
+
+class Catalog(tuple[Member, ...], Generic[Member]):
+    """Attributes or operations in order, which can also be looked up by name."""
+
+    __slots__ = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The members' names, in order."""
+        return tuple(member.name for member in self)
+
+    @overload
+    def __getitem__(self, key: str | SupportsIndex) -> Member: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[Member, ...]: ...
+    def __getitem__(self, key: str | SupportsIndex | slice) -> Member | tuple[Member, ...]:
+        """A member by name or position, or several by a slice."""
+        if isinstance(key, str):
+            for member in self:
+                if member.name == key:
+                    return member
+            raise KeyError(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.names if isinstance(key, str) else super().__contains__(key)
+
+
+def check_member_name(name: object, where: str) -> str:
+    """`name` if it can name an attribute, operation or parameter."""
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise BadType(f"{where}: {name!r} cannot be a name; use an identifier without leading '_'")
+    if len(name) > 255:
+        raise BadType(f"{where}: the name {name[:40]!r}... is longer than 255 characters")
+    return name
+
+
+def make_attribute(
+    where: str, name: str, kind: Kind, doc: str, defaults: Iterable[Any]
+) -> Attribute:
+    """An attribute with a checked name and default; `defaults` holds at most one value.
+
+    A default is a value that can be written down in the descriptor, so it holds no objects.
+    """
+    check_member_name(name, where)
+    for default in defaults:
+        try:
+            checked = kind.check(default)
+            refuse_objects(checked)
+        except Misfit as misfit:
+            problem = f"{where}.{name}{misfit.path}: the default does not fit: {misfit.problem}"
+            raise BadType(problem) from None
+        return Attribute(name, kind, True, checked, doc)
+    return Attribute(name, kind, doc=doc)
+
+
+def refuse_objects(default: Any) -> None:
+    """Raise `Misfit` when a default holds an object, whose type would have to travel first."""
+    if isinstance(default, ObjectRoot):
+        raise Misfit("an object cannot be a default; use None")
+    items = default.values() if isinstance(default, dict) else default
+    if isinstance(default, (dict, list)):
+        for item in items:
+            refuse_objects(item)

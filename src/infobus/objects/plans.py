@@ -1,0 +1,55 @@
+"""A plan: what a class's type says, arranged for quick construction, encoding and decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from infobus.objects.kinds import Kind
+from infobus.objects.members import Attribute
+
+if TYPE_CHECKING:
+    from infobus.objects.data import DataObject
+
+
+class Plan:
+    """Everything about one class that would otherwise be worked out for every object."""
+
+    __slots__ = (
+        "attributes",
+        "closure",
+        "cls",
+        "containers",
+        "count",
+        "decode",
+        "fields",
+        "fingerprint",
+        "header",
+        "is_deep",
+    )
+
+    def __init__(self, cls: type[DataObject]) -> None:
+        known = cls._type
+        self.cls = cls
+        self.fingerprint = known.fingerprint
+        self.closure = known.closure
+        self.attributes: dict[str, Attribute] = {a.name: a for a in known.attributes}
+        self.count = len(self.attributes)
+        self.fields = tuple((a.name, a.kind.exact, a.kind.check, a) for a in known.attributes)
+        # What can change in place is checked again before it is sent.
+        self.containers: tuple[tuple[str, Kind], ...] = tuple(
+            (a.name, a.kind) for a in known.attributes if a.kind.is_container
+        )
+        self.is_deep = any(a.kind.is_deep for a in known.attributes)
+        # msgspec skips keys that a TypedDict does not name, but unknown attributes must be
+        # kept. So only a map of exactly as many entries, all of them found, is decoded this
+        # way: its first bytes tell.
+        wire = {} if self.is_deep else {a.name: a.kind.wire for a in known.attributes}
+        shape: Any = TypedDict("shape", wire)  # type: ignore[misc]
+        self.decode = msgspec.msgpack.Decoder(shape).decode
+        self.header = (
+            bytes([0x80 | self.count])
+            if self.count <= 15
+            else b"\xde" + self.count.to_bytes(2, "big")
+        )

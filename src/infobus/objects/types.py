@@ -1,0 +1,223 @@
+"""Types: what a class promises, whoever implements it.
+
+A `Type` is a value. It never changes, and two are equal when they mean the same, which is
+what their fingerprints say. Evolution makes a new type of the same name, and both are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import BadType
+from infobus.objects import registry
+from infobus.objects.descriptors import Description, same_bytes
+from infobus.objects.kinds import check_type_name
+from infobus.objects.members import Attribute, Catalog, Member, Operation
+
+if TYPE_CHECKING:
+    from infobus.objects.data import DataObject
+
+ROOT_NAME = "DataObject"
+LINEAGE_DEPTH_MAX = 64
+
+
+class Type:
+    """Name, supertypes, attributes and operations of a kind of object.
+
+    Attributes:
+        name: Such as `Story` or `news.Story`.
+        fingerprint: A 64-bit number that depends only on what the type means.
+        doc: What its author says about it.
+        supertypes: The direct ones, in order of declaration; the root `DataObject` is left out.
+        attributes: All, inherited ones first; by position or by name.
+        operations: All, inherited ones first; by position or by name.
+        lineage: The names of this type and of all its supertypes, with the root.
+        descriptor: The bytes by which others learn this type; empty if it is not known.
+        is_known: False if only the fingerprint (and perhaps the name) has been heard of.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        supertypes: Sequence[Type],
+        *,
+        descriptor: bytes,
+        fingerprint: int,
+    ) -> None:
+        self.name = description.name
+        self.doc = description.doc
+        self.fingerprint = fingerprint
+        self.descriptor = descriptor
+        self.is_known = bool(descriptor)
+        self.supertypes = tuple(supertypes)
+        self.ancestors: dict[str, Type] = {}
+        for supertype in reversed(self.supertypes):
+            self.ancestors |= supertype.ancestors
+        self.ancestors[self.name] = self
+        self.lineage = frozenset(self.ancestors) | {ROOT_NAME}
+        self.depth: int = 1 + max((s.depth for s in self.supertypes), default=0)
+        inherited = _inherited(self.supertypes, "attributes", self.name, strict=False)
+        self.attributes: Catalog[Attribute] = _with_own(inherited, description.attributes)
+        abilities = _inherited(self.supertypes, "operations", self.name, strict=False)
+        self.operations: Catalog[Operation] = _with_own(abilities, description.operations)
+        closure = dict.fromkeys(fp for s in self.supertypes for fp in s.closure)
+        self.closure: tuple[int, ...] = (*closure, fingerprint)
+
+    @property
+    def subtypes(self) -> tuple[Type, ...]:
+        """The direct subtypes known in this process now, by name."""
+        return tuple(
+            known
+            for known in registry.all_types()
+            if self.name in {s.name for s in known.supertypes}
+            or (self.name == ROOT_NAME and not known.supertypes and known != self)
+        )
+
+    @property
+    def classes(self) -> tuple[type[DataObject], ...]:
+        """The classes declared here that implement this type; received objects get the last."""
+        return registry.declared.get(self.fingerprint, ())
+
+    def is_subtype_of(self, other: Type | str) -> bool:
+        """Whether objects of this type are also objects of `other` (a type, or its name)."""
+        return (other if isinstance(other, str) else other.name) in self.lineage
+
+    def to_dict(self) -> dict[str, Any]:
+        """The type as plain data, for tools that print or store it."""
+        return {
+            "name": self.name,
+            "fingerprint": f"{self.fingerprint:016x}",
+            "doc": self.doc,
+            "supertypes": [s.name for s in self.supertypes],
+            "attributes": [
+                {"name": a.name, "type": a.type, "doc": a.doc, "inherited_from": a.inherited_from}
+                | ({"default": a.default} if a.has_default else {})
+                for a in self.attributes
+            ],
+            "operations": [
+                {"signature": o.signature, "doc": o.doc, "inherited_from": o.inherited_from}
+                for o in self.operations
+            ],
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Type) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<Type {self.name} {self.fingerprint:016x}>"
+
+
+def compose(
+    name: str,
+    supertypes: Iterable[Type],
+    attributes: Iterable[Attribute],
+    operations: Iterable[Operation],
+    doc: str,
+    *,
+    strict: bool = True,
+) -> Type:
+    """The type made of these parts.
+
+    Own members that only repeat inherited ones do not count as own, so that they do not
+    change the fingerprint. What contradicts an inherited member raises `BadType` or, if not
+    `strict` (types from outside, on supertypes of other versions), is left out.
+    """
+    if name != ROOT_NAME:
+        check_type_name(name)
+    supertypes = _without_repeats(supertypes)
+    attributes, operations = tuple(attributes), tuple(operations)
+    inherited = _inherited(supertypes, "attributes", name, strict=strict, own=attributes)
+    abilities = _inherited(supertypes, "operations", name, strict=strict, own=operations)
+    own = [a for a in attributes if _is_new(a, inherited, strict, name)]
+    own_abilities = [o for o in operations if _is_new(o, abilities, strict, name)]
+    taken = {o.name for o in own_abilities} | set(abilities)
+    both = taken & ({a.name for a in own} | set(inherited))
+    if both and strict:
+        raise BadType(f"{name}.{min(both)} is both an attribute and an operation")
+    own_abilities = [o for o in own_abilities if o.name not in both]
+    depth = max((s.depth for s in supertypes), default=0)
+    if any(name in s.lineage for s in supertypes) or depth >= LINEAGE_DEPTH_MAX:
+        raise BadType(
+            f"type {name} cannot have {', '.join(s.name for s in supertypes)} as supertype: "
+            f"it would be its own supertype, or more than {LINEAGE_DEPTH_MAX} levels deep"
+        )
+    above = tuple((s.name, s.fingerprint) for s in supertypes)
+    description = Description(name, above, tuple(own), tuple(own_abilities), doc)
+    return Type(
+        description,
+        supertypes,
+        descriptor=description.write(),
+        fingerprint=description.fingerprint,
+    )
+
+
+def unknown_type(fingerprint: int, name: str = "") -> Type:
+    """A stand-in for a type of which only this much has been heard."""
+    label = name or f"unknown_{fingerprint:016x}"
+    return Type(Description(label, (), (), (), ""), (), descriptor=b"", fingerprint=fingerprint)
+
+
+def _without_repeats(supertypes: Iterable[Type]) -> tuple[Type, ...]:
+    once = tuple(dict.fromkeys(s for s in supertypes if s.name != ROOT_NAME))
+    return tuple(s for s in once if not any(s.name in o.lineage and s.name != o.name for o in once))
+
+
+def _inherited(
+    supertypes: Sequence[Type],
+    which: str,
+    name: str,
+    *,
+    strict: bool,
+    own: Sequence[Attribute] | Sequence[Operation] = (),
+) -> dict[str, Any]:
+    """Members by name, from the most derived of the supertypes that have them."""
+    settled = {member.name for member in own}
+    result: dict[str, Any] = {}
+    owners: dict[str, Type] = {}
+    for supertype in supertypes:
+        for member in getattr(supertype, which):
+            owner = supertype.ancestors.get(member.inherited_from or "", supertype)
+            before = owners.get(member.name)
+            if before is None or (before.name in owner.lineage and before.name != owner.name):
+                result[member.name] = replace(member, inherited_from=owner.name)
+                owners[member.name] = owner
+            elif (
+                strict
+                and owner.name not in before.lineage
+                and not _agree(member, result[member.name], member.name in settled)
+            ):
+                raise BadType(
+                    f"{name}.{member.name}: supertypes {before.name} and {owner.name} "
+                    f"disagree about it; declare it in {name} itself"
+                )
+    return result
+
+
+def _agree(one: Attribute | Operation, other: Any, is_settled: bool) -> bool:
+    """Whether two supertypes' members can meet in a subtype; its own word settles defaults."""
+    if is_settled:
+        return isinstance(one, Operation) or one.kind == other.kind
+    return same_bytes(one) == same_bytes(other)
+
+
+def _is_new(member: Member, inherited: dict[str, Any], strict: bool, name: str) -> bool:
+    above = inherited.get(member.name)
+    if above is None:
+        return True
+    if isinstance(member, Attribute) and not above.kind.includes(member.kind):
+        if strict:
+            raise BadType(
+                f"{name}.{member.name}: declared as {member.kind}, but inherited from "
+                f"{above.inherited_from} as {above.kind}"
+            )
+        return False
+    return same_bytes(member) != same_bytes(above)
+
+
+def _with_own(inherited: dict[str, Member], own: Iterable[Member]) -> Catalog[Member]:
+    return Catalog({**inherited, **{member.name: member for member in own}}.values())
