@@ -375,6 +375,12 @@ def _in_daemon_thread(function: Callable[[], _Result]) -> _Result:
 def _close_at_exit() -> None:
     for engine in list(_engines_to_close_at_exit):
         engine.close()
+    # A callback that is still running when the interpreter goes down takes it down hard
+    # (SIGABRT): Python unwinds the thread, and Rust does not let it.
+    deadline_s = time.monotonic() + _EXIT_PATIENCE_S
+    for thread in threading.enumerate():
+        if "pyo3-closure" in thread.name:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 # Ordinary threads of the program have ended by then, so nobody is cut off.

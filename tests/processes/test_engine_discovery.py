@@ -1,0 +1,202 @@
+"""Real processes on one host find each other, in any order, whoever dies."""
+
+import contextlib
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from infobus.engines.zenoh_settings import well_known_port
+from tests.engines.agent import Agent
+
+Start = Callable[..., Agent]
+
+
+@pytest.fixture
+def bus() -> str:
+    return f"test {uuid.uuid4().hex} / ü*"
+
+
+@pytest.fixture
+def start(bus: str) -> Iterator[Start]:
+    """Start agents on `bus`, opened one after the other; all are killed after the test."""
+    with contextlib.ExitStack() as agents:
+
+        def start(node: str, *, wait: bool = True, on_bus: str = bus, **options: object) -> Agent:
+            agent = Agent(on_bus, node, **options)  # type: ignore[arg-type]
+            agents.callback(agent.kill)
+            if wait:
+                agent.wait_open()
+            return agent
+
+        yield start
+
+
+@pytest.fixture(params=["loopback", "off"])
+def multicast(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_two_processes_talk_both_ways_at_once(start: Start, multicast: str) -> None:
+    first = start("first", multicast=multicast)
+    second = start("second", multicast=multicast)
+    second.put("c/x", "from the second")
+    assert first.received(1) == ["from the second"]
+    assert first.living(1) == ["l/second"]
+    first.put("c/x", "from the first")
+    assert second.received(1) == ["from the first"]
+
+
+def test_six_processes_started_at_once_all_hear_each_other(start: Start, multicast: str) -> None:
+    agents = [start(f"n{number}", wait=False, multicast=multicast) for number in range(6)]
+    for agent in agents:
+        agent.wait_open()
+    for agent in agents:
+        assert len(agent.living(5)) == 5
+        agent.put("c/x", agent.node)
+    for agent in agents:
+        others = sorted(other.node for other in agents if other is not agent)
+        assert sorted(agent.received(5)) == others
+
+
+def test_survivors_and_newcomers_talk_after_the_first_process_was_killed(
+    start: Start, multicast: str
+) -> None:
+    first, second, third = (start(name, multicast=multicast) for name in ("1", "2", "3"))
+    assert second.living(2) == ["l/1", "l/3"]
+    first.kill()
+    newcomer = start("4", wait=False, multicast=multicast)
+    assert newcomer.wait_open() < 1.0
+    newcomer.put("c/x", "new")
+    assert (second.received(1), third.received(1)) == (["new"], ["new"])
+    second.put("c/x", "old")
+    assert (third.received(1), newcomer.received(1)) == (["old"], ["old"])
+    assert newcomer.living(2) == ["l/2", "l/3"]
+    assert third.living(2) == ["l/2", "l/4"]
+
+
+def test_a_process_that_comes_back_is_heard_again(start: Start) -> None:
+    listener = start("listener")
+    for life in range(3):
+        speaker = start(f"speaker{life}")
+        speaker.put("c/x", f"life {life}")
+        assert listener.received(1) == [f"life {life}"]
+        speaker.kill()
+        assert listener.living(0) == []
+
+
+def test_buses_of_different_names_do_not_even_connect(start: Start, bus: str) -> None:
+    here, there = start("here"), start("there", on_bus=bus + "2")
+    neighbour = start("neighbour")
+    there.put("c/x", "not for you")
+    neighbour.put("c/x", "for you")
+    assert here.received(1) == ["for you"]
+    assert there.living(0) == []
+    assert not _linked(here, there)
+    assert _linked(here, neighbour)
+
+
+def test_a_stranger_on_the_well_known_port_does_not_matter(
+    start: Start, bus: str, multicast: str
+) -> None:
+    with socket.create_server(("127.0.0.1", well_known_port(bus))):
+        first = start("first", multicast=multicast)
+        second = start("second", wait=False, multicast=multicast)
+        assert second.wait_open() < 1.0
+        second.put("c/x", "hello")
+        assert first.received(1) == ["hello"]
+
+
+@pytest.mark.parametrize("multicast", ["loopback", "off"])
+def test_processes_that_share_no_folder_find_each_other_too(
+    start: Start, multicast: str, tmp_path: object
+) -> None:
+    first = start("first", prefix=("env", f"TMPDIR={tmp_path}"), multicast=multicast)
+    second = start("second", multicast=multicast)
+    second.put("c/x", "hello")
+    assert first.received(1) == ["hello"]
+
+
+def test_nothing_listens_beyond_this_host(start: Start) -> None:
+    agent = start("agent")
+    connections = psutil.Process(agent.pid).net_connections("tcp")
+    listening = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+    assert listening == {"127.0.0.1"}
+
+
+def test_explicit_endpoints_join_processes_that_cannot_find_each_other(
+    start: Start, bus: str, tmp_path: object
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        endpoint = f"tcp/127.0.0.1:{free.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", well_known_port(bus))):
+        apart = ("env", f"TMPDIR={tmp_path}")
+        first = start("first", prefix=apart, multicast="off", listen=[endpoint])
+        second = start("second", multicast="off", connect=[endpoint])
+        second.put("c/x", "hello")
+        assert first.received(1) == ["hello"]
+
+
+def test_a_frozen_process_costs_a_sender_about_a_second_and_comes_back(start: Start) -> None:
+    sender, frozen, healthy = start("sender"), start("frozen"), start("healthy")
+    assert len(sender.living(2)) == len(healthy.living(2)) == 2
+    frozen.send_signal(signal.SIGSTOP)
+    longest_s = sender.flood("c/x", count=20_000, size=1024)
+    assert longest_s < 2.5
+    assert len(healthy.received(20_000)) == 20_000
+    assert sender.living(1, timeout_s=3.0) == ["l/healthy"]
+    frozen.send_signal(signal.SIGCONT)
+    assert len(sender.living(2)) == 2
+    frozen.received(-1, timeout_s=0.1)
+    sender.put("c/x", "welcome back")
+    deadline_s = time.monotonic() + 5
+    came: list[str] = []
+    while "welcome back" not in came and time.monotonic() < deadline_s:
+        came += frozen.received(1)
+    assert "welcome back" in came
+
+
+def test_opening_beside_a_frozen_process_takes_a_bounded_time(start: Start, multicast: str) -> None:
+    frozen, healthy = start("frozen", multicast=multicast), start("healthy", multicast=multicast)
+    frozen.send_signal(signal.SIGSTOP)
+    newcomer = start("newcomer", wait=False, multicast=multicast)
+    assert newcomer.wait_open() < 2.5
+    newcomer.put("c/x", "hello")
+    assert healthy.received(1) == ["hello"]
+
+
+def test_closing_beside_a_frozen_process_takes_a_bounded_time(start: Start) -> None:
+    frozen, closing = start("frozen"), start("closing")
+    assert closing.living(1) == ["l/frozen"]
+    frozen.send_signal(signal.SIGSTOP)
+    before_s = time.monotonic()
+    closing.close()
+    assert time.monotonic() - before_s < 2.5
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a broken /dev/shm")
+@pytest.mark.parametrize("mount", ["size=4k,nr_inodes=1", "ro"])
+def test_broken_shared_memory_does_not_matter(start: Start, mount: str) -> None:
+    script = f'mount -t tmpfs -o {mount} tmpfs /dev/shm && exec "$0" "$@"'
+    prefix = ("unshare", "--mount", "sh", "-c", script)
+    first = start("first", prefix=prefix)
+    second = start("second")
+    third = start("third", prefix=prefix)
+    assert len(second.living(2)) == 2
+    for agent in (first, second, third):
+        agent.flood("c/x", count=20, size=100_000)
+    for agent in (first, second, third):
+        assert [len(frame) for frame in agent.received(40)] == [100_000] * 40
+
+
+def _linked(one: Agent, other: Agent) -> bool:
+    ends = [
+        {(c.laddr, c.raddr) for c in psutil.Process(agent.pid).net_connections("tcp") if c.raddr}
+        for agent in (one, other)
+    ]
+    return any((there, here) in ends[1] for here, there in ends[0])
