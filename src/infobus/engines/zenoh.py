@@ -99,6 +99,12 @@ class ZenohEngine:
         """
         if self._was_opened:
             raise UsageError(f"the engine of {node!r} was opened before: make a new one")
+        interfaces = ["loopback", "off", *(name for _, name in socket.if_nameindex())]
+        if self._multicast not in interfaces:
+            raise EngineError(
+                f"bus {self._bus!r}: cannot multicast on {self._multicast!r}: expected one of "
+                + ", ".join(interfaces)
+            )
         self._zenoh = zenoh_library()
         zid = f"{secrets.randbits(127) | 1 << 126:x}"  # No leading zero: Zenoh refuses those.
         with self._rendezvous.gate(), _reserved_port() as port:
@@ -133,7 +139,14 @@ class ZenohEngine:
             except Exception as error:
                 guard.report(error)
 
-        return self._declared(key, lambda session: session.declare_subscriber(key, deliver))
+        # Frames may wait for their turn when the declaration ends; nobody wants them any more.
+        def silence() -> None:
+            nonlocal on_frame
+            on_frame = _ignore
+
+        return self._declared(
+            key, lambda session: session.declare_subscriber(key, deliver), silence
+        )
 
     def answer(self, key: str, handler: Callable[[bytes], bytes]) -> Declaration:
         """Answer queries on `key`. A handler that raises leaves its query without an answer."""
@@ -210,8 +223,10 @@ class ZenohEngine:
         _engines_to_close_at_exit.discard(self)
         self._rendezvous.leave()
         if session is not None:
+            entities, self._entities = self._entities, {}
+            for _, silence in entities.values():
+                silence()
             session.close()
-            self._entities.clear()
 
     def abandon(self) -> None:
         """In a forked child: forget the session, which lives on in the parent."""
@@ -296,22 +311,26 @@ class ZenohEngine:
             puts[key] = send
             return send
 
-    def _declared(self, key: str, declare: Callable[[Any], Any]) -> _Declared:
+    def _declared(
+        self, key: str, declare: Callable[[Any], Any], silence: Callable[[], None] = lambda: None
+    ) -> _Declared:
         session = self._checked_session()
         try:
-            return self._add(_in_daemon_thread(lambda: declare(session)))
+            entity = _in_daemon_thread(lambda: declare(session))
         except self._zenoh.ZError as error:
             raise self._translated(error, key) from error
+        return self._add(entity, silence)
 
-    def _add(self, entity: Any) -> _Declared:
+    def _add(self, entity: Any, silence: Callable[[], None] = lambda: None) -> _Declared:
         number = next(self._numbers)
-        self._entities[number] = entity
+        self._entities[number] = entity, silence
         return _Declared(self, number)
 
     def remove(self, number: int) -> None:
         """Undeclare one entity; for `Declaration.undeclare`."""
-        entity = self._entities.pop(number, None)
+        entity, silence = self._entities.pop(number, (None, None))
         if entity is not None:
+            silence()
             with contextlib.suppress(self._zenoh.ZError):  # The session was closed meanwhile.
                 entity.undeclare()
         self._own_tokens.pop(number, None)
@@ -328,6 +347,10 @@ class ZenohEngine:
         if isinstance(error, self._zenoh.ZError):
             return EngineError(f"key {key!r}: {error}")
         return error
+
+
+def _ignore(_: bytes) -> None:
+    """Take a frame that came too late."""
 
 
 class _Declared:

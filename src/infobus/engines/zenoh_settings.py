@@ -74,7 +74,9 @@ def session_settings(
     fading = "#retry_period_init_ms=250;retry_period_increase_factor=2;retry_period_max_ms=30000"
     interface = "lo" if multicast == "loopback" else multicast
     open_to_network = (
-        [] if multicast in ("loopback", "off") else [f"tcp/0.0.0.0:0#iface={multicast}"]
+        []
+        if multicast in ("loopback", "off")
+        else [f"tcp/0.0.0.0:0#iface={multicast};exit_on_failure=true"]
     )
     return {
         "id": zid,

@@ -1,0 +1,181 @@
+"""A process that forgets to close its engine still ends, and a fork harms nobody."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import uuid
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+TWO_ENGINES = """
+import multiprocessing, os, sys, threading, time
+from infobus.engines.memory import MemoryEngine, live_network
+from infobus.engines.zenoh import ZenohEngine
+from infobus.errors import BusClosed
+
+def connected(node):
+    engine = MemoryEngine(live_network("bus")) if kind == "memory" else ZenohEngine(bus)
+    engine.open(node)
+    return engine
+
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+bus, kind, ending = sys.argv[1:]
+one, other = connected("one"), connected("other")
+got = []
+
+def on_frame(payload):
+    got.append(payload)
+    busy_until = time.monotonic() + (0.3 if ending == "within a callback" else 0)
+    while time.monotonic() < busy_until:
+        pass
+
+other.declare("c/x", on_frame)
+other.answer("q/x", lambda payload: payload + b"!")
+other.announce("l/other")
+one.watch("l/*", lambda key, alive: None)
+wait_until(lambda: one.put("c/x", b"probe") or got)
+"""
+
+BACKGROUND = """
+def work():
+    time.sleep(0.1)  # Until the main thread has ended.
+    one.put("c/x", b"late")
+    wait_until(lambda: b"late" in got)
+    print("still connected")
+threading.Thread(target=work).start()
+"""
+
+# In the child, output is flushed by hand: `os._exit` skips it.
+FORK = """
+child = os.fork()
+if child == 0:
+    calls = [
+        lambda: one.put("c/x", b""),
+        lambda: one.put("c/new", b"", control=True),
+        lambda: one.declare("c/x", print),
+        lambda: one.answer("q/x", lambda payload: payload),
+        lambda: one.query("q/x", b"", 1.0),
+        lambda: one.announce("l/one"),
+        lambda: one.watch("l/*", print),
+    ]
+    for call in calls:
+        try:
+            call()
+        except BusClosed as error:
+            assert "fork" in str(error) and "spawn" in str(error)
+        else:
+            raise AssertionError("used the session of the parent")
+    one.close()
+    print("refused", flush=True)
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+got.clear()
+one.put("c/x", b"parent")
+wait_until(lambda: got == [b"parent"])
+print("parent goes on")
+"""
+
+CONNECT_IN_CHILD = """
+def talk(depth):
+    mine = connected(f"child {depth}")
+    wait_until(lambda: mine.query("q/x", b"child", 1.0) == [b"child!"])
+    mine.put("c/x", b"child %d" % depth)
+    if depth < 2:
+        grandchild = multiprocessing.get_context("fork").Process(target=talk, args=(depth + 1,))
+        grandchild.start()
+        grandchild.join()
+        assert grandchild.exitcode == 0
+    if depth == 1:
+        mine.close()  # The other one forgets to.
+
+child = os.fork()
+if child == 0:
+    talk(1)
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+wait_until(lambda: b"child 1" in got and b"child 2" in got)
+print("child and grandchild were heard")
+"""
+
+
+def run(program: str, kind: str, ending: str = "") -> subprocess.CompletedProcess[str]:
+    bus = uuid.uuid4().hex
+    return subprocess.run(
+        [sys.executable, "-c", TWO_ENGINES + textwrap.dedent(program), bus, kind, ending],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+kinds = pytest.mark.parametrize("kind", ["zenoh", "memory"])
+
+
+@kinds
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("", 0), ("sys.exit(3)", 3), ("raise LookupError", 1), ("os._exit(4)", 4)],
+    ids=["return", "sys.exit", "exception", "os._exit"],
+)
+def test_a_process_that_forgets_to_close_still_exits(kind: str, program: str, code: int) -> None:
+    assert run(program, kind).returncode == code
+
+
+@kinds
+def test_a_process_may_exit_while_a_callback_runs(kind: str) -> None:
+    done = run('one.put("c/x", b"one more")', kind, "within a callback")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@kinds
+def test_a_thread_that_outlives_the_main_thread_stays_connected(kind: str) -> None:
+    done = run(BACKGROUND, kind)
+    assert (done.returncode, done.stdout) == (0, "still connected\n")
+
+
+@kinds
+def test_a_forked_child_cannot_use_the_session_of_its_parent(kind: str) -> None:
+    done = run(FORK, kind)
+    assert (done.returncode, done.stdout) == (0, "refused\nparent goes on\n"), done.stderr
+
+
+def test_a_forked_child_may_connect_by_itself_and_so_may_its_own_child() -> None:
+    done = run(CONNECT_IN_CHILD, "zenoh")
+    assert (done.returncode, done.stdout) == (0, "child and grandchild were heard\n"), done.stderr
+
+
+def test_what_was_put_before_a_forgetful_process_returned_arrives() -> None:
+    program = """
+        with_receiver = os.fork()
+        if with_receiver == 0:
+            receiver = connected("receiver")
+            numbers = []
+            receiver.declare("c/n", numbers.append)
+            receiver.put("c/x", b"ready")
+            wait_until(lambda: len(numbers) == 5000)
+            print("all came", flush=True)
+            os._exit(0)
+        wait_until(lambda: b"ready" in got)
+        for number in range(5000):
+            one.put("c/n", b"%d" % number)
+    """
+    done = run(program + "\n        os.waitpid(with_receiver, os.WNOHANG)", "zenoh")
+    assert (done.returncode, done.stdout) == (0, "all came\n"), done.stderr
+
+
+def test_importing_the_engine_does_not_import_zenoh() -> None:
+    program = "import sys, infobus.engines.zenoh; sys.exit('zenoh' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SOURCE)}
+    )
+    assert done.returncode == 0
