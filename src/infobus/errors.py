@@ -12,6 +12,7 @@
     └── DeliveryError         the world failed; `retry_is_safe` says whether to try again
         ├── EngineError       the engine could not be opened, or gave up
         ├── Backpressure      receivers did not keep up within the stated time; nothing was sent
+        ├── SlowConsumer      a subscription that asked for it was closed because it fell behind
         └── LossError         events that were sent to you and can no longer be had
 
 Facts travel as attributes too, so that nobody needs to parse the text.
@@ -81,6 +82,12 @@ class Backpressure(DeliveryError):
     def __init__(self, message: str, *, waiting_for: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.waiting_for = waiting_for
+
+
+class SlowConsumer(DeliveryError):
+    """A subscription with `when_full="disconnect"` fell behind by its whole queue and was closed."""
+
+    retry_is_safe = False
 
 
 class LossError(DeliveryError):

@@ -1,0 +1,52 @@
+"""Awaitable twins of the bus's methods that can wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from infobus.bus.bus import Bus, Quality
+    from infobus.bus.subscription import Subscription
+    from infobus.objects import Type
+
+
+class AioBus:
+    """`bus.aio`: the same methods, for use in an event loop. The promises are the same."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def publish(self, subject: str, obj: Any, *, quality: Quality = "reliable") -> None:
+        """Publish without ever blocking the event loop; see `Bus.publish`."""
+        if not self._bus.publish_nowait(subject, obj, quality):
+            await asyncio.to_thread(self._bus.publish, subject, obj, quality=quality)
+
+    async def publish_many(
+        self, events: Iterable[tuple[str, Any]], *, quality: Quality = "reliable"
+    ) -> None:
+        """See `Bus.publish_many`."""
+        await asyncio.to_thread(self._bus.publish_many, events, quality=quality)
+
+    async def subscribe(self, pattern: str, *args: Any, **options: Any) -> Subscription:
+        """See `Bus.subscribe`; the result is async iterable."""
+        return await asyncio.to_thread(self._bus.subscribe, pattern, *args, **options)
+
+    async def subscribe_many(
+        self, patterns: Iterable[str], *args: Any, **options: Any
+    ) -> Subscription:
+        """See `Bus.subscribe_many`."""
+        return await asyncio.to_thread(self._bus.subscribe_many, patterns, *args, **options)
+
+    async def flush(self) -> None:
+        """See `Bus.flush`."""
+        await asyncio.to_thread(self._bus.flush)
+
+    async def types(self, timeout_s: float = 1.0) -> list[Type]:
+        """See `Bus.types`."""
+        return await asyncio.to_thread(self._bus.types, timeout_s)
+
+    async def close(self, timeout_s: float = 2.0) -> None:
+        """See `Bus.close`."""
+        await asyncio.to_thread(self._bus.close, timeout_s)

@@ -1,0 +1,140 @@
+"""Joining a bus, and leaving it in time: also when nobody closes, and after a fork."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import secrets
+import socket
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+
+from infobus.bus.bus import Bus
+from infobus.bus.outlet import Batch, Flusher
+from infobus.bus.settings import Settings, load_settings
+from infobus.engines.base import Engine
+from infobus.errors import UsageError
+from infobus.protocols.node import Terms
+
+_open_buses: weakref.WeakSet[Bus] = weakref.WeakSet()
+_is_exit_registered = False
+
+
+def connect(
+    bus: str | None = None,
+    *,
+    home: str | Path | None = None,
+    engine: str | Engine | None = None,
+    listen: Iterable[str] | None = None,
+    connect: Iterable[str] | None = None,
+    multicast: str | None = None,
+    depth: int | None = None,
+    batch: Batch | None = None,
+    send_timeout_s: float = 10.0,
+    sync_timeout_s: float = 2.0,
+) -> Bus:
+    """Join a bus; this process becomes a node of it. Nothing else needs to be started.
+
+    Returning means that the nodes found on the bus and this one know each other's interests.
+    What is not given is taken from the environment (`INFOBUS_BUS`, `INFOBUS_HOME`), then from
+    `infobus.toml`, then the default.
+
+    Args:
+        bus: The bus's name. Buses of different names do not hear each other.
+        home: The folder for what must survive this process; processes may share it.
+        engine: `zenoh` (the default), `memory` (nodes of this process only), or an engine.
+        listen: Further endpoints to be reached at, such as `tcp/0.0.0.0:7500`.
+        connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`.
+        multicast: `loopback` (default), `off`, or an interface on which to find other hosts.
+        depth: How many elements of a subject name its channel; the same on the whole bus.
+        batch: Gather small events for up to so many bytes or milliseconds. Off by default;
+            events that are published faster than they can be sent are gathered anyway.
+        send_timeout_s: How long `publish` waits for receivers that do not keep up.
+        sync_timeout_s: How long to wait for answers of the nodes that were found.
+
+    Raises:
+        UsageError: A setting is wrong; the message says which.
+        EngineError: The engine could not be opened.
+
+    >>> with connect("doctest", engine="memory") as bus:
+    ...     sub = bus.subscribe("greetings.*")
+    ...     bus.publish("greetings.world", {"text": "hello"})
+    ...     print(sub.receive(timeout_s=1).data["text"])
+    hello
+    """
+    settings = load_settings(
+        bus=bus,
+        home=home,
+        engine=engine if isinstance(engine, str) else None,
+        listen=listen,
+        connect=connect,
+        multicast=multicast,
+        depth=depth,
+    )
+    carrier = _engine(settings) if engine is None or isinstance(engine, str) else engine
+    name = _node_name()
+    joined = Bus(
+        carrier,
+        name=name,
+        bus_name=settings.bus,
+        home=settings.home,
+        terms=Terms(depth=settings.depth),
+        flusher=Flusher(f"infobus-{name}", batch),
+        send_timeout_s=send_timeout_s,
+    )
+    joined.open(sync_timeout_s)
+    _close_in_time(joined)
+    return joined
+
+
+def _engine(settings: Settings) -> Engine:
+    # Imported here because `import infobus` must not load the engine's library.
+    match settings.engine:
+        case "zenoh":
+            from infobus.engines.zenoh import ZenohEngine
+
+            return ZenohEngine(
+                settings.bus,
+                listen=settings.listen,
+                connect=settings.connect,
+                multicast=settings.multicast,
+                config=settings.zenoh,
+            )
+        case "memory":
+            from infobus.engines.memory import MemoryEngine, live_network
+
+            return MemoryEngine(live_network(settings.bus))
+        case unknown:
+            raise UsageError(f"engine {unknown!r} is not known; choose 'zenoh' or 'memory'")
+
+
+def _node_name() -> str:
+    """A name that no other node has or will have: host, process, incarnation."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())[:40] or "host"
+    return f"{host}-{os.getpid()}-{secrets.token_hex(6)}"
+
+
+def _close_in_time(bus: Bus) -> None:
+    # Registered only now: what is registered later runs earlier, and the buses must be
+    # closed before their engines, which registered themselves when they were imported.
+    global _is_exit_registered
+    if not _is_exit_registered:
+        _is_exit_registered = True
+        atexit.register(_close_all)
+    _open_buses.add(bus)
+
+
+def _close_all() -> None:
+    for bus in list(_open_buses):
+        bus.close()
+
+
+def _abandon_all() -> None:
+    for bus in list(_open_buses):
+        bus.abandon()
+    _open_buses.clear()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

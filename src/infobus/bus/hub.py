@@ -1,0 +1,468 @@
+"""The driver of a node: receives, asks the pure node what to do, does it, repeats.
+
+One lock guards the node and everything the bus writes in subscriptions. Nothing waits for user
+code or for a slow link while holding it: user code runs on delivery workers or the user's own
+threads, and frames that may have to wait for a link leave on a thread of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from queue import SimpleQueue
+
+from infobus.bus.crowd import Crowd
+from infobus.bus.event import Event, event_id
+from infobus.bus.stats import Counters, Stats
+from infobus.bus.subscription import Subscription
+from infobus.bus.workers import Workers
+from infobus.engines.base import Declaration, Engine
+from infobus.errors import BadFrame, BadSubject, BusError, DeliveryError, PeerError
+from infobus.objects import all_types, codec
+from infobus.protocols import effects as effect
+from infobus.protocols import wire
+from infobus.protocols.effects import Effects
+from infobus.protocols.node import Node, Terms
+from infobus.protocols.wire import Data, Item
+from infobus.subjects import SubjectTrie, channel_keys_of, check_subject
+
+log = logging.getLogger("infobus")
+
+TICK_S = 0.1
+TYPE_WAIT_S = 1.0
+"""How long a consumer waits for an unknown type's descriptor before it gets a generic object."""
+
+_ALL_KEY = "all"
+_TYPES_KEY = "types"
+_CHANNELS_KEY = "c/**"
+_DECLARATIONS_MAX = 16
+"""Past this many channels a node listens to all of them: each declaration costs a thread."""
+_MATCHES_COUNT_MAX = 200_000
+
+Mail = list[tuple[str, bytes, bool]]  # key, frame, may wait for a slow link
+
+
+class Hub:
+    """Joins one `Node`, one engine and the subscriptions of this process."""
+
+    def __init__(self, name: str, terms: Terms, engine: Engine) -> None:
+        self.name = name
+        self.node = Node(name, terms, codec.descriptors)
+        self.engine = engine
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.counters = Counters()
+        self.workers = Workers(f"infobus-{name}")
+        self.crowd = Crowd(self.node, self.counters, self._unregister)
+        self.node.held_channels = self.crowd.holds
+        self.subscriptions: dict[Subscription, None] = {}
+        self.unknown_types: set[int] = set()
+        self.on_interest_changed: Callable[[], None] = lambda: None
+        self.on_state_wanted: Callable[[wire.WantState], None] = lambda message: None
+        self.on_state_came: Callable[[wire.State], None] = lambda message: None
+        self.on_recover: Callable[[Subscription], None] = lambda subscription: None
+        self.on_tick: Callable[[float], None] = lambda now_s: None
+        self._known_types: set[int] = {0}
+        self._trie: SubjectTrie[Subscription] = SubjectTrie()
+        self._matches: dict[str, tuple[Subscription, ...]] = {}
+        self._keys: Counter[str] = Counter()  # engine keys that the subscriptions need
+        self._declared: dict[str, Declaration] = {}
+        self._late: Effects = []  # effects of dispatching, carried out after it
+        self._mail: SimpleQueue[tuple[str, bytes] | None] = SimpleQueue()
+        self._is_closed = threading.Event()
+
+    # Life.
+
+    def open(self, sync_timeout_s: float) -> None:
+        """Join the bus and meet the peers that are there."""
+        self.engine.open(self.name)
+        for run, name in ((self._tick_for_ever, "tick"), (self._post_for_ever, "post")):
+            threading.Thread(target=run, name=f"infobus-{self.name}-{name}", daemon=True).start()
+        for key in (f"n/{self.name}", _ALL_KEY):
+            self.engine.declare(key, self.on_frame)
+        self.engine.answer(_TYPES_KEY, self._on_types_query)
+        self.engine.announce(f"l/{self.name}")
+        self.engine.watch("l/*", self._on_token)
+        if not self.wait_until(self.node.is_synced, sync_timeout_s):
+            log.warning("not every node found on the bus has answered in %s s", sync_timeout_s)
+
+    def close(self) -> None:
+        """Leave the bus."""
+        with self.lock:
+            subscriptions = list(self.subscriptions)
+            mail = self._carry_out(self.node.leave())
+        self.post(mail)
+        self._is_closed.set()
+        for subscription in subscriptions:
+            self.forget(subscription)
+        self._mail.put(None)
+        self.workers.stop()
+        self.engine.close()
+
+    def abandon(self) -> None:
+        """Become closed in a forked child, where the parent's locks may be held for ever."""
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self._is_closed.set()
+        for subscription in self.subscriptions:
+            subscription.end()
+        self.subscriptions = {}
+
+    def confirm(self, timeout_s: float) -> bool:
+        """Wait until receivers have confirmed everything that was sent; False if they did not."""
+        deadline_s = time.monotonic() + timeout_s
+        is_confirmed = self.node.is_confirmed()
+        while not is_confirmed and (left_s := deadline_s - time.monotonic()) > 0:
+            with self.lock:
+                beat = wire.encode(self.node.beat())  # receivers confirm at once when it comes
+            self._put(_ALL_KEY, beat, control=True)
+            is_confirmed = self.wait_until(self.node.is_confirmed, min(0.1, left_s))
+        return is_confirmed
+
+    def wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something about the node is so; False if it was not in time."""
+        with self.changed:
+            return self.changed.wait_for(is_so, timeout_s)
+
+    # Subscriptions.
+
+    def subscribe(self, subscription: Subscription, timeout_s: float) -> list[str]:
+        """Register; returns the live peers that have not said in time that they know."""
+        with self.lock:
+            self.subscriptions[subscription] = None
+            for pattern in subscription.patterns:
+                self._trie.add(pattern, subscription)
+            self._keys.update(self._keys_of(subscription))
+            self._forget_matches()
+        self._declare_channels()
+        with self.lock:
+            effects = self.node.add_interest(subscription.patterns, time.monotonic())
+            mail = self._carry_out(effects)
+            version = self.node.own.version
+        for key, frame, _ in mail:
+            self.engine.put(key, frame)
+        if self.wait_until(lambda: self.node.is_known(version), timeout_s):
+            return []
+        with self.lock:
+            peers = self.node.peers.items()
+            return [name for name, p in peers if p.alive and p.confirmed < version]
+
+    def forget(self, subscription: Subscription) -> None:
+        """Close a subscription."""
+        with self.lock:
+            mail = self._carry_out(self._unregister(subscription, None))
+            self.changed.notify_all()
+        self.post(mail)
+        self._declare_channels()
+
+    def relieved(self, subscription: Subscription) -> None:
+        """A crowded subscription has room again."""
+        with self.lock:
+            mail = self._carry_out(self.crowd.relieve(subscription, time.monotonic()))
+            self.changed.notify_all()
+        self.post(mail)
+
+    def recover(self, subscription: Subscription) -> None:
+        """Start the subscription anew, with initial state from the producers."""
+        self.on_recover(subscription)
+
+    def event_of(self, sender: str, seq: int, item: Item, initial: bool) -> Event | None:
+        """Decode one event; None if its object cannot be read."""
+        object_id = item.object_id or event_id(sender, item.number)
+        try:
+            data = codec.decode(item.type, bytes(item.body), object_id)
+        except BadFrame as error:
+            self.counters.bad_objects += 1
+            self._complain(sender, f"sent an object that cannot be read: {error}")
+            return None
+        return Event(item.subject, data, sender, seq, item.time, item.number, "regular", initial)
+
+    def wait_for_types(self, items: Sequence[Item]) -> None:
+        """Wait, bounded, for the descriptors of the events' types."""
+        wanted = {item.type for item in items} & self.unknown_types
+        self.wait_until(lambda: not wanted & self.unknown_types, TYPE_WAIT_S)
+        self.unknown_types -= wanted
+
+    def matching(self, subject: str) -> tuple[Subscription, ...]:
+        """The local subscriptions that want `subject`. Call it under the lock."""
+        found = self._matches.get(subject)
+        if found is None:
+            if len(self._matches) >= _MATCHES_COUNT_MAX:
+                self._matches.clear()
+            try:
+                check_subject(subject)
+                found = tuple(dict.fromkeys(self._trie.match(subject)))
+            except BadSubject:
+                self.counters.bad_objects += 1
+                found = ()
+            self._matches[subject] = found
+        return found
+
+    def _unregister(self, subscription: Subscription, error: DeliveryError | None) -> Effects:
+        if self.subscriptions.pop(subscription, self) is self:
+            return []
+        for pattern in subscription.patterns:
+            self._trie.remove(pattern, subscription)
+        self._keys -= Counter(self._keys_of(subscription))
+        self._forget_matches()
+        now_s = time.monotonic()
+        effects = self.node.remove_interest(subscription.patterns, now_s)
+        effects += self.crowd.relieve(subscription, now_s)
+        subscription.end(error)
+        if subscription.callback is not None:
+            self.workers.schedule(subscription)
+        return effects
+
+    def _forget_matches(self) -> None:
+        self._matches = {}
+        self.on_interest_changed()
+
+    def _keys_of(self, subscription: Subscription) -> list[str]:
+        depth = self.node.terms.depth
+        return [channel_keys_of(pattern, depth) for pattern in subscription.channels]
+
+    def _declare_channels(self) -> None:
+        """Listen to the engine keys of all channels that are subscribed to."""
+        with self.lock:
+            if self._is_closed.is_set():
+                return
+            keys = set(self._keys)
+            if len(keys) > _DECLARATIONS_MAX or any("*" in key for key in keys):
+                keys = {_CHANNELS_KEY}
+            for key in keys.difference(self._declared):
+                self._declared[key] = self.engine.declare(key, self.on_frame)
+            surplus = [self._declared.pop(key) for key in self._declared.keys() - keys]
+        for declaration in surplus:
+            declaration.undeclare()
+
+    # What the engine calls.
+
+    def on_frame(self, payload: bytes) -> None:
+        """Take one frame in."""
+        try:
+            message = wire.decode(payload)
+        except PeerError as error:
+            self.counters.bad_frames += 1
+            self._complain(type(error).__name__, str(error))
+            return
+        if message is None:  # a kind that a newer minor version has added
+            return
+        with self.lock:
+            self.counters.received_frames += 1
+            self.counters.received_bytes += len(payload)
+            if type(message) is Data and self._is_next(message, len(payload)):
+                if not self._late:
+                    return
+                effects, self._late = self._late, []
+            else:
+                effects = self.node.take(message, time.monotonic())
+                self.changed.notify_all()
+            mail = self._carry_out(effects)
+        self.post(mail)
+
+    def _is_next(self, data: Data, size: int) -> bool:
+        """The steady state: dispatch a frame that is just the next one of its route."""
+        peer = self.node.peers.get(data.sender)
+        receiver = peer.receivers.get(data.channel) if peer is not None else None
+        if receiver is None or data.descriptors:
+            return False
+        if not receiver.accept(data.first, len(data.items)):
+            return False
+        self.dispatch(data.sender, data.channel, data.first, data.items)
+        receiver.unacked_bytes += size
+        terms = self.node.terms
+        unacked_count = data.first - receiver.acked
+        if unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes:
+            assert peer is not None
+            if not self.crowd.holders:
+                self._late += self.node.acks(data.sender, peer)
+        return True
+
+    def _on_token(self, key: str, alive: bool) -> None:
+        name = key.rpartition("/")[2]
+        with self.lock:
+            seen = self.node.peer_up if alive else self.node.peer_down
+            mail = self._carry_out(seen(name, time.monotonic()))
+            self.changed.notify_all()
+        self.post(mail)
+
+    # Doing what the node says.
+
+    def dispatch(
+        self, sender: str, channel: str, first: int, items: Sequence[Item], initial: bool = False
+    ) -> None:
+        """Hand events to the subscriptions that want them, whole runs at a time."""
+        self.counters.received_events += len(items)
+        known, matches = self._known_types, self._matches
+        start, run_subscriptions = 0, None
+        for at, item in enumerate(items):
+            if item.type not in known:
+                self._look_for_type(sender, item.type)
+            subscriptions = matches.get(item.subject)
+            if subscriptions is None:
+                subscriptions = self.matching(item.subject)
+            if run_subscriptions is None:
+                run_subscriptions = subscriptions
+            elif subscriptions != run_subscriptions:
+                self.offer(run_subscriptions, sender, channel, first, start, items[start:at])
+                start, run_subscriptions = at, subscriptions
+        if run_subscriptions:
+            rest = items[start:] if start else items
+            self.offer(run_subscriptions, sender, channel, first, start, rest)
+
+    def offer(
+        self,
+        subscriptions: Iterable[Subscription],
+        sender: str,
+        channel: str,
+        first: int,
+        start: int,
+        items: Sequence[Item],
+    ) -> None:
+        """Put a run of events into the queues of `subscriptions`."""
+        run = (sender, channel, first + start if first else 0, items, False)
+        for subscription in subscriptions:
+            if subscription.staged is not None:
+                subscription.staged.append(run)
+                subscription.offered += len(items)
+            else:
+                subscription.offer(run)
+                if subscription.callback is not None:
+                    self.workers.schedule(subscription)
+            if subscription.offered - subscription.taken > subscription.high_count:
+                self._late += self.crowd.look_at(subscription, channel, time.monotonic())
+
+    def _carry_out(self, effects: Effects) -> Mail:
+        """Do what the node says; what is to be sent is returned, to be posted without the lock."""
+        mail: Mail = []
+        while effects:
+            for one in effects:
+                match one:
+                    case effect.Events(sender, channel, first, items):
+                        self.dispatch(sender, channel, first, items)
+                    case effect.ToPeer(peer, message, bulk):
+                        self._count(message)
+                        frame = message if isinstance(message, bytes) else wire.encode(message)
+                        mail.append((f"n/{peer}", frame, bulk))
+                    case effect.ToAll(message):
+                        mail.append((_ALL_KEY, wire.encode(message), False))
+                    case effect.Lost(_, channel, _, _):
+                        self._report(one, channel)
+                    case effect.Learn(descriptors):
+                        self._learn(descriptors)
+                    case effect.InterestChanged():
+                        self.on_interest_changed()
+                    case effect.Complain(peer, what):
+                        self._complain(peer, what)
+                    case effect.StateWanted(message):
+                        self.on_state_wanted(message)
+                    case effect.StateCame(message):
+                        self.on_state_came(message)
+            effects, self._late = self._late, []
+        return mail
+
+    def _count(self, message: wire.Message | bytes) -> None:
+        if isinstance(message, bytes):
+            self.counters.replayed += 1
+        elif isinstance(message, wire.Ask):
+            self.counters.asked_again += 1
+
+    def _report(self, lost: effect.Lost, channel: str) -> None:
+        for subscription in self.subscriptions:
+            if subscription.wants_channel(channel):
+                self.counters.lost += 1
+                subscription.wake_with(lost)
+                if subscription.callback is not None:
+                    self.workers.schedule(subscription)
+
+    def _look_for_type(self, sender: str, fingerprint: int) -> None:
+        if codec.known(fingerprint):
+            self._known_types.add(fingerprint)
+        elif fingerprint not in self.unknown_types:
+            self.unknown_types.add(fingerprint)
+            self._late.append(effect.ToAll(wire.WantTypes(self.name, [fingerprint])))
+
+    def _learn(self, descriptors: Iterable[bytes]) -> None:
+        for descriptor in descriptors:
+            try:
+                fingerprint = codec.learn(descriptor)
+            except BadFrame as error:
+                self.counters.bad_frames += 1
+                self._complain("descriptor", str(error))
+                continue
+            self._known_types.add(fingerprint)
+            self.unknown_types.discard(fingerprint)
+
+    def _on_types_query(self, question: bytes) -> bytes:
+        descriptors = codec.descriptors(kind.fingerprint for kind in all_types())
+        return wire.encode(wire.Types(self.name, descriptors))
+
+    def learn_types(self, timeout_s: float) -> None:
+        """Ask all nodes for the types they know."""
+        for answer in self.engine.query(_TYPES_KEY, b"", timeout_s):
+            self.on_frame(answer)
+
+    def stats(self, published: int, sent_frames: int) -> Stats:
+        """A snapshot of the counters."""
+        counters = self.counters
+        with self.lock:
+            routes = self.node.routes.values()
+            alive = sorted(name for name, peer in self.node.peers.items() if peer.alive)
+            return Stats(
+                node=self.name,
+                peers=tuple(alive),
+                subscriptions=len(self.subscriptions),
+                published=published,
+                quenched=counters.quenched,
+                sent_frames=sent_frames,
+                sent_events=sum(route.next - 1 for route in routes),
+                sent_bytes=sum(route.sent_bytes for route in routes),
+                received_frames=counters.received_frames,
+                received_events=counters.received_events,
+                received_bytes=counters.received_bytes,
+                waiting=sum(s.waiting_count for s in self.subscriptions),
+                unconfirmed=sum(r.next - r.buffer[0][0] for r in routes if r.buffer),
+                asked_again=counters.asked_again,
+                replayed=counters.replayed,
+                lost=counters.lost,
+                dropped_by_queue=counters.dropped_by_queue,
+                bad_frames=counters.bad_frames,
+                bad_objects=counters.bad_objects,
+                complaints=dict(counters.complaints),
+            )
+
+    def _complain(self, source: str, what: str) -> None:
+        if source not in self.counters.complaints:
+            log.warning("%s: %s (said once)", source, what)
+        self.counters.complaints[source] = what
+
+    def post(self, mail: Mail) -> None:
+        """Send frames; those that may have to wait for a slow link go by another thread."""
+        for key, frame, bulk in mail:
+            if bulk:
+                self._mail.put((key, frame))
+            else:
+                self._put(key, frame, control=True)
+
+    def _put(self, key: str, frame: bytes, control: bool) -> None:
+        try:
+            self.engine.put(key, frame, control=control)
+        except BusError as error:
+            if not self._is_closed.is_set():
+                self._complain("engine", str(error))
+
+    def _post_for_ever(self) -> None:
+        while (letter := self._mail.get()) is not None:
+            self._put(*letter, control=False)
+
+    def _tick_for_ever(self) -> None:
+        while not self._is_closed.wait(TICK_S):
+            now_s = time.monotonic()
+            with self.lock:
+                self.on_tick(now_s)
+                mail = self._carry_out(self.node.tick(now_s) + self.crowd.expire(now_s))
+                self.changed.notify_all()
+            self.post(mail)

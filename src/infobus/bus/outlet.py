@@ -1,0 +1,165 @@
+"""Where a channel's events leave this node: numbered, gathered into frames, within the window."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from infobus.protocols.node import Route
+from infobus.protocols.wire import encode_data
+
+WireItem = tuple[object, ...]
+
+BEHIND_S = 50e-6
+"""Events that follow each other faster than this are gathered until the flusher gets its turn."""
+
+_GATHER_BYTES = 32 * 1024
+_GATHER_COUNT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Gather small events into frames of up to `bytes`, for up to `ms` milliseconds."""
+
+    bytes: int = 16 * 1024
+    ms: float = 2.0
+
+
+class Outlet:
+    """One channel's way out. Any thread may send; events leave in the order they were taken in."""
+
+    def __init__(
+        self,
+        sender: str,
+        channel: str,
+        route: Route,
+        *,
+        put: Callable[[bytes], None],
+        describe_types: Callable[[Iterable[int]], list[bytes]],
+        wait_for_room: Callable[[Outlet], None],
+        flusher: Flusher,
+    ) -> None:
+        self.channel = channel
+        self.route = route
+        self.lock = threading.RLock()
+        self.local_next = 1  # numbers what this node's own subscriptions get
+        self.flush_is_asked = False
+        self.frames = 0
+        self._sender = sender
+        self._put_frame = put
+        self._describe_types = describe_types
+        self._wait_for_room = wait_for_room
+        self._flusher = flusher
+        self._gathers_always = flusher.batch is not None
+        self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
+        self._count_max = 1 << 30 if flusher.batch else _GATHER_COUNT
+        self._pending: list[WireItem] = []
+        self._pending_bytes = 0
+        self._last_s = 0.0
+        self._types: tuple[int, ...] = ()
+        self._descriptors: list[bytes] = []
+
+    def send(self, item: WireItem, size: int, types: tuple[int, ...], gather: bool) -> None:
+        """Take an event over. It leaves now, or with others very soon."""
+        with self.lock:
+            if types is not self._types:
+                self._announce(types)
+            now_s: float = item[2]  # type: ignore[assignment]
+            is_behind = now_s - self._last_s < BEHIND_S
+            self._last_s = now_s
+            if not (gather or is_behind or self._pending or self._gathers_always):
+                self._put([item])
+                return
+            if self.is_full():
+                self.flush()  # first, so that an error leaves `item` out and the others in
+            self._pending.append(item)
+            self._pending_bytes += size
+            if not gather:
+                self.ask_flush()
+
+    def send_best_effort(self, item: WireItem, types: tuple[int, ...]) -> None:
+        """Send without a number: nobody will ask for it again."""
+        with self.lock:
+            self._announce(types)
+            descriptors, self._descriptors = self._descriptors, []
+            self._put_frame(encode_data(self._sender, self.channel, 0, [item], descriptors))
+
+    def flush(self) -> None:
+        """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
+        with self.lock:
+            if self._pending:
+                self._put(self._pending)
+                self._pending = []
+                self._pending_bytes = 0
+
+    def is_full(self) -> bool:
+        """Whether the next event would have to wait for a frame to leave."""
+        return self._pending_bytes >= self._bytes_max or len(self._pending) >= self._count_max
+
+    def ask_flush(self) -> None:
+        """Have what was gathered sent by the flusher."""
+        if not self.flush_is_asked:
+            self.flush_is_asked = True
+            self._flusher.ask(self)
+
+    def flush_if_room(self) -> bool:
+        """Send what was gathered unless the window is full; True if nothing is left."""
+        with self.lock:
+            self.flush_is_asked = False
+            if not self.route.has_room():
+                return not self._pending
+            self.flush()
+            return True
+
+    def _put(self, items: list[WireItem]) -> None:
+        route = self.route
+        if not route.has_room():
+            self._wait_for_room(self)
+        descriptors = self._descriptors
+        frame = encode_data(self._sender, self.channel, route.next, items, descriptors)
+        if descriptors:
+            self._descriptors = []
+        route.sent(frame, len(items))
+        self.frames += 1
+        self._put_frame(frame)
+
+    def _announce(self, types: tuple[int, ...]) -> None:
+        self._types = types
+        new = [fingerprint for fingerprint in types if fingerprint not in self.route.types]
+        if new:
+            self._descriptors = self._descriptors + self._describe_types(new)
+            self.route.types.update(new)
+
+
+class Flusher:
+    """The thread that sends what was gathered, soon after, or when the batch's time is over."""
+
+    def __init__(self, name: str, batch: Batch | None) -> None:
+        self.batch = batch
+        self._asked: SimpleQueue[Outlet | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"{name}-flush", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def ask(self, outlet: Outlet) -> None:
+        """`outlet` has gathered something."""
+        self._asked.put(outlet)
+
+    def stop(self) -> None:
+        """End, once what was asked before is done."""
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while (outlet := self._asked.get()) is not None:
+            if self.batch is not None:
+                time.sleep(self.batch.ms / 1000)
+            if not outlet.flush_if_room():
+                # Room comes with acknowledgements; a publisher in a hurry flushes by itself.
+                time.sleep(0.001)
+                outlet.flush_is_asked = True
+                self._asked.put(outlet)

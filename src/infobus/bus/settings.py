@@ -1,0 +1,89 @@
+"""Where a bus's settings come from: arguments, then environment, then `infobus.toml`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from infobus.errors import UsageError
+
+_KNOWN = {
+    "bus": str,
+    "home": str,
+    "engine": str,
+    "listen": list,
+    "connect": list,
+    "multicast": str,
+    "zenoh": dict,
+    "depth": int,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `connect` needs to know to join a bus."""
+
+    bus: str = "default"
+    home: Path = field(default_factory=lambda: Path.home() / ".infobus")
+    engine: str = "zenoh"
+    listen: tuple[str, ...] = ()
+    connect: tuple[str, ...] = ()
+    multicast: str = "loopback"
+    zenoh: dict[str, Any] = field(default_factory=dict)
+    depth: int = 1
+
+
+def load_settings(**given: Any) -> Settings:
+    """Merge what was given with the environment and the settings file.
+
+    The file is the one named by the environment variable `INFOBUS_SETTINGS`, else
+    `infobus.toml` in the working directory, else the one in the home folder.
+    """
+    values = {
+        "bus": os.environ.get("INFOBUS_BUS"),
+        "home": os.environ.get("INFOBUS_HOME"),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    values = {name: value for name, value in values.items() if value is not None}
+    home = Path(values.get("home", Settings().home)).expanduser()
+    values = {**_read_file(home), **values}
+    values["home"] = Path(values.get("home", home)).expanduser()
+    for name in ("listen", "connect"):
+        if name in values:
+            values[name] = tuple(values[name])
+    settings = Settings(**values)
+    if not settings.bus:
+        raise UsageError("the bus's name is empty; leave it out to use 'default'")
+    if settings.depth < 1:
+        raise UsageError(f"depth is {settings.depth}; a channel is named by at least 1 element")
+    return settings
+
+
+def _read_file(home: Path) -> dict[str, Any]:
+    named = os.environ.get("INFOBUS_SETTINGS")
+    candidates = [Path(named)] if named else [Path("infobus.toml"), home / "infobus.toml"]
+    for path in candidates:
+        if named or path.is_file():
+            return _parse(path)
+    return {}
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"settings file {path} cannot be read: {error}") from error
+    for name, value in values.items():
+        expected = _KNOWN.get(name)
+        if expected is None:
+            raise UsageError(
+                f"settings file {path}: {name!r} is not a setting; known are {', '.join(_KNOWN)}"
+            )
+        if not isinstance(value, expected):
+            raise UsageError(
+                f"settings file {path}: {name} must be a {expected.__name__}, got {value!r}"
+            )
+    return values

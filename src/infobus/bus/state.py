@@ -1,0 +1,183 @@
+"""Initial state for newcomers: what a producer hands to a subscription that starts (anew).
+
+A subscription with `on_loss="quit_and_recover"` asks every node for initial state when it
+starts, and again whenever it has lost something. A producer takes its state between two of its
+publications and stamps it with the number of the last one, so the newcomer gets the state
+first and then exactly the events that followed it (paper 004, section 3.4).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
+
+from infobus.bus.hub import Hub
+from infobus.bus.outlet import Outlet
+from infobus.bus.subscription import Run, Subscription
+from infobus.objects import codec
+from infobus.protocols import wire
+from infobus.protocols.interest import channel_pattern, touches
+from infobus.protocols.wire import Item
+from infobus.subjects import channel_of, overlaps
+
+log = logging.getLogger("infobus")
+
+STATE_WAIT_S = 2.0
+"""How long a newcomer waits for the state of producers that do not answer."""
+
+StateFunction = Callable[[], Iterable[tuple[str, object]]]
+MakeItem = Callable[[str, object], tuple[Item, tuple[int, ...]]]
+
+
+@dataclass(slots=True)
+class Recovery:
+    """A subscription that waits for initial state."""
+
+    subscription: Subscription
+    awaited: set[str]
+    until_s: float
+    runs: list[Run] = field(default_factory=list)
+    lasts: dict[tuple[str, str], int] = field(default_factory=dict)  # route -> number of its state
+
+
+class InitialState:
+    """Both halves: giving state to newcomers, and waiting for it."""
+
+    def __init__(self, hub: Hub, outlets: dict[str, Outlet], make_item: MakeItem) -> None:
+        self._hub = hub
+        self._outlets = outlets
+        self._make_item = make_item
+        self._functions: list[tuple[str, StateFunction]] = []
+        self._recoveries: dict[int, Recovery] = {}
+        self._requests = itertools.count(1)
+        self._jobs: SimpleQueue[wire.WantState | None] = SimpleQueue()
+        hub.on_state_wanted = self._jobs.put
+        hub.on_state_came = self._on_came
+        hub.on_recover = self.start
+        hub.on_tick = self._on_tick
+
+    def open(self) -> None:
+        """Begin to answer."""
+        name = f"infobus-{self._hub.name}-state"
+        Thread(target=self._answer_for_ever, name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._jobs.put(None)
+
+    def register(self, pattern: str, function: StateFunction) -> None:
+        """`function` gives the state of what this node publishes under `pattern`."""
+        self._functions.append((pattern, function))
+
+    # Waiting for state.
+
+    def start(self, subscription: Subscription) -> None:
+        """Empty the subscription and ask every live node, this one too, for initial state."""
+        hub = self._hub
+        with hub.lock:
+            subscription.clear()
+            subscription.staged = []
+            peers = [name for name, peer in hub.node.peers.items() if peer.alive]
+            request = next(self._requests)
+            until_s = time.monotonic() + STATE_WAIT_S
+            awaited = {hub.name, *peers}
+            self._recoveries[request] = Recovery(subscription, awaited, until_s)
+        want = wire.WantState(hub.name, request, list(subscription.patterns))
+        self._jobs.put(want)
+        hub.post([(f"n/{name}", wire.encode(want), True) for name in peers])
+
+    def _on_came(self, state: wire.State) -> None:
+        recovery = self._recoveries.get(state.request)
+        if recovery is None or state.sender not in recovery.awaited:
+            return
+        recovery.awaited.discard(state.sender)
+        depth = self._hub.node.terms.depth
+        for channel, last in state.lasts.items():
+            recovery.lasts[state.sender, channel] = last
+        for item in state.items:
+            channel = channel_of(item.subject, depth)
+            last = state.lasts.get(channel, 0)
+            recovery.runs.append((state.sender, channel, last, [item], True))
+        if not recovery.awaited:
+            self._finish(state.request, recovery)
+
+    def _on_tick(self, now_s: float) -> None:
+        for request, recovery in list(self._recoveries.items()):
+            if now_s >= recovery.until_s:
+                names = ", ".join(sorted(recovery.awaited))
+                log.warning("no initial state came from %s in %s s", names, STATE_WAIT_S)
+                self._finish(request, recovery)
+
+    def _finish(self, request: int, recovery: Recovery) -> None:
+        """The state first, then what has come since, without what the state contains."""
+        del self._recoveries[request]
+        subscription = recovery.subscription
+        staged, subscription.staged = subscription.staged or [], None
+        subscription.offered -= sum(len(run[3]) for run in staged)
+        for run in recovery.runs + [_after(run, recovery.lasts) for run in staged]:
+            if run[3]:
+                subscription.offer(run)
+        if subscription.callback is not None:
+            self._hub.workers.schedule(subscription)
+
+    # Giving state.
+
+    def _answer_for_ever(self) -> None:
+        while (want := self._jobs.get()) is not None:
+            state = self._state_for(want)
+            if want.sender == self._hub.name:
+                with self._hub.lock:
+                    self._on_came(state)
+            else:
+                self._hub.engine.put(f"n/{want.sender}", wire.encode(state))
+
+    def _state_for(self, want: wire.WantState) -> wire.State:
+        state = wire.State(self._hub.name, want.request, {}, [])
+        types: set[int] = set()
+        for pattern, function in self._functions:
+            if any(overlaps(pattern, wanted) for wanted in want.patterns):
+                with self._between_publications(pattern) as numbers:
+                    pairs = self._call(pattern, function)
+                    state.lasts.update(numbers(want.sender == self._hub.name))
+                for subject, obj in pairs:
+                    if any(overlaps(subject, wanted) for wanted in want.patterns):
+                        item, item_types = self._make_item(subject, obj)
+                        state.items.append(item)
+                        types.update(item_types)
+        state.descriptors = codec.descriptors(types)
+        return state
+
+    def _call(self, pattern: str, function: StateFunction) -> list[tuple[str, object]]:
+        try:
+            return list(function())
+        except Exception:
+            log.exception("the initial-state function for %s raised; it gives no state", pattern)
+            return []
+
+    @contextmanager
+    def _between_publications(self, pattern: str) -> Iterator[Callable[[bool], dict[str, int]]]:
+        channels = [channel_pattern(pattern, self._hub.node.terms.depth)]
+        with ExitStack() as stack:
+            outlets = [o for c, o in sorted(self._outlets.items()) if touches(channels, c)]
+            for outlet in outlets:
+                stack.enter_context(outlet.lock)
+                outlet.flush()
+
+            def numbers(here: bool) -> dict[str, int]:
+                return {o.channel: (o.local_next if here else o.route.next) - 1 for o in outlets}
+
+            yield numbers
+
+
+def _after(run: Run, lasts: dict[tuple[str, str], int]) -> Run:
+    """The part of a run that a sender published after it gave its state."""
+    sender, channel, first, items, initial = run
+    skip = max(0, lasts.get((sender, channel), 0) + 1 - first) if first else 0
+    rest: Sequence[Item] = items[skip:]
+    return sender, channel, first + skip if first else 0, rest, initial

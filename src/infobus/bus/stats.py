@@ -1,0 +1,48 @@
+"""What a bus has done so far, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """A snapshot of one node's counters, since it connected. See `Bus.stats`."""
+
+    node: str
+    peers: tuple[str, ...]
+    subscriptions: int
+    published: int  # events given to publish
+    quenched: int  # of these, wanted by nobody: neither encoded nor sent
+    sent_frames: int
+    sent_events: int
+    sent_bytes: int
+    received_frames: int
+    received_events: int
+    received_bytes: int
+    waiting: int  # events in the queues of subscriptions
+    unconfirmed: int  # sent events that some receiver has not confirmed yet
+    asked_again: int  # repairs this node asked for
+    replayed: int  # frames this node sent again
+    lost: int  # losses reported to subscriptions
+    dropped_by_queue: int  # events let go by subscriptions with a full queue
+    bad_frames: int  # frames from outside that could not be read
+    bad_objects: int  # events whose object could not be read
+    complaints: dict[str, str] = field(default_factory=dict)  # source -> the last thing wrong
+
+
+@dataclass(slots=True)
+class Counters:
+    """The numbers while they are being counted."""
+
+    quenched: int = 0
+    received_frames: int = 0
+    received_events: int = 0
+    received_bytes: int = 0
+    asked_again: int = 0
+    replayed: int = 0
+    lost: int = 0
+    dropped_by_queue: int = 0
+    bad_frames: int = 0
+    bad_objects: int = 0
+    complaints: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,371 @@
+"""A subscription: a bounded queue between the bus and one consumer, and the consumer's choices.
+
+The bus puts whole runs of events in (`offer`), the consumer takes single events out. What a
+full queue and a loss mean is decided here, as the consumer stated it when it subscribed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, Literal, Protocol, get_args
+
+from infobus.bus.event import Event
+from infobus.errors import BusClosed, BusError, DeliveryError, LossError, UsageError
+from infobus.protocols.effects import Lost
+from infobus.protocols.interest import channel_pattern, touches
+from infobus.protocols.wire import Item
+
+log = logging.getLogger("infobus")
+
+OnLoss = Literal["ignore", "warn", "raise", "quit", "quit_and_recover"]
+WhenFull = Literal["pace", "block", "drop_oldest", "disconnect"]
+
+#: A run of consecutive events: sender, channel, number of the first, events, initial state or not.
+Run = tuple[str, str, int, Sequence[Item], bool]
+
+
+class _TypesWanted(Exception):
+    """The next events need types that an event loop must not wait for."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        super().__init__("types wanted")
+        self.items = items
+
+
+class Host(Protocol):
+    """What a subscription needs of its bus."""
+
+    def event_of(self, sender: str, seq: int, item: Item, initial: bool) -> Event | None:
+        """Decode one event; None if its object cannot be read."""
+
+    unknown_types: set[int]
+    """Types of events that have come, whose descriptors have not."""
+
+    def wait_for_types(self, items: Sequence[Item]) -> None:
+        """Wait, bounded, for the descriptors of the events' types."""
+
+    def relieved(self, subscription: Subscription) -> None:
+        """A crowded subscription has room again."""
+
+    def recover(self, subscription: Subscription) -> None:
+        """Start the subscription anew, with initial state from the producers."""
+
+    def forget(self, subscription: Subscription) -> None:
+        """The subscription is closed."""
+
+
+class Subscription:
+    """The events of one or more patterns, for one consumer. Made by `Bus.subscribe`.
+
+    Iterate it (`for event in sub`), or await it (`async for event in sub`), or take one event
+    with `receive(timeout_s)`. Several threads may share it; each event goes to one of them.
+    Closing it ends every iteration.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        patterns: Sequence[str],
+        *,
+        depth: int,
+        callback: Callable[[Event], object] | None,
+        on_error: Callable[[BusError], object] | None,
+        on_loss: OnLoss,
+        when_full: WhenFull,
+        queue_count_max: int,
+    ) -> None:
+        _check_choice("on_loss", on_loss, OnLoss)
+        _check_choice("when_full", when_full, WhenFull)
+        if queue_count_max < 1:
+            raise UsageError(f"queue_count_max is {queue_count_max}; it must be at least 1")
+        self.patterns = tuple(patterns)
+        self.channels = frozenset(channel_pattern(pattern, depth) for pattern in patterns)
+        self.callback = callback
+        self.on_error = on_error
+        self.on_loss: OnLoss = on_loss
+        self.when_full: WhenFull = when_full
+        self.queue_count_max = queue_count_max
+        self.high_count = (queue_count_max + 1) // 2
+        self.low_count = queue_count_max // 4
+        self.loss: LossError | None = None  # the last loss that was reported here
+        self.lost = 0  # reported losses
+        self._host = host
+        # The bus's side, under the bus's lock.
+        self.offered = 0
+        self.is_holding = False  # asks senders to wait
+        self.held_since_s = 0.0
+        self.has_waited_enough = False  # "pace" has had its time; oldest events go now
+        self.staged: list[Run] | None = None  # runs that wait for initial state
+        self.is_scheduled = False  # a delivery worker has, or will have, this subscription
+        # The consumer's side, under its own lock.
+        self.taken = 0
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+        self._at = 0
+        self._error: DeliveryError | None = None
+        # Between the two.
+        self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
+        self._drop_lock = threading.Lock()
+        self._queue: SimpleQueue[Run | Lost | None] = SimpleQueue()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._is_closed = False
+
+    # What the consumer does.
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        event = self._take(None)
+        if event is None:
+            raise StopIteration
+        return event
+
+    def receive(self, timeout_s: float | None = None) -> Event:
+        """The next event, waiting for it at most `timeout_s` seconds.
+
+        Raises:
+            TimeoutError: Nothing came in time.
+            LossError: Events are gone (with `on_loss="raise"`); the next call goes on after them.
+            BusClosed: The subscription is closed and everything in it was taken.
+        """
+        try:
+            event = self._take(timeout_s)
+        except Empty:
+            what = ", ".join(self.patterns[:3])
+            raise TimeoutError(f"no event on {what} in {timeout_s} s") from None
+        if event is None:
+            raise BusClosed(f"the subscription to {', '.join(self.patterns[:3])} is closed")
+        return event
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                event = self._take(0, wait_for_types=False)
+            except _TypesWanted as wanted:
+                await asyncio.to_thread(self._host.wait_for_types, wanted.items)
+                continue
+            except Empty:
+                future = loop.create_future()
+                self._waiters.append((loop, future))
+                if self._queue.empty():  # else it came between the two
+                    await future
+                continue
+            if event is None:
+                raise StopAsyncIteration
+            return event
+
+    def close(self) -> None:
+        """Stop receiving. What is in the queue can still be taken; then iteration ends."""
+        if not self._is_closed:
+            self._host.forget(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the subscription takes no more events in."""
+        return self._is_closed
+
+    @property
+    def waiting_count(self) -> int:
+        """How many events wait in the queue."""
+        return self.offered - self.taken
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"{self.waiting_count} waiting"
+        return f"<Subscription to {', '.join(self.patterns[:3])}: {state}>"
+
+    # What the bus does, under its lock.
+
+    def offer(self, run: Run) -> None:
+        """Put a run of events into the queue; the bus looks after its bounds."""
+        self.offered += len(run[3])
+        self._queue.put(run)
+        if self._waiters:
+            self._wake_async()
+
+    def wake_with(self, entry: Lost | None) -> None:
+        """Put a loss, or None for the end, into the queue."""
+        self._queue.put(entry)
+        if self._waiters:
+            self._wake_async()
+
+    def drop_oldest(self) -> int:
+        """Let the oldest run in the queue go; the consumer is told before its next event.
+
+        Returns how many events went; 0 if the queue is empty.
+        """
+        for _ in range(self._queue.qsize()):
+            try:
+                entry = self._queue.get_nowait()
+            except Empty:
+                break
+            if isinstance(entry, tuple):
+                sender, channel, first, items, _ = entry
+                self.offered -= len(items)
+                with self._drop_lock:
+                    start, _last = self._dropped.get((sender, channel), (first, first))
+                    self._dropped[sender, channel] = (start, first + len(items) - 1)
+                return len(items)
+            self._queue.put(entry)
+        return 0
+
+    def end(self, error: DeliveryError | None = None) -> None:
+        """Take no more in; once the queue is empty, raise `error` or end the iteration."""
+        self._is_closed = True
+        self._error = error
+        self.wake_with(None)
+
+    def clear(self) -> None:
+        """Empty the queue, as for a newcomer."""
+        while True:
+            try:
+                entry = self._queue.get_nowait()
+            except Empty:
+                return
+            if isinstance(entry, tuple):
+                self.offered -= len(entry[3])
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take now."""
+        return self._run is None and self._queue.empty() and not self._dropped
+
+    def wants_channel(self, channel: str) -> bool:
+        """Whether `channel` (any channel if empty) may carry events for this subscription."""
+        return not channel or touches(self.channels, channel)
+
+    def _wake_async(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for loop, future in waiters:
+            try:
+                loop.call_soon_threadsafe(_set_done, future)
+            except RuntimeError:  # that event loop has been closed meanwhile
+                continue
+
+    # Taking events out.
+
+    def take_nowait(self) -> Event | None:
+        """The next event; None at the end. Raises `queue.Empty` if there is none now."""
+        return self._take(0)
+
+    def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise Empty
+        try:
+            while True:
+                if self._dropped:
+                    self._report_dropped()
+                run = self._run
+                if run is None:
+                    if not self._next_run(deadline_s, wait_for_types):
+                        return None
+                    continue
+                at = self._at
+                self._at = at + 1
+                self.taken += 1
+                if self._at == len(run[3]):
+                    self._run = None
+                event = self._event(run, at)
+                if event is not None:
+                    return event
+        finally:
+            self._lock.release()
+
+    def _event(self, run: Run, at: int) -> Event | None:
+        item = run[3][at]
+        seq = run[2] if run[4] or not run[2] else run[2] + at
+        return self._host.event_of(run[0], seq, item, run[4])
+
+    def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
+        """Make the next run current; False at the end. Losses are dealt with on the way."""
+        is_crowded = self.is_holding or self.has_waited_enough
+        if is_crowded and self.waiting_count <= self.low_count:
+            self._host.relieved(self)
+        entry = self._get(deadline_s)
+        if entry is None:
+            self._queue.put(None)  # for whoever else waits
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            return False
+        if isinstance(entry, Lost):
+            return self._react(entry)
+        self._run, self._at = entry, 0
+        unknown = self._host.unknown_types
+        if unknown and any(item.type in unknown for item in entry[3]):
+            if not wait_for_types:
+                raise _TypesWanted(entry[3])
+            self._host.wait_for_types(entry[3])
+        return True
+
+    def _get(self, deadline_s: float | None) -> Run | Lost | None:
+        if deadline_s is None:
+            return self._queue.get()
+        left_s = deadline_s - time.monotonic()
+        return self._queue.get(timeout=left_s) if left_s > 0 else self._queue.get_nowait()
+
+    def _report_dropped(self) -> None:
+        with self._drop_lock:
+            (sender, channel), (first, last) = self._dropped.popitem()
+        self._react(Lost(sender, channel, first, last))
+
+    def _react(self, lost: Lost) -> bool:
+        """Do what the consumer chose to do about a loss (paper 004, section 3.4)."""
+        self.lost += 1
+        self.loss = error = _loss_error(lost)
+        match self.on_loss:
+            case "warn":
+                log.warning("%s", error)
+            case "raise":
+                raise error
+            case "quit":
+                log.warning("%s; the subscription quits", error)
+                self.close()
+                self._queue.put(None)
+                return False
+            case "quit_and_recover":
+                log.warning("%s; the subscription starts anew", error)
+                self._run = None
+                self._dropped.clear()
+                self._host.recover(self)
+        return True
+
+
+def _loss_error(lost: Lost) -> LossError:
+    where = f" on channel {lost.channel!r}" if lost.channel else ""
+    if lost.last is None:
+        what = (
+            f"{lost.sender} had taken this node for dead: an unknown number of its events"
+            f"{where} is lost, from number {lost.first} on"
+        )
+    else:
+        what = f"events {lost.first} to {lost.last} of {lost.sender}{where} are lost"
+    return LossError(
+        what, sender=lost.sender, channel=lost.channel, first=lost.first, last=lost.last
+    )
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _check_choice(name: str, value: str, choices: Any) -> None:
+    if value not in get_args(choices):
+        expected = ", ".join(repr(choice) for choice in get_args(choices))
+        raise UsageError(f"{name}={value!r} is not known; choose one of {expected}")

@@ -1,0 +1,93 @@
+"""Delivery threads: they run callbacks, so that neither the engine nor another consumer waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from queue import Empty, SimpleQueue
+
+from infobus.bus.subscription import Subscription
+from infobus.errors import BusError
+
+log = logging.getLogger("infobus")
+
+_RUN_COUNT_MAX = 256
+"""Events that one subscription may have delivered before another one gets its turn."""
+
+
+class Workers:
+    """A pool that grows while callbacks block, so that a slow one delays only itself.
+
+    Each subscription is served by one worker at a time, so its events stay in order.
+    """
+
+    def __init__(self, name: str, count_max: int = 64) -> None:
+        self._name = name
+        self._count_max = count_max
+        self._ready: SimpleQueue[Subscription | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._count = 0
+        self._idle = 0
+
+    def schedule(self, subscription: Subscription) -> None:
+        """There is something to deliver."""
+        with self._lock:
+            if subscription.is_scheduled:
+                return
+            subscription.is_scheduled = True
+            must_grow = not self._idle and self._count < self._count_max
+            self._count += must_grow
+        self._ready.put(subscription)
+        if must_grow:
+            name = f"{self._name}-delivery-{self._count}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def stop(self) -> None:
+        """Let the workers end once they have nothing to do."""
+        self._ready.put(None)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            subscription = self._ready.get()
+            with self._lock:
+                self._idle -= 1
+            if subscription is None:
+                self._ready.put(None)
+                return
+            if self._deliver(subscription):
+                self._ready.put(subscription)
+
+    def _deliver(self, subscription: Subscription) -> bool:
+        """Deliver some events; True if there are more."""
+        callback = subscription.callback
+        assert callback is not None
+        for _ in range(_RUN_COUNT_MAX):
+            try:
+                event = subscription.take_nowait()
+            except Empty:
+                # Whoever offers after this sees the flag down and schedules anew.
+                with self._lock:
+                    subscription.is_scheduled = not subscription.is_empty()
+                    return subscription.is_scheduled
+            except BusError as error:
+                _complain(subscription, error)
+                continue
+            if event is None:
+                return False
+            try:
+                callback(event)
+            except Exception:
+                log.exception("the callback for %s raised; delivery continues", event.subject)
+        return True
+
+
+def _complain(subscription: Subscription, error: BusError) -> None:
+    if subscription.on_error is None:
+        log.error("%s", error)
+        return
+    try:
+        subscription.on_error(error)
+    except Exception:
+        log.exception("the error handler of %r raised; delivery continues", subscription)
