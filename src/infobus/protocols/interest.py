@@ -40,10 +40,15 @@ class OwnRows:
     """The patterns this node wants, each counted, with the version that brought it."""
 
     depth: int
-    version: int = 0
+    removed_count_max: int = 10_000
+    version: int = 1  # 0 on the wire means "nothing is held"
+    delta_from: int = 1  # the oldest version from which a delta can be given
     added: dict[str, int] = field(default_factory=dict)  # pattern -> version, oldest first
     removed: dict[str, int] = field(default_factory=dict)  # pattern -> version, oldest first
     uses: Counter[str] = field(default_factory=Counter)
+    # channel pattern -> its rows, oldest first; and the same patterns, found by channel
+    channels: dict[str, dict[str, int]] = field(default_factory=dict)
+    trie: SubjectTrie[str] = field(default_factory=SubjectTrie)
 
     def add(self, patterns: Iterable[str]) -> bool:
         """Want these; True if anything is new to the peers."""
@@ -53,6 +58,9 @@ class OwnRows:
             for pattern in new:
                 self.removed.pop(pattern, None)
                 self.added[pattern] = self.version
+                channel = channel_pattern(pattern, self.depth)
+                self.channels.setdefault(channel, {})[pattern] = self.version
+                self.trie.add(channel, channel)
         return bool(new)
 
     def remove(self, patterns: Iterable[str]) -> bool:
@@ -63,30 +71,38 @@ class OwnRows:
             for pattern in gone:
                 del self.added[pattern]
                 self.removed[pattern] = self.version
+                channel = channel_pattern(pattern, self.depth)
+                del self.channels[channel][pattern]
+                if not self.channels[channel]:
+                    del self.channels[channel]
+                    self.trie.remove(channel, channel)
+            if len(self.removed) > self.removed_count_max:
+                self.forget_removals(self.version)
         return bool(gone)
 
-    def since(self, version: int) -> tuple[list[str], list[str]]:
-        """What was added and removed after `version`; 0 asks for everything."""
-        added = list(_after(self.added, version))
-        removed = list(_after(self.removed, version)) if version else []
-        return added, removed
+    def since(self, version: int) -> tuple[int, list[str], list[str]]:
+        """The version a delta starts from, what was added and what removed after it.
+
+        It starts from `version` if that can be, else from 0: then the rows added are all rows.
+        """
+        if version < self.delta_from:
+            return 0, list(self.added), []
+        return version, list(_after(self.added, version)), list(_after(self.removed, version))
 
     def forget_removals(self, up_to_version: int) -> None:
-        """Every peer has `up_to_version`: removals up to it need not be told again."""
+        """Removals up to this version need not be told again: a delta can start later only."""
         for pattern in [p for p, version in self.removed.items() if version <= up_to_version]:
             del self.removed[pattern]
+            self.delta_from = max(self.delta_from, up_to_version)
 
     def channel_patterns(self) -> set[str]:
         """The channels that the rows touch, as patterns."""
-        return {channel_pattern(pattern, self.depth) for pattern in self.added}
+        return set(self.channels)
 
     def version_that_touched(self, channel: str) -> int | None:
         """The version since which `channel` has been wanted without a break, if it is."""
-        versions: dict[str, int] = {}
-        for pattern, version in self.added.items():
-            versions.setdefault(channel_pattern(pattern, self.depth), version)
-        fitting = [version for p, version in versions.items() if touches([p], channel)]
-        return min(fitting, default=None)
+        versions = (next(iter(self.channels[p].values())) for p in self.trie.match(channel))
+        return min(versions, default=None)
 
     def _use(self, pattern: str) -> bool:
         self.uses[pattern] += 1
@@ -114,9 +130,8 @@ def _after(versions: dict[str, int], version: int) -> Iterator[str]:
 
 @dataclass(slots=True)
 class PeerRecord:
-    """One peer's rows, as of `version`."""
+    """One peer's rows, as of `version`; 0 until all that it told first could be taken in."""
 
-    welcome: int
     depth: int
     version: int = 0
     patterns: set[str] = field(default_factory=set)
@@ -125,38 +140,38 @@ class PeerRecord:
 
 @dataclass(slots=True)
 class PeerRows:
-    """What the peers want, and a trie over it that answers who wants a subject."""
+    """What the peers want, and tries over it that answer who wants a subject or a channel."""
 
-    rows_count_max: int = 1_000_000
+    rows_count_max: int = 1_000_000  # of one peer
     records: dict[str, PeerRecord] = field(default_factory=dict)
     trie: SubjectTrie[str] = field(default_factory=SubjectTrie)
-    welcomes: int = 0
+    channel_trie: SubjectTrie[str] = field(default_factory=SubjectTrie)
     refused: int = 0
 
     def update(
         self, peer: str, since: int, version: int, added: list[str], removed: list[str], depth: int
     ) -> bool:
-        """Take in a peer's rows or changes; False if something before them is missing.
+        """Take in a peer's rows or changes; True if this was news.
 
-        Raises nothing for patterns past `rows_count_max`: they are counted and left out, and
-        the peer's version stays behind, so that it is not told that they are known.
+        It is none if newer rows are held already, or if something before the changes is missing.
+        Rows past `rows_count_max` are counted and left out, and the peer's version stays behind,
+        so that it is not told that they are known.
         """
         record = self.records.get(peer)
         if record is None:
             if since:
                 return False
-            self.welcomes += 1
-            record = self.records[peer] = PeerRecord(self.welcomes, depth)
+            record = self.records[peer] = PeerRecord(depth)
         if version <= record.version or since > record.version:
-            return version <= record.version
+            return False
         if not since:
-            removed = list(record.patterns.difference(added))
+            removed = sorted(record.patterns.difference(added))
         for pattern in removed:
             self._remove(peer, record, pattern)
         for pattern in added:
-            if len(record.patterns) >= self.rows_count_max:
+            if len(record.patterns) >= self.rows_count_max and pattern not in record.patterns:
                 self.refused += 1
-                return False
+                return True
             self._add(peer, record, pattern)
         record.version = version
         return True
@@ -167,15 +182,23 @@ class PeerRows:
         if record is not None:
             for pattern in record.patterns:
                 self.trie.remove(pattern, peer)
+            for channel in record.channels:
+                self.channel_trie.remove(channel, peer)
 
     def wants(self, subject: str) -> bool:
         """Whether any peer wants `subject`."""
         return bool(self.trie.match(subject))
 
+    def listeners(self, channel: str) -> list[str]:
+        """The peers that want something of `channel`."""
+        return list(dict.fromkeys(self.channel_trie.match(channel)))
+
     def _add(self, peer: str, record: PeerRecord, pattern: str) -> None:
         if pattern not in record.patterns:
             record.patterns.add(pattern)
-            record.channels[channel_pattern(pattern, record.depth)] += 1
+            channel = channel_pattern(pattern, record.depth)
+            record.channels[channel] += 1
+            self.channel_trie.add(channel, peer)
             self.trie.add(pattern, peer)
 
     def _remove(self, peer: str, record: PeerRecord, pattern: str) -> None:
@@ -185,4 +208,5 @@ class PeerRows:
             record.channels[channel] -= 1
             if not record.channels[channel]:
                 del record.channels[channel]
+                self.channel_trie.remove(channel, peer)
             self.trie.remove(pattern, peer)

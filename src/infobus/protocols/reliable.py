@@ -19,6 +19,9 @@ from typing import Any
 
 #: No window applies when nobody listens.
 NO_LIMIT = 2**63
+#: One question is answered with about so much; the receiver asks on once that has come. A whole
+#: window at once would be sent several times over to a receiver that is merely slow.
+ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +119,21 @@ class Sender:
             progress.since_s = now_s
 
     def on_ask(self, first: int, last: int) -> tuple[list[bytes], tuple[int, int] | None]:
-        """The kept frames that hold events `first` to `last`, and the part no longer kept."""
+        """The kept frames that hold events from `first` on, and the part no longer kept.
+
+        They reach to `last`, or as far as one answer may.
+        """
         last = min(last, self.next - 1)
         if last < first:
             return [], None
-        frames = [frame for start, end, frame in self.buffer if start <= last and first < end]
+        frames: list[bytes] = []
+        size = 0
+        for start, end, frame in tuple(self.buffer):  # copied: the publisher goes on appending
+            if start > last or size >= ANSWER_BYTES_MAX:
+                break
+            if first < end:
+                frames.append(frame)
+                size += len(frame)
         kept_from = self.buffer[0][0] if self.buffer else self.next
         gone = (first, min(last, kept_from - 1)) if first < kept_from else None
         return frames, gone
@@ -158,6 +171,10 @@ class Sender:
     def is_confirmed(self) -> bool:
         """Whether every receiver that is waited for has everything."""
         return self._floor() >= self.next
+
+    def is_quiet(self) -> bool:
+        """Whether every receiver has everything, also those that are not waited for."""
+        return all(progress.next >= self.next for progress in self.receivers.values())
 
     def _floor(self) -> int:
         waited_for = [p.next for p in self.receivers.values() if p.waited_for]
@@ -203,10 +220,12 @@ class Receiver:
         """Take a frame, whatever its place in the stream."""
         end = first + len(items)
         self.end = max(self.end, end)
+        if self.paused:
+            return []
         if self.next is None:
             self._hold(first, items)
             return []
-        if self.paused or end <= self.next:
+        if end <= self.next:
             return []
         if first > self.next:
             self._hold(first, items)
@@ -237,23 +256,6 @@ class Receiver:
             effects += self._give_up(min(self._hole_end(), last + 1), now_s)
         return effects
 
-    def on_cut(self, number: int | None, now_s: float) -> list[Effect]:
-        """The sender had given this node up; it goes on at `number`, as for a newcomer."""
-        effects: list[Effect] = []
-        if self.next is not None:
-            last = number - 1 if number is not None and number > self.next else None
-            effects.append(ReportLoss(self.next, last))
-        self.next = number
-        self.acked = number or 0
-        self.end = number or 0
-        self._forget_asks()
-        if number is None:
-            self.held.clear()
-            self.held_count = 0
-            return effects
-        self.end = max([number, *(f + len(items) for f, items in self.held.items())])
-        return effects + self._advanced(now_s)
-
     def on_tick(self, now_s: float) -> list[Effect]:
         """Ask again for what is overdue, or give it up."""
         if self.ask_at_s is None or now_s < self.ask_at_s or self.next is None or self.paused:
@@ -283,7 +285,10 @@ class Receiver:
         if paused or self.next is None:
             return []
         self._forget_asks()
-        return self._mind_the_hole(now_s)
+        if not self.has_hole():
+            return []
+        self.asked_to = self._hole_end()
+        return [self._ask(self.next, now_s)]
 
     def has_hole(self) -> bool:
         """Whether an event is known to exist that has not come."""

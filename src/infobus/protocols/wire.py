@@ -9,7 +9,7 @@ version, so that a peer of another major version is recognised and refused aloud
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -22,7 +22,8 @@ WIRE_MINOR = 0
 #: Nothing larger is taken from the network; the engine would have to hold it whole in memory.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 
-Count = Annotated[int, Meta(ge=0, lt=2**63)]
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
 NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 ChannelName = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]
@@ -35,7 +36,7 @@ class Item(Struct, array_like=True, gc=False):
     subject: str
     number: Count  # of the sender's events, over all routes: names the event
     time: float
-    type: Count  # fingerprint of its type; 0 for an untyped notification
+    type: Fingerprint  # of its type; 0 for an untyped notification
     body: Raw
     object_id: str | None = None  # only where it is not the event's own id
 
@@ -86,7 +87,11 @@ class Beat(Struct, array_like=True, tag=5):
 
 
 class Interest(Struct, array_like=True, tag=6):
-    """My rows as of `version`, as changes to what they were at `since` (0: everything)."""
+    """My rows as of `version`, as changes to what they were at `since` (0: everything).
+
+    `welcome` is the one that you gave me last. After you have given me up you take my rows only
+    under your new welcome, so that I know of the break before I count on you again.
+    """
 
     sender: NodeName
     wire: Wire
@@ -95,13 +100,14 @@ class Interest(Struct, array_like=True, tag=6):
     version: Count
     added: list[Pattern]
     removed: list[Pattern] = []
+    welcome: Count = 0
 
 
 class Known(Struct, array_like=True, tag=7):
-    """I hold your rows as of `version`, and my next numbers on the channels they touch.
+    """I hold your rows as of `version` (0: none), and my next numbers on channels they touch.
 
-    `welcome` names this acquaintance. A new one tells the other side that it had been given
-    up for dead, and so may have missed events that were never numbered for it.
+    `welcome` names this acquaintance (0: we have never met). A new one tells the other side
+    that it had been given up for dead, and so may have missed events that were never numbered.
     """
 
     sender: NodeName
@@ -115,7 +121,7 @@ class WantTypes(Struct, array_like=True, tag=8):
     """Send me the descriptors of these types, if you have them."""
 
     sender: NodeName
-    types: list[Count]
+    types: list[Fingerprint]
 
 
 class Types(Struct, array_like=True, tag=9):
@@ -126,9 +132,10 @@ class Types(Struct, array_like=True, tag=9):
 
 
 class Bye(Struct, array_like=True, tag=10):
-    """I leave on purpose; forget me at once."""
+    """I leave on purpose; forget me at once. `nexts` as in `Beat`: nothing more will come."""
 
     sender: NodeName
+    nexts: dict[ChannelName, Count] = {}
 
 
 class WantState(Struct, array_like=True, tag=11):
@@ -157,7 +164,7 @@ Message = (
 class _Prefix(Struct, array_like=True):
     tag: int
     sender: str
-    wire: Any = None
+    wire: Raw = Raw(b"\x90")
 
 
 _TAG_MAX = 12
@@ -165,6 +172,7 @@ _VERSIONED_TAGS = (5, 6)
 _encoder = Encoder()
 _decoder: Decoder[Message] = Decoder(Message)
 _prefix_decoder = Decoder(_Prefix)
+_version_decoder = Decoder(list[int])
 
 encode = _encoder.encode
 """The bytes of a message."""
@@ -196,7 +204,7 @@ def decode(payload: bytes) -> Message | None:
         raise BadFrame(f"frame of {len(payload)} bytes; at most {FRAME_BYTES_MAX} are accepted")
     try:
         message = _decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         _raise_unless_newer(payload, error)
         return None
     if isinstance(message, Beat | Interest) and message.wire[0] != WIRE_MAJOR:
@@ -207,16 +215,24 @@ def decode(payload: bytes) -> Message | None:
 def _raise_unless_newer(payload: bytes, error: Exception) -> None:
     try:
         prefix = _prefix_decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except (msgspec.DecodeError, RecursionError):
         raise BadFrame(f"not a frame: {error}") from error
-    version = prefix.wire if isinstance(prefix.wire, list) else []
-    if prefix.tag in _VERSIONED_TAGS and version[:1] not in ([], [WIRE_MAJOR]):
-        raise _incompatible(prefix.sender, version) from error
+    if prefix.tag in _VERSIONED_TAGS:
+        _raise_if_incompatible(prefix)
     if prefix.tag <= _TAG_MAX:
         raise BadFrame(f"malformed frame (tag {prefix.tag}): {error}") from error
 
 
-def _incompatible(sender: str, wire: Sequence[object]) -> IncompatiblePeer:
+def _raise_if_incompatible(prefix: _Prefix) -> None:
+    try:
+        version = _version_decoder.decode(prefix.wire)
+    except (msgspec.DecodeError, RecursionError):
+        return
+    if version and version[0] != WIRE_MAJOR:
+        raise _incompatible(prefix.sender, version)
+
+
+def _incompatible(sender: str, wire: Sequence[int]) -> IncompatiblePeer:
     return IncompatiblePeer(
         f"node {sender[:200]} speaks wire version {wire[0]}, this node speaks {WIRE_MAJOR}: "
         "it is not listened to; upgrade the older of the two"

@@ -1,0 +1,61 @@
+"""The numbers that nodes agree on, and what a node remembers of routes and of other nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from infobus.protocols.reliable import Receiver, Sender
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The numbers that all guarantees are stated in."""
+
+    depth: int = 1  # elements of a subject that name its channel; equal on the whole bus
+    window_count_max: int = 32_768
+    window_bytes_max: int = 64 * 1024 * 1024
+    stall_s: float = 2.0  # a receiver that confirms nothing holds senders no longer than this
+    ack_count: int = 8_192  # a quarter of the window
+    ack_bytes: int = 8 * 1024 * 1024
+    beat_s: float = 0.5  # while something is unconfirmed
+    idle_beat_s: float = 2.0
+    tell_s: float = 0.05  # rows that nobody answers are told again; doubles up to 1 s
+    give_up_s: float = 5.0  # without a sign of life: its rows and its open holes are given up
+    peers_count_max: int = 10_000  # remembered, dead ones included
+
+
+@dataclass(slots=True)
+class Peer:
+    """What this node knows of another."""
+
+    alive: bool = True  # its token is seen; one that is merely heard is served all the same
+    heard_at_s: float = 0.0  # its last frame, or the moment its token disappeared
+    given_up: bool = False
+    left: bool = False  # it said goodbye: whatever still comes in its name is late
+    # Its rows at this node.
+    welcomed: int = 0  # the welcome that this node gave it last
+    # This node's rows at the peer.
+    welcome: int = 0  # the welcome that the peer gave us last
+    confirmed: int = 0  # version of our rows that the peer holds
+    cut_version: int = 0  # version it held when it gave us up; 0 once the loss is reported
+    tell_at_s: float = 0.0
+    tell_wait_s: float = 0.0
+    # Its events.
+    nexts: dict[str, int] = field(default_factory=dict)  # where channels without receiver start
+    receivers: dict[str, Receiver] = field(default_factory=dict)
+    unwanted: set[str] = field(default_factory=set)  # channels heard of, not subscribed to
+    best_effort: dict[str, int] = field(default_factory=dict)  # channel -> last event's number
+
+
+class Route(Sender):
+    """A channel's sender, and the types whose descriptors have gone out on it."""
+
+    __slots__ = ("types",)
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(
+            window_count_max=terms.window_count_max,
+            window_bytes_max=terms.window_bytes_max,
+            stall_s=terms.stall_s,
+        )
+        self.types: set[int] = set()
