@@ -65,6 +65,7 @@ class Network:
         self._engines: dict[str, MemoryEngine] = {}
         self._queue: list[tuple[float, int, bool, Callable[..., None], tuple[Any, ...]]] = []
         self._order = itertools.count()
+        self._order_of_released = itertools.count(-(2**62))
         self._in_flight_count = 0
         self._routes: dict[str, tuple[tuple[MemoryEngine, tuple[Declared, ...]], ...]] = {}
         self._cut: set[tuple[str, str]] = set()
@@ -150,7 +151,7 @@ class Network:
     def unclog(self, sender: str, receiver: str) -> None:
         """Free a link; what was held back arrives in order."""
         for frame in self._clogged.pop((sender, receiver), ()):
-            self._transmit(*frame)
+            self._release(frame)
         self._paths_changed()
 
     def swizzle(self, nodes: Iterable[str], over_s: float) -> None:
@@ -197,7 +198,7 @@ class Network:
             if sender not in survives:
                 survives[sender] = self.random.random() < 0.5
             if survives[sender]:
-                self._transmit(*frame)
+                self._release(frame)
         for timer in timers:
             self._schedule(0.0, False, self._fire, timer)
         for watch in list(self._engines[node].watches):
@@ -256,6 +257,12 @@ class Network:
             self._last_arrival_s[link] = arrival_s
             delay_s = arrival_s - self.now_s
         self._schedule(delay_s, True, self._arrive, sender, receiver, declared, payload)
+
+    def _release(self, frame: tuple[Any, ...]) -> None:
+        """Deliver a frame that was held back, before those that were sent after it."""
+        self._in_flight_count += 1
+        number = next(self._order_of_released)
+        heappush(self._queue, (self.now_s, number, True, self._arrive, frame))
 
     def _arrive(
         self,
