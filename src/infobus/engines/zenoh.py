@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from infobus.engines.base import (
     Declaration,
@@ -26,11 +26,14 @@ from infobus.engines.base import (
     closed_error,
 )
 from infobus.engines.rendezvous import Rendezvous
-from infobus.engines.zenoh_library import never_free, zenoh_library
+from infobus.engines.zenoh_library import (
+    in_daemon_thread,
+    join_callback_threads,
+    never_free,
+    zenoh_library,
+)
 from infobus.engines.zenoh_settings import LEASE_MS, extra_settings, merged, session_settings
 from infobus.errors import BadValue, EngineError, UsageError
-
-_Result = TypeVar("_Result")
 
 _NEIGHBOURS_PATIENCE_S = 1.0  # for nodes that are known to be there
 _STRANGERS_PATIENCE_S = 0.2  # for nodes that only port or multicast can find
@@ -85,7 +88,7 @@ class ZenohEngine:
         # All that the library gave us is held here and nowhere else, so that a forked child can
         # leave it behind as one piece.
         self._entities: dict[int, Any] = {}
-        self._own_tokens: dict[int, str] = {}
+        self._own_tokens: set[str] = set()
         # From key to the `put` of a declared publisher. Empty unless open, so that the fast
         # path needs no check of its own.
         self._data_puts: dict[str, Callable[[bytes], None]] = {}
@@ -178,9 +181,12 @@ class ZenohEngine:
 
     def announce(self, key: str) -> Declaration:
         """Show a token on `key` until it is undeclared, or this process ends or freezes."""
-        declared = self._declared(key, lambda session: session.liveliness().declare_token(key))
-        self._own_tokens[declared.number] = key
-        return declared
+        self._own_tokens.add(key)
+        return self._declared(
+            key,
+            lambda session: session.liveliness().declare_token(key),
+            lambda: self._own_tokens.discard(key),
+        )
 
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
         """Report tokens on `key`. A killed node's token goes in milliseconds, a frozen one's
@@ -195,7 +201,7 @@ class ZenohEngine:
         def changed(sample: Any) -> None:
             token, is_alive = str(sample.key_expr), sample.kind == put
             try:
-                if token not in self._own_tokens.values() and is_alive != (token in alive):
+                if token not in self._own_tokens and is_alive != (token in alive):
                     (alive.add if is_alive else alive.remove)(token)
                     on_change(token, is_alive)
             finally:
@@ -316,7 +322,7 @@ class ZenohEngine:
     ) -> _Declared:
         session = self._checked_session()
         try:
-            entity = _in_daemon_thread(lambda: declare(session))
+            entity = in_daemon_thread(lambda: declare(session))
         except self._zenoh.ZError as error:
             raise self._translated(error, key) from error
         return self._add(entity, silence)
@@ -333,7 +339,6 @@ class ZenohEngine:
             silence()
             with contextlib.suppress(self._zenoh.ZError):  # The session was closed meanwhile.
                 entity.undeclare()
-        self._own_tokens.pop(number, None)
 
     def _checked_session(self) -> Any:
         session = self._session
@@ -356,10 +361,10 @@ def _ignore(_: bytes) -> None:
 class _Declared:
     def __init__(self, engine: ZenohEngine, number: int) -> None:
         self._engine = engine
-        self.number = number
+        self._number = number
 
     def undeclare(self) -> None:
-        self._engine.remove(self.number)
+        self._engine.remove(self._number)
 
 
 @contextlib.contextmanager
@@ -372,38 +377,10 @@ def _reserved_port() -> Iterator[int]:
         yield placeholder.getsockname()[1]
 
 
-def _in_daemon_thread(function: Callable[[], _Result]) -> _Result:
-    """Run `function` so that the threads it starts are daemons.
-
-    Zenoh starts one Python thread per callback, as an ordinary thread for which the interpreter
-    waits at exit. A thread is a daemon if the one that started it is.
-    """
-    outcome: list[_Result] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            outcome.append(function())
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="infobus-declare", daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return outcome[0]
-
-
 def _close_at_exit() -> None:
     for engine in list(_engines_to_close_at_exit):
         engine.close()
-    # A callback that is still running when the interpreter goes down takes it down hard
-    # (SIGABRT): Python unwinds the thread, and Rust does not let it.
-    deadline_s = time.monotonic() + _EXIT_PATIENCE_S
-    for thread in threading.enumerate():
-        if "pyo3-closure" in thread.name:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
+    join_callback_threads(_EXIT_PATIENCE_S)
 
 
 # Ordinary threads of the program have ended by then, so nobody is cut off.

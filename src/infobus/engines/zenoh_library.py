@@ -1,4 +1,4 @@
-"""Getting hold of the Zenoh library, also in a forked child of a process that has used it.
+"""The Zenoh library within a Python process: its threads, and forks.
 
 The library keeps its runtime in static variables. After a fork its threads are gone but the
 variables still say that they run, so in the child nothing is sent and closing waits for ever.
@@ -14,8 +14,14 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
+
+_Result = TypeVar("_Result")
 
 _library: ModuleType | None = None
 _copies = 0
@@ -29,6 +35,41 @@ def zenoh_library() -> ModuleType:
 
         _library = zenoh if _copies == 0 else _fresh_copy(Path(zenoh.__file__).parent)
     return _library
+
+
+def in_daemon_thread(function: Callable[[], _Result]) -> _Result:
+    """Run `function` so that the threads it starts are daemons.
+
+    Zenoh starts one Python thread per callback, as an ordinary thread for which the interpreter
+    waits at exit. A thread is a daemon if the one that started it is.
+    """
+    outcome: list[_Result] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            outcome.append(function())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="infobus-declare", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return outcome[0]
+
+
+def join_callback_threads(timeout_s: float) -> None:
+    """At exit, after all sessions are closed: wait for the callbacks that still run.
+
+    One that runs while the interpreter goes down takes it down hard (SIGABRT): Python unwinds
+    the thread, and Rust does not let it.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    for thread in threading.enumerate():
+        if "pyo3-closure" in thread.name:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
 def never_free(*things: object) -> None:
