@@ -27,7 +27,7 @@ def test_what_happens_once_in_a_while_is_left_out_and_the_most_comes_first():
 def test_both_ways_of_an_event_are_seen():
     found = profile(events=200)
     assert any("publish" in where for where in found.publishing)
-    assert any(where.endswith("_use") for where in found.receiving)
+    assert any(where.endswith("_Arrivals.take") for where in found.receiving)
     console = Console(file=io.StringIO(), width=120)
     print_profile(found, console)
     assert "calls to receive it" in console.file.getvalue()

@@ -26,6 +26,9 @@ from infobus.errors import BusError, EngineError
 ANSWER_S_MAX = 120.0
 """Longer than any round takes, even on a machine that swaps."""
 
+GREETING_S_MAX = 20.0
+"""All processes are connected by then, so an event that does not come will not."""
+
 WARM_UP_EVENTS = 500
 ROUND_EVENTS_MAX = 200_000
 ROUND_BYTES_MAX = 256_000_000
@@ -137,10 +140,10 @@ def _greet(publisher: _Worker, consumers: list[_Worker]) -> None:
     This holds for any engine, also for those that cannot say when a subscription is in place.
     """
     waiting: dict[Connection, _Worker] = {consumer.pipe: consumer for consumer in consumers}
-    deadline_s = time.monotonic() + ANSWER_S_MAX
+    deadline_s = time.monotonic() + GREETING_S_MAX
     while waiting:
         if time.monotonic() > deadline_s:
-            raise EngineError(f"{len(waiting)} consumers heard nothing in {ANSWER_S_MAX:.0f} s")
+            raise EngineError(f"{len(waiting)} consumers heard nothing in {GREETING_S_MAX:.0f} s")
         publisher.order((HELLO_NUMBER, 1))
         for pipe in wait(list(waiting), timeout=0.1):
             assert isinstance(pipe, Connection)

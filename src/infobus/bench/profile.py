@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -46,44 +48,39 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 def profile(events: int = 5_000) -> Profile:
     """Publish `events` objects from one node to another and count what that takes."""
-    arrived = threading.Semaphore(0)
+    arrivals = _Arrivals()
     made: list[Any] = []
     received: Counter[str] = Counter()
     bus_name = f"profile-{uuid4().hex}"
 
     def make() -> None:
         venue = venue_for(16)
-        made.extend(make_quote(Quote, venue, FIRST_NUMBER + index) for index in range(events))
+        made[:] = [make_quote(Quote, venue, FIRST_NUMBER + index) for index in range(events)]
 
-    def wait() -> None:
-        for _ in made:
-            if not arrived.acquire(timeout=WAIT_S):
-                raise EngineError(f"not all of {events} events arrived within {WAIT_S:.0f} s")
+    # Threads take the hook over when they start: of the two nodes, only the consumer's do.
+    with (
+        infobus.connect(bus=bus_name) as publisher,
+        _profiled_threads(received),
+        infobus.connect(bus=bus_name) as consumer,
+    ):
+        consumer.subscribe("bench.>", arrivals.take)
 
-    # Threads take the hook over when they start: only those of the consumer's node do.
-    threading.setprofile(_hook(received))
-    with infobus.connect(bus=bus_name) as consumer:
-        consumer.subscribe("bench.>", lambda event: _use(event, arrived))
-        threading.setprofile(None)
-        with infobus.connect(bus=bus_name) as publisher:
+        def publish() -> None:
+            for quote in made:
+                publisher.publish("bench.s0", quote)
 
-            def publish() -> None:
-                for quote in made:
-                    publisher.publish("bench.s0", quote)
-
-            making = _calls_of(make)
-            received.clear()
-            publishing = _calls_of(publish)
-            wait()
-            receiving = Counter(received)
-            made.clear()
-            make()
-            tracemalloc.start()
-            before = tracemalloc.take_snapshot()
-            publish()
-            wait()
-            after = tracemalloc.take_snapshot()
-            tracemalloc.stop()
+        making = _calls_of(make)
+        received.clear()
+        publishing = _calls_of(publish)
+        arrivals.wait_for(events)
+        receiving = Counter(received)
+        make()
+        tracemalloc.start()
+        before = tracemalloc.take_snapshot()
+        publish()
+        arrivals.wait_for(2 * events)
+        after = tracemalloc.take_snapshot()
+        tracemalloc.stop()
     kept = Counter[str]()
     for line in after.compare_to(before, "lineno"):
         frame = line.traceback[0]
@@ -112,10 +109,23 @@ def print_profile(profile: Profile, console: Console) -> None:
         console.print(table)
 
 
-def _use(event: Any, arrived: threading.Semaphore) -> None:
-    """What a consumer does at the least: look at an attribute."""
-    _ = event.data.bid
-    arrived.release()
+class _Arrivals:
+    """What a consumer does at the least: look at an attribute, and count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def take(self, event: infobus.Event) -> None:
+        _ = event.data.bid
+        self.count += 1
+
+    def wait_for(self, count: int) -> None:
+        # Polled, so that the callback under the profile need not wake anyone.
+        deadline_s = time.monotonic() + WAIT_S
+        while self.count < count:
+            if time.monotonic() > deadline_s:
+                raise EngineError(f"{self.count} of {count} events arrived in {WAIT_S:.0f} s")
+            time.sleep(0.01)
 
 
 def _calls_of(action: Callable[[], None]) -> Counter[str]:
@@ -127,6 +137,15 @@ def _calls_of(action: Callable[[], None]) -> Counter[str]:
     finally:
         sys.setprofile(None)
     return calls
+
+
+@contextmanager
+def _profiled_threads(calls: Counter[str]) -> Iterator[None]:
+    threading.setprofile(_hook(calls))
+    try:
+        yield
+    finally:
+        threading.setprofile(None)
 
 
 def _hook(calls: Counter[str]) -> Hook:

@@ -62,7 +62,7 @@ class Infobus:
             def round_trip(quote: Any, timeout_s: float) -> int | None:
                 bus.publish("bench.ping", quote)
                 try:
-                    return answers.receive(timeout_s).data.bid
+                    return int(answers.receive(timeout_s).data.bid)
                 except TimeoutError:
                     return None
 
