@@ -135,6 +135,8 @@ def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
 
 
 def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
+    if isinstance(obj, type):
+        raise BadValue(f"expected a DataObject or a dict to send, got the class {obj.__name__}")
     packing = _Packing()
     name = obj._type.name
     try:

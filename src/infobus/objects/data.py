@@ -18,7 +18,7 @@ from infobus.objects import registry
 from infobus.objects.declaring import declared_type
 from infobus.objects.kinds import Misfit, ObjectRoot, plain
 from infobus.objects.plans import Plan
-from infobus.objects.types import ROOT_NAME, Type, compose, unknown_type
+from infobus.objects.types import ROOT_NAME, Type, root_type, unknown_type
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class DataObject(ObjectRoot):
 set_state = ObjectRoot.__dict__["__dict__"].__set__
 set_tag = ObjectRoot.__dict__["_tag"].__set__
 
-DataObject._type = compose(ROOT_NAME, (), (), (), "The root of all types.")
+DataObject._type = root_type("The root of all types.")
 DataObject._plan = Plan(DataObject)
 registry.add_declared(DataObject)
 
@@ -224,6 +224,8 @@ def identify(obj: DataObject, id: str) -> str:
 def bad_value(misfit: Misfit, where: str) -> BadValue:
     """The error a user sees for a misfit inside the value at `where`."""
     path = where + misfit.path
+    if len(path) > 200:  # A cycle was followed to the limit of depth.
+        path = f"{path[:200]}..."
     return BadValue(f"{path}: {misfit.problem}", path=path)
 
 

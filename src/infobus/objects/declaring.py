@@ -7,7 +7,6 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from infobus.errors import BadType
@@ -67,8 +66,8 @@ def _stand_in(name: str) -> type:
 
 def _hints(annotations: Mapping[str, Any], scope: _Scope, where: str) -> dict[str, Any]:
     try:
-        # typing resolves nested quotes too; it wants a carrier of annotations.
-        carrier: Any = SimpleNamespace(__annotations__=dict(annotations))
+        # typing resolves nested quotes too; it wants a class that carries the annotations.
+        carrier = type(where, (), {"__annotations__": dict(annotations)})
         return typing.get_type_hints(carrier, {}, scope, include_extras=True)
     except Exception as error:  # Annotations are code: evaluating them can raise anything.
         raise BadType(f"{where}: cannot make sense of its annotations: {error}") from error

@@ -26,8 +26,9 @@ class Parameter:
         return str(self.kind)
 
     def fresh_default(self) -> Any:
-        """The default, copied, so that no two objects share a list."""
-        return self.kind.check(self.default) if self.kind.is_container else self.default
+        """The default, copied, so that no two objects share a list; None if there is none."""
+        is_shared = self.has_default and self.kind.is_container
+        return self.kind.check(self.default) if is_shared else self.default
 
     def meaning(self) -> list[Any]:
         """What the fingerprint covers: all but the doc."""

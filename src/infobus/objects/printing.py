@@ -39,7 +39,10 @@ def describe(obj: object, file: TextIO | None = None) -> str:
     Reading
       celsius: float = 21.5
     """
-    lines = list(_type_lines(obj) if isinstance(obj, Type) else _Walk().value_lines(obj, []))
+    if isinstance(obj, type) and issubclass(obj, DataObject):
+        obj = type_of(obj)
+    found = _type_lines(obj) if isinstance(obj, Type) else _Walk().value_lines(obj, [])
+    lines = [(depth, [(_printable(text), style) for text, style in line]) for depth, line in found]
     text = "\n".join("  " * depth + "".join(part for part, _ in line) for depth, line in lines)
     target = file if file is not None else sys.stdout
     if target.isatty():
@@ -119,7 +122,7 @@ def _title(obj: DataObject) -> list[Part]:
     known = type_of(obj)
     parts = [(known.name, _TITLE)]
     if known.supertypes:
-        parts.append((f" ({', '.join(_supertype_names(known))})", _KIND))
+        parts.append((f" (supertypes: {', '.join(_supertype_names(known))})", _KIND))
     if not known.is_known:
         parts.append((" (type not known here)", _NOTE))
     if (object_id := id_of(obj)) is not None:
@@ -141,8 +144,8 @@ def _type_lines(known: Type) -> Iterator[Line]:
     yield 0, [("type ", _KIND), (known.name, _TITLE), (f" {known.fingerprint:016x}", _KIND)]
     if not known.is_known:
         yield 1, [("no descriptor of it has come", _NOTE)]
-    for line in known.doc.splitlines():
-        yield 1, [(line, "")]
+    for text in known.doc.splitlines():
+        yield 1, [(text, "")]
     if known.supertypes:
         yield 1, [("supertypes: ", _KIND), (", ".join(_supertype_names(known)), "")]
     if known.subtypes:
@@ -160,6 +163,15 @@ def _type_lines(known: Type) -> Iterator[Line]:
 def _origin(inherited_from: str | None, doc: str) -> list[Part]:
     source = [(f" (from {inherited_from})", _KIND)] if inherited_from else []
     return source + ([(f"  {doc.splitlines()[0]}", _NOTE)] if doc else [])
+
+
+def _printable(text: str) -> str:
+    """`text` with control characters spelled out: names and docs come from strangers too."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    )
 
 
 def _shortened(value: object) -> str:

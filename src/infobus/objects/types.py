@@ -127,8 +127,7 @@ def compose(
     change the fingerprint. What contradicts an inherited member raises `BadType` or, if not
     `strict` (types from outside, on supertypes of other versions), is left out.
     """
-    if name != ROOT_NAME:
-        check_type_name(name)
+    check_type_name(name)
     supertypes = _without_repeats(supertypes)
     attributes, operations = tuple(attributes), tuple(operations)
     inherited = _inherited(supertypes, "attributes", name, strict=strict, own=attributes)
@@ -147,13 +146,17 @@ def compose(
             f"it would be its own supertype, or more than {LINEAGE_DEPTH_MAX} levels deep"
         )
     above = tuple((s.name, s.fingerprint) for s in supertypes)
-    description = Description(name, above, tuple(own), tuple(own_abilities), doc)
-    return Type(
-        description,
-        supertypes,
-        descriptor=description.write(),
-        fingerprint=description.fingerprint,
-    )
+    return _described(Description(name, above, tuple(own), tuple(own_abilities), doc), supertypes)
+
+
+def root_type(doc: str) -> Type:
+    """The type of `DataObject` itself, which all others extend without saying so."""
+    return _described(Description(ROOT_NAME, (), (), (), doc), ())
+
+
+def _described(description: Description, supertypes: Sequence[Type]) -> Type:
+    descriptor, fingerprint = description.write(), description.fingerprint
+    return Type(description, supertypes, descriptor=descriptor, fingerprint=fingerprint)
 
 
 def unknown_type(fingerprint: int, name: str = "") -> Type:
