@@ -142,7 +142,7 @@ class Node:
         if peer is None:
             self._make_room_for_a_peer()
             peer = self.peers[name] = Peer()
-        peer.alive, peer.given_up, peer.confirmed, peer.tell_wait_s = True, False, 0, 0.0
+        peer.alive, peer.given_up, peer.tell_wait_s = True, False, 0.0
         effects = self._tell(name, peer, now_s)
         if peer.welcomed and name not in self.rows.records:
             # It may not know that it was given up here, and so would not tell its rows.

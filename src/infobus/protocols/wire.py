@@ -168,6 +168,7 @@ class _Prefix(Struct, array_like=True):
 
 
 _TAG_MAX = 12
+_UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _VERSIONED_TAGS = (5, 6)
 _encoder = Encoder()
 _decoder: Decoder[Message] = Decoder(Message)
@@ -204,7 +205,7 @@ def decode(payload: bytes) -> Message | None:
         raise BadFrame(f"frame of {len(payload)} bytes; at most {FRAME_BYTES_MAX} are accepted")
     try:
         message = _decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         _raise_unless_newer(payload, error)
         return None
     if isinstance(message, Beat | Interest) and message.wire[0] != WIRE_MAJOR:
@@ -215,7 +216,7 @@ def decode(payload: bytes) -> Message | None:
 def _raise_unless_newer(payload: bytes, error: Exception) -> None:
     try:
         prefix = _prefix_decoder.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         raise BadFrame(f"not a frame: {error}") from error
     if prefix.tag in _VERSIONED_TAGS:
         _raise_if_incompatible(prefix)
@@ -226,7 +227,7 @@ def _raise_unless_newer(payload: bytes, error: Exception) -> None:
 def _raise_if_incompatible(prefix: _Prefix) -> None:
     try:
         version = _version_decoder.decode(prefix.wire)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return
     if version and version[0] != WIRE_MAJOR:
         raise _incompatible(prefix.sender, version)

@@ -1,0 +1,1 @@
+"""For users' own tests: simulated nodes and networks, and conformance suites."""

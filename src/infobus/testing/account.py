@@ -1,0 +1,190 @@
+"""The account that must come out even: what was published against what was delivered or lost.
+
+An `Account` watches simulated nodes from outside. It knows nothing of how they work, only
+what they promise:
+
+* no subscription gets an event twice, or a sender's events of one channel out of order;
+* of each sender's channel a node delivers or reports every number, from where it began;
+* an event published while its publisher had said that it knows the subscription is delivered,
+  or lies in a reported loss, unless publisher or subscription end first;
+* a loss of unknown size is reported only where the sender had indeed given the node up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from infobus.protocols import wire
+from infobus.protocols.interest import channel_pattern, touches
+from infobus.protocols.node import Events, Lost
+from infobus.subjects import channel_of, matches
+from infobus.testing.simulated_node import SimulatedNode, SimulatedSubscription
+
+Stream = tuple[str, str, str]  # receiving node, sender, channel
+
+
+class Uneven(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass
+class _Ledger:
+    """What one subscription is owed and has got."""
+
+    last: dict[tuple[str, str], int] = field(default_factory=dict)  # sender, channel -> event
+    # sender, channel -> event -> its number on the route; None if it was quenched
+    owed: dict[tuple[str, str], dict[int, int | None]] = field(default_factory=dict)
+
+
+@dataclass
+class Account:
+    """The witness of one simulated run. Raises `Uneven` as soon as a promise is broken."""
+
+    depth: int = 1
+    blameless: Iterable[str] = ()  # senders whose events nothing has happened to
+    nodes: dict[str, SimulatedNode] = field(default_factory=dict)  # those alive
+    trace: list[tuple[object, ...]] = field(default_factory=list)
+    error: Exception | None = None
+    published_count: int = 0
+    delivered_count: int = 0
+    lost_count: int = 0
+    _ledgers: dict[SimulatedSubscription, _Ledger] = field(default_factory=dict)
+    _expected: dict[Stream, int] = field(default_factory=dict)
+    _baselines: dict[Stream, int] = field(default_factory=dict)
+    _heard: dict[Stream, int] = field(default_factory=dict)
+    _given_up: set[tuple[str, str]] = field(default_factory=set)  # node, whom it gave up
+
+    def check(self) -> None:
+        """Raise what went wrong within an engine's callback."""
+        if self.error is not None:
+            raise self.error
+
+    # What the nodes report.
+
+    def published(self, node: SimulatedNode, subject: str, event: int, number: int | None) -> None:
+        """Note who is owed the event."""
+        self.published_count += 1
+        stream = (node.name, channel_of(subject, self.depth))
+        for other in self.nodes.values():
+            if other is node:
+                continue
+            for subscription in other.subscriptions:
+                if node.name in subscription.known_by and matches(subscription.pattern, subject):
+                    owed = self._ledger(subscription).owed
+                    owed.setdefault(stream, {})[event] = number
+
+    def told(self, node: SimulatedNode, known: wire.Known) -> None:
+        """Note where the peer lets the node begin."""
+        for channel, number in known.nexts.items():
+            stream = (node.name, known.sender, channel)
+            self._baselines[stream] = max(number, self._baselines.get(stream, 1))
+
+    def heard(self, node: SimulatedNode, sender: str, channel: str, end: int) -> None:
+        """Note what the node cannot claim not to know of."""
+        stream = (node.name, sender, channel)
+        self._heard[stream] = max(end, self._heard.get(stream, 0))
+
+    def delivered(self, node: SimulatedNode, events: Events) -> None:
+        """Check order and number, and strike the events off what is owed."""
+        self.trace.append((node.network.now_s, node.name, events.sender, events.first))
+        stream = (node.name, events.sender, events.channel)
+        self._go_on(stream, events.first, events.first + len(events.items), "delivered")
+        for item in events.items:
+            for subscription in node.subscriptions:
+                if matches(subscription.pattern, item.subject):
+                    self._deliver(subscription, events.sender, events.channel, item.number)
+
+    def lost(self, node: SimulatedNode, lost: Lost) -> None:
+        """Check that the loss is a real one, and strike it off what is owed."""
+        self.trace.append((node.network.now_s, node.name, lost.sender, lost.first, lost.last))
+        self.lost_count += 1
+        if lost.sender in self.blameless:
+            raise Uneven(f"{node.name} reports {lost}, but nothing happened that would excuse it")
+        stream = (node.name, lost.sender, lost.channel)
+        if lost.last is not None:
+            self._go_on(stream, lost.first, lost.last + 1, "reported lost")
+        elif (lost.sender, node.name) not in self._given_up:
+            raise Uneven(f"{node.name} reports {lost}, but was never given up there")
+        else:
+            self._expected.pop(stream, None)
+        for subscription in node.subscriptions:
+            for (sender, channel), owed in self._ledger(subscription).owed.items():
+                if sender == lost.sender and lost.channel in ("", channel):
+                    for event in [e for e, n in owed.items() if self._covers(stream, lost, n)]:
+                        del owed[event]
+
+    def saw(self, node: SimulatedNode, peer: str, alive: bool) -> None:
+        """Note who gives up whom."""
+        if not alive:
+            self._given_up.add((node.name, peer))
+
+    def failed(self, error: Exception) -> None:
+        """Keep the first error for `check`."""
+        self.error = self.error or error
+
+    # What the run reports.
+
+    def unsubscribed(self, node: SimulatedNode, subscription: SimulatedSubscription) -> None:
+        """Nothing is owed any more; channels that nobody wants start anew."""
+        self._ledgers.pop(subscription, None)
+        wanted = [channel_pattern(s.pattern, self.depth) for s in node.subscriptions]
+        for stream in [s for s in self._expected if s[0] == node.name]:
+            if not touches(wanted, stream[2]):
+                del self._expected[stream]
+        for stream in [s for s in self._heard if s[0] == node.name]:
+            if not touches(wanted, stream[2]):
+                del self._heard[stream]
+
+    def ended(self, node: SimulatedNode) -> None:
+        """Neither what it published nor what it wanted is owed any more."""
+        del self.nodes[node.name]
+        for subscription in node.subscriptions:
+            self._ledgers.pop(subscription, None)
+        for ledger in self._ledgers.values():
+            for stream in [s for s in ledger.owed if s[0] == node.name]:
+                del ledger.owed[stream]
+
+    def debts(self) -> Iterable[str]:
+        """What is still owed, in words; nothing once a healed network has settled."""
+        for node in self.nodes.values():
+            for subscription in node.subscriptions:
+                for (sender, channel), owed in self._ledger(subscription).owed.items():
+                    if owed:
+                        events = f"{len(owed)} events of {sender} on {channel!r}: {owed}"
+                        yield f"{node.name} has not got {events}"
+        for (name, sender, channel), expected in self._expected.items():
+            end = self._heard.get((name, sender, channel), 0)
+            if name in self.nodes and expected < end:
+                yield f"{name} knows of {expected}..{end - 1} of {sender} on {channel!r}"
+
+    def _ledger(self, subscription: SimulatedSubscription) -> _Ledger:
+        return self._ledgers.setdefault(subscription, _Ledger())
+
+    def _go_on(self, stream: Stream, first: int, end: int, what: str) -> None:
+        expected = self._expected.get(stream, self._baselines.get(stream, 1))
+        if first != expected:
+            name, sender, channel = stream
+            raise Uneven(
+                f"{name}: {first}..{end - 1} of {sender} on {channel!r} {what}, "
+                f"but {expected} was next"
+            )
+        self._expected[stream] = end
+
+    def _covers(self, stream: Stream, lost: Lost, number: int | None) -> bool:
+        if lost.last is not None:
+            return number is not None and lost.first <= number <= lost.last
+        # What got a number that the node was told to begin with is still to come.
+        return not lost.channel or number is None or number < self._baselines.get(stream, 1)
+
+    def _deliver(
+        self, subscription: SimulatedSubscription, sender: str, channel: str, event: int
+    ) -> None:
+        ledger = self._ledger(subscription)
+        last = ledger.last.get((sender, channel), 0)
+        if event <= last:
+            what = "twice" if event == last else f"after {last}"
+            raise Uneven(f"{subscription.pattern!r} got event {event} of {sender} {what}")
+        ledger.last[sender, channel] = event
+        ledger.owed.get((sender, channel), {}).pop(event, None)
+        self.delivered_count += 1

@@ -1,0 +1,175 @@
+"""A whole node but for threads and user code: a protocol `Node` over a simulated network.
+
+It speaks real bytes over a `MemoryEngine` and lives on the network's virtual clock, so whatever
+the bus does by the protocols can be seen here, thousands of times a minute and repeatably.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from infobus.engines.base import Declaration
+from infobus.engines.memory import MemoryEngine, Network
+from infobus.protocols import wire
+from infobus.protocols.node import Effects, Events, Lost, Node, Terms, ToAll, ToPeer
+from infobus.subjects import channel_key, channel_keys_of, channel_of
+
+TICK_S = 0.1
+_NO_BODY = Raw(b"\x80")
+
+
+@dataclass(eq=False)
+class SimulatedSubscription:
+    """A subscription of a simulated node; `version` is that of the rows that brought it."""
+
+    pattern: str
+    declaration: Declaration
+    version: int = 0
+    known_by: set[str] = field(default_factory=set)  # nodes that have said that they know it
+
+
+class Witness(Protocol):
+    """Whoever wants to hear what a simulated node does."""
+
+    def published(self, node: SimulatedNode, subject: str, event: int, number: int | None) -> None:
+        """An event was published; without a number it was quenched."""
+
+    def told(self, node: SimulatedNode, known: wire.Known) -> None:
+        """A peer has answered to the node's rows."""
+
+    def heard(self, node: SimulatedNode, sender: str, channel: str, end: int) -> None:
+        """The node has seen that numbers before `end` exist."""
+
+    def delivered(self, node: SimulatedNode, events: Events) -> None:
+        """Events are handed to the node's subscriptions."""
+
+    def lost(self, node: SimulatedNode, lost: Lost) -> None:
+        """A loss is reported to the node's subscriptions."""
+
+    def saw(self, node: SimulatedNode, peer: str, alive: bool) -> None:
+        """The node has noticed that a peer came or went."""
+
+    def failed(self, error: Exception) -> None:
+        """The node, or the witness itself, has raised within an engine's callback."""
+
+
+class SimulatedNode:
+    """Joins one `Node` and one `MemoryEngine`; its own effects are carried out at once."""
+
+    def __init__(self, network: Network, name: str, terms: Terms, witness: Witness) -> None:
+        self.network = network
+        self.name = name
+        self.node = Node(name, terms)
+        self.subscriptions: list[SimulatedSubscription] = []
+        self._witness = witness
+        self._events_count = 0
+        self._engine = MemoryEngine(network)
+        self._engine.open(name)
+        for key in (f"n/{name}", "all"):
+            self._engine.declare(key, self._on_frame)
+        self._engine.announce(f"l/{name}")
+        self._engine.watch("l/*", self._on_token)
+        # Nodes do not tick in step.
+        self._tick_after(network.random.uniform(0, TICK_S))
+
+    def subscribe(self, pattern: str) -> SimulatedSubscription:
+        """Want `pattern` from now on."""
+        key = channel_keys_of(pattern, self.node.terms.depth)
+        declaration = self._engine.declare(key, self._on_frame)
+        subscription = SimulatedSubscription(pattern, declaration)
+        self.subscriptions.append(subscription)
+        self._do(self.node.add_interest([pattern], self.network.now_s))
+        subscription.version = self.node.own.added[pattern]
+        return subscription
+
+    def unsubscribe(self, subscription: SimulatedSubscription) -> None:
+        """Want the subscription's pattern no more."""
+        self.subscriptions.remove(subscription)
+        self._do(self.node.remove_interest([subscription.pattern], self.network.now_s))
+        subscription.declaration.undeclare()
+
+    def publish(self, subjects: Sequence[str]) -> bool:
+        """Publish an event on each of `subjects`, of one channel, in one frame.
+
+        False if there was no room in the window: then nothing is published.
+        """
+        channel = channel_of(subjects[0], self.node.terms.depth)
+        route = self.node.route(channel, self.network.now_s)
+        if not route.has_room():
+            return False
+        items: list[tuple[object, ...]] = []
+        for subject in subjects:
+            self._events_count += 1
+            number = None
+            if self.node.rows.wants(subject):
+                number = route.next + len(items)
+                items.append((subject, self._events_count, self.network.now_s, 0, _NO_BODY))
+            self._witness.published(self, subject, self._events_count, number)
+        if items:
+            frame = wire.encode_data(self.name, channel, route.next, items)
+            route.sent(frame, len(items))
+            self._engine.put(channel_key(channel), frame)
+        return True
+
+    def leave(self) -> None:
+        """Say goodbye and close."""
+        self._do(self.node.leave())
+        self._engine.close()
+
+    def _on_frame(self, payload: bytes) -> None:
+        self._watched(self._take, payload)
+
+    def _on_token(self, key: str, alive: bool) -> None:
+        self._watched(self._see, key.rpartition("/")[2], alive)
+
+    def _watched(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception as error:  # the engine would log it and go on
+            self._witness.failed(error)
+
+    def _take(self, payload: bytes) -> None:
+        message = wire.decode(payload)
+        assert message is not None
+        if isinstance(message, wire.Known):
+            self._witness.told(self, message)
+        elif isinstance(message, wire.Data):
+            end = message.first + len(message.items)
+            self._witness.heard(self, message.sender, message.channel, end)
+        self._do(self.node.take(message, self.network.now_s))
+        if isinstance(message, wire.Known):
+            confirmed = self.node.peers[message.sender].confirmed
+            for subscription in self.subscriptions:
+                if confirmed >= subscription.version:
+                    subscription.known_by.add(message.sender)
+
+    def _see(self, peer: str, alive: bool) -> None:
+        self._witness.saw(self, peer, alive)
+        notice = self.node.peer_up if alive else self.node.peer_down
+        self._do(notice(peer, self.network.now_s))
+
+    def _tick_after(self, delay_s: float) -> None:
+        self.network.call_later(delay_s, self._tick, node=self.name)
+
+    def _tick(self) -> None:
+        self._do(self.node.tick(self.network.now_s))
+        self._tick_after(TICK_S)
+
+    def _do(self, effects: Effects) -> None:
+        for effect in effects:
+            match effect:
+                case ToPeer(peer, message):
+                    frame = message if isinstance(message, bytes) else wire.encode(message)
+                    self._engine.put(f"n/{peer}", frame)
+                case ToAll(message):
+                    self._engine.put("all", wire.encode(message))
+                case Events():
+                    self._witness.delivered(self, effect)
+                case Lost():
+                    self._witness.lost(self, effect)
+                case _:
+                    pass  # types, complaints and initial state are the bus's business

@@ -1,0 +1,280 @@
+"""Whole runs of the protocols over a network that fails, each drawn from one seed.
+
+`simulate(seed)` lets a few nodes publish and subscribe while frames are lost, doubled, late and
+overtaken, links are cut or clogged, and nodes crash, leave, freeze and come back. An `Account`
+holds the nodes to their promises after every step. Then the network heals, and everything must
+be settled within `SETTLE_S`: every debt paid, every table equal to what its owner wants, nothing
+left of dead nodes, and one more event from everyone delivered to everyone who wants it.
+
+A seed that fails is replayed by `python -m infobus.testing.simulation SEED`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from infobus.engines.memory import Faults, Network
+from infobus.protocols.node import Route, Terms
+from infobus.subjects import channel_of
+from infobus.testing.account import Account, Uneven
+from infobus.testing.simulated_node import SimulatedNode
+
+SETTLE_S = 15.0
+"""Virtual time within which a healed network is at rest, whatever had happened."""
+
+_SUBJECTS = [f"{a}.{b}.{c}" for a in "ab" for b in "xy" for c in "12"]
+_PATTERNS = [">", "a.>", "b.>", "a.x.*", "*.y.1", "a.*.2", "b.x.1", "b.y.>"]
+_BATCH_COUNT_MAX = 5
+_FRAME_BYTES_MAX = 200
+
+
+class SimulationFailed(AssertionError):
+    """A run broke a promise; the message says which seed replays it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened in a run that kept all promises."""
+
+    seed: int
+    published_count: int
+    delivered_count: int
+    lost_count: int
+    settled_after_s: float
+    trace: tuple[tuple[object, ...], ...] = field(repr=False)
+
+
+def simulate(seed: int) -> Outcome:
+    """Do the run that `seed` draws.
+
+    Raises:
+        SimulationFailed: A promise was broken; the message says how to see it again.
+    """
+    run = _Run(seed)
+    try:
+        run.do_harm()
+        settled_after_s = run.settle()
+        run.say_one_more_thing()
+    except Exception as error:
+        raise SimulationFailed(
+            f"{type(error).__name__}: {error}\n"
+            f"  seed {seed}, at {run.network.now_s:.3f} s; to replay it:\n"
+            f"  python -m infobus.testing.simulation {seed}"
+        ) from error
+    account = run.account
+    return Outcome(
+        seed,
+        account.published_count,
+        account.delivered_count,
+        account.lost_count,
+        settled_after_s,
+        tuple(account.trace),
+    )
+
+
+class _Run:
+    def __init__(self, seed: int) -> None:
+        self.random = draw = random.Random(seed)
+        is_rough = draw.random() < 0.7  # else: nothing that would excuse a loss
+        self.terms = Terms(
+            depth=draw.choice([1, 1, 2]),
+            window_count_max=draw.choice([4, 16, 64, 1000]),
+            window_bytes_max=draw.choice([500, 1_000_000]),
+            stall_s=draw.choice([0.5, 2.0]) if is_rough else 2.0,
+        )
+        is_on = [draw.random() < 0.5 for _ in range(9)]
+        faults = Faults(
+            loss=is_on[0] * draw.uniform(0, 0.3 if is_rough else 0.05),
+            duplicate=is_on[1] * draw.uniform(0, 0.3),
+            reorder=is_on[2] * draw.uniform(0, 0.5),
+            delay_max_s=draw.choice([0.001, 0.02, 0.2]),
+            detect_s=draw.uniform(0.01, 0.5),
+            lease_s=draw.uniform(0.3, 1.0),
+        )
+        self.network = Network(draw.getrandbits(32), faults)
+        self.account = Account(self.terms.depth)
+        self.frozen: list[str] = []
+        self._swizzled_until_s = 0.0
+        self._born_count = 0
+        self._actions: list[Callable[[], None]] = [self._publish] * 12
+        self._actions += [self._subscribe] * 3 + [self._unsubscribe]
+        faults_of_nodes = [
+            [self._partition, self._heal],
+            [self._cut, self._heal],
+            [self._swizzle, self._heal],
+            [self._freeze, self._thaw],
+            [self._crash, self._be_born],
+            [self._leave, self._be_born],
+        ]
+        if is_rough:
+            for on, actions in zip(is_on[3:], faults_of_nodes, strict=True):
+                self._actions += actions * on
+        for _ in range(draw.randint(2, 5)):
+            self._be_born()
+        if not is_rough:
+            self.account.blameless = self._names()
+
+    # The three acts.
+
+    def do_harm(self) -> None:
+        for _ in range(self.random.randint(20, 80)):
+            self.random.choice(self._actions)()
+            self._advance(self.random.choice([0.005, 0.05, 0.3]))
+
+    def settle(self) -> float:
+        self._advance(max(0.0, self._swizzled_until_s - self.network.now_s))
+        self.network.faults = Faults(
+            delay_max_s=0.01,
+            detect_s=self.network.faults.detect_s,
+            lease_s=self.network.faults.lease_s,
+        )
+        self.network.heal()
+        for name in list(self.frozen):
+            self._thaw_one(name)
+        healed_s = self.network.now_s
+        self._advance(2 * self.network.faults.lease_s)  # until then some see what is no more
+        while unsettled := list(self._unsettled()):
+            if self.network.now_s - healed_s > SETTLE_S:
+                raise Uneven(f"not settled {SETTLE_S} s after healing: " + "; ".join(unsettled))
+            self._advance(0.2)
+        return self.network.now_s - healed_s
+
+    def say_one_more_thing(self) -> None:
+        self.account.blameless = list(self.account.nodes)
+        for node in self.account.nodes.values():
+            for subject in _SUBJECTS:
+                assert node.publish([subject])
+                self._advance(0.02)  # confirmations make room in the window
+        self._advance(1.0)
+        if unsettled := list(self._unsettled()):
+            raise Uneven("after one more event from everyone: " + "; ".join(unsettled))
+
+    def _advance(self, seconds: float) -> None:
+        self.network.advance(seconds)
+        self.account.check()
+        for node in self.account.nodes.values():
+            for channel, route in node.node.routes.items():
+                self._check_window(node.name, channel, route)
+
+    def _check_window(self, name: str, channel: str, route: Route) -> None:
+        # The window may be overstepped by the frame that fills it, and a frame is kept whole.
+        kept_bytes = sum(len(frame) for _, _, frame in route.buffer)
+        kept_count = sum(end - first for first, end, _ in route.buffer)
+        is_waiting = any(progress.waited_for for progress in route.receivers.values())
+        count_max = self.terms.window_count_max + 2 * _BATCH_COUNT_MAX
+        if kept_bytes > self.terms.window_bytes_max + _FRAME_BYTES_MAX or (
+            is_waiting and kept_count > count_max
+        ):
+            kept = f"{kept_count} events and {kept_bytes} bytes"
+            raise Uneven(f"{name} keeps {kept} of {channel!r}, more than its window allows")
+
+    def _unsettled(self) -> Iterable[str]:
+        yield from self.account.debts()
+        nodes = self.account.nodes
+        for node in nodes.values():
+            alive = {name for name, peer in node.node.peers.items() if peer.alive}
+            if alive != nodes.keys() - {node.name}:
+                yield f"{node.name} sees {sorted(alive)}"
+            if not (node.node.is_synced() and node.node.is_confirmed()):
+                yield f"{node.name} waits for an answer"
+            rows = {name: record.patterns for name, record in node.node.rows.records.items()}
+            wanted = {
+                other.name: {s.pattern for s in other.subscriptions}
+                for other in nodes.values()
+                if other is not node
+            }
+            if rows != wanted:
+                yield f"{node.name} believes that others want {rows}, but they want {wanted}"
+
+    # What may happen.
+
+    def _awake(self) -> list[SimulatedNode]:
+        return [n for name, n in self.account.nodes.items() if name not in self.frozen]
+
+    def _names(self) -> list[str]:
+        return list(self.account.nodes)
+
+    def _be_born(self) -> None:
+        if len(self.account.nodes) < 5 and not self.frozen:
+            self._born_count += 1
+            name = f"node{self._born_count}"
+            node = SimulatedNode(self.network, name, self.terms, self.account)
+            self.account.nodes[name] = node
+
+    def _publish(self) -> None:
+        if awake := self._awake():
+            node = self.random.choice(awake)
+            subject = self.random.choice(_SUBJECTS)
+            depth = self.terms.depth
+            channel = channel_of(subject, depth)
+            others = [s for s in _SUBJECTS if channel_of(s, depth) == channel]
+            count = self.random.choice([1, 1, 2, _BATCH_COUNT_MAX])
+            for _ in range(self.random.choice([1, 1, 3, 10])):
+                node.publish([self.random.choice(others) for _ in range(count)])
+
+    def _subscribe(self) -> None:
+        if awake := self._awake():
+            self.random.choice(awake).subscribe(self.random.choice(_PATTERNS))
+
+    def _unsubscribe(self) -> None:
+        if subscribed := [node for node in self._awake() if node.subscriptions]:
+            node = self.random.choice(subscribed)
+            subscription = self.random.choice(node.subscriptions)
+            node.unsubscribe(subscription)
+            self.account.unsubscribed(node, subscription)
+
+    def _partition(self) -> None:
+        names = self._names()
+        self.random.shuffle(names)
+        at = self.random.randint(0, len(names))
+        self.network.partition(names[:at], names[at:])
+
+    def _cut(self) -> None:
+        if len(names := self._names()) > 1:
+            self.network.cut(*self.random.sample(names, 2))
+
+    def _swizzle(self) -> None:
+        over_s = self.random.uniform(0.2, 4.0)
+        self._swizzled_until_s = max(self._swizzled_until_s, self.network.now_s + over_s)
+        self.network.swizzle(self._names(), over_s)
+
+    def _heal(self) -> None:
+        self.network.heal()
+
+    def _freeze(self) -> None:
+        if awake := self._awake():
+            self.frozen.append(self.random.choice(awake).name)
+            self.network.freeze(self.frozen[-1])
+
+    def _thaw(self) -> None:
+        if self.frozen:
+            self._thaw_one(self.random.choice(self.frozen))
+
+    def _thaw_one(self, name: str) -> None:
+        self.frozen.remove(name)
+        self.network.thaw(name)
+
+    def _crash(self) -> None:
+        if names := self._names():
+            name = self.random.choice(names)
+            self.network.crash(name)
+            self._end(name)
+
+    def _leave(self) -> None:
+        if awake := self._awake():
+            node = self.random.choice(awake)
+            node.leave()
+            self._end(node.name)
+
+    def _end(self, name: str) -> None:
+        if name in self.frozen:
+            self.frozen.remove(name)
+        self.account.ended(self.account.nodes[name])
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        print(simulate(int(argument)))
