@@ -137,6 +137,18 @@ def test_a_change_that_the_received_version_forbids_sends_the_readers_own_versio
         assert (received.size, received.topics) == (7, ["cars"])
 
 
+def test_a_number_read_as_float_is_sent_on_as_the_integer_it_was():
+    with worlds.another_process():
+        from_new = sent(define_type("Box", [], {"size": int, "all": list[int]})(size=7, all=[1]))
+    with worlds.another_process():
+        define_type("Box", [], {"size": float, "all": list[float]})
+        box = from_new.received()
+        assert type(box.size) is float and type(box.all[0]) is float
+        assert sent(box) == from_new
+        box.size = 7.5
+        assert sent(box).content == {"size": 7.5, "all": [1]}
+
+
 def test_a_default_changed_in_place_is_sent():
     with worlds.another_process():
         from_old = sent(define_type("Box", [], {"label": str})(label="a"))

@@ -40,7 +40,14 @@ _new = object.__new__
 _ready = registry.ready.get
 _SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
 _ENCODE_ERRORS = (TypeError, ValueError, OverflowError)
-_DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+_DECODE_ERRORS = (
+    msgspec.MsgspecError,
+    ValueError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+)
 
 
 def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
@@ -86,22 +93,19 @@ def decode(fingerprint: int, payload: Payload, object_id: str | None = None) -> 
     Raises:
         BadFrame: The bytes are no object. Nothing else is raised, whatever they hold.
     """
+    if payload.__class__ is not bytes:
+        payload = bytes(payload)
     plan = _ready(fingerprint)
-    if (
-        plan is not None
-        and payload.__class__ is bytes
-        and payload.startswith(plan.header)
-        and len(payload) <= PAYLOAD_BYTES_MAX
-    ):
+    if plan is not None:
         try:
-            state = plan.decode(payload)
+            if payload[0] == plan.first_byte or payload.startswith(plan.header):
+                state = plan.decode(payload)
+                obj = _new(plan.cls)
+                set_state(obj, state)
+                set_tag(obj, object_id)
+                return obj
         except _DECODE_ERRORS:
             pass  # Perhaps only unusual; the slow way decides.
-        else:
-            obj = _new(plan.cls)
-            set_state(obj, state)
-            set_tag(obj, object_id)
-            return obj
     return _decode_walking(fingerprint, payload, object_id, 1)
 
 
@@ -292,12 +296,11 @@ class _Nested(msgspec.Struct, array_like=True):
 _decode_nested = msgspec.msgpack.Decoder(_Nested).decode
 
 
-def _decode_walking(fingerprint: int, payload: Payload, object_id: str | None, depth: int) -> Any:
-    data = bytes(payload)
-    if len(data) > PAYLOAD_BYTES_MAX:
-        raise BadFrame(f"an object of {len(data)} bytes; {PAYLOAD_BYTES_MAX} are allowed")
+def _decode_walking(fingerprint: int, payload: bytes, object_id: str | None, depth: int) -> Any:
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise BadFrame(f"an object of {len(payload)} bytes; {PAYLOAD_BYTES_MAX} are allowed")
     try:
-        body = read_untyped(data, depth, _read_ext)
+        body = read_untyped(payload, depth, _read_ext)
     except _DECODE_ERRORS as error:
         raise BadFrame(f"not an object: {error}") from None
     if body.__class__ is not dict:
@@ -311,7 +314,7 @@ def _read_ext(ext: Ext, depth: int) -> Any:
     if ext.code != OBJECT_EXT:
         raise BadFrame(f"extension {ext.code} of MessagePack has no meaning here")
     nested = _decode_nested(ext.data)
-    return _decode_walking(nested.fingerprint, nested.body, nested.id, depth)
+    return _decode_walking(nested.fingerprint, bytes(nested.body), nested.id, depth)
 
 
 def _reconciled(
@@ -320,20 +323,26 @@ def _reconciled(
     """An instance of `cls` with all that `body` says, though it may be of another version."""
     state: dict[str, Any] = {}
     filled: dict[str, Any] = {}
-    for name, exact, check, attribute in cls._plan.fields:
-        if name in body:
+    is_own_version = fingerprint == cls._plan.fingerprint
+    for name, _, check, attribute in cls._plan.fields:
+        try:
             value = body[name]
-            try:
-                state[name] = value if value.__class__ is exact else check(value)
-            except Misfit:
-                pass  # It stays in the body, and so becomes an unknown attribute.
-            else:
-                del body[name]
-                continue
-        state[name] = attribute.fresh_default()
-        filled[name] = attribute.fresh_default()
+            state[name] = check(value)
+        except (KeyError, Misfit):
+            # What does not fit stays in the body, and so becomes an unknown attribute.
+            state[name] = attribute.fresh_default()
+            filled[name] = attribute.fresh_default()
+            continue
+        if attribute.kind.converts and not is_own_version and _differ(value, state[name]):
+            filled[name] = check(value)  # Here it is a float; it is sent on as the int it was.
+        else:
+            del body[name]
     obj = _new(cls)
     set_state(obj, state)
-    is_exact = fingerprint == cls._plan.fingerprint and not body and not filled
+    is_exact = is_own_version and not body and not filled
     set_tag(obj, object_id if is_exact else Foreign(fingerprint, body, filled, object_id))
     return obj
+
+
+def _differ(received: Any, stored: Any) -> bool:
+    return _encode(received) != _encode(stored)

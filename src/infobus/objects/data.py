@@ -73,24 +73,23 @@ class DataObject(ObjectRoot):
         registry.add_declared(cls)
 
     def __init__(self, /, **values: Any) -> None:
-        state: dict[str, Any] = {}
-        used = 0
+        plan = self._plan
         name = ""
         try:
-            for name, exact, check, attribute in self._plan.fields:
+            for name, exact, check, attribute in plan.fields:
                 if name in values:
-                    used += 1
                     value = values[name]
-                    state[name] = value if value.__class__ is exact else check(value)
+                    if value.__class__ is not exact:
+                        values[name] = check(value)
                 elif attribute.has_default:
-                    state[name] = attribute.fresh_default()
+                    values[name] = attribute.fresh_default()
                 else:
                     raise Misfit(f"expected {attribute.type}, got no value, and has no default")
         except Misfit as misfit:
             raise bad_value(misfit, f"{self._type.name}.{name}") from None
-        if used != len(values):
-            raise self._no_such(next(name for name in values if name not in state))
-        set_state(self, state)
+        if len(values) != plan.count:
+            raise self._no_such(next(name for name in values if name not in plan.attributes))
+        set_state(self, values)
         set_tag(self, None)
 
     def __setattr__(self, name: str, value: Any) -> None:

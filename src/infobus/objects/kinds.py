@@ -63,6 +63,9 @@ class Kind:
     is_container = False
     """True when the value can be changed in place, behind the back of `check`."""
 
+    converts = False
+    """True when `check` may turn a value into another that is written differently."""
+
     def __init__(self, text: str) -> None:
         self._text = text
 
@@ -142,6 +145,7 @@ class _Int(_Scalar):
 
 class _Float(_Scalar):
     exact = float
+    converts = True
 
     def check(self, value: Any) -> float:
         if not isinstance(value, (float, int)) or value.__class__ is bool:
@@ -199,6 +203,7 @@ class ListOf(Kind):
         self.item = item
         self.wire = list[item.wire]  # type: ignore[name-defined]
         self.is_deep = item.is_deep
+        self.converts = item.converts
 
     def check(self, value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple)):
@@ -219,6 +224,7 @@ class MapOf(Kind):
         self.item = item
         self.wire = dict[str, item.wire]  # type: ignore[name-defined]
         self.is_deep = item.is_deep
+        self.converts = item.converts
 
     def check(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -244,6 +250,7 @@ class Maybe(Kind):
         self.item = item
         self.wire = item.wire | None
         self.is_deep = item.is_deep
+        self.converts = item.converts
         self.is_container = item.is_container
 
     def check(self, value: Any) -> Any:

@@ -25,6 +25,7 @@ class Plan:
         "decode",
         "fields",
         "fingerprint",
+        "first_byte",
         "header",
         "is_deep",
     )
@@ -48,8 +49,9 @@ class Plan:
         wire = {} if self.is_deep else {a.name: a.kind.wire for a in known.attributes}
         shape: Any = TypedDict("shape", wire)  # type: ignore[misc]
         self.decode = msgspec.msgpack.Decoder(shape).decode
+        is_small = self.count <= 15
         self.header = (
-            bytes([0x80 | self.count])
-            if self.count <= 15
-            else b"\xde" + self.count.to_bytes(2, "big")
+            bytes([0x80 | self.count]) if is_small else b"\xde" + self.count.to_bytes(2, "big")
         )
+        # For small maps one byte tells all, and comparing it is quicker than `startswith`.
+        self.first_byte = self.header[0] if is_small else -1

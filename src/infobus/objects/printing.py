@@ -109,7 +109,8 @@ class _Walk:
             kind = f": {obj._plan.attributes[name].type}"
             yield from self.value_lines(value, [(name, _NAME), (kind, _KIND), (" = ", "")])
         for name, value in tag.extra.items():
-            note = " (unknown attribute)" if known.is_known else ""
+            differs = " (sent with another type)" if name in obj._plan.attributes else ""
+            note = differs or (" (unknown attribute)" if known.is_known else "")
             yield from self.value_lines(value, [(name, _NAME), (note, _NOTE), (" = ", "")])
         for name in tag.filled:
             if name not in tag.extra:
