@@ -1,0 +1,5 @@
+"""`python -m infobus.cli`: the command line where the script `infobus` is not installed."""
+
+from infobus.cli.main import main
+
+main()

@@ -1,0 +1,63 @@
+"""The command `infobus`: puts the commands together and says what went wrong in one line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import infobus
+from infobus.cli import bench, demo, describe, pub, sub, types
+from infobus.cli.rendering import printable
+
+app = typer.Typer(
+    name="infobus",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("pub")(pub.command)
+app.command("sub")(sub.command)
+app.command("types")(types.command)
+app.command("describe")(describe.command)
+app.command("demo")(demo.command)
+app.command("bench")(bench.command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"infobus {infobus.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Publish objects under subjects, and watch what others publish. No server needed.
+
+    \b
+    In one terminal    infobus sub 'news.>'
+    In another         infobus pub news.equity.gmc headline="GM up" price:=41.5
+    For programs       infobus sub 'news.>' --json --count 10
+    What is there      infobus types
+    See it all work    infobus demo
+
+    Programs meet on the bus named by --bus, INFOBUS_BUS or infobus.toml.
+    """
+
+
+def main() -> None:
+    """Run the command line; errors of the bus become one line and an exit code."""
+    try:
+        app()
+    except infobus.BusError as error:
+        print(f"infobus: {printable(str(error))}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, infobus.UsageError) else 1)

@@ -1,0 +1,107 @@
+"""The prompt of a bare `infobus pub`: asks for subject, type and attributes, until end of file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.text import Text
+
+from infobus import Attribute, Bus, Type, UsageError
+from infobus.cli.options import type_on_bus
+from infobus.cli.publishing import Publisher
+from infobus.cli.rendering import short
+from infobus.cli.values import make_object, split_item, value_from_text
+from infobus.errors import BadValue
+from infobus.objects.kinds import Misfit
+from infobus.subjects import check_subject
+
+Answer = TypeVar("Answer")
+
+
+def prompt_until_end(bus: Bus) -> None:
+    """Ask for one object after the other and publish it; end of file (Ctrl-D) ends it."""
+    import readline  # noqa: F401  gives the prompt its history and line editing
+
+    console = Console(highlight=False)
+    console.print("Publish objects one by one. Ctrl-D ends, Enter takes the default.", style="dim")
+    try:
+        while True:
+            _publish_one(bus, console)
+    except EOFError:
+        console.print()
+
+
+def _publish_one(bus: Bus, console: Console) -> None:
+    subject = _ask(console, Text("subject", "bold cyan"), _checked_subject)
+    type_ = _ask_type(bus, console)
+    publisher = Publisher(bus)
+    try:
+        obj = _ask_untyped(console) if type_ is None else _ask_object(console, type_)
+        publisher.publish(subject, obj)
+    except UsageError as error:
+        _complain(console, error)
+        return
+    if publisher.unwanted:
+        publisher.tell_unwanted()
+    else:
+        console.print(f"published under {subject}", style="green", markup=False)
+
+
+def _checked_subject(text: str) -> str:
+    check_subject(text)
+    return text
+
+
+def _ask_type(bus: Bus, console: Console) -> Type | None:
+    names = [known.name for known in bus.types() if known.supertypes or known.attributes]
+    console.print(f"types on the bus: {', '.join(names)}", style="dim", markup=False)
+    question = Text.assemble(("type", "bold cyan"), (" [untyped]", "dim"))
+    return _ask(console, question, lambda name: type_on_bus(bus, name) if name else None)
+
+
+def _ask_untyped(console: Console) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    question = Text.assemble(
+        ("attribute", "bold cyan"), (" (key=text, key:=json, Enter ends)", "dim")
+    )
+    while item := _ask(console, question, lambda item: split_item(item) if item else None):
+        values[item[0]] = item[1]
+    return values
+
+
+def _ask_object(console: Console, type_: Type) -> Any:
+    asked = {each.name: _ask_attribute(console, each) for each in type_.attributes}
+    return make_object(type_, asked)
+
+
+def _ask_attribute(console: Console, attribute: Attribute) -> Any:
+    question = Text.assemble(("  " + attribute.name, "bold cyan"), (f": {attribute.type}", "dim"))
+    if attribute.has_default:
+        question.append(f" [{short(attribute.default)}]", "dim")
+    if attribute.doc:
+        question.append(f"  {attribute.doc}", "italic dim")
+
+    def read(text: str) -> Any:
+        if not text and attribute.has_default:
+            return attribute.fresh_default()
+        try:
+            return attribute.kind.check(value_from_text(attribute.kind, text))
+        except Misfit as misfit:
+            raise BadValue(f"{attribute.name}{misfit.path}: {misfit.problem}") from None
+
+    return _ask(console, question, read)
+
+
+def _ask(console: Console, question: Text, read: Callable[[str], Answer]) -> Answer:
+    """What `read` makes of the answer; asks again for as long as it raises `UsageError`."""
+    while True:
+        try:
+            return read(console.input(Text.assemble(question, "> ")).strip())
+        except UsageError as error:
+            _complain(console, error)
+
+
+def _complain(console: Console, error: UsageError) -> None:
+    console.print(str(error), style="red", markup=False)

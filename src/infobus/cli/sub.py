@@ -1,0 +1,80 @@
+"""`infobus sub`: watch what is published."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import infobus
+from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus.cli.rendering import event_heading, event_json, event_line
+
+
+def command(
+    patterns: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATTERN...",
+            help="Subjects; [b]*[/b] stands for one element, a last [b]>[/b] for one or more.",
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object per line, for other programs.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show all of each object.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="End after so many events.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End after so many seconds.")
+    ] = None,
+    bus: BusName = None,
+    home: Home = None,
+    connect: Connect = None,
+    listen: Listen = None,
+) -> None:
+    """Show what is published under the patterns, from now on.
+
+    After "listening on ..." (on stderr), nothing that is published is missed.
+
+    Quote the patterns: shells have their own * and >.
+    """
+    out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+    with join(bus, home, connect, listen) as node:
+        subscription = node.subscribe_many(patterns)
+        err.print(
+            f"listening on {', '.join(patterns)} (bus {node.name})", style="dim", markup=False
+        )
+        for event in _events(subscription, count, seconds, err):
+            if as_json:
+                print(event_json(event))
+            elif full:
+                out.print(event_heading(event), soft_wrap=True)
+                infobus.describe(event.data)
+            elif out.is_terminal:
+                out.print(event_line(event), no_wrap=True, overflow="ellipsis")
+            else:
+                out.print(event_line(event), soft_wrap=True)
+            sys.stdout.flush()
+
+
+def _events(
+    subscription: infobus.Subscription, count: int | None, seconds: float | None, err: Console
+) -> Iterator[infobus.Event]:
+    """Events until there were enough of them, or it is late; losses are told on the way."""
+    end_s = None if seconds is None else time.monotonic() + seconds
+    while count is None or count > 0:
+        try:
+            left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+            yield subscription.receive(left_s)
+        except TimeoutError:
+            return
+        except infobus.LossError as loss:
+            err.print(f"loss: {loss}", style="bold red", markup=False)
+            continue
+        count = None if count is None else count - 1
