@@ -27,6 +27,7 @@ from infobus.engines.base import (
 )
 from infobus.engines.rendezvous import Rendezvous
 from infobus.engines.zenoh_library import (
+    call_at_exit_of_child,
     in_daemon_thread,
     join_callback_threads,
     never_free,
@@ -38,6 +39,7 @@ from infobus.errors import BadValue, EngineError, UsageError
 _NEIGHBOURS_PATIENCE_S = 1.0  # for nodes that are known to be there
 _STRANGERS_PATIENCE_S = 0.2  # for nodes that only port or multicast can find
 _TOKENS_PATIENCE_S = 0.5
+_CLOSE_PATIENCE_S = 1.5
 _EXIT_PATIENCE_S = 1.0
 _PUBLISHERS_MAX = 4096
 # Wildcards do not match elements that begin with `@`, so no user of the engine meets these.
@@ -115,6 +117,7 @@ class ZenohEngine:
             self._session = self._open_session(zid, port, neighbours.values())
             self._was_opened = True
             _engines_to_close_at_exit.add(self)
+            call_at_exit_of_child(_close_at_exit)
             abandon_in_forked_child(self)
             self._add(self._session.liveliness().declare_token(f"{_HELLO}/{zid}"))
             self._rendezvous.enter(zid, f"tcp/127.0.0.1:{port}")
@@ -232,7 +235,10 @@ class ZenohEngine:
             entities, self._entities = self._entities, {}
             for _, silence in entities.values():
                 silence()
-            session.close()
+            # Closing flushes, in about a millisecond. It may wait up to 10 s for a handshake
+            # with a frozen node, though, which then goes on without us.
+            with contextlib.suppress(self._zenoh.ZError):
+                in_daemon_thread(session.close, _CLOSE_PATIENCE_S)
 
     def abandon(self) -> None:
         """In a forked child: forget the session, which lives on in the parent."""

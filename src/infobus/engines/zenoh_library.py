@@ -37,8 +37,10 @@ def zenoh_library() -> ModuleType:
     return _library
 
 
-def in_daemon_thread(function: Callable[[], _Result]) -> _Result:
-    """Run `function` so that the threads it starts are daemons.
+def in_daemon_thread(
+    function: Callable[[], _Result], timeout_s: float | None = None
+) -> _Result | None:
+    """Run `function` so that the threads it starts are daemons; wait for it up to `timeout_s`.
 
     Zenoh starts one Python thread per callback, as an ordinary thread for which the interpreter
     waits at exit. A thread is a daemon if the one that started it is.
@@ -52,12 +54,24 @@ def in_daemon_thread(function: Callable[[], _Result]) -> _Result:
         except Exception as error:
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="infobus-declare", daemon=True)
+    thread = threading.Thread(target=run, name="infobus-zenoh", daemon=True)
     thread.start()
-    thread.join()
+    thread.join(timeout_s)
     if errors:
         raise errors[0]
-    return outcome[0]
+    return outcome[0] if outcome else None
+
+
+def call_at_exit_of_child(function: Callable[[], None]) -> None:
+    """Have `function` called when this process ends, if it is a child of `multiprocessing`.
+
+    Such a child ends without running what was registered with `atexit`.
+    """
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.parent_process() is not None:
+        from multiprocessing.util import Finalize
+
+        Finalize(None, function, exitpriority=0)
 
 
 def join_callback_threads(timeout_s: float) -> None:
