@@ -85,7 +85,7 @@ class Backpressure(DeliveryError):
 
 
 class SlowConsumer(DeliveryError):
-    """A subscription with `when_full="disconnect"` fell behind by its whole queue and was closed."""
+    """A subscription with `when_full="disconnect"` fell behind by its queue and was closed."""
 
     retry_is_safe = False
 

@@ -70,14 +70,16 @@ class Outlet:
             now_s: float = item[2]  # type: ignore[assignment]
             is_behind = now_s - self._last_s < BEHIND_S
             self._last_s = now_s
-            if not (gather or is_behind or self._pending or self._gathers_always):
+            pending = self._pending
+            if not (is_behind or pending or gather or self._gathers_always):
                 self._put([item])
                 return
-            if self.is_full():
+            if self._pending_bytes >= self._bytes_max or len(pending) >= self._count_max:
                 self.flush()  # first, so that an error leaves `item` out and the others in
-            self._pending.append(item)
+                pending = self._pending
+            pending.append(item)
             self._pending_bytes += size
-            if not gather:
+            if not (self.flush_is_asked or gather):
                 self.ask_flush()
 
     def send_best_effort(self, item: WireItem, types: tuple[int, ...]) -> None:

@@ -105,8 +105,12 @@ class Subscription:
         # The consumer's side, under its own lock.
         self.taken = 0
         self._lock = threading.Lock()
-        self._run: Run | None = None
-        self._at = 0
+        self._event_of = host.event_of
+        self._items: Iterator[Item] = iter(())  # the rest of the present run
+        self._sender = ""
+        self._seq = 0
+        self._seq_step = 0
+        self._is_initial = False
         self._error: DeliveryError | None = None
         # Between the two.
         self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
@@ -242,7 +246,7 @@ class Subscription:
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
-        return self._run is None and self._queue.empty() and not self._dropped
+        return self.offered == self.taken and self._queue.empty() and not self._dropped
 
     def wants_channel(self, channel: str) -> bool:
         """Whether `channel` (any channel if empty) may carry events for this subscription."""
@@ -270,26 +274,19 @@ class Subscription:
             while True:
                 if self._dropped:
                     self._report_dropped()
-                run = self._run
-                if run is None:
+                item = next(self._items, None)
+                if item is None:
                     if not self._next_run(deadline_s, wait_for_types):
                         return None
                     continue
-                at = self._at
-                self._at = at + 1
+                seq = self._seq
+                self._seq = seq + self._seq_step
                 self.taken += 1
-                if self._at == len(run[3]):
-                    self._run = None
-                event = self._event(run, at)
+                event = self._event_of(self._sender, seq, item, self._is_initial)
                 if event is not None:
                     return event
         finally:
             self._lock.release()
-
-    def _event(self, run: Run, at: int) -> Event | None:
-        item = run[3][at]
-        seq = run[2] if run[4] or not run[2] else run[2] + at
-        return self._host.event_of(run[0], seq, item, run[4])
 
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
         """Make the next run current; False at the end. Losses are dealt with on the way."""
@@ -305,12 +302,15 @@ class Subscription:
             return False
         if isinstance(entry, Lost):
             return self._react(entry)
-        self._run, self._at = entry, 0
+        self._sender, _, self._seq, items, self._is_initial = entry
+        # Best effort has no numbers, and initial state has that of the event it follows.
+        self._seq_step = 1 if self._seq and not self._is_initial else 0
+        self._items = iter(items)
         unknown = self._host.unknown_types
-        if unknown and any(item.type in unknown for item in entry[3]):
+        if unknown and any(item.type in unknown for item in items):
             if not wait_for_types:
-                raise _TypesWanted(entry[3])
-            self._host.wait_for_types(entry[3])
+                raise _TypesWanted(items)
+            self._host.wait_for_types(items)
         return True
 
     def _get(self, deadline_s: float | None) -> Run | Lost | None:
@@ -340,7 +340,7 @@ class Subscription:
                 return False
             case "quit_and_recover":
                 log.warning("%s; the subscription starts anew", error)
-                self._run = None
+                self.taken += sum(1 for _ in self._items)
                 self._dropped.clear()
                 self._host.recover(self)
         return True
