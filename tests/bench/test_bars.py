@@ -27,6 +27,17 @@ def test_a_bar_is_passed_at_its_limit_from_either_side():
     assert not Bar(what="", measured=1.51, bar=1.5, at_least=False).ok
 
 
+def test_a_bar_on_which_repetitions_disagree_says_so():
+    ours, theirs = Scenario(engine=INFOBUS), Scenario(engine=NATS)
+    steady = [canned_run(ours), canned_run(theirs)]
+    slower = msgspec.structs.replace(canned_run(ours, 1), events_per_s=1000.0)
+    name = "1 to 1, rate to nats"
+    assert bars_by_name(steady)[name].is_sure
+    noisy = bars_by_name([*steady, slower, canned_run(theirs, 1)])[name]
+    assert noisy.spread == (0.25, 1.75)
+    assert not noisy.is_sure
+
+
 def test_a_bar_without_its_peer_is_neither_passed_nor_failed():
     runs = [canned_run(scenario) for scenario in quick_scenarios() if scenario.engine != NATS]
     assert bars_by_name(runs)["1 to 1, rate to nats"].ok is None

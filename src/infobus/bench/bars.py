@@ -7,9 +7,10 @@ otherwise, and always from runs of the same repetition.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from infobus.bench.model import INFOBUS, INFOBUS_BATCHED, MANY, NATS, ZENOH, Bar, Run, Scenario
-from infobus.bench.statistics import middle, ratio
+from infobus.bench.statistics import middle, ratios
 
 EXTRA_THREADS_MAX = 16
 """Room for a pool that grows under load; a thread per subscription would be 10,000."""
@@ -24,31 +25,19 @@ def judge(runs: Sequence[Run], import_s: float) -> list[Bar]:
     subjects = Scenario(engine=INFOBUS, subjects=MANY)
     subscriptions = Scenario(engine=INFOBUS, subjects=MANY, subscriptions=MANY)
 
-    def rate(over: Scenario, under: Scenario) -> float | None:
-        return ratio(runs, over, under, lambda run: run.events_per_s)
+    def rate(what: str, over: Scenario, under: Scenario, bar: float) -> Bar:
+        return _ratio_bar(what, ratios(runs, over, under, lambda run: run.events_per_s), bar)
 
+    trips = ratios(runs, round_trip, _by(ZENOH, round_trip), lambda run: run.p50_s)
     return [
-        Bar(what="1 to 1, rate to nats", measured=rate(one, _by(NATS, one)), bar=1.5),
-        Bar(what="1 to 1, rate to raw zenoh", measured=rate(one, _by(ZENOH, one)), bar=0.5),
-        Bar(what="1 to 1 batched, rate to nats", measured=rate(batched, _by(NATS, one)), bar=5.0),
-        Bar(
-            what="1 to 1 batched, rate to raw zenoh",
-            measured=rate(batched, _by(ZENOH, one)),
-            bar=1.0,
-        ),
-        Bar(
-            what="1 to 14, rate to nats, each consumer",
-            measured=rate(fan_out, _by(NATS, fan_out)),
-            bar=3.0,
-        ),
-        Bar(
-            what="round trip p50 to raw zenoh",
-            measured=ratio(runs, round_trip, _by(ZENOH, round_trip), lambda run: run.p50_s),
-            bar=1.5,
-            at_least=False,
-        ),
-        Bar(what="10,000 subjects, rate to one", measured=rate(subjects, one), bar=0.7),
-        Bar(what="10,000 subscriptions, rate to one", measured=rate(subscriptions, one), bar=0.5),
+        rate("1 to 1, rate to nats", one, _by(NATS, one), 1.5),
+        rate("1 to 1, rate to raw zenoh", one, _by(ZENOH, one), 0.5),
+        rate("1 to 1 batched, rate to nats", batched, _by(NATS, one), 5.0),
+        rate("1 to 1 batched, rate to raw zenoh", batched, _by(ZENOH, one), 1.0),
+        rate("1 to 14, rate to nats, each consumer", fan_out, _by(NATS, fan_out), 3.0),
+        _ratio_bar("round trip p50 to raw zenoh", trips, 1.5, at_least=False),
+        rate("10,000 subjects, rate to one", subjects, one, 0.7),
+        rate("10,000 subscriptions, rate to one", subscriptions, one, 0.5),
         Bar(
             what="10,000 subscriptions, declared in",
             measured=middle(runs, subscriptions, lambda run: run.declared_s),
@@ -73,6 +62,16 @@ def judge(runs: Sequence[Run], import_s: float) -> list[Bar]:
             unit="events",
         ),
     ]
+
+
+def _ratio_bar(what: str, found: list[float], bar: float, *, at_least: bool = True) -> Bar:
+    return Bar(
+        what=what,
+        measured=median(found) if found else None,
+        bar=bar,
+        at_least=at_least,
+        spread=(min(found), max(found)) if found else None,
+    )
 
 
 def _by(engine: str, scenario: Scenario) -> Scenario:

@@ -74,13 +74,23 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
     bar: float
     at_least: bool = True
     unit: str = "x"
+    spread: tuple[float, float] | None = None
+    """Of a ratio: the lowest and the highest of the repetitions, whose median is `measured`."""
 
     @property
     def ok(self) -> bool | None:
         """Whether the promise holds; None if it was not measured."""
         if self.measured is None:
             return None
-        return self.measured >= self.bar if self.at_least else self.measured <= self.bar
+        return self._passes(self.measured)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether every repetition came to the same verdict; if not, the machine was too noisy."""
+        return self.spread is None or self._passes(self.spread[0]) == self._passes(self.spread[1])
+
+    def _passes(self, value: float) -> bool:
+        return value >= self.bar if self.at_least else value <= self.bar
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

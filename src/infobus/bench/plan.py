@@ -87,6 +87,8 @@ def run_all(
     The repetition is the outer loop, so that a minute in which the machine is busy with
     something else spoils one value in each place, and the medians pass over it.
     """
+    # Looked at first: afterwards it would show this program's own work.
+    facts = machine()
     left_out = {peer: reason for peer in PEERS if (reason := missing(peer))}
     wanted = [scenario for scenario in scenarios if scenario.engine not in left_out]
     runs = []
@@ -95,7 +97,7 @@ def run_all(
         on_run(runs[-1])
     import_s = import_seconds()
     return Report(
-        machine=machine(),
+        machine=facts,
         runs=runs,
         import_s=import_s,
         bars=judge(runs, import_s),
@@ -133,6 +135,7 @@ def machine() -> dict[str, str]:
     facts = {
         "system": f"{platform.system()} {platform.machine()}",
         "cores": str(len(os.sched_getaffinity(0))),
+        "load before the run": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
     }
     for name in ("information-bus", "eclipse-zenoh", "msgspec", "nats-py", "pyzmq"):

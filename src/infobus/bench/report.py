@@ -22,6 +22,7 @@ def print_report(report: Report, console: Console) -> None:
     if trips:
         console.print(round_trip_table(trips))
     console.print(bar_table(report.bars))
+    console.print(", ".join(f"{fact}: {value}" for fact, value in report.machine.items()))
     for peer, reason in report.left_out.items():
         console.print(f"[yellow]{peer} left out:[/] {reason}")
     for run in report.runs:
@@ -88,14 +89,16 @@ def bar_table(bars: Iterable[Bar]) -> Table:
     """Each bar with a mark."""
     table = Table(title="Bars")
     table.add_column("what")
-    for column in ("measured", "bar"):
+    for column in ("measured", "lowest to highest", "bar"):
         table.add_column(column, justify="right")
     table.add_column("ok")
     for bar in bars:
         measured = "-" if bar.measured is None else f"{bar.measured:.2f} {bar.unit}"
         limit = f"{'>=' if bar.at_least else '<='} {bar.bar:g} {bar.unit}"
+        spread = "" if bar.spread is None else f"{bar.spread[0]:.2f} to {bar.spread[1]:.2f}"
         mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "not measured"}[bar.ok]
-        table.add_row(bar.what, measured, limit, mark)
+        doubt = "" if bar.is_sure else " (repetitions disagree)"
+        table.add_row(bar.what, measured, spread, limit, mark + doubt)
     return table
 
 

@@ -32,18 +32,25 @@ def middle(runs: Iterable[Run], scenario: Scenario, value: Callable[[Run], float
     return median(found) if found else None
 
 
-def ratio(
+def ratios(
     runs: Sequence[Run], over: Scenario, under: Scenario, value: Callable[[Run], float]
-) -> float | None:
-    """How many times `under`'s value `over` reaches; None if either was not measured.
-
-    It is the median of the ratios within each repetition, not the ratio of the medians: what
-    runs close together shares the machine's mood, and the ratio cancels it.
-    """
+) -> list[float]:
+    """How many times `under`'s value `over` reached, in each repetition that has both."""
     below = {run.repetition: value(run) for run in good_runs(runs, under)}
-    ratios = [
+    return [
         value(run) / below[run.repetition]
         for run in good_runs(runs, over)
         if below.get(run.repetition)
     ]
-    return median(ratios) if ratios else None
+
+
+def ratio(
+    runs: Sequence[Run], over: Scenario, under: Scenario, value: Callable[[Run], float]
+) -> float | None:
+    """The median of `ratios`; None if either scenario was not measured.
+
+    Not the ratio of the medians: what runs close together shares the machine's mood, and a
+    ratio within one repetition cancels it.
+    """
+    found = ratios(runs, over, under, value)
+    return median(found) if found else None
