@@ -1,0 +1,149 @@
+"""The sending half of a route, against a slow and obvious model of it."""
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infobus.protocols import reliable
+from infobus.protocols.reliable import NO_LIMIT, Sender
+
+NODES = ["a", "b", "c"]
+
+
+def sender(**terms):
+    return Sender(**{"window_count_max": 8, "window_bytes_max": 1000, "stall_s": 2.0, **terms})
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 3), st.just("")),
+        st.tuples(st.just("join"), st.just(0), st.sampled_from(NODES)),
+        st.tuples(st.just("leave"), st.just(0), st.sampled_from(NODES)),
+        st.tuples(st.just("ack"), st.integers(0, 40), st.sampled_from(NODES)),
+        st.tuples(st.just("tick"), st.integers(0, 15), st.just("")),
+    ),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_whatever_a_waited_for_receiver_lacks_can_be_asked_for(steps):
+    """The model keeps every frame for ever, and each receiver's place in the stream."""
+    route, now_s = sender(), 0.0
+    frames, places = [], {}  # (first, end, frame); node -> next number
+    for what, number, node in steps:
+        match what:
+            case "send" if route.has_room():
+                first = route.next
+                frame = f"{first}+{number}".encode()
+                route.sent(frame, number)
+                frames.append((first, first + number, frame))
+            case "join":
+                assert route.join(node, now_s) == places.setdefault(node, route.next)
+            case "leave":
+                route.leave(node)
+                places.pop(node, None)
+            case "ack":
+                route.on_ack(node, number, False, now_s)
+                if node in places:
+                    places[node] = max(places[node], min(number, route.next))
+            case "tick":
+                now_s += number / 10
+                route.on_tick(now_s)
+        waited_for = {n: p.next for n, p in route.receivers.items() if p.waited_for}
+        assert {n: p.next for n, p in route.receivers.items()} == places
+        for place in waited_for.values():
+            expected = [f for first, end, f in frames if end > place]
+            assert route.on_ask(place, route.next - 1) == (expected, None)
+        if waited_for:
+            assert route.next < min(waited_for.values()) + route.window_count_max + 3
+            assert route.limit == min(waited_for.values()) + route.window_count_max
+            assert route.is_confirmed() == (min(waited_for.values()) == route.next)
+        else:
+            assert route.limit == NO_LIMIT
+            assert route.is_confirmed()
+        assert route.is_quiet() == all(place == route.next for place in places.values())
+        kept = sum(len(frame) for _, _, frame in route.buffer)
+        assert route.sent_bytes - route.freed_bytes == kept
+
+
+def test_a_stalled_receiver_is_waited_for_no_longer_than_stated_and_again_once_it_is_back():
+    route = sender(window_count_max=2)
+    route.join("slow", 0.0)
+    route.join("fast", 0.0)
+    route.sent(b"x", 2)
+    route.on_ack("fast", 3, False, 0.1)
+    assert not route.has_room()
+    assert [route.on_tick(t) for t in (1.0, 2.9, 3.0)] == [[], [], ["slow"]]
+    assert route.has_room()
+    assert route.on_ask(1, 2) == ([], (1, 2)), "its events are no longer kept"
+    route.on_ack("slow", 3, False, 3.1)
+    assert route.receivers["slow"].waited_for
+
+
+def test_a_receiver_that_says_it_holds_on_purpose_is_waited_for():
+    route = sender(window_count_max=2)
+    route.join("held", 0.0)
+    route.sent(b"x", 2)
+    for now_s in range(10):
+        route.on_ack("held", 1, True, float(now_s))
+        assert route.on_tick(float(now_s)) == []
+    assert not route.has_room()
+
+
+def test_a_receiver_not_waited_for_still_hears_of_the_tail():
+    route = sender(window_count_max=2)
+    route.join("slow", 0.0)
+    route.sent(b"x", 2)
+    route.on_tick(0.0)
+    assert route.on_tick(2.0) == ["slow"]
+    assert route.is_confirmed()
+    assert not route.is_quiet()
+
+
+def test_nobody_can_confirm_what_was_not_sent():
+    route = sender()
+    route.join("liar", 0.0)
+    route.on_ack("liar", 1000, False, 0.0)
+    route.sent(b"x", 1)
+    assert not route.is_confirmed()
+
+
+def test_the_window_is_bounded_in_bytes_too():
+    route = sender(window_bytes_max=10)
+    route.join("a", 0.0)
+    route.sent(b"0123456789", 1)
+    assert not route.has_room()
+    route.on_ack("a", 2, False, 0.0)
+    assert route.has_room()
+
+
+def test_one_answer_does_not_replay_a_whole_window(monkeypatch):
+    monkeypatch.setattr(reliable, "ANSWER_BYTES_MAX", 10)
+    route = sender()
+    route.join("a", 0.0)
+    for _ in range(6):
+        route.sent(b"four", 1)
+    frames, gone = route.on_ask(2, 6)
+    assert (len(frames), gone) == (3, None)
+
+
+def test_a_question_may_be_answered_while_the_publisher_goes_on():
+    """Iterating the buffer itself raised: it was changed by the publisher's thread."""
+    route = sender(window_count_max=1 << 40, window_bytes_max=1 << 40)
+    route.join("a", 0.0)
+    stop = threading.Event()
+
+    def publish():
+        while not stop.is_set():
+            route.sent(b"x", 1)
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    try:
+        for _ in range(200):
+            route.on_ask(1, 20_000)
+    finally:
+        stop.set()
+        publisher.join()

@@ -1,0 +1,174 @@
+"""The bytes of frames: what is written can be read, and nothing else does any harm."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from infobus.errors import BadFrame, IncompatiblePeer
+from infobus.protocols import wire
+
+counts = st.integers(0, 2**63 - 1)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+channels = st.text(st.characters(codec="utf-8"), max_size=20)
+nexts = st.dictionaries(channels, counts, max_size=4)
+byte_strings = st.lists(st.binary(max_size=20), max_size=3)
+texts = st.lists(channels, max_size=4)
+items = st.lists(
+    st.builds(
+        wire.Item,
+        subject=channels,
+        number=counts,
+        time=st.floats(allow_nan=False),
+        type=st.integers(0, 2**64 - 1),
+        body=st.dictionaries(channels, st.integers(0, 9), max_size=3).map(
+            lambda value: Raw(msgspec.msgpack.encode(value))
+        ),
+        object_id=st.none() | names,
+    ),
+    max_size=4,
+)
+versions = st.tuples(st.just(wire.WIRE_MAJOR), counts)
+messages = st.one_of(
+    st.builds(wire.Data, names, channels, counts, items, byte_strings),
+    st.builds(wire.Ack, names, nexts, st.booleans()),
+    st.builds(wire.Ask, names, channels, counts, counts),
+    st.builds(wire.Gone, names, channels, counts, counts),
+    st.builds(wire.Beat, names, versions, counts, nexts),
+    st.builds(wire.Interest, names, versions, counts, counts, counts, texts, texts, counts),
+    st.builds(wire.Known, names, counts, counts, nexts, byte_strings),
+    st.builds(wire.WantTypes, names, st.lists(st.integers(0, 2**64 - 1), max_size=3)),
+    st.builds(wire.Types, names, byte_strings),
+    st.builds(wire.Bye, names, nexts),
+    st.builds(wire.WantState, names, counts, texts),
+    st.builds(wire.State, names, counts, nexts, items, byte_strings),
+)
+all_kinds = list(wire.Message.__args__)
+
+
+def fields(message):
+    """The frame as plain lists, as any other language sees it."""
+    return msgspec.msgpack.decode(wire.encode(message))
+
+
+@given(messages)
+def test_every_message_comes_back_as_it_was(message):
+    assert wire.decode(wire.encode(message)) == message
+
+
+@given(messages, st.lists(st.integers() | st.text(max_size=3), min_size=1, max_size=3))
+def test_fields_added_by_a_newer_minor_version_are_skipped(message, more):
+    more = [value for value in more if not isinstance(value, int) or abs(value) < 2**63]
+    assert wire.decode(msgspec.msgpack.encode([*fields(message), *more])) == message
+
+
+@given(st.integers(13, 2**31), names, st.lists(st.integers(0, 9), max_size=4))
+def test_kinds_of_frames_added_by_a_newer_minor_version_are_skipped(tag, sender, rest):
+    assert wire.decode(msgspec.msgpack.encode([tag, sender, *rest])) is None
+
+
+@given(
+    st.sampled_from([5, 6]),
+    st.integers(0, 2**64 - 1).filter(lambda major: major != wire.WIRE_MAJOR),
+    st.lists(st.integers(0, 9) | st.text(max_size=3), max_size=6),
+)
+def test_another_major_version_is_refused_aloud_whatever_its_frames_hold(tag, major, rest):
+    frame = msgspec.msgpack.encode([tag, "stranger", [major, 0], *rest])
+    with pytest.raises(IncompatiblePeer, match=f"stranger speaks wire version {major}"):
+        wire.decode(frame)
+
+
+def decodes_or_is_refused(payload):
+    try:
+        wire.decode(payload)
+    except (BadFrame, IncompatiblePeer) as error:
+        assert len(str(error)) < 1000
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_do_no_harm(payload):
+    decodes_or_is_refused(payload)
+
+
+@given(messages, st.lists(st.tuples(st.integers(0, 500), st.integers(0, 255)), max_size=4))
+def test_mangled_frames_do_no_harm(message, changes):
+    frame = bytearray(wire.encode(message))
+    for at, value in changes:
+        frame[at % len(frame)] = value
+    decodes_or_is_refused(bytes(frame))
+
+
+@given(messages, st.data())
+def test_a_truncated_frame_is_not_a_frame(message, data):
+    frame = wire.encode(message)
+    with pytest.raises(BadFrame):
+        wire.decode(frame[: data.draw(st.integers(0, len(frame) - 1))])
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x95\x01\xa1n\xa1c\x01\xdd\xff\xff\xff\xff",  # four billion items announced
+        b"\x93\x08\xa1n\xdd\x7f\xff\xff\xff",
+        b"\x93\x09\xa1n\xc6\xff\xff\xff\xff",  # a byte string longer than memory
+        b"\x93\x02\xa1n\xdf\xff\xff\xff\xff",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x91" * 1_000_000,  # nested a million deep
+        b"\x95\x01\xa1n\xa1c\x01\x91\x95\xa1s\x01\xcb" + bytes(8) + b"\x00" + b"\x91" * 1_000_000,
+        b"\x94\x63\xa1n" + b"\x91" * 1_000_000,
+        b"\x95\x01\xa1\xff\xa1c\x01\x90",  # a name that is not UTF-8
+        b"\x92\x0a\xa0",  # a node without a name
+        b"\x95\x01\xa1n\xa1c\xff\x90",  # a negative number
+        b"\x92\x00\xa1n",
+        b"\x92\xd0\x80\xa1n",
+        b"",
+    ],
+)
+def test_hostile_frames_are_refused_within_bounds(payload):
+    with pytest.raises(BadFrame):
+        wire.decode(payload)
+
+
+def test_a_frame_larger_than_the_bound_is_refused_unread(monkeypatch):
+    monkeypatch.setattr(wire, "FRAME_BYTES_MAX", 10)
+    with pytest.raises(BadFrame, match="11 bytes; at most 10"):
+        wire.decode(bytes(11))
+
+
+@given(names, channels, counts, items, byte_strings)
+def test_the_short_way_to_write_data_gives_the_same_bytes(sender, channel, first, some, types):
+    plain = [(i.subject, i.number, i.time, i.type, i.body, i.object_id) for i in some]
+    assert wire.encode_data(sender, channel, first, plain, types) == wire.encode(
+        wire.Data(sender, channel, first, some, types)
+    )
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
+
+
+def test_the_example_in_the_specification_is_true():
+    text = re.search(r"```hex\n(.*?)```", DOCUMENT, re.DOTALL).group(1)
+    frame = bytes.fromhex("".join(line.partition("#")[0] for line in text.splitlines()))
+    assert wire.decode(frame) == wire.Data(
+        "floor7-4242-9f3a61c2e0b4",
+        "news",
+        41,
+        [
+            wire.Item(
+                "news.equity.gmc", 1007, 1.5, 0, Raw(msgspec.msgpack.encode({"headline": "GM up"}))
+            )
+        ],
+        [],
+    )
+    assert wire.encode(wire.decode(frame)) == frame
+
+
+@pytest.mark.parametrize("kind", all_kinds, ids=lambda kind: kind.__name__)
+def test_the_specification_names_every_field_in_order(kind):
+    row = f"| {kind.__struct_config__.tag} | `{kind.__name__}` |"
+    line = next((line for line in DOCUMENT.splitlines() if line.startswith(row)), "")
+    assert re.findall(r"`(\w+)`", line)[1:] == list(kind.__struct_fields__)
