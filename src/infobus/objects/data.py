@@ -7,7 +7,6 @@ class, and the object's id, sit next to it in `_tag`.
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 import sys
 from dataclasses import dataclass, field, replace
@@ -149,6 +148,8 @@ class DataObject(ObjectRoot):
         set_tag(self, state[1])
 
     def _no_such(self, name: str) -> BadValue:
+        import difflib  # Only here: it would slow down every start of a program.
+
         close = difflib.get_close_matches(name, self._plan.attributes, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         path = f"{self._type.name}.{name}"
