@@ -1,0 +1,520 @@
+"""A node's conversation, scene by scene: what goes in, and exactly what comes out."""
+
+from itertools import pairwise
+
+import pytest
+from msgspec import Raw
+
+from infobus.protocols import wire
+from infobus.protocols.node import (
+    Complain,
+    Events,
+    InterestChanged,
+    Learn,
+    Lost,
+    Node,
+    Terms,
+    ToAll,
+    ToPeer,
+)
+
+WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
+
+
+def interest(sender, since, version, added=(), removed=(), welcome=0, depth=1):
+    rows = (since, version, list(added), list(removed), welcome)
+    return wire.Interest(sender, WIRE, depth, *rows)
+
+
+def item(subject, number=1):
+    return wire.Item(subject, number, 0.0, 0, Raw(b"\x80"))
+
+
+def data(sender, first, count=1, channel="a"):
+    return wire.Data(
+        sender, channel, first, [item(f"{channel}.x", first + i) for i in range(count)]
+    )
+
+
+def beat(sender, rows=1, **nexts):
+    return wire.Beat(sender, WIRE, rows, nexts)
+
+
+def messages(effects):
+    return [e.message for e in effects if isinstance(e, ToPeer | ToAll)]
+
+
+def numbers(effects):
+    """What the subscriptions get: runs of numbers, and losses."""
+    return [
+        (e.first, e.first + len(e.items) - 1) if isinstance(e, Events) else e
+        for e in effects
+        if isinstance(e, Events | Lost)
+    ]
+
+
+def publish(node, now_s=0.0, channel="a"):
+    """Number one event, as the bus does; nothing if nobody wants it."""
+    route = node.route(channel, now_s)
+    if node.rows.wants(f"{channel}.x"):
+        route.sent(b"frame", 1)
+
+
+def subscriber(*patterns, known=(1, {}), **terms):
+    """A node whose rows its peer `p` holds: version 2, under the welcome and numbers `known`."""
+    node = Node("me", Terms(**terms))
+    node.peer_up("p", 0.0)
+    node.add_interest(patterns, 0.0)
+    node.take(wire.Known("p", 2, *known), 0.0)
+    return node
+
+
+def publisher(*patterns, **terms):
+    """A node that holds the rows of its peer `r`."""
+    node = Node("me", Terms(**terms))
+    node.peer_up("r", 0.0)
+    node.take(wire.Known("r", 1, 1), 0.0)
+    node.take(interest("r", 0, 2, patterns), 0.0)
+    return node
+
+
+class Talk:
+    """Two nodes whose frames arrive at once, except while they wait in `stopped`."""
+
+    def __init__(self, *nodes):
+        self.nodes = {node.name: node for node in nodes}
+        self.log = []
+        self.stopped = None
+
+    def do(self, node, effects, now_s=0.0):
+        for effect in effects:
+            match effect:
+                case ToPeer(peer, message) if not isinstance(message, bytes):
+                    if self.stopped is None:
+                        other = self.nodes[peer]
+                        self.do(other, other.take(message, now_s), now_s)
+                    else:
+                        self.stopped.append((peer, message))
+                case ToAll(message):
+                    for other in self.nodes.values():
+                        if other is not node:
+                            self.do(other, other.take(message, now_s), now_s)
+                case Events() | Lost():
+                    self.log.append(effect)
+
+
+# Meeting.
+
+
+def test_two_nodes_that_see_each_other_hold_each_others_rows():
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    one.add_interest(["a.>"], 0.0)
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    assert one.is_synced()
+    assert two.is_synced()
+    assert two.rows.wants("a.x")
+    assert not one.rows.wants("a.x")
+
+
+def test_a_new_peer_is_told_all_rows():
+    node = Node("me")
+    node.add_interest(["a.>"], 0.0)
+    assert node.peer_up("p", 1.0) == [ToPeer("p", interest("me", 0, 2, ["a.>"]), bulk=True)]
+
+
+def test_rows_are_answered_with_the_numbers_at_which_the_peer_starts():
+    node = publisher("b.>")
+    publish(node, channel="b")
+    publish(node, channel="a")
+    told = interest("r", 2, 3, ["a.>"], welcome=1)
+    assert node.take(told, 0.0) == [
+        InterestChanged(),
+        ToPeer("r", wire.Known("me", 3, 1, {"b": 1, "a": 1})),
+    ]
+    publish(node, channel="a")
+    assert messages(node.take(told, 0.0)) == [wire.Known("me", 3, 1, {"b": 1, "a": 1})]
+
+
+def test_descriptors_of_a_route_go_with_the_answer():
+    node = Node("me", describe_types=lambda types: [b"%d" % t for t in types])
+    node.peer_up("r", 0.0)
+    node.route("a", 0.0).types.update({7, 5})
+    effects = node.take(interest("r", 0, 2, ["a.>"]), 0.0)
+    known = wire.Known("me", 2, 1, {"a": 1}, [b"5", b"7"])
+    assert ToPeer("r", known, bulk=True) in effects
+    assert Node("r").take(known, 0.0)[0] == Learn([b"5", b"7"])
+
+
+def test_a_peer_that_never_answers_is_told_about_once_a_second():
+    """Telling all rows began anew with the shortest pause each time: at every tick, for ever."""
+    node = Node("me")
+    node.add_interest(["a.>"], 0.0)
+    node.peer_up("mute", 0.0)
+    told = [
+        t for t in range(1, 300) for m in messages(node.tick(t / 10)) if type(m) is not wire.Beat
+    ]
+    assert len(told) < 40
+    assert all(later - earlier >= 10 for earlier, later in pairwise(told[8:]))
+
+
+def test_a_heartbeat_of_other_rows_is_answered_with_what_is_held():
+    node = publisher("a.>")
+    assert node.take(beat("r", rows=2), 0.0) == []
+    assert messages(node.take(beat("r", rows=3), 0.0)) == [wire.Known("me", 2, 1)]
+    assert messages(node.take(beat("stranger"), 0.0)) == [wire.Known("me", 0, 0)]
+
+
+def test_a_peer_that_is_heard_but_not_seen_is_told_too():
+    node = Node("me")
+    node.take(beat("p"), 0.0)
+    assert interest("me", 0, 1) in messages(node.tick(0.1))
+
+
+def test_only_live_peers_are_waited_for():
+    node = Node("me")
+    node.add_interest(["a.>"], 0.0)
+    node.take(beat("heard"), 0.0)
+    assert node.is_known(2)
+    node.peer_up("heard", 0.0)
+    assert not node.is_known(2)
+
+
+@pytest.mark.parametrize(
+    ("told", "complaint"),
+    [
+        (interest("r", 0, 2, ["a"], depth=2), "has channel depth 2, this node 1"),
+        (interest("r", 0, 2, ["a", "b..c"]), "wants something malformed: pattern 'b..c'"),
+    ],
+)
+def test_rows_that_cannot_be_accepted_are_complained_about(told, complaint):
+    node = Node("me")
+    (effect,) = node.take(told, 0.0)
+    assert isinstance(effect, Complain)
+    assert complaint in effect.what
+    assert not node.rows.records
+
+
+def test_a_peer_cannot_confirm_rows_that_do_not_exist_yet():
+    node = Node("me")
+    node.peer_up("p", 0.0)
+    node.take(wire.Known("p", 1000, 1), 0.0)
+    node.add_interest(["a.>"], 0.0)
+    assert not node.is_known(2)
+
+
+# Events.
+
+
+def test_events_are_delivered_from_the_baseline_on():
+    node = subscriber("a.>", known=(1, {"a": 5}))
+    assert numbers(node.take(data("p", 4, 3), 0.0)) == [(5, 6)]
+
+
+def test_data_that_overtakes_the_answer_waits_for_it():
+    node = Node("me")
+    node.peer_up("p", 0.0)
+    node.add_interest(["a.>"], 0.0)
+    assert node.take(data("p", 4, 3), 0.0) == []
+    assert numbers(node.take(wire.Known("p", 2, 1, {"a": 5}), 0.0)) == [(5, 6)]
+
+
+def test_a_channel_that_the_answer_does_not_name_starts_at_1():
+    node = subscriber("a.>")
+    assert messages(node.take(data("p", 2), 0.0)) == [wire.Ask("me", "a", 1, 1)]
+
+
+def test_a_tick_confirms_what_came():
+    node = subscriber("a.>")
+    node.take(data("p", 1, 3), 0.0)
+    assert wire.Ack("me", {"a": 4}) in messages(node.tick(0.1))
+    assert not any(isinstance(m, wire.Ack) for m in messages(node.tick(0.2)))
+
+
+def test_a_channel_held_on_purpose_is_not_confirmed_but_said_to_be_held():
+    node = subscriber("a.>")
+    node.held_channels = lambda channel: channel == "a"
+    node.take(data("p", 1, 3), 0.0)
+    assert wire.Ack("me", {"a": 1}, held=True) in messages(node.tick(0.1))
+
+
+def test_a_channel_that_is_paused_is_paused_for_senders_that_come_later():
+    """Pausing reached only the senders that had been heard on the channel before."""
+    node = subscriber("a.>")
+    node.pause("a", True, 0.0)
+    assert node.take(data("p", 1, 3), 0.0) == []
+    assert messages(node.pause("a", False, 0.0)) == [wire.Ask("me", "a", 1, 3)]
+
+
+def test_best_effort_events_are_filtered_per_channel():
+    """One count for all channels dropped events of one channel that another had overtaken."""
+    node = subscriber(">")
+
+    def best_effort(channel, number):
+        return wire.Data("p", channel, 0, [item(f"{channel}.x", number)])
+
+    assert len(node.take(best_effort("a", 2), 0.0)) == 1
+    assert len(node.take(best_effort("b", 1), 0.0)) == 1
+    assert len(node.take(best_effort("a", 2), 0.0)) == 0
+
+
+def test_channels_that_nobody_wants_leave_nothing_behind():
+    node = subscriber("a.>")
+    for number in range(30_000):
+        node.take(data("p", 1, channel=f"c{number}"), 0.0)
+    assert not node.peers["p"].receivers
+    assert len(node.peers["p"].unwanted) <= 10_000
+
+
+def test_questions_are_answered_from_the_buffer_and_what_is_gone_is_said_first():
+    node = publisher("a.>")
+    for _ in range(4):
+        publish(node)
+    node.take(wire.Ack("r", {"a": 3}), 0.0)
+    assert messages(node.take(wire.Ask("r", "a", 1, 4), 0.0)) == [
+        wire.Gone("me", "a", 1, 2),
+        b"frame",
+        b"frame",
+    ]
+
+
+def test_gone_events_are_reported_and_the_stream_goes_on():
+    node = subscriber("a.>")
+    node.take(data("p", 4), 0.0)
+    assert numbers(node.take(wire.Gone("p", "a", 1, 3), 0.0)) == [Lost("p", "a", 1, 3), (4, 4)]
+
+
+def test_a_heartbeat_follows_soon_when_something_is_published_after_a_quiet_time():
+    """The next heartbeat was scheduled while nothing was open: a lost tail waited up to 2 s."""
+    node = publisher("a.>")
+    node.tick(10.0)
+    publish(node)
+    beats = [(t, m) for t in range(101, 110) for m in messages(node.tick(t / 10))]
+    assert beats == [(105, wire.Beat("me", WIRE, 1, {"a": 2}))]
+
+
+def test_a_receiver_that_stalls_a_full_window_is_named():
+    node = publisher("a.>", window_count_max=1)
+    publish(node)
+    node.tick(0.0)
+    assert Complain("r", "confirmed nothing on 'a'; not waited for") in node.tick(2.0)
+
+
+# Coming back.
+
+
+def test_the_rows_of_a_peer_that_disappears_go_at_once():
+    node = publisher("a.>")
+    publish(node)
+    assert node.peer_down("r", 1.0) == [InterestChanged()]
+    assert not node.rows.wants("a.x")
+    assert node.is_confirmed()
+
+
+def test_a_node_that_was_given_up_reports_a_loss_even_of_events_without_numbers():
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    two.add_interest(["a.>"], 0.0)
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    one.peer_down("two", 1.0)
+    publish(one)  # quenched
+    talk.do(one, one.peer_up("two", 2.0), 2.0)
+    assert talk.log == [Lost("one", "a", 0, None)]
+    assert one.rows.wants("a.x")
+    assert one.is_synced()
+    assert two.is_synced()
+
+
+def test_a_sender_that_never_published_there_causes_no_loss():
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    two.add_interest(["a.>"], 0.0)
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    publish(one, channel="b")
+    one.peer_down("two", 1.0)
+    talk.do(one, one.peer_up("two", 2.0), 2.0)
+    assert talk.log == []
+
+
+def test_every_channel_in_use_is_reported_also_one_that_was_silent_before():
+    """A loss on one channel hid the loss on another, of which nothing had come yet."""
+    node = subscriber(">")
+    node.take(data("p", 1), 0.0)
+    node.take(wire.Known("p", 0, 2), 0.0)
+    effects = node.take(wire.Known("p", 2, 2, {"a": 9, "b": 1}), 0.0)
+    assert numbers(effects) == [Lost("p", "a", 0, None), Lost("p", "b", 0, None)]
+    assert node.take(wire.Known("p", 2, 2, {"a": 9, "b": 1}), 0.0) == []
+
+
+def test_rows_are_not_taken_back_from_a_node_that_does_not_know_it_was_given_up():
+    """A doubled Interest restored the rows; if the answer was lost, nobody heard of the break."""
+    node = publisher("a.>")
+    node.peer_down("r", 1.0)
+    doubled = interest("r", 0, 2, ["a.>"])
+    assert messages(node.take(doubled, 1.1)) == [wire.Known("me", 0, 2)]
+    assert not node.rows.wants("a.x")
+    node.take(interest("r", 0, 2, ["a.>"], welcome=2), 1.2)
+    assert node.rows.wants("a.x")
+
+
+def test_a_node_that_is_seen_again_hears_that_it_was_given_up():
+    node = publisher("a.>")
+    node.peer_down("r", 1.0)
+    assert wire.Known("me", 0, 2) in messages(node.peer_up("r", 2.0))
+
+
+def test_a_node_that_asks_after_it_was_given_up_is_told_so():
+    node = publisher("a.>")
+    publish(node)
+    node.peer_down("r", 1.0)
+    assert messages(node.take(wire.Ask("r", "a", 1, 1), 1.1)) == [wire.Known("me", 0, 2)]
+
+
+def test_after_a_break_nothing_is_delivered_twice():
+    """The stream was set back to a number that late data had passed already."""
+    node = subscriber("a.>")
+    node.take(data("p", 1, 5), 0.0)
+    node.take(wire.Known("p", 0, 2), 0.0)
+    assert numbers(node.take(data("p", 6, 3), 0.0)) == []
+    effects = node.take(wire.Known("p", 2, 2, {"a": 8}), 0.0)
+    assert numbers(effects) == [Lost("p", "a", 0, None), (8, 8)]
+    assert numbers(node.take(data("p", 1, 5), 0.0)) == []
+
+
+def test_a_late_answer_from_before_the_break_is_ignored():
+    node = subscriber("a.>")
+    node.take(wire.Known("p", 0, 2), 0.0)
+    assert node.take(wire.Known("p", 2, 1, {"a": 3}), 0.0) == []
+    assert not node.is_known(2)
+
+
+def test_a_newcomer_reports_no_loss_when_it_was_given_up_before_it_was_known():
+    node = Node("me")
+    node.peer_up("p", 0.0)
+    node.take(wire.Known("p", 1, 1), 0.0)
+    node.add_interest(["a.>"], 0.0)
+    node.take(wire.Known("p", 0, 2), 0.0)
+    assert numbers(node.take(wire.Known("p", 2, 2, {"a": 7}), 0.0)) == []
+    assert numbers(node.take(data("p", 7), 0.0)) == [(7, 7)]
+
+
+def test_a_number_told_for_rows_that_were_taken_back_since_is_no_baseline():
+    node = subscriber("a.>", known=(1, {"a": 3}))
+    node.remove_interest(["a.>"], 1.0)
+    node.add_interest(["a.>"], 1.0)
+    node.take(data("p", 3, 2), 1.0)
+    assert numbers(node.take(wire.Known("p", 2, 1, {"a": 3}), 1.0)) == []
+    assert numbers(node.take(wire.Known("p", 4, 1, {"a": 4}), 1.0)) == [(4, 4)]
+
+
+def test_a_loss_is_reported_if_the_sender_vanishes_before_it_has_the_rows_again():
+    node = subscriber("a.>")
+    node.take(wire.Known("p", 0, 2), 0.0)
+    node.peer_down("p", 1.0)
+    assert numbers(node.tick(5.9)) == []
+    assert numbers(node.tick(6.0)) == [Lost("p", "", 0, None)]
+    assert numbers(node.tick(7.0)) == []
+
+
+def test_the_holes_of_a_vanished_sender_are_reported():
+    node = subscriber("a.>")
+    node.take(data("p", 3), 0.0)
+    node.peer_down("p", 0.1)
+    assert numbers(node.tick(5.1)) == [Lost("p", "a", 1, 2), (3, 3)]
+
+
+def test_the_holes_of_a_sender_that_was_never_seen_are_asked_for_and_reported():
+    """Only senders that had been seen were served: such a hole stayed open without a word."""
+    node = Node("me")
+    node.add_interest(["a.>"], 0.0)
+    node.take(wire.Known("p", 2, 1), 0.0)
+    node.take(data("p", 2), 0.0)
+    assert wire.Ask("me", "a", 1, 1) in messages(node.tick(0.2))
+    assert numbers(node.tick(5.0)) == [Lost("p", "a", 1, 1), (2, 2)]
+
+
+def test_a_sender_that_returns_after_it_was_given_up_goes_on_where_it_was():
+    node = subscriber("a.>")
+    node.take(data("p", 1, 5), 0.0)
+    node.peer_down("p", 0.1)
+    node.tick(6.0)
+    assert not node.peers["p"].receivers, "of the dead only a number is remembered"
+    node.peer_up("p", 7.0)
+    assert numbers(node.take(wire.Known("p", 2, 1, {"a": 3}), 7.0)) == []
+    assert numbers(node.take(data("p", 4, 3), 7.0)) == [(6, 6)]
+
+
+def test_rows_of_a_peer_that_was_heard_but_died_before_it_was_seen_go_away():
+    node = Node("me")
+    node.take(interest("r", 0, 2, ["a.>"]), 0.0)
+    node.tick(4.9)
+    assert node.rows.wants("a.x")
+    assert InterestChanged() in node.tick(5.0)
+    assert not node.rows.wants("a.x")
+
+
+def test_a_removal_that_a_peer_missed_while_it_was_away_is_made_good():
+    """Its version was kept, the removals were not: the row stayed there for ever."""
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    two.add_interest(["a.>"], 0.0)
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    two.peer_down("one", 1.0)  # one sees two all the time
+    talk.do(two, two.remove_interest(["a.>"], 1.1), 1.1)
+    talk.stopped = []
+    talk.do(two, two.peer_up("one", 2.0), 2.0)  # lost
+    talk.stopped = None
+    talk.do(two, two.tick(2.1), 2.1)
+    assert not one.rows.wants("a.x")
+
+
+# Leaving.
+
+
+def test_a_goodbye_tells_what_was_not_confirmed():
+    node = publisher("a.>")
+    publish(node)
+    publish(node)
+    assert node.leave() == [ToAll(wire.Bye("me", {"a": 3}))]
+
+
+def test_a_goodbye_reports_the_tail_that_never_came():
+    """Events lost on the way just before a node left were never missed."""
+    node = subscriber("a.>")
+    node.take(data("p", 1, 2), 0.0)
+    assert node.take(wire.Bye("p", {"a": 5}), 0.0) == [Lost("p", "a", 3, 4)]
+
+
+def test_nothing_that_comes_after_a_goodbye_is_taken():
+    """A doubled answer and doubled data delivered the events of a node that had left again."""
+    node = subscriber("a.>")
+    node.take(data("p", 1, 2), 0.0)
+    node.take(interest("p", 0, 2, ["a.>"]), 0.0)
+    assert node.take(wire.Bye("p"), 0.0) == [InterestChanged()]
+    for late in (wire.Known("p", 2, 1, {"a": 1}), data("p", 1, 2), interest("p", 0, 2, ["a.>"])):
+        assert node.take(late, 0.1) == []
+    assert node.peer_up("p", 0.2) == []
+    assert node.is_known(2)
+    assert not node.rows.wants("a.x")
+
+
+# Bounds.
+
+
+def test_a_node_does_not_listen_to_itself():
+    node = subscriber(">")
+    assert node.peer_up("me", 0.0) == []
+    assert node.take(data("me", 1), 0.0) == []
+
+
+def test_the_dead_are_remembered_within_bounds():
+    node = Node("me", Terms(peers_count_max=10))
+    for number in range(100):
+        node.take(interest(f"p{number}", 0, 2, ["a.>"]), 10.0 * number)
+        node.tick(10.0 * number + 9.9)
+    assert len(node.peers) <= 10
+    assert not node.rows.records
