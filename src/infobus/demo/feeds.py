@@ -1,0 +1,79 @@
+"""From lines of a vendor's feed to stories; a record that cannot be read is skipped, aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+from infobus.demo.story import Story
+
+
+class Bulletin(NamedTuple):
+    """A story and the subject it belongs under."""
+
+    subject: str
+    story: Story
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that could not be read: where it begins, and why."""
+
+    line: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one vendor writes records: the beginning of the first line, the last line, the rest.
+
+    `parse` gets all lines of a record and the day; it raises `ValueError` if it cannot.
+    """
+
+    name: str
+    file: str
+    begin: str
+    end: str
+    parse: Callable[[list[str], date], Bulletin]
+
+
+def read_feed(lines: Iterable[str], format: Format, day: date) -> Iterator[Bulletin | Skipped]:
+    """The stories in `lines`, as soon as their last line has come."""
+    record: list[str] = []
+    first = 1
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\n")
+        if record and line.startswith(format.begin):
+            yield Skipped(first, "another record begins inside of it")
+            record = []
+        if not record:
+            first = number
+        if line or record:
+            record.append(line)
+        if line == format.end:
+            yield _read_record(record, first, format, day)
+            record = []
+    if record:
+        yield Skipped(first, "the feed ended inside of it")
+
+
+def _read_record(record: list[str], first: int, format: Format, day: date) -> Bulletin | Skipped:
+    try:
+        return format.parse(record, day)
+    except ValueError as error:  # what does not fit a story's attributes is one, too
+        return Skipped(first, str(error))
+
+
+def one(fields: dict[str, list[str]], name: str) -> str:
+    """The only value of a field that a record must have."""
+    values = fields.get(name, [])
+    if len(values) != 1 or not values[0]:
+        raise ValueError(f"expected one {name}, got {len(values)}")
+    return values[0]
+
+
+def at(day: date, time: str, layout: str) -> datetime:
+    """The moment on `day` that a vendor's time means."""
+    return datetime.combine(day, datetime.strptime(time, layout).time(), UTC)

@@ -1,0 +1,111 @@
+"""Starts the programs of the demo on a bus of their own, watches them, and ends them all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO
+
+KEYWORDS_AFTER_S = 9.0
+PATIENCE_S = 5.0  # for programs that have been told to end
+
+_LEAVE_SCREEN = "\x1b[?1049l\x1b[?25h"
+
+
+@dataclass
+class Program:
+    """One program of the demo, and where it complains."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    complaints: IO[bytes]
+
+
+class Floor:
+    """The programs of one demo. Leaving it ends them; so does the death of this process."""
+
+    def __init__(self) -> None:
+        self.bus_name = f"demo-{os.getpid()}-{secrets.token_hex(4)}"
+        self._programs: list[Program] = []
+        # Programs hold the reading end; when the writing end is gone, they end.
+        self._lifeline, self._held = os.pipe()
+        self._terminal = termios.tcgetattr(0) if os.isatty(0) else None
+
+    def start(self, name: str, module: str) -> None:
+        """Start one more program."""
+        complaints = tempfile.TemporaryFile()  # noqa: SIM115  read when the program has ended
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"infobus.demo.{module}", self.bus_name, str(self._lifeline)],
+            pass_fds=[self._lifeline],
+            stderr=complaints,
+        )
+        self._programs.append(Program(name, process, complaints))
+
+    def watch(self, seconds: float | None) -> Program | None:
+        """Wait so long, or until a program has ended, which is then returned."""
+        until_s = None if seconds is None else time.monotonic() + seconds
+        while until_s is None or time.monotonic() < until_s:
+            for program in self._programs:
+                if program.process.poll() is not None:
+                    return program
+            time.sleep(0.05)
+        return None
+
+    def __enter__(self) -> Floor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._held)
+        until_s = time.monotonic() + PATIENCE_S
+        for program in self._programs:
+            try:
+                program.process.wait(max(0.0, until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                program.process.kill()
+                program.process.wait()
+        os.close(self._lifeline)
+        if self._terminal is not None:  # a monitor that was killed has left it as it was
+            termios.tcsetattr(0, termios.TCSADRAIN, self._terminal)
+
+
+def run(seconds: float | None) -> int:
+    """Run the demo for so long, or until someone ends it; returns the exit code."""
+    ended = None
+    try:
+        with Floor() as floor:
+            floor.start("news monitor", "monitor")
+            floor.start("Meridian Wire adapter", "meridian")
+            floor.start("Harbor News adapter", "harbor")
+            before_s = KEYWORDS_AFTER_S if seconds is None else min(KEYWORDS_AFTER_S, seconds / 2)
+            ended = floor.watch(before_s)
+            if ended is None:
+                floor.start("keyword generator", "keywords")
+                ended = floor.watch(None if seconds is None else seconds - before_s)
+    except KeyboardInterrupt:
+        pass  # The usual way to leave a demo.
+    return _farewell(ended)
+
+
+def _farewell(ended: Program | None) -> int:
+    if ended is None or (ended.name == "news monitor" and ended.process.returncode == 0):
+        print("The trading floor is closed; all of its programs have ended.", flush=True)
+        return 0
+    if sys.stdout.isatty():
+        print(_LEAVE_SCREEN, end="")
+    ended.complaints.seek(0)
+    print(ended.complaints.read().decode(errors="replace"), end="", file=sys.stderr)
+    what = f"The {ended.name} ended with code {ended.process.returncode}"
+    print(f"{what}, so the trading floor is closed.", file=sys.stderr)
+    return 1

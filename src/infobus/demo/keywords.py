@@ -1,0 +1,69 @@
+"""The keyword generator: annotates objects that others published, whatever their type.
+
+It comes on-line when the rest is running. It asks for initial state, so it also gets what was
+published before, and attaches a Property object to each object in whose text it finds words
+of its categories (paper 000, section 5.2).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from infobus import DataObject, Event, Property, id_of, type_of
+from infobus.demo.programs import on_the_floor
+
+CATEGORIES = {
+    "companies": "merger dividend earnings contract lawsuit recall shares",
+    "work": "strike union jobs workers pilots crew",
+    "technology": "chip chips wafers software battery batteries robotics",
+    "energy": "oil gas electricity turbines tankers fuel",
+    "money": "rate bonds bills yield inflation crown dinar bank",
+    "nature": "storm frost earthquake flood rains harvest",
+}
+_WORDS = {word for words in CATEGORIES.values() for word in words.split()}
+
+
+def keywords_in(text: str) -> list[str]:
+    """The designated words in `text`, each once, in the order of their appearance.
+
+    >>> keywords_in("Oil rose when a storm closed the port to tankers; the storm goes on.")
+    ['oil', 'storm', 'tankers']
+    """
+    words = re.findall(r"\w+", text.lower())
+    return list(dict.fromkeys(word for word in words if word in _WORDS))
+
+
+def text_of(obj: DataObject) -> str:
+    """All text that an object of any type has in its attributes."""
+    values: list[Any] = [attribute.get(obj) for attribute in type_of(obj).attributes]
+    return "\n".join(value for value in values if isinstance(value, str))
+
+
+def annotation(event: Event) -> Property | None:
+    """The keywords of an event's object; None if there are none, or it is itself a property."""
+    ref = id_of(event.data)
+    if ref is None or isinstance(event.data, Property):
+        return None
+    found = keywords_in(text_of(event.data))
+    return Property(name="keywords", value=found, ref=ref) if found else None
+
+
+def main() -> None:
+    """Annotate everything under `news.>`, also what was there before."""
+    done: set[str] = set()
+    with on_the_floor() as (bus, over):
+        stories = bus.subscribe("news.>", on_loss="quit_and_recover")
+        while not over.is_set():
+            try:
+                event = stories.receive(0.2)
+            except TimeoutError:
+                continue
+            found = annotation(event)
+            if found is not None and found.ref not in done:
+                done.add(found.ref)
+                bus.publish(event.subject, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The news monitor: shows what comes, on a terminal as a live screen, elsewhere as lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from threading import Event
+
+from rich.console import Console
+from rich.live import Live
+
+from infobus import Bus, Subscription
+from infobus.demo.board import Board
+from infobus.demo.keys import Keys
+from infobus.demo.programs import on_the_floor
+from infobus.demo.screen import draw
+
+FRAME_S = 0.2
+
+
+def main() -> None:
+    """Watch `news.>` until the demo ends, or until someone presses q."""
+    with on_the_floor() as (bus, over):
+        news = bus.subscribe("news.>", on_loss="quit_and_recover")
+        if sys.stdout.isatty():
+            _show_screen(bus, news, over)
+        else:
+            board = Board()
+            while not over.is_set():
+                for line in _gather(bus, news, board):
+                    print(line, flush=True)
+
+
+def _show_screen(bus: Bus, news: Subscription, over: Event) -> None:
+    board, console = Board(), Console()
+    with Keys(sys.stdin) as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        while not over.is_set():
+            _gather(bus, news, board)
+            for key in keys.pressed():
+                match key:
+                    case "up" | "k":
+                        board.move(-1)
+                    case "down" | "j":
+                        board.move(1)
+                    case "f":
+                        board.is_following = True
+                    case "q":
+                        return
+            live.update(draw(board, *console.size), refresh=True)
+
+
+def _gather(bus: Bus, news: Subscription, board: Board) -> list[str]:
+    """Take in what comes during one frame; returns what is new as lines."""
+    lines: list[str] = []
+    end_s = time.monotonic() + FRAME_S
+    while (left_s := end_s - time.monotonic()) > 0:
+        event = None
+        with suppress(TimeoutError):
+            event = news.receive(left_s)
+        now_s = time.monotonic()
+        lines += board.count_programs(1 + len(bus.stats().peers), now_s)
+        if event is not None:
+            lines += board.take(event, now_s)
+        board.tick(now_s)
+    return lines
+
+
+if __name__ == "__main__":
+    main()
