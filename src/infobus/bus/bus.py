@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from infobus.bus.aio import AioBus
-from infobus.bus.event import Event, event_id
+from infobus.bus.event import Event
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.state import InitialState, StateFunction
@@ -21,7 +21,7 @@ from infobus.bus.stats import Stats
 from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import Backpressure, BusClosed, BusError, UsageError
-from infobus.objects import DataObject, Type, all_types, codec, id_of, identify
+from infobus.objects import DataObject, Type, all_types, codec, id_of, identify, spelled
 from infobus.protocols.node import Terms
 from infobus.protocols.wire import Item
 from infobus.subjects import channel_key, channel_of, check_pattern, check_subject
@@ -138,9 +138,10 @@ class Bus:
         self._last_number = number = next(self._numbers)
         object_id = None
         if isinstance(obj, DataObject):
-            object_id = id_of(obj)
-            if object_id is None:
-                identify(obj, event_id(self.node, number))
+            event_id = (self.node, number)
+            named = identify(obj, event_id)
+            if named is not event_id:
+                object_id = spelled(named)  # published before: it keeps its first event's id
         if outlet is None:
             self._hub.counters.quenched += 1
             return

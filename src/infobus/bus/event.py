@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from infobus.objects import DataObject, type_of
+from infobus.objects import DataObject, spelled, type_of
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -29,18 +29,9 @@ class Event(Struct, frozen=True, gc=False):
     @property
     def id(self) -> str:
         """The event's name, the same for every subscriber and across replays."""
-        return event_id(self.sender, self.number)
+        return spelled((self.sender, self.number))
 
     @property
     def type(self) -> str | None:
         """The name of the object's type; None for an untyped notification (a plain dict)."""
         return type_of(self.data).name if isinstance(self.data, DataObject) else None
-
-
-def event_id(sender: str, number: int) -> str:
-    """The id of a sender's event.
-
-    >>> event_id("floor7-4242-9f3a61c2", 300)
-    'floor7-4242-9f3a61c2:12c'
-    """
-    return f"{sender}:{number:x}"

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 
 from infobus.bus.crowd import Crowd
-from infobus.bus.event import Event, event_id
+from infobus.bus.event import Event
 from infobus.bus.stats import Counters, Stats
-from infobus.bus.subscription import Subscription
+from infobus.bus.subscription import Run, Subscription
 from infobus.bus.workers import Workers
 from infobus.engines.base import Declaration, Engine
 from infobus.errors import BadFrame, BadSubject, BusError, DeliveryError, PeerError
@@ -169,16 +169,26 @@ class Hub:
         """Start the subscription anew, with initial state from the producers."""
         self.on_recover(subscription)
 
-    def event_of(self, sender: str, seq: int, item: Item, initial: bool) -> Event | None:
-        """Decode one event; None if its object cannot be read."""
-        object_id = item.object_id or event_id(sender, item.number)
-        try:
-            data = codec.decode(item.type, bytes(item.body), object_id)
-        except BadFrame as error:
-            self.counters.bad_objects += 1
-            self._complain(sender, f"sent an object that cannot be read: {error}")
-            return None
-        return Event(item.subject, data, sender, seq, item.time, item.number, "regular", initial)
+    def events_of(self, run: Run) -> list[Event]:
+        """Decode a run, without events whose object cannot be read."""
+        sender, _, seq, items, initial = run
+        # Best effort has no numbers, and initial state has that of the event it follows.
+        step = 1 if seq and not initial else 0
+        events = []
+        for item in items:
+            number = item.number
+            try:
+                object_id = item.object_id or (sender, number)
+                data = codec.decode(item.type, bytes(item.body), object_id)
+            except BadFrame as error:
+                self.counters.bad_objects += 1
+                self._complain(sender, f"sent an object that cannot be read: {error}")
+            else:
+                events.append(
+                    Event(item.subject, data, sender, seq, item.time, number, "regular", initial)
+                )
+            seq += step
+        return events
 
     def wait_for_types(self, items: Sequence[Item]) -> None:
         """Wait, bounded, for the descriptors of the events' types."""

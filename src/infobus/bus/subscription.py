@@ -6,19 +6,21 @@ full queue and a loss mean is decided here, as the consumer stated it when it su
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from infobus.bus.event import Event
 from infobus.errors import BusClosed, BusError, DeliveryError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
 from infobus.protocols.wire import Item
+
+if TYPE_CHECKING:
+    import asyncio
 
 log = logging.getLogger("infobus")
 
@@ -40,8 +42,8 @@ class _TypesWanted(Exception):
 class Host(Protocol):
     """What a subscription needs of its bus."""
 
-    def event_of(self, sender: str, seq: int, item: Item, initial: bool) -> Event | None:
-        """Decode one event; None if its object cannot be read."""
+    def events_of(self, run: Run) -> list[Event]:
+        """Decode a run, without events whose object cannot be read."""
 
     unknown_types: set[int]
     """Types of events that have come, whose descriptors have not."""
@@ -105,12 +107,8 @@ class Subscription:
         # The consumer's side, under its own lock.
         self.taken = 0
         self._lock = threading.Lock()
-        self._event_of = host.event_of
-        self._items: Iterator[Item] = iter(())  # the rest of the present run
-        self._sender = ""
-        self._seq = 0
-        self._seq_step = 0
-        self._is_initial = False
+        self._ready: list[Event] = []  # of runs taken from the queue; the next event is last
+        self._unread: Run | None = None  # a run whose types are being waited for
         self._error: DeliveryError | None = None
         # Between the two.
         self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
@@ -122,7 +120,16 @@ class Subscription:
     # What the consumer does.
 
     def __iter__(self) -> Iterator[Event]:
-        return self
+        # A loop takes over all events that are ready, and gives back what it has not used.
+        ready: list[Event] = []
+        try:
+            while (event := self._take(None)) is not None:
+                yield event
+                ready, self._ready = self._ready, []
+                while ready:
+                    yield ready.pop()
+        finally:
+            self._ready.extend(ready)
 
     def __next__(self) -> Event:
         event = self._take(None)
@@ -151,6 +158,8 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
+        import asyncio  # takes half as long to import as the rest of the package
+
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -246,7 +255,7 @@ class Subscription:
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
-        return self.offered == self.taken and self._queue.empty() and not self._dropped
+        return self._queue.empty() and not (self._ready or self._dropped)
 
     def wants_channel(self, channel: str) -> bool:
         """Whether `channel` (any channel if empty) may carry events for this subscription."""
@@ -267,33 +276,33 @@ class Subscription:
         return self._take(0)
 
     def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
+        try:
+            return self._ready.pop()
+        except IndexError:
+            pass
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise Empty
         try:
             while True:
+                if self._ready:
+                    return self._ready.pop()
                 if self._dropped:
                     self._report_dropped()
-                item = next(self._items, None)
-                if item is None:
-                    if not self._next_run(deadline_s, wait_for_types):
-                        return None
-                    continue
-                seq = self._seq
-                self._seq = seq + self._seq_step
-                self.taken += 1
-                event = self._event_of(self._sender, seq, item, self._is_initial)
-                if event is not None:
-                    return event
+                if not self._next_run(deadline_s, wait_for_types):
+                    return None
         finally:
             self._lock.release()
 
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
-        """Make the next run current; False at the end. Losses are dealt with on the way."""
+        """Make a run of events ready; False at the end. Losses are dealt with on the way."""
         is_crowded = self.is_holding or self.has_waited_enough
         if is_crowded and self.waiting_count <= self.low_count:
             self._host.relieved(self)
-        entry = self._get(deadline_s)
+        entry: Run | Lost | None = self._unread
+        self._unread = None
+        if entry is None:
+            entry = self._get(deadline_s)
         if entry is None:
             self._queue.put(None)  # for whoever else waits
             if self._error is not None:
@@ -302,15 +311,16 @@ class Subscription:
             return False
         if isinstance(entry, Lost):
             return self._react(entry)
-        self._sender, _, self._seq, items, self._is_initial = entry
-        # Best effort has no numbers, and initial state has that of the event it follows.
-        self._seq_step = 1 if self._seq and not self._is_initial else 0
-        self._items = iter(items)
-        unknown = self._host.unknown_types
+        items, unknown = entry[3], self._host.unknown_types
         if unknown and any(item.type in unknown for item in items):
             if not wait_for_types:
+                self._unread = entry
                 raise _TypesWanted(items)
             self._host.wait_for_types(items)
+        self.taken += len(items)
+        events = self._host.events_of(entry)
+        events.reverse()
+        self._ready[:0] = events
         return True
 
     def _get(self, deadline_s: float | None) -> Run | Lost | None:
@@ -340,7 +350,7 @@ class Subscription:
                 return False
             case "quit_and_recover":
                 log.warning("%s; the subscription starts anew", error)
-                self.taken += sum(1 for _ in self._items)
+                self._ready.clear()
                 self._dropped.clear()
                 self._host.recover(self)
         return True

@@ -1,7 +1,7 @@
 """Objects that describe themselves: types, introspection, run-time classes, codec, printing."""
 
 from infobus.objects.classes import define_type
-from infobus.objects.data import DataObject, Property, id_of, identify, type_of
+from infobus.objects.data import DataObject, Property, id_of, identify, spelled, type_of
 from infobus.objects.members import Attribute, Operation
 from infobus.objects.printing import describe
 from infobus.objects.registry import all_types, find_type
@@ -19,5 +19,6 @@ __all__ = [
     "find_type",
     "id_of",
     "identify",
+    "spelled",
     "type_of",
 ]

@@ -23,7 +23,15 @@ from msgspec.msgpack import Ext
 from infobus.errors import BadFrame, BadValue
 from infobus.objects import registry
 from infobus.objects.classes import class_for, descriptors_of, known, learn
-from infobus.objects.data import DataObject, Foreign, bad_value, id_of, set_state, set_tag
+from infobus.objects.data import (
+    DataObject,
+    Foreign,
+    ObjectId,
+    bad_value,
+    id_of,
+    set_state,
+    set_tag,
+)
 from infobus.objects.kinds import DEPTH_MAX, Misfit, plain, shown
 from infobus.objects.untyped import read_untyped
 
@@ -83,7 +91,7 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
     return plan.fingerprint, payload, plan.closure
 
 
-def decode(fingerprint: int, payload: Payload, object_id: str | None = None) -> Any:
+def decode(fingerprint: int, payload: Payload, object_id: ObjectId | None = None) -> Any:
     """The object in `payload`: an instance of the best class known here, or a dict for 0.
 
     Another version of a known type gives an instance of the class known here. Attributes
@@ -296,7 +304,9 @@ class _Nested(msgspec.Struct, array_like=True):
 _decode_nested = msgspec.msgpack.Decoder(_Nested).decode
 
 
-def _decode_walking(fingerprint: int, payload: bytes, object_id: str | None, depth: int) -> Any:
+def _decode_walking(
+    fingerprint: int, payload: bytes, object_id: ObjectId | None, depth: int
+) -> Any:
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise BadFrame(f"an object of {len(payload)} bytes; {PAYLOAD_BYTES_MAX} are allowed")
     try:
@@ -318,7 +328,7 @@ def _read_ext(ext: Ext, depth: int) -> Any:
 
 
 def _reconciled(
-    cls: type[DataObject], fingerprint: int, body: dict[str, Any], object_id: str | None
+    cls: type[DataObject], fingerprint: int, body: dict[str, Any], object_id: ObjectId | None
 ) -> DataObject:
     """An instance of `cls` with all that `body` says, though it may be of another version."""
     state: dict[str, Any] = {}

@@ -19,6 +19,18 @@ from infobus.objects.kinds import Misfit, ObjectRoot, plain
 from infobus.objects.plans import Plan
 from infobus.objects.types import ROOT_NAME, Type, root_type, unknown_type
 
+ObjectId = str | tuple[str, int]
+"""An object's id; as a pair of sender and number it is spelled only when somebody asks."""
+
+
+def spelled(id: ObjectId) -> str:
+    """The id as text.
+
+    >>> spelled(("floor7-4242-9f3a61c2", 300))
+    'floor7-4242-9f3a61c2:12c'
+    """
+    return id if isinstance(id, str) else f"{id[0]}:{id[1]:x}"
+
 
 @dataclass(frozen=True)
 class Foreign:
@@ -30,7 +42,7 @@ class Foreign:
     """Attributes that the class does not have, or has with another kind."""
     filled: dict[str, Any] = field(default_factory=dict)
     """Attributes of the class that had not been sent, with what stands in for them."""
-    id: str | None = None
+    id: ObjectId | None = None
 
 
 @dataclass_transform(kw_only_default=True)
@@ -208,17 +220,22 @@ def unknown_attributes(obj: DataObject) -> dict[str, Any]:
 def id_of(obj: object) -> str | None:
     """The id that `obj` got at its first publication; None before, and for plain dicts."""
     tag = obj._tag if isinstance(obj, DataObject) else None
-    return tag.id if tag.__class__ is Foreign else tag
+    id = tag.id if tag.__class__ is Foreign else tag
+    return None if id is None else spelled(id)
 
 
-def identify(obj: DataObject, id: str) -> str:
+def identify(obj: DataObject, id: ObjectId) -> ObjectId:
     """Give `obj` its id, unless it has one; returns the id it has now."""
     tag = obj._tag
     if tag is None:
         set_tag(obj, id)
-    elif tag.__class__ is Foreign and tag.id is None:
+        return id
+    if tag.__class__ is not Foreign:
+        return tag  # type: ignore[no-any-return]
+    if tag.id is None:
         set_tag(obj, replace(tag, id=id))
-    return id_of(obj) or id
+        return id
+    return tag.id
 
 
 def bad_value(misfit: Misfit, where: str) -> BadValue:

@@ -281,7 +281,7 @@ class ObjectOf(Kind):
             lineage = value._type.lineage
             # An object whose type nobody here knows may well be one: it gets the benefit of
             # the doubt, because a missing descriptor must not cost the value.
-            is_unknown = len(lineage) == 1 and value._tag.__class__ not in (str, type(None))
+            is_unknown = len(lineage) == 1 and value._tag.__class__ not in (tuple, str, type(None))
             if self._text in lineage or is_unknown:
                 return value
         raise self._refuse(value)
