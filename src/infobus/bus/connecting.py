@@ -5,8 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import secrets
-import socket
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -112,8 +110,8 @@ def _engine(settings: Settings) -> Engine:
 
 def _node_name() -> str:
     """A name that no other node has or will have: host, process, incarnation."""
-    host = re.sub(r"[^A-Za-z0-9_-]", "_", socket.gethostname())[:40] or "host"
-    return f"{host}-{os.getpid()}-{secrets.token_hex(6)}"
+    host = re.sub(r"[^A-Za-z0-9_-]", "_", os.uname().nodename)[:40] or "host"
+    return f"{host}-{os.getpid()}-{os.urandom(6).hex()}"
 
 
 def _close_in_time(bus: Bus) -> None:

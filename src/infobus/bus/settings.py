@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +71,8 @@ def _read_file(home: Path) -> dict[str, Any]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    import tomllib  # seldom needed, and `import infobus` is to be quick
+
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
