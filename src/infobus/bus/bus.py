@@ -167,8 +167,10 @@ class Bus:
             here = hub.matching(subject)
             is_wanted_elsewhere = hub.node.rows.wants(subject)
             decision = _NOBODY
+            channel = channel_of(subject, hub.node.terms.depth)
+            # Also if nobody wants it: a node that was cut off must hear of the channel later.
+            hub.node.route(channel, time.monotonic())
             if here or is_wanted_elsewhere:
-                channel = channel_of(subject, hub.node.terms.depth)
                 decision = (self._outlet(channel), is_wanted_elsewhere, here)
             if len(self._decisions) >= _DECISIONS_COUNT_MAX:
                 self._decisions.clear()
