@@ -1,6 +1,8 @@
 """One tiny run per engine. Nothing here says how fast: only that all of it arrives, in order."""
 
+import multiprocessing
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -65,6 +67,29 @@ def test_a_consumer_counts_what_came_and_what_came_out_of_order():
     note(FIRST_NUMBER + 4)
     assert finished.is_set()
     assert (tally.received, tally.misordered) == (4, 1)
+
+
+def test_a_receiving_thread_that_dies_is_a_failure_not_a_silence(monkeypatch):
+    class Dying:
+        @contextmanager
+        def consumer(self, address, subjects, note):
+            def die():
+                note(HELLO_NUMBER)
+                raise ValueError("oh no")
+
+            thread = threading.Thread(target=die)
+            thread.start()
+            thread.join()
+            yield
+
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # put back afterwards
+    monkeypatch.setattr(workers, "load", lambda engine: Dying())
+    monkeypatch.setattr(workers, "PATIENCE_S", 0.0)
+    ours, theirs = multiprocessing.Pipe()
+    ours.send((FIRST_NUMBER, 1))
+    workers.work(workers.consume, theirs, Scenario(engine="dying"), "")
+    said = [ours.recv() for _ in range(4)]
+    assert "a receiving thread died of ValueError('oh no')" in said[-1].reason
 
 
 def test_a_missing_library_is_named_with_what_to_install(monkeypatch):

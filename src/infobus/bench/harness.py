@@ -118,6 +118,8 @@ def _measure_rate(run: Run, address: str, seconds: float) -> Run:
         first, count, took_s = FIRST_NUMBER, WARM_UP_EVENTS, 0.0
         while took_s < seconds / 4 and count < _events_max(run):
             began_ns, tallies = _round(publisher, consumers, first, count)
+            if not all(tally.received for tally in tallies):
+                raise EngineError(f"a consumer received none of {count} events while warming up")
             took_s = _took_s(began_ns, tallies)
             first, count = first + count, count * 4
         # `count` has already grown past the round that lasted `took_s`.

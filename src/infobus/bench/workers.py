@@ -93,6 +93,9 @@ def consume(pipe: Connection, scenario: Scenario, address: str) -> None:
     greeted, finished = threading.Event(), threading.Event()
     note = _noting(tally, greeted, finished)
     subjects = None if scenario.subscriptions == 1 else subject_names(scenario.subscriptions)
+    # A receiving thread that dies would otherwise look like an engine that delivers nothing.
+    broken: list[str] = []
+    threading.excepthook = lambda died: broken.append(repr(died.exc_value))
     began_s = time.monotonic()
     with peer.consumer(address, subjects, note):
         pipe.send(Connected(time.monotonic() - began_s, _thread_count()))
@@ -100,12 +103,14 @@ def consume(pipe: Connection, scenario: Scenario, address: str) -> None:
         pipe.send("greeted")
         while order := pipe.recv():
             finished.clear()
-            tally.received = tally.misordered = 0
+            tally.received = tally.misordered = tally.last_ns = 0
             tally.next_number, tally.wanted = order
             pipe.send("armed")
             seen = -1
             while not finished.wait(PATIENCE_S) and tally.received != seen:
                 seen = tally.received
+            if broken:
+                raise EngineError(f"a receiving thread died of {broken[0]}")
             pipe.send(tally)
 
 
