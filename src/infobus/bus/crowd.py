@@ -54,6 +54,10 @@ class Crowd:
                 if not (subscription.is_holding or subscription.has_waited_enough):
                     subscription.is_holding, subscription.held_since_s = True, now_s
                     self.holders[subscription] = None
+                    if subscription.waiting_count <= subscription.low_count:
+                        # Taken out meanwhile, by a consumer that did not know that it was held
+                        # for crowded, and would not say that it has room.
+                        return self._let_go(subscription, now_s)
                 if is_over and subscription.is_holding:
                     self._refusing.setdefault(channel, set()).add(subscription)
                     return self._node.pause(channel, True, now_s)

@@ -10,11 +10,12 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from infobus.bus.event import Event
-from infobus.errors import BusClosed, BusError, DeliveryError, LossError, UsageError
+from infobus.errors import BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
 from infobus.protocols.wire import Item
@@ -109,7 +110,7 @@ class Subscription:
         self._lock = threading.Lock()
         self._ready: list[Event] = []  # of runs taken from the queue; the next event is last
         self._unread: Run | None = None  # a run whose types are being waited for
-        self._error: DeliveryError | None = None
+        self._error: BusError | None = None
         # Between the two.
         self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
         self._drop_lock = threading.Lock()
@@ -168,10 +169,14 @@ class Subscription:
                 await asyncio.to_thread(self._host.wait_for_types, wanted.items)
                 continue
             except Empty:
-                future = loop.create_future()
-                self._waiters.append((loop, future))
-                if self._queue.empty():  # else it came between the two
-                    await future
+                waiter = (loop, loop.create_future())
+                self._waiters.append(waiter)
+                try:
+                    if self._queue.empty():  # else it came between the two
+                        await waiter[1]
+                finally:  # also when this was cancelled
+                    with suppress(ValueError):
+                        self._waiters.remove(waiter)
                 continue
             if event is None:
                 raise StopAsyncIteration
@@ -206,10 +211,22 @@ class Subscription:
 
     def offer(self, run: Run) -> None:
         """Put a run of events into the queue; the bus looks after its bounds."""
-        self.offered += len(run[3])
-        self._queue.put(run)
+        count = len(run[3])
+        self.offered += count
+        if count > self.high_count:
+            self._put_in_parts(run)
+        else:
+            self._queue.put(run)
         if self._waiters:
             self._wake_async()
+
+    def _put_in_parts(self, run: Run) -> None:
+        # The oldest run is dropped as a whole: a small queue must not lose everything by that.
+        sender, channel, first, items, initial = run
+        for at in range(0, len(items), self.high_count):
+            part_first = first + at if first and not initial else first
+            part = items[at : at + self.high_count]
+            self._queue.put((sender, channel, part_first, part, initial))
 
     def wake_with(self, entry: Lost | None) -> None:
         """Put a loss, or None for the end, into the queue."""
@@ -230,6 +247,8 @@ class Subscription:
             if isinstance(entry, tuple):
                 sender, channel, first, items, _ = entry
                 self.offered -= len(items)
+                if not first:
+                    return len(items)  # best effort: nothing is reported
                 with self._drop_lock:
                     start, _last = self._dropped.get((sender, channel), (first, first))
                     self._dropped[sender, channel] = (start, first + len(items) - 1)
@@ -237,11 +256,18 @@ class Subscription:
             self._queue.put(entry)
         return 0
 
-    def end(self, error: DeliveryError | None = None) -> None:
+    def end(self, error: BusError | None = None) -> None:
         """Take no more in; once the queue is empty, raise `error` or end the iteration."""
         self._is_closed = True
         self._error = error
         self.wake_with(None)
+
+    def abandon(self, why: BusError) -> None:
+        """End in a forked child, where the parent's threads may hold the locks for ever."""
+        self._lock, self._drop_lock = threading.Lock(), threading.Lock()
+        self._queue, self._waiters = SimpleQueue(), []
+        self._ready, self._unread, self._dropped = [], None, {}
+        self.end(why)
 
     def clear(self) -> None:
         """Empty the queue, as for a newcomer."""
@@ -262,12 +288,12 @@ class Subscription:
         return not channel or touches(self.channels, channel)
 
     def _wake_async(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for loop, future in waiters:
-            try:
-                loop.call_soon_threadsafe(_set_done, future)
-            except RuntimeError:  # that event loop has been closed meanwhile
-                continue
+        # The list is never replaced, so that one who is just joining it cannot be missed.
+        with suppress(IndexError):
+            while True:
+                loop, future = self._waiters.pop()
+                with suppress(RuntimeError):  # that event loop has been closed meanwhile
+                    loop.call_soon_threadsafe(_set_done, future)
 
     # Taking events out.
 
@@ -287,8 +313,8 @@ class Subscription:
             while True:
                 if self._ready:
                     return self._ready.pop()
-                if self._dropped:
-                    self._report_dropped()
+                if self._dropped and not self._report_dropped():
+                    return None
                 if not self._next_run(deadline_s, wait_for_types):
                     return None
         finally:
@@ -329,10 +355,10 @@ class Subscription:
         left_s = deadline_s - time.monotonic()
         return self._queue.get(timeout=left_s) if left_s > 0 else self._queue.get_nowait()
 
-    def _report_dropped(self) -> None:
+    def _report_dropped(self) -> bool:
         with self._drop_lock:
             (sender, channel), (first, last) = self._dropped.popitem()
-        self._react(Lost(sender, channel, first, last))
+        return self._react(Lost(sender, channel, first, last))
 
     def _react(self, lost: Lost) -> bool:
         """Do what the consumer chose to do about a loss (paper 004, section 3.4)."""
@@ -346,6 +372,9 @@ class Subscription:
             case "quit":
                 log.warning("%s; the subscription quits", error)
                 self.close()
+                self._ready.clear()
+                self._dropped.clear()
+                self.clear()
                 self._queue.put(None)
                 return False
             case "quit_and_recover":

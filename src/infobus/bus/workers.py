@@ -27,7 +27,7 @@ class Workers:
         self._ready: SimpleQueue[Subscription | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
-        self._idle = 0
+        self._spare = 0  # workers without work, less work without a worker
 
     def schedule(self, subscription: Subscription) -> None:
         """There is something to deliver."""
@@ -35,8 +35,9 @@ class Workers:
             if subscription.is_scheduled:
                 return
             subscription.is_scheduled = True
-            must_grow = not self._idle and self._count < self._count_max
+            must_grow = self._spare <= 0 and self._count < self._count_max
             self._count += must_grow
+            self._spare -= not must_grow
         self._ready.put(subscription)
         if must_grow:
             name = f"{self._name}-delivery-{self._count}"
@@ -48,16 +49,16 @@ class Workers:
 
     def _work(self) -> None:
         while True:
-            with self._lock:
-                self._idle += 1
             subscription = self._ready.get()
-            with self._lock:
-                self._idle -= 1
             if subscription is None:
                 self._ready.put(None)
-                return
-            if self._deliver(subscription):
+                if self._ready.qsize() == 1:
+                    return
+            elif self._deliver(subscription):
                 self._ready.put(subscription)
+            else:
+                with self._lock:
+                    self._spare += 1
 
     def _deliver(self, subscription: Subscription) -> bool:
         """Deliver some events; True if there are more."""
