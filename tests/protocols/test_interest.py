@@ -125,6 +125,13 @@ def test_rows_past_the_bound_are_counted_and_not_claimed_to_be_known():
     assert rows.refused == 1
 
 
+def test_changes_after_something_that_is_missing_are_not_taken_in():
+    rows = PeerRows()
+    rows.update("n", 0, 2, ["a"], [], 1)
+    assert not rows.update("n", 3, 4, ["c"], [], 1)
+    assert rows.records["n"].version == 2
+
+
 def test_forgotten_removals_are_never_missing_from_a_delta():
     """A peer that had been away was given a delta without the removals it had missed."""
     own = OwnRows(1)

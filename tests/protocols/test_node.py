@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import pytest
-from msgspec import Raw
 
 from infobus.protocols import wire
 from infobus.protocols.node import (
@@ -27,7 +26,7 @@ def interest(sender, since, version, added=(), removed=(), welcome=0, depth=1):
 
 
 def item(subject, number=1):
-    return wire.Item(subject, number, 0.0, 0, Raw(b"\x80"))
+    return wire.Item(subject, number, 0.0, 0, b"\x80")
 
 
 def data(sender, first, count=1, channel="a"):

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from infobus.bus.aio import AioBus
 from infobus.bus.event import Event
 from infobus.bus.hub import Hub
@@ -127,6 +125,8 @@ class Bus:
 
     def flush(self) -> None:
         """Send now what was gathered for batching."""
+        if self._closed is not None:
+            raise self._closed
         for outlet in list(self._outlets.values()):
             outlet.flush()
 
@@ -146,7 +146,7 @@ class Bus:
             self._hub.counters.quenched += 1
             return
         fingerprint, body, types = codec.encode(obj)
-        item = (subject, number, time.time(), fingerprint, msgspec.Raw(body), object_id)
+        item = (subject, number, time.time(), fingerprint, body, object_id)
         if here:
             self._deliver_here(outlet, item, here)
         if is_wanted_elsewhere:
@@ -201,7 +201,7 @@ class Bus:
         fingerprint, body, types = codec.encode(obj)
         number = next(self._numbers)
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
-        return Item(subject, number, time.time(), fingerprint, msgspec.Raw(body), object_id), types
+        return Item(subject, number, time.time(), fingerprint, body, object_id), types
 
     def _deliver_here(
         self, outlet: Outlet, item: tuple[Any, ...], here: tuple[Subscription, ...]
@@ -214,15 +214,20 @@ class Bus:
                 if left_s <= 0 or not hub.changed.wait(left_s):
                     names = tuple(repr(subscription) for subscription in holding)
                     raise self._backpressure(names)
+                if self._closed is not None:
+                    raise self._closed
             hub.offer(here, self.node, outlet.channel, outlet.local_next, 0, [Item(*item)])
             outlet.local_next += 1
 
     def _wait_for_room(self, outlet: Outlet) -> None:
         route = outlet.route
-        if not self._hub.wait_until(route.has_room, self.send_timeout_s):
-            raise self._backpressure(tuple(route.lagging()))
+        self._hub.wait_until(
+            lambda: route.has_room() or self._closed is not None, self.send_timeout_s
+        )
         if self._closed is not None:
             raise self._closed
+        if not route.has_room():
+            raise self._backpressure(tuple(route.lagging()))
 
     def _backpressure(self, waiting_for: tuple[str, ...]) -> Backpressure:
         return Backpressure(
@@ -327,6 +332,8 @@ class Bus:
         exactly the events that were published after the call.
         """
         check_pattern(pattern)
+        if self._closed is not None:
+            raise self._closed
         self._state.register(pattern, function)
 
     # The rest.
@@ -348,14 +355,20 @@ class Bus:
         """
         if self._closed is not None:
             return
-        try:
-            self.flush()
-        except Backpressure as error:
-            log.warning("closing without having sent everything: %s", error)
-        self._end(BusClosed(f"this node's connection to the bus {self.name!r} was closed"))
+        deadline_s = time.monotonic() + timeout_s
+        why = BusClosed(f"this node's connection to the bus {self.name!r} was closed")
+        self._end(why)
+        self._hub.wake()  # publishers that wait for room now give up
+        for outlet in list(self._outlets.values()):
+            with outlet.lock:
+                left_s = max(0.0, deadline_s - time.monotonic())
+                if not self._hub.wait_until(outlet.route.has_room, left_s):
+                    names = ", ".join(outlet.route.lagging())
+                    log.warning("closing without having sent everything: %s lag behind", names)
+                outlet.close(why)
         self._flusher.stop()
         self._state.close()
-        if not self._hub.confirm(timeout_s):
+        if not self._hub.confirm(max(0.0, deadline_s - time.monotonic())):
             log.warning(
                 "closing although receivers have not confirmed everything in %s s", timeout_s
             )
@@ -369,13 +382,12 @@ class Bus:
 
     def abandon(self) -> None:
         """Become closed in a forked child, which must not use its parent's connection."""
-        self._end(
-            BusClosed(
-                "this bus was connected before a fork and belongs to the parent process: connect "
-                "again in the child, or start the child with the 'spawn' method"
-            )
+        why = BusClosed(
+            "this bus was connected before a fork and belongs to the parent process: connect "
+            "again in the child, or start the child with the 'spawn' method"
         )
-        self._hub.abandon()
+        self._end(why)
+        self._hub.abandon(why)
 
     def _end(self, why: BusClosed) -> None:
         self._closed = why

@@ -20,7 +20,14 @@ from infobus.bus.stats import Counters, Stats
 from infobus.bus.subscription import Run, Subscription
 from infobus.bus.workers import Workers
 from infobus.engines.base import Declaration, Engine
-from infobus.errors import BadFrame, BadSubject, BusError, DeliveryError, PeerError
+from infobus.errors import (
+    BadFrame,
+    BadSubject,
+    BusClosed,
+    BusError,
+    DeliveryError,
+    PeerError,
+)
 from infobus.objects import all_types, codec
 from infobus.protocols import effects as effect
 from infobus.protocols import wire
@@ -41,6 +48,9 @@ _CHANNELS_KEY = "c/**"
 _DECLARATIONS_MAX = 16
 """Past this many channels a node listens to all of them: each declaration costs a thread."""
 _MATCHES_COUNT_MAX = 200_000
+_COMPLAINTS_COUNT_MAX = 1_000
+"""Sources of bad input that are told apart: their names, too, come from outside."""
+_SOUGHT_TYPES_COUNT_MAX = 10_000
 
 Mail = list[tuple[str, bytes, bool]]  # key, frame, may wait for a slow link
 
@@ -59,7 +69,8 @@ class Hub:
         self.crowd = Crowd(self.node, self.counters, self._unregister)
         self.node.held_channels = self.crowd.holds
         self.subscriptions: dict[Subscription, None] = {}
-        self.unknown_types: set[int] = set()
+        self.unknown_types: set[int] = set()  # those that consumers still wait for
+        self._sought_types: set[int] = set()  # asked for once; only the first event is held up
         self.on_interest_changed: Callable[[], None] = lambda: None
         self.on_state_wanted: Callable[[wire.WantState], None] = lambda message: None
         self.on_state_came: Callable[[wire.State], None] = lambda message: None
@@ -92,35 +103,40 @@ class Hub:
     def close(self) -> None:
         """Leave the bus."""
         with self.lock:
-            subscriptions = list(self.subscriptions)
             mail = self._carry_out(self.node.leave())
+            self._is_closed.set()
+            for subscription in list(self.subscriptions):
+                self._unregister(subscription, None)  # nobody needs to be told any more
+            self.changed.notify_all()
         self.post(mail)
-        self._is_closed.set()
-        for subscription in subscriptions:
-            self.forget(subscription)
         self._mail.put(None)
         self.workers.stop()
         self.engine.close()
 
-    def abandon(self) -> None:
+    def abandon(self, why: BusClosed) -> None:
         """Become closed in a forked child, where the parent's locks may be held for ever."""
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self._is_closed.set()
         for subscription in self.subscriptions:
-            subscription.end()
+            subscription.abandon(why)
         self.subscriptions = {}
 
     def confirm(self, timeout_s: float) -> bool:
         """Wait until receivers have confirmed everything that was sent; False if they did not."""
         deadline_s = time.monotonic() + timeout_s
-        is_confirmed = self.node.is_confirmed()
+        is_confirmed = self.wait_until(self.node.is_confirmed, 0)
         while not is_confirmed and (left_s := deadline_s - time.monotonic()) > 0:
             with self.lock:
                 beat = wire.encode(self.node.beat())  # receivers confirm at once when it comes
             self._put(_ALL_KEY, beat, control=True)
             is_confirmed = self.wait_until(self.node.is_confirmed, min(0.1, left_s))
         return is_confirmed
+
+    def wake(self) -> None:
+        """Let everyone who waits look again at what they wait for."""
+        with self.lock:
+            self.changed.notify_all()
 
     def wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until something about the node is so; False if it was not in time."""
@@ -132,6 +148,8 @@ class Hub:
     def subscribe(self, subscription: Subscription, timeout_s: float) -> list[str]:
         """Register; returns the live peers that have not said in time that they know."""
         with self.lock:
+            if self._is_closed.is_set():
+                raise BusClosed("the bus was closed meanwhile")
             self.subscriptions[subscription] = None
             for pattern in subscription.patterns:
                 self._trie.add(pattern, subscription)
@@ -179,7 +197,7 @@ class Hub:
             number = item.number
             try:
                 object_id = item.object_id or (sender, number)
-                data = codec.decode(item.type, bytes(item.body), object_id)
+                data = codec.decode(item.type, item.body, object_id)
             except BadFrame as error:
                 self.counters.bad_objects += 1
                 self._complain(sender, f"sent an object that cannot be read: {error}")
@@ -193,8 +211,9 @@ class Hub:
     def wait_for_types(self, items: Sequence[Item]) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
         wanted = {item.type for item in items} & self.unknown_types
-        self.wait_until(lambda: not wanted & self.unknown_types, TYPE_WAIT_S)
-        self.unknown_types -= wanted
+        if not self.wait_until(lambda: not wanted & self.unknown_types, TYPE_WAIT_S):
+            with self.lock:
+                self.unknown_types -= wanted
 
     def matching(self, subject: str) -> tuple[Subscription, ...]:
         """The local subscriptions that want `subject`. Call it under the lock."""
@@ -348,6 +367,7 @@ class Hub:
     def _carry_out(self, effects: Effects) -> Mail:
         """Do what the node says; what is to be sent is returned, to be posted without the lock."""
         mail: Mail = []
+        effects, self._late = self._late + effects, []
         while effects:
             for one in effects:
                 match one:
@@ -391,7 +411,10 @@ class Hub:
     def _look_for_type(self, sender: str, fingerprint: int) -> None:
         if codec.known(fingerprint):
             self._known_types.add(fingerprint)
-        elif fingerprint not in self.unknown_types:
+        elif fingerprint not in self._sought_types:
+            if len(self._sought_types) >= _SOUGHT_TYPES_COUNT_MAX:
+                self._sought_types.clear()
+            self._sought_types.add(fingerprint)
             self.unknown_types.add(fingerprint)
             self._late.append(effect.ToAll(wire.WantTypes(self.name, [fingerprint])))
 
@@ -404,6 +427,7 @@ class Hub:
                 self._complain("descriptor", str(error))
                 continue
             self._known_types.add(fingerprint)
+            self._sought_types.discard(fingerprint)
             self.unknown_types.discard(fingerprint)
 
     def _on_types_query(self, question: bytes) -> bytes:
@@ -445,9 +469,12 @@ class Hub:
             )
 
     def _complain(self, source: str, what: str) -> None:
-        if source not in self.counters.complaints:
+        complaints = self.counters.complaints
+        if source not in complaints:
+            if len(complaints) >= _COMPLAINTS_COUNT_MAX:
+                return
             log.warning("%s: %s (said once)", source, what)
-        self.counters.complaints[source] = what
+        complaints[source] = what
 
     def post(self, mail: Mail) -> None:
         """Send frames; those that may have to wait for a slow link go by another thread."""
@@ -470,9 +497,14 @@ class Hub:
 
     def _tick_for_ever(self) -> None:
         while not self._is_closed.wait(TICK_S):
-            now_s = time.monotonic()
-            with self.lock:
-                self.on_tick(now_s)
-                mail = self._carry_out(self.node.tick(now_s) + self.crowd.expire(now_s))
-                self.changed.notify_all()
-            self.post(mail)
+            try:
+                self._tick(time.monotonic())
+            except Exception:
+                log.exception("the node goes on after an error of its own")
+
+    def _tick(self, now_s: float) -> None:
+        with self.lock:
+            self.on_tick(now_s)
+            mail = self._carry_out(self.node.tick(now_s) + self.crowd.expire(now_s))
+            self.changed.notify_all()
+        self.post(mail)

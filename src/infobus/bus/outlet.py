@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from infobus.errors import BusError, UsageError
 from infobus.protocols.node import Route
 from infobus.protocols.wire import encode_data
+
+log = logging.getLogger("infobus")
 
 WireItem = tuple[object, ...]
 
@@ -18,6 +22,8 @@ BEHIND_S = 50e-6
 
 _GATHER_BYTES = 32 * 1024
 _GATHER_COUNT = 256
+_BATCH_BYTES_MAX = 16 * 1024 * 1024
+_LOCK_WAIT_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,12 @@ class Batch:
 
     bytes: int = 16 * 1024
     ms: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bytes <= _BATCH_BYTES_MAX:
+            raise UsageError(f"batch: bytes is {self.bytes}; expected 1 to {_BATCH_BYTES_MAX}")
+        if not 0 <= self.ms <= 60_000:
+            raise UsageError(f"batch: ms is {self.ms}; expected 0 to 60000")
 
 
 class Outlet:
@@ -59,7 +71,8 @@ class Outlet:
         self._pending: list[WireItem] = []
         self._pending_bytes = 0
         self._last_s = 0.0
-        self._types: tuple[int, ...] = ()
+        self._types: tuple[int, ...] | None = ()  # of the last event; None once closed
+        self._closed: BusError | None = None
         self._descriptors: list[bytes] = []
 
     def send(self, item: WireItem, size: int, types: tuple[int, ...], gather: bool) -> None:
@@ -72,6 +85,7 @@ class Outlet:
             self._last_s = now_s
             pending = self._pending
             if not (is_behind or pending or gather or self._gathers_always):
+                self._make_room()
                 self._put([item])
                 return
             if self._pending_bytes >= self._bytes_max or len(pending) >= self._count_max:
@@ -93,9 +107,16 @@ class Outlet:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
         with self.lock:
             if self._pending:
-                self._put(self._pending)
-                self._pending = []
-                self._pending_bytes = 0
+                self._make_room()
+                pending, self._pending, self._pending_bytes = self._pending, [], 0
+                self._put(pending)
+
+    def close(self, why: BusError) -> None:
+        """Send what was gathered, if there is room, and take nothing more."""
+        with self.lock:
+            if self.route.has_room():
+                self.flush()
+            self._closed, self._types = why, None
 
     def is_full(self) -> bool:
         """Whether the next event would have to wait for a frame to leave."""
@@ -109,17 +130,23 @@ class Outlet:
 
     def flush_if_room(self) -> bool:
         """Send what was gathered unless the window is full; True if nothing is left."""
-        with self.lock:
+        if not self.lock.acquire(timeout=_LOCK_WAIT_S):
+            return False  # whoever holds it may have to wait; the flusher has other channels
+        try:
             self.flush_is_asked = False
             if not self.route.has_room():
                 return not self._pending
             self.flush()
             return True
+        finally:
+            self.lock.release()
+
+    def _make_room(self) -> None:
+        if not self.route.has_room():
+            self._wait_for_room(self)
 
     def _put(self, items: list[WireItem]) -> None:
         route = self.route
-        if not route.has_room():
-            self._wait_for_room(self)
         descriptors = self._descriptors
         frame = encode_data(self._sender, self.channel, route.next, items, descriptors)
         if descriptors:
@@ -129,6 +156,8 @@ class Outlet:
         self._put_frame(frame)
 
     def _announce(self, types: tuple[int, ...]) -> None:
+        if self._closed is not None:
+            raise self._closed
         self._types = types
         new = [fingerprint for fingerprint in types if fingerprint not in self.route.types]
         if new:
@@ -160,8 +189,22 @@ class Flusher:
         while (outlet := self._asked.get()) is not None:
             if self.batch is not None:
                 time.sleep(self.batch.ms / 1000)
-            if not outlet.flush_if_room():
-                # Room comes with acknowledgements; a publisher in a hurry flushes by itself.
-                time.sleep(0.001)
-                outlet.flush_is_asked = True
-                self._asked.put(outlet)
+            self._flush(outlet)
+            # One sleep serves all that were asked meanwhile, or many channels would add it up.
+            for _ in range(self._asked.qsize()):
+                outlet = self._asked.get()
+                if outlet is None:
+                    return
+                self._flush(outlet)
+
+    def _flush(self, outlet: Outlet) -> None:
+        try:
+            is_done = outlet.flush_if_room()
+        except BusError as error:
+            log.warning("events gathered on channel %r were not sent: %s", outlet.channel, error)
+            return
+        if not is_done:
+            # Room comes with acknowledgements; a publisher in a hurry flushes by itself.
+            time.sleep(0.001)
+            outlet.flush_is_asked = True
+            self._asked.put(outlet)

@@ -450,7 +450,7 @@ class Node:
         effects: Effects = []
         for channel, number in known.nexts.items():
             version = self.own.version_that_touched(channel)
-            if version is None or version > known.version:
+            if version is None:
                 continue  # told for rows that have been taken back since
             receiver = peer.receivers.get(channel)
             is_new = channel not in peer.nexts if receiver is None else receiver.next is None

@@ -37,7 +37,7 @@ class Item(Struct, array_like=True, gc=False):
     number: Count  # of the sender's events, over all routes: names the event
     time: float
     type: Fingerprint  # of its type; 0 for an untyped notification
-    body: Raw
+    body: bytes
     object_id: str | None = None  # only where it is not the event's own id
 
 
@@ -188,7 +188,7 @@ def encode_data(
 ) -> bytes:
     """The bytes of a `Data` frame, from plain tuples: the hot path makes no message object.
 
-    >>> decode(encode_data("n", "news", 1, [("news.a", 7, 0.5, 0, Raw(b"\\x80"))]))
+    >>> decode(encode_data("n", "news", 1, [("news.a", 7, 0.5, 0, b"\\x80")]))
     Data(sender='n', channel='news', first=1, items=[Item(...)], descriptors=[])
     """
     return _encoder.encode((1, sender, channel, first, items, descriptors))

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import Raw
-
 from infobus.engines.base import Declaration
 from infobus.engines.memory import MemoryEngine, Network
 from infobus.protocols import wire
@@ -19,7 +17,7 @@ from infobus.protocols.node import Effects, Events, Lost, Node, Terms, ToAll, To
 from infobus.subjects import channel_key, channel_keys_of, channel_of
 
 TICK_S = 0.1
-_NO_BODY = Raw(b"\x80")
+_NO_BODY = b"\x80"
 
 
 @dataclass(eq=False)
