@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from infobus.bus.aio import AioBus
 from infobus.bus.event import Event
 from infobus.bus.hub import Hub
@@ -146,7 +148,7 @@ class Bus:
             self._hub.counters.quenched += 1
             return
         fingerprint, body, types = codec.encode(obj)
-        item = (subject, number, time.time(), fingerprint, body, object_id)
+        item = (subject, number, time.time(), fingerprint, msgspec.Raw(body), object_id)
         if here:
             self._deliver_here(outlet, item, here)
         if is_wanted_elsewhere:
@@ -201,7 +203,7 @@ class Bus:
         fingerprint, body, types = codec.encode(obj)
         number = next(self._numbers)
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
-        return Item(subject, number, time.time(), fingerprint, body, object_id), types
+        return Item(subject, number, time.time(), fingerprint, msgspec.Raw(body), object_id), types
 
     def _deliver_here(
         self, outlet: Outlet, item: tuple[Any, ...], here: tuple[Subscription, ...]
@@ -362,7 +364,7 @@ class Bus:
         for outlet in list(self._outlets.values()):
             with outlet.lock:
                 left_s = max(0.0, deadline_s - time.monotonic())
-                if not self._hub.wait_until(outlet.route.has_room, left_s):
+                if outlet.pending and not self._hub.wait_until(outlet.route.has_room, left_s):
                     names = ", ".join(outlet.route.lagging())
                     log.warning("closing without having sent everything: %s lag behind", names)
                 outlet.close(why)

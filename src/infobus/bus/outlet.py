@@ -68,7 +68,7 @@ class Outlet:
         self._gathers_always = flusher.batch is not None
         self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
         self._count_max = 1 << 30 if flusher.batch else _GATHER_COUNT
-        self._pending: list[WireItem] = []
+        self.pending: list[WireItem] = []  # gathered, not sent yet
         self._pending_bytes = 0
         self._last_s = 0.0
         self._types: tuple[int, ...] | None = ()  # of the last event; None once closed
@@ -83,14 +83,14 @@ class Outlet:
             now_s: float = item[2]  # type: ignore[assignment]
             is_behind = now_s - self._last_s < BEHIND_S
             self._last_s = now_s
-            pending = self._pending
+            pending = self.pending
             if not (is_behind or pending or gather or self._gathers_always):
                 self._make_room()
                 self._put([item])
                 return
             if self._pending_bytes >= self._bytes_max or len(pending) >= self._count_max:
                 self.flush()  # first, so that an error leaves `item` out and the others in
-                pending = self._pending
+                pending = self.pending
             pending.append(item)
             self._pending_bytes += size
             if not (self.flush_is_asked or gather):
@@ -106,9 +106,9 @@ class Outlet:
     def flush(self) -> None:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
         with self.lock:
-            if self._pending:
+            if self.pending:
                 self._make_room()
-                pending, self._pending, self._pending_bytes = self._pending, [], 0
+                pending, self.pending, self._pending_bytes = self.pending, [], 0
                 self._put(pending)
 
     def close(self, why: BusError) -> None:
@@ -120,7 +120,7 @@ class Outlet:
 
     def is_full(self) -> bool:
         """Whether the next event would have to wait for a frame to leave."""
-        return self._pending_bytes >= self._bytes_max or len(self._pending) >= self._count_max
+        return self._pending_bytes >= self._bytes_max or len(self.pending) >= self._count_max
 
     def ask_flush(self) -> None:
         """Have what was gathered sent by the flusher."""
@@ -135,7 +135,7 @@ class Outlet:
         try:
             self.flush_is_asked = False
             if not self.route.has_room():
-                return not self._pending
+                return not self.pending
             self.flush()
             return True
         finally:
