@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from infobus.bus.aio import AioBus
 from infobus.bus.event import Event
 from infobus.bus.hub import Hub
@@ -148,7 +146,7 @@ class Bus:
             self._hub.counters.quenched += 1
             return
         fingerprint, body, types = codec.encode(obj)
-        item = (subject, number, time.time(), fingerprint, msgspec.Raw(body), object_id)
+        item = (subject, number, time.time(), fingerprint, body, object_id)
         if here:
             self._deliver_here(outlet, item, here)
         if is_wanted_elsewhere:
@@ -203,7 +201,7 @@ class Bus:
         fingerprint, body, types = codec.encode(obj)
         number = next(self._numbers)
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
-        return Item(subject, number, time.time(), fingerprint, msgspec.Raw(body), object_id), types
+        return Item(subject, number, time.time(), fingerprint, body, object_id), types
 
     def _deliver_here(
         self, outlet: Outlet, item: tuple[Any, ...], here: tuple[Subscription, ...]
