@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012  (a default list in a data object is copied for each object)
 import sys
 
 import pytest

@@ -126,4 +126,7 @@ def text_of(value: Any, layout: str = "{}") -> str:
     if isinstance(value, list):
         between = "; " if value and isinstance(value[0], DataObject) else ", "
         return between.join(text_of(item) for item in value)
-    return layout.format(value)
+    try:
+        return layout.format(value)
+    except ValueError:  # the layout is for another kind of value
+        return str(value)

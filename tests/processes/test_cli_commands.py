@@ -1,0 +1,237 @@
+"""`infobus pub`, `sub`, `types` and `describe`, each in a process of its own."""
+
+import json
+import signal
+import subprocess
+import uuid
+
+import pytest
+
+import infobus
+from infobus import DataObject
+from tests.cli.running import COMMAND, Shell
+
+
+class Quote(DataObject, name="cli_process.Quote"):
+    """What something costs."""
+
+    symbol: str
+    price: float = 1.0
+
+
+class LateQuote(Quote, name="cli_process.LateQuote"):
+    minutes: int = 15
+
+
+@pytest.fixture
+def shell(tmp_path):
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+@pytest.fixture
+def bus(shell):
+    """A program on the same bus, which knows the types above."""
+    with infobus.connect(shell.bus, home=shell.folder) as bus:
+        yield bus
+
+
+class TestPubAndSub:
+    def test_two_terminals_talk_with_nothing_else_started(self, shell):
+        watching = shell.listen("news.>", "--count", "2")
+        assert shell.run("pub", "news.equity.gmc", "headline=GM up", "price:=41.5") == (0, "", "")
+        assert shell.run("pub", "news.equity.gmc", '{"headline": "GM down"}')[0] == 0
+        first, second = watching.communicate(timeout=30)[0].splitlines()
+        assert first.endswith("news.equity.gmc - headline='GM up' price=41.5")
+        assert second.endswith("news.equity.gmc - headline='GM down'")
+        assert watching.returncode == 0
+
+    def test_json_for_other_programs(self, shell, bus):
+        watching = shell.listen("quotes.*", "--json")
+        bus.publish("quotes.gmc", Quote(symbol="GMC", price=41.5))
+        event = json.loads(watching.stdout.readline())
+        assert event["data"] == {"symbol": "GMC", "price": 41.5}
+        assert event["subject"] == "quotes.gmc"
+        assert event["type"] == "cli_process.Quote"
+        assert event["sender"] == bus.node
+        assert {"id", "seq", "time"} <= set(event)
+
+    def test_full_shows_all_of_an_object(self, shell, bus):
+        watching = shell.listen("quotes.*", "--full", "--count", "1")
+        bus.publish("quotes.gmc", LateQuote(symbol="GMC"))
+        out, _ = watching.communicate(timeout=30)
+        assert "cli_process.LateQuote (supertypes: cli_process.Quote)" in out
+        assert "minutes: int = 15" in out
+
+    def test_a_bus_of_another_name_is_not_heard(self, shell):
+        watching = shell.listen("news.>", "--count", "1")
+        other = f"other-{uuid.uuid4().hex[:8]}"
+        assert "nobody subscribes" in shell.run("pub", "news.a", "x=there", "--bus", other)[2]
+        shell.run("pub", "news.a", "x=here")
+        assert watching.communicate(timeout=30)[0].endswith("x='here'\n")
+
+    def test_watching_ends_when_time_is_up(self, shell):
+        assert shell.run("sub", "news.>", "--seconds", "0.1")[:2] == (0, "")
+
+    def test_a_lossless_stream_of_lines_arrives_whole(self, shell):
+        watching = shell.listen("lines.>", "--json", "--count", "1000")
+        lines = "".join(f'lines.n{i % 7} {{"number": {i}}}\n' for i in range(1000))
+        assert shell.run("pub", "-", stdin=lines) == (0, "", "")
+        events = [json.loads(line) for line in watching.communicate(timeout=60)[0].splitlines()]
+        assert [event["data"]["number"] for event in events] == list(range(1000))
+        assert events[8]["subject"] == "lines.n1"
+
+    def test_lines_under_one_subject(self, shell):
+        watching = shell.listen("lines.a", "--json", "--count", "2")
+        assert shell.run("pub", "lines.a", "-", stdin='{"n": 1}\n\n{"n": 2}\n')[0] == 0
+        assert [json.loads(line)["data"]["n"] for line in watching.stdout] == [1, 2]
+
+    def test_bad_lines_are_reported_and_skipped(self, shell):
+        watching = shell.listen("lines.>", "--json", "--count", "1")
+        lines = 'no object\nlines..a {}\nlines.a {"n": }\nlines.a {"n": 4}\n'
+        code, _, err = shell.run("pub", "-", stdin=lines)
+        assert code == 2
+        assert [line.split(":")[0] for line in err.splitlines()] == ["line 1", "line 2", "line 3"]
+        assert json.loads(watching.stdout.readline())["data"] == {"n": 4}
+
+    def test_who_waits_is_told_when_somebody_subscribes(self, shell):
+        waiting = shell.start("pub", "news.a", "x=1", "--wait", "60")
+        watching = shell.listen("news.*", "--count", "1")
+        assert watching.communicate(timeout=30)[0].endswith("x='1'\n")
+        assert waiting.communicate(timeout=30) == ("", "")
+        assert waiting.returncode == 0
+
+    def test_what_nobody_wants_is_said_to_be_quenched(self, shell):
+        said = "nobody subscribes to news.a, so it was not sent (quenched)\n"
+        assert shell.run("pub", "news.a", "x=1") == (0, "", said)
+        assert shell.run("pub", "news.a", "x=1", "--wait", "0.1") == (1, "", said)
+
+    def test_typed_objects_of_a_type_that_somebody_knows(self, shell, bus):
+        quotes = bus.subscribe("quotes.>")
+        typed = ("pub", "quotes.gmc", "--type", "cli_process.Quote")
+        assert shell.run(*typed, "symbol=GMC", "price=41.5") == (0, "", "")
+        assert quotes.receive(10).data == Quote(symbol="GMC", price=41.5)
+        code, _, err = shell.run(*typed, "symbol=GMC", "price=high")
+        assert (code, err) == (
+            2,
+            "infobus: cli_process.Quote.price: expected float, got str 'high'\n",
+        )
+
+    def test_an_unknown_type_is_named_with_the_nearest(self, shell, bus):
+        code, _, err = shell.run("pub", "quotes.gmc", "--type", "cli_process.Quot", "symbol=GMC")
+        assert code == 2
+        assert "knows a type 'cli_process.Quot'; did you mean cli_process.Quote?" in err
+
+
+class TestWhatGoesWrong:
+    @pytest.mark.parametrize(
+        ("arguments", "problem"),
+        [
+            (["pub", "news..a", "x=1"], "subject 'news..a' has an empty element"),
+            (["pub", "news.*", "x=1"], "holds the wildcard '*'"),
+            (["pub", "news.a", '{"x": 1'], "the object is not JSON"),
+            (["pub", "news.a", "x"], "'x' is not an attribute"),
+            (["pub", "news.a"], "nothing to publish under news.a"),
+            (["sub", "news.>.a"], "'>'"),
+            (["types", "Nothing"], "knows a type 'Nothing'"),
+        ],
+    )
+    def test_is_said_in_one_line_with_exit_code_2(self, shell, arguments, problem):
+        code, out, err = shell.run(*arguments)
+        assert (code, out) == (2, "")
+        assert problem in err
+        assert err.startswith("infobus: ")
+        assert err.count("\n") == 1
+
+    def test_an_endpoint_that_is_none(self, shell):
+        code, out, err = shell.run("sub", "a", "--connect", "nonsense")
+        assert (code, out) == (1, "")
+        assert "nonsense" in err
+        assert "Traceback" not in err
+
+    def test_an_option_that_does_not_exist(self, shell):
+        code, _, err = shell.run("sub", "a", "--jsn")
+        assert code == 2
+        assert "--jsn" in err
+        assert "Traceback" not in err
+
+    def test_bytes_that_are_no_text(self, shell):
+        process = subprocess.run(
+            [*COMMAND, "pub", "-"],
+            input=b'news.a {"x": "\xff"}\n',
+            capture_output=True,
+            env=shell.environment,
+            cwd=shell.folder,
+            timeout=60,
+        )
+        assert process.returncode == 2
+        assert process.stderr.startswith(b"line 1: ")
+        assert b"Traceback" not in process.stderr
+
+    def test_a_pipe_that_is_closed_early(self, shell, bus):
+        watching = shell.listen("n.>", "--json")
+        bus.publish("n.a", {"n": 1})
+        assert json.loads(watching.stdout.readline())["data"] == {"n": 1}
+        watching.stdout.close()
+        bus.publish("n.a", {"n": 2})
+        assert watching.wait(30) != 0
+        assert watching.stderr.read() == ""
+
+    def test_control_c_ends_quietly(self, shell):
+        watching = shell.listen("news.>")
+        watching.send_signal(signal.SIGINT)
+        assert watching.communicate(timeout=30) == ("", "")
+        assert watching.returncode == 130
+
+
+class TestTypesAndDescribe:
+    def test_types_on_the_bus_with_subtypes_indented(self, shell, bus):
+        code, out, _ = shell.run("types")
+        lines = [line.rstrip() for line in out.splitlines() if "cli_process" in line]
+        assert code == 0
+        assert lines[0].split(maxsplit=1) == ["cli_process.Quote", "symbol: str, price: float"]
+        assert lines[1].startswith("   cli_process.LateQuote")
+
+    def test_one_type_in_full(self, shell, bus):
+        _, out, _ = shell.run("types", "cli_process.Quote")
+        assert "What something costs." in out
+        assert "price: float = 1.0" in out
+        assert "subtypes: cli_process.LateQuote" in out
+
+    def test_types_as_json(self, shell, bus):
+        known = [json.loads(line) for line in shell.run("types", "--json")[1].splitlines()]
+        late = next(each for each in known if each["name"] == "cli_process.LateQuote")
+        assert late["supertypes"] == ["cli_process.Quote"]
+
+    def test_describe_a_type(self, shell, bus):
+        assert "minutes: int = 15" in shell.run("describe", "cli_process.LateQuote")[1]
+
+    def test_describe_the_next_object(self, shell, bus):
+        describing = shell.start("describe", "quotes.>")
+        assert describing.stderr.readline().endswith("listening on quotes.>\n")
+        bus.publish("quotes.gmc", LateQuote(symbol="GMC"))
+        out, _ = describing.communicate(timeout=30)
+        assert "quotes.gmc cli_process.LateQuote" in out
+        assert "symbol: str = 'GMC'" in out
+
+    def test_describe_says_when_nothing_came(self, shell):
+        code, out, err = shell.run("describe", "quotes.>", "--seconds", "0.1")
+        assert (code, out) == (1, "")
+        assert err.endswith("infobus: no event on quotes.> in 0.1 s\n")
+
+    def test_the_shell_completes_names_of_types(self, shell, bus):
+        shell.environment |= {
+            "_INFOBUS_COMPLETE": "complete_bash",
+            "COMP_WORDS": "infobus types cli_process.L",
+            "COMP_CWORD": "2",
+        }
+        completing = subprocess.run(
+            [COMMAND[0], "-c", "from infobus.cli.main import app; app(prog_name='infobus')"],
+            env=shell.environment,
+            cwd=shell.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert completing.stdout.split() == ["cli_process.LateQuote"]
