@@ -123,15 +123,30 @@ def test_a_program_that_comes_is_announced():
     assert board.count_programs(2, 0.0) != []
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40), (40, 12), (200, 60)])
-def test_the_screen_fills_the_terminal_and_shows_list_and_story(width, height):
+def board_of(count):
     board = Board()
-    for number in range(100):
+    for number in range(count):
         board.take(event_of(Flash(headline=f"headline {number}", body="b" * 50), f"{number}"), 0.0)
-    lines = shown(board, width, height).splitlines()
+    return board
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40), (40, 12), (200, 60), (10, 4)])
+def test_the_screen_fills_the_terminal_whatever_its_size(width, height):
+    lines = shown(board_of(100), width, height).splitlines()
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
-    assert "headline 99" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (140, 40)])
+def test_the_list_shows_the_newest_or_what_was_selected_by_hand(width, height):
+    board = board_of(100)
+    assert "headline 99" in shown(board, width, height)
+    board.move(0)  # by hand: what was selected, the oldest
+    text = shown(board, width, height)
+    assert "headline 99" not in text
+    assert (
+        len(re.findall("headline +headline 0|headline 0 ", text)) == 2
+    )  # in the list, and in full
 
 
 def test_the_screen_shows_every_attribute_by_introspection():

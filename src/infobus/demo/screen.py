@@ -35,7 +35,7 @@ def draw(board: Board, width: int, height: int) -> Layout:
     is_wide = width >= WIDE
     rows = height - 4
     # A story of the samples fits into 14 rows; where there are fewer, the list gives way.
-    list_rows = rows if is_wide else max(rows * 2 // 5, rows - 14)
+    list_rows = rows if is_wide else max(4, rows * 2 // 5, rows - 14)
     middle = Layout(name="middle")
     parts = (
         Layout(_headlines(board, list_rows - 3), size=None if is_wide else list_rows, ratio=3),
@@ -73,10 +73,10 @@ def _headlines(board: Board, rows: int) -> Panel:
 
 
 def _window(board: Board, rows: int) -> list[Entry]:
-    """The newest entries, or those around the selected one."""
+    """The newest entries; when someone selects by hand, those down to the selected one."""
     newest_first = list(reversed(board.entries.values()))
     at = next((i for i, entry in enumerate(newest_first) if entry.id == board.selected), 0)
-    start = max(0, at - rows + 1)
+    start = 0 if board.is_following else max(0, at - rows + 1)
     return newest_first[start : start + rows]
 
 
