@@ -344,7 +344,7 @@ def test_every_channel_in_use_is_reported_also_one_that_was_silent_before():
     node.take(data("p", 1), 0.0)
     node.take(wire.Known("p", 0, 2), 0.0)
     effects = node.take(wire.Known("p", 2, 2, {"a": 9, "b": 1}), 0.0)
-    assert numbers(effects) == [Lost("p", "a", 0, None), Lost("p", "b", 0, None)]
+    assert numbers(effects) == [Lost("p", "a", 2, None), Lost("p", "b", 0, None)]
     assert node.take(wire.Known("p", 2, 2, {"a": 9, "b": 1}), 0.0) == []
 
 
@@ -379,7 +379,7 @@ def test_after_a_break_nothing_is_delivered_twice():
     node.take(wire.Known("p", 0, 2), 0.0)
     assert numbers(node.take(data("p", 6, 3), 0.0)) == []
     effects = node.take(wire.Known("p", 2, 2, {"a": 8}), 0.0)
-    assert numbers(effects) == [Lost("p", "a", 0, None), (8, 8)]
+    assert numbers(effects) == [Lost("p", "a", 6, None), (8, 8)]
     assert numbers(node.take(data("p", 1, 5), 0.0)) == []
 
 
@@ -398,6 +398,16 @@ def test_a_newcomer_reports_no_loss_when_it_was_given_up_before_it_was_known():
     node.take(wire.Known("p", 0, 2), 0.0)
     assert numbers(node.take(wire.Known("p", 2, 2, {"a": 7}), 0.0)) == []
     assert numbers(node.take(data("p", 7), 0.0)) == [(7, 7)]
+
+
+def test_a_stream_that_goes_on_under_newer_rows_is_still_reported_as_broken():
+    """Rows that came after the last answer hid the break of a stream that had flowed all along."""
+    node = subscriber("a.x", known=(1, {"a": 3}))
+    node.take(data("p", 3, 2), 0.0)
+    node.add_interest(["a.>"], 1.0)
+    node.remove_interest(["a.x"], 1.0)
+    node.take(wire.Known("p", 0, 2), 2.0)
+    assert numbers(node.take(wire.Known("p", 4, 2, {"a": 9}), 2.0)) == [Lost("p", "a", 5, None)]
 
 
 def test_a_number_told_for_rows_that_were_taken_back_since_is_no_baseline():

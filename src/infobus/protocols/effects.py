@@ -39,8 +39,9 @@ class Events:
 class Lost:
     """Report a loss to the subscriptions; an empty channel means any channel of the sender.
 
-    Without `last` (and with `first` 0) nobody can say what was lost: the sender had given this
-    node up for dead, and some of its events since then may never have got a number.
+    Without `last` nobody can say what was lost: the sender had given this node up for dead, and
+    some of its events since then may never have got a number. Then `first` is the next number
+    that had been expected, or 0 if nothing had come yet.
     """
 
     sender: str

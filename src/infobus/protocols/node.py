@@ -100,7 +100,7 @@ class Node:
         if not self.own.remove(patterns):
             return []
         for peer in self.peers.values():
-            for noted in (peer.receivers, peer.nexts, peer.best_effort):
+            for noted in (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels):
                 for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
                     del noted[channel]
         return self._tell_everyone(now_s)
@@ -313,8 +313,7 @@ class Node:
         if peer.welcome not in (0, known.welcome):
             # We were given up. What it sends now is not meant for us until it has our rows.
             peer.cut_version = max(peer.cut_version, peer.confirmed)
-            peer.receivers.clear()
-            peer.nexts.clear()
+            self._break_off(peer)
             peer.tell_at_s, peer.tell_wait_s = now_s, 0.0
         peer.welcome, peer.confirmed = known.welcome, known.version
         effects += self._baselines(peer, known, now_s)
@@ -454,18 +453,30 @@ class Node:
                 continue  # told for rows that have been taken back since
             receiver = peer.receivers.get(channel)
             is_new = channel not in peer.nexts if receiver is None else receiver.next is None
-            if is_new and version <= peer.cut_version:
-                effects.append(Lost(known.sender, channel, 0, None))
+            was_cut = channel in peer.cut_channels or version <= peer.cut_version
+            if is_new and was_cut:
+                broke_off_at = peer.cut_channels.pop(channel, 0)
+                effects.append(Lost(known.sender, channel, broke_off_at, None))
             if receiver is None or receiver.next is None:
                 peer.nexts[channel] = max(number, peer.nexts.get(channel, 1))
         if known.version >= peer.cut_version:
             peer.cut_version = 0
+            peer.cut_channels.clear()
         for channel, receiver in peer.receivers.items():
             version = self.own.version_that_touched(channel)
             if receiver.next is None and version is not None and version <= known.version:
                 number = peer.nexts.pop(channel, 1)
                 effects += self._lift(known.sender, channel, receiver.on_baseline(number, now_s))
         return effects
+
+    def _break_off(self, peer: Peer) -> None:
+        """End all streams of the peer, to begin anew where it says."""
+        peer.cut_channels.update(peer.nexts)
+        for channel, receiver in peer.receivers.items():
+            if receiver.next is not None:
+                peer.cut_channels[channel] = receiver.next
+        peer.receivers.clear()
+        peer.nexts.clear()
 
     def _ends(self, name: str, peer: Peer, nexts: dict[str, int], now_s: float) -> Effects:
         effects: Effects = []
@@ -485,6 +496,7 @@ class Node:
         peer.receivers.clear()
         if peer.cut_version:
             peer.cut_version = 0
+            peer.cut_channels.clear()
             effects.append(Lost(name, "", 0, None))
         return effects
 

@@ -38,6 +38,7 @@ class Peer:
     welcome: int = 0  # the welcome that the peer gave us last
     confirmed: int = 0  # version of our rows that the peer holds
     cut_version: int = 0  # version it held when it gave us up; 0 once the loss is reported
+    cut_channels: dict[str, int] = field(default_factory=dict)  # where their streams broke off
     tell_at_s: float = 0.0
     tell_wait_s: float = 0.0
     # Its events.

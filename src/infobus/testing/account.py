@@ -107,7 +107,9 @@ class Account:
         elif (lost.sender, node.name) not in self._given_up:
             raise Uneven(f"{node.name} reports {lost}, but was never given up there")
         else:
-            self._expected.pop(stream, None)
+            for open_stream in [s for s in self._expected if s[:2] == stream[:2]]:
+                if lost.channel in ("", open_stream[2]):
+                    del self._expected[open_stream]
         for subscription in node.subscriptions:
             for (sender, channel), owed in self._ledger(subscription).owed.items():
                 if sender == lost.sender and lost.channel in ("", channel):

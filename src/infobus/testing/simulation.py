@@ -178,7 +178,7 @@ class _Run:
             alive = {name for name, peer in node.node.peers.items() if peer.alive}
             if alive != nodes.keys() - {node.name}:
                 yield f"{node.name} sees {sorted(alive)}"
-            if not (node.node.is_synced() and node.node.is_confirmed()):
+            if not (node.node.is_synced() and all(r.is_quiet() for r in node.node.routes.values())):
                 yield f"{node.name} waits for an answer"
             rows = {name: record.patterns for name, record in node.node.rows.records.items()}
             wanted = {
