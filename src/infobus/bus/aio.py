@@ -21,6 +21,28 @@ async def _in_thread(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kw
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
+async def _subscription(
+    function: Callable[..., Subscription], *args: Any, **options: Any
+) -> Subscription:
+    made: list[Subscription] = []
+    is_wanted = True
+
+    def subscribe() -> Subscription:
+        made.append(function(*args, **options))
+        if not is_wanted:
+            made[0].close()
+        return made[0]
+
+    try:
+        return await _in_thread(subscribe)
+    except BaseException:
+        # Cancelled. The thread goes on, but nobody would take anything out of what it makes.
+        is_wanted = False
+        for subscription in made:
+            subscription.close()
+        raise
+
+
 class AioBus:
     """`bus.aio`: the same methods, for use in an event loop. The promises are the same."""
 
@@ -40,13 +62,13 @@ class AioBus:
 
     async def subscribe(self, pattern: str, *args: Any, **options: Any) -> Subscription:
         """See `Bus.subscribe`; the result is async iterable."""
-        return await _in_thread(self._bus.subscribe, pattern, *args, **options)
+        return await _subscription(self._bus.subscribe, pattern, *args, **options)
 
     async def subscribe_many(
         self, patterns: Iterable[str], *args: Any, **options: Any
     ) -> Subscription:
         """See `Bus.subscribe_many`."""
-        return await _in_thread(self._bus.subscribe_many, patterns, *args, **options)
+        return await _subscription(self._bus.subscribe_many, patterns, *args, **options)
 
     async def flush(self) -> None:
         """See `Bus.flush`."""

@@ -131,6 +131,8 @@ class Bus:
             outlet.flush()
 
     def _publish(self, subject: str, obj: Any, quality: Quality, gather: bool) -> None:
+        if quality != "reliable" and quality != "best_effort":
+            raise UsageError(f"quality={quality!r}: expected 'reliable' or 'best_effort'")
         decision = self._decisions.get(subject)
         if decision is None:
             decision = self._decide(subject)
@@ -148,14 +150,18 @@ class Bus:
         fingerprint, body, types = codec.encode(obj)
         item = (subject, number, time.time(), fingerprint, body, object_id)
         if here:
-            self._deliver_here(outlet, item, here)
-        if is_wanted_elsewhere:
-            if quality == "reliable":
-                outlet.send(item, len(body), types, gather)
-            elif quality == "best_effort":
-                outlet.send_best_effort(item, types)
-            else:
-                raise UsageError(f"quality={quality!r}: expected 'reliable' or 'best_effort'")
+            # In this order nothing was delivered if either half has no room in time.
+            with outlet.lock:
+                self._wait_for_consumers(here)
+                if self._closed is not None:
+                    raise self._closed
+                if is_wanted_elsewhere:
+                    self._send(outlet, item, types, quality, gather)
+                self._deliver_here(outlet, item, here)
+        elif quality == "reliable":
+            outlet.send(item, len(body), types, gather)
+        else:
+            self._send(outlet, item, types, quality, gather)
 
     def _decide(self, subject: str) -> Decision:
         """Who wants `subject`, remembered until somebody's interest changes."""
@@ -203,21 +209,37 @@ class Bus:
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         return Item(subject, number, time.time(), fingerprint, body, object_id), types
 
-    def _deliver_here(
-        self, outlet: Outlet, item: tuple[Any, ...], here: tuple[Subscription, ...]
+    def _send(
+        self,
+        outlet: Outlet,
+        item: tuple[Any, ...],
+        types: tuple[int, ...],
+        quality: Quality,
+        gather: bool,
     ) -> None:
+        if quality == "reliable":
+            outlet.send(item, len(item[4]), types, gather)
+        else:
+            outlet.send_best_effort(item, types)
+
+    def _wait_for_consumers(self, here: tuple[Subscription, ...]) -> None:
         hub = self._hub
-        with outlet.lock, hub.changed:
+        with hub.changed:
             deadline_s = time.monotonic() + self.send_timeout_s
             while holding := [s for s in here if s.is_holding and not s.is_closed]:
+                if self._closed is not None:
+                    return
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0 or not hub.changed.wait(left_s):
                     names = tuple(repr(subscription) for subscription in holding)
                     raise self._backpressure(names)
-                if self._closed is not None:
-                    raise self._closed
-            hub.offer(here, self.node, outlet.channel, outlet.local_next, 0, [Item(*item)])
-            outlet.local_next += 1
+
+    def _deliver_here(
+        self, outlet: Outlet, item: tuple[Any, ...], here: tuple[Subscription, ...]
+    ) -> None:
+        with self._hub.lock:
+            self._hub.offer(here, self.node, outlet.channel, outlet.local_next, 0, [Item(*item)])
+        outlet.local_next += 1
 
     def _wait_for_room(self, outlet: Outlet) -> None:
         route = outlet.route

@@ -52,13 +52,25 @@ def load_settings(**given: Any) -> Settings:
     values["home"] = Path(values.get("home", home)).expanduser()
     for name in ("listen", "connect"):
         if name in values:
-            values[name] = tuple(values[name])
+            values[name] = _endpoints(name, values[name])
     settings = Settings(**values)
     if not settings.bus:
         raise UsageError("the bus's name is empty; leave it out to use 'default'")
-    if settings.depth < 1:
+    if not isinstance(settings.bus, str):
+        raise UsageError(f"the bus's name must be a str, got {settings.bus!r}")
+    if not isinstance(settings.depth, int) or settings.depth < 1:
         raise UsageError(f"depth is {settings.depth}; a channel is named by at least 1 element")
     return settings
+
+
+def _endpoints(name: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str):  # a str is iterable, too
+        raise UsageError(f"{name} takes a list of endpoints, got the str {given!r}")
+    endpoints = tuple(given)
+    for endpoint in endpoints:
+        if not isinstance(endpoint, str):
+            raise UsageError(f"{name}: an endpoint must be a str, got {endpoint!r}")
+    return endpoints
 
 
 def _read_file(home: Path) -> dict[str, Any]:

@@ -81,7 +81,11 @@ class InitialState:
         """Empty the subscription and ask every live node, this one too, for initial state."""
         hub = self._hub
         with hub.lock:
+            if subscription.is_closed:
+                return
+            self._forget(subscription)
             subscription.clear()
+            subscription.offered -= _count(subscription.staged or [])
             subscription.staged = []
             peers = [name for name, peer in hub.node.peers.items() if peer.alive]
             request = next(self._requests)
@@ -92,6 +96,12 @@ class InitialState:
         self._jobs.put(want)
         hub.post([(f"n/{name}", wire.encode(want), True) for name in peers])
 
+    def _forget(self, subscription: Subscription) -> None:
+        """What was asked for before a further loss is too old."""
+        for request, recovery in list(self._recoveries.items()):
+            if recovery.subscription is subscription:
+                del self._recoveries[request]
+
     def _on_came(self, state: wire.State) -> None:
         recovery = self._recoveries.get(state.request)
         if recovery is None or state.sender not in recovery.awaited:
@@ -101,6 +111,8 @@ class InitialState:
         for channel, last in state.lasts.items():
             recovery.lasts[state.sender, channel] = last
         for item in state.items:
+            if not self._hub.matching(item.subject):
+                continue
             channel = channel_of(item.subject, depth)
             last = state.lasts.get(channel, 0)
             recovery.runs.append((state.sender, channel, last, [item], True))
@@ -119,7 +131,9 @@ class InitialState:
         del self._recoveries[request]
         subscription = recovery.subscription
         staged, subscription.staged = subscription.staged or [], None
-        subscription.offered -= sum(len(run[3]) for run in staged)
+        subscription.offered -= _count(staged)
+        if subscription.is_closed:
+            return
         for run in recovery.runs + [_after(run, recovery.lasts) for run in staged]:
             if run[3]:
                 subscription.offer(run)
@@ -130,35 +144,38 @@ class InitialState:
 
     def _answer_for_ever(self) -> None:
         while (want := self._jobs.get()) is not None:
-            state = self._state_for(want)
+            state = wire.State(self._hub.name, want.request, {}, [])
+            types: set[int] = set()
+            for pattern, function in self._functions:
+                try:
+                    types |= self._add_state(state, want, pattern, function)
+                except Exception:
+                    log.exception("initial state for %s failed; it is left out", pattern)
+            state.descriptors = codec.descriptors(types)
             if want.sender == self._hub.name:
                 with self._hub.lock:
                     self._on_came(state)
             else:
-                self._hub.engine.put(f"n/{want.sender}", wire.encode(state))
+                self._hub.post([(f"n/{want.sender}", wire.encode(state), True)])
 
-    def _state_for(self, want: wire.WantState) -> wire.State:
-        state = wire.State(self._hub.name, want.request, {}, [])
+    def _add_state(
+        self, state: wire.State, want: wire.WantState, pattern: str, function: StateFunction
+    ) -> set[int]:
+        """Add what `function` gives, if it is wanted; the types that it needs are returned."""
         types: set[int] = set()
-        for pattern, function in self._functions:
-            if any(overlaps(pattern, wanted) for wanted in want.patterns):
-                with self._between_publications(pattern) as numbers:
-                    pairs = self._call(pattern, function)
-                    state.lasts.update(numbers(want.sender == self._hub.name))
-                for subject, obj in pairs:
-                    if any(overlaps(subject, wanted) for wanted in want.patterns):
-                        item, item_types = self._make_item(subject, obj)
-                        state.items.append(item)
-                        types.update(item_types)
-        state.descriptors = codec.descriptors(types)
-        return state
-
-    def _call(self, pattern: str, function: StateFunction) -> list[tuple[str, object]]:
-        try:
-            return list(function())
-        except Exception:
-            log.exception("the initial-state function for %s raised; it gives no state", pattern)
-            return []
+        if any(overlaps(pattern, wanted) for wanted in want.patterns):
+            with self._between_publications(pattern) as numbers:
+                pairs = list(function())
+                lasts = numbers(want.sender == self._hub.name)
+            items = []
+            for subject, obj in pairs:
+                if any(overlaps(subject, wanted) for wanted in want.patterns):
+                    item, item_types = self._make_item(subject, obj)
+                    items.append(item)
+                    types.update(item_types)
+            state.lasts.update(lasts)
+            state.items.extend(items)
+        return types
 
     @contextmanager
     def _between_publications(self, pattern: str) -> Iterator[Callable[[bool], dict[str, int]]]:
@@ -173,6 +190,10 @@ class InitialState:
                 return {o.channel: (o.local_next if here else o.route.next) - 1 for o in outlets}
 
             yield numbers
+
+
+def _count(runs: list[Run]) -> int:
+    return sum(len(run[3]) for run in runs)
 
 
 def _after(run: Run, lasts: dict[tuple[str, str], int]) -> Run:
