@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
+from typing import Any
 
 from infobus.bus.crowd import Crowd
 from infobus.bus.event import Event
@@ -29,6 +30,7 @@ from infobus.errors import (
     PeerError,
 )
 from infobus.objects import all_types, codec
+from infobus.objects.data import ObjectId
 from infobus.protocols import effects as effect
 from infobus.protocols import wire
 from infobus.protocols.effects import Effects
@@ -192,21 +194,29 @@ class Hub:
         sender, _, seq, items, initial = run
         # Best effort has no numbers, and initial state has that of the event it follows.
         step = 1 if seq and not initial else 0
+        plan_for, read = codec.plan_for, codec.read
         events = []
         for item in items:
             number = item.number
+            object_id = item.object_id or (sender, number)
             try:
-                object_id = item.object_id or (sender, number)
-                data = codec.decode(item.type, item.body, object_id)
-            except BadFrame as error:
-                self.counters.bad_objects += 1
-                self._complain(sender, f"sent an object that cannot be read: {error}")
-            else:
+                data = read(plan_for(item.type), item.body, object_id)  # type: ignore[arg-type]
+            except Exception:  # no plan, or not as planned: whatever it is, the long way tells
+                data = self._decoded(sender, item, object_id)
+            if data is not None:
                 events.append(
                     Event(item.subject, data, sender, seq, item.time, number, "regular", initial)
                 )
             seq += step
         return events
+
+    def _decoded(self, sender: str, item: Item, object_id: ObjectId) -> Any:
+        try:
+            return codec.decode(item.type, item.body, object_id)
+        except BadFrame as error:
+            self.counters.bad_objects += 1
+            self._complain(sender, f"sent an object that cannot be read: {error}")
+            return None
 
     def wait_for_types(self, items: Sequence[Item]) -> None:
         """Wait, bounded, for the descriptors of the events' types."""

@@ -33,9 +33,19 @@ from infobus.objects.data import (
     set_tag,
 )
 from infobus.objects.kinds import DEPTH_MAX, Misfit, plain, shown
+from infobus.objects.plans import Plan
 from infobus.objects.untyped import read_untyped
 
-__all__ = ["PAYLOAD_BYTES_MAX", "decode", "descriptors", "encode", "known", "learn"]
+__all__ = [
+    "PAYLOAD_BYTES_MAX",
+    "decode",
+    "descriptors",
+    "encode",
+    "known",
+    "learn",
+    "plan_for",
+    "read",
+]
 
 PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 """No object takes more than this on the wire."""
@@ -45,7 +55,8 @@ OBJECT_EXT = 1
 
 _encode = msgspec.msgpack.Encoder().encode
 _new = object.__new__
-_ready = registry.ready.get
+plan_for = registry.ready.get
+"""The plan for objects of a type, by its fingerprint, if they can be read the quick way."""
 _SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
 _ENCODE_ERRORS = (TypeError, ValueError, OverflowError)
 _DECODE_ERRORS = (
@@ -71,11 +82,11 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
     """
     try:
         plan = obj._plan
-        is_walked = plan.is_deep or obj._tag.__class__ is Foreign
+        tag = obj._tag
     except AttributeError:
         return _encode_untyped(obj)
     state = obj.__dict__
-    if is_walked or len(state) != plan.count:
+    if plan.is_deep or tag.__class__ is Foreign or len(state) != plan.count:
         return _encode_walking(obj)
     name = ""
     try:
@@ -103,18 +114,23 @@ def decode(fingerprint: int, payload: Payload, object_id: ObjectId | None = None
     """
     if payload.__class__ is not bytes:
         payload = bytes(payload)
-    plan = _ready(fingerprint)
+    plan = plan_for(fingerprint)
     if plan is not None:
         try:
-            if payload[0] == plan.first_byte or payload.startswith(plan.header):
-                state = plan.decode(payload)
-                obj = _new(plan.cls)
-                set_state(obj, state)
-                set_tag(obj, object_id)
-                return obj
+            return read(plan, payload, object_id)
         except _DECODE_ERRORS:
             pass  # Perhaps only unusual; the slow way decides.
     return _decode_walking(fingerprint, payload, object_id, 1)
+
+
+def read(plan: Plan, payload: bytes, object_id: ObjectId | None) -> DataObject:
+    """The quick way for objects that are just as `plan` says; any exception: take `decode`."""
+    if payload[0] != plan.first_byte and not payload.startswith(plan.header):
+        raise ValueError("not as planned")
+    obj: DataObject = _new(plan.cls)
+    set_state(obj, plan.decode(payload))
+    set_tag(obj, object_id)
+    return obj
 
 
 def descriptors(fingerprints: Iterable[int]) -> list[bytes]:
