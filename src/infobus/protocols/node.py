@@ -39,7 +39,7 @@ from infobus.protocols.effects import (
 )
 from infobus.protocols.interest import OwnRows, PeerRows
 from infobus.protocols.peers import Peer, Route, Terms
-from infobus.protocols.reliable import AskAgain, Deliver, Effect, Receiver, ReportLoss
+from infobus.protocols.streams import Streams
 from infobus.subjects import check_pattern
 
 __all__ = [
@@ -61,7 +61,6 @@ __all__ = [
 
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 _TELL_WAIT_S_MAX = 1.0
-_CHANNELS_NOTED_MAX = 10_000
 
 
 def _no_descriptors(types: Iterable[int]) -> list[bytes]:
@@ -85,7 +84,7 @@ class Node:
         self.peers: dict[str, Peer] = {}
         self.held_channels: Callable[[str], bool] = lambda channel: False
         self._describe_types = describe_types
-        self._paused: set[str] = set()
+        self._streams = Streams(name, self.own)
         self._welcomes = 0
         self._beat_sent_s = float("-inf")
 
@@ -179,7 +178,9 @@ class Node:
                 effects += self._serve(name, peer, now_s)
             elif not peer.given_up:
                 peer.given_up = True
-                effects += self._forget_rows(name, peer) + self._sender_lost(name, peer, now_s)
+                effects += self._forget_rows(name, peer) + self._streams.sender_lost(
+                    name, peer, now_s
+                )
         for channel, route in self.routes.items():
             for name in route.on_tick(now_s):
                 effects.append(Complain(name, f"confirmed nothing on {channel!r}; not waited for"))
@@ -209,13 +210,7 @@ class Node:
 
     def pause(self, channel: str, paused: bool, now_s: float) -> Effects:
         """Take nothing in on `channel` for lack of room, or take it up again."""
-        (self._paused.add if paused else self._paused.discard)(channel)
-        effects: Effects = []
-        for name, peer in self.peers.items():
-            receiver = peer.receivers.get(channel)
-            if receiver is not None and receiver.paused != paused:
-                effects += self._lift(name, channel, receiver.on_pause(paused, now_s))
-        return effects
+        return self._streams.pause(self.peers, channel, paused, now_s)
 
     def beat(self) -> wire.Beat:
         """The heartbeat, with the next number of every route not wholly confirmed."""
@@ -226,23 +221,7 @@ class Node:
 
     def _on_data(self, peer: Peer, data: wire.Data, now_s: float) -> Effects:
         effects: Effects = [Learn(data.descriptors)] if data.descriptors else []
-        if data.first == 0:
-            return effects + self._best_effort(peer, data)
-        receiver = self._receiver(peer, data.channel, now_s)
-        if receiver is None:
-            return effects
-        return effects + self._lift(
-            data.sender, data.channel, receiver.on_data(data.first, data.items, now_s)
-        )
-
-    def _best_effort(self, peer: Peer, data: wire.Data) -> Effects:
-        # Two declarations of one node may overlap for a moment and bring a frame twice.
-        last = peer.best_effort.get(data.channel, -1)
-        items = [item for item in data.items if item.number > last]
-        if not items or self.own.version_that_touched(data.channel) is None:
-            return []
-        peer.best_effort[data.channel] = items[-1].number
-        return [Events(data.sender, data.channel, 0, items)]
+        return effects + self._streams.on_data(peer, data, now_s)
 
     def _on_ack(self, peer: Peer, ack: wire.Ack, now_s: float) -> Effects:
         for channel, number in ack.nexts.items():
@@ -262,17 +241,14 @@ class Node:
         return effects
 
     def _on_gone(self, peer: Peer, gone: wire.Gone, now_s: float) -> Effects:
-        receiver = peer.receivers.get(gone.channel)
-        if receiver is None or gone.first > (receiver.next or 0):
-            return []
-        return self._lift(gone.sender, gone.channel, receiver.on_gone(gone.last, now_s))
+        return self._streams.on_gone(peer, gone, now_s)
 
     def _on_beat(self, peer: Peer, beat: wire.Beat, now_s: float) -> Effects:
         effects: Effects = []
         record = self.rows.records.get(beat.sender)
         if record is None or record.version != beat.interest:
             effects.append(self._known(beat.sender, peer, now_s))
-        effects += self._ends(beat.sender, peer, beat.nexts, now_s)
+        effects += self._streams.ends(beat.sender, peer, beat.nexts, now_s)
         for channel in beat.nexts:
             receiver = peer.receivers.get(channel)
             if receiver is not None and receiver.next is not None:
@@ -312,11 +288,10 @@ class Node:
             return effects
         if peer.welcome not in (0, known.welcome):
             # We were given up. What it sends now is not meant for us until it has our rows.
-            peer.cut_version = max(peer.cut_version, peer.confirmed)
-            self._break_off(peer)
+            self._streams.break_off(peer)
             peer.tell_at_s, peer.tell_wait_s = now_s, 0.0
         peer.welcome, peer.confirmed = known.welcome, known.version
-        effects += self._baselines(peer, known, now_s)
+        effects += self._streams.baselines(peer, known, now_s)
         if peer.confirmed < self.own.version and now_s >= peer.tell_at_s:
             effects += self._tell(known.sender, peer, now_s)
         return effects
@@ -331,9 +306,9 @@ class Node:
         return [Learn(types.descriptors)]
 
     def _on_bye(self, peer: Peer, bye: wire.Bye, now_s: float) -> Effects:
-        effects = self._ends(bye.sender, peer, bye.nexts, now_s)
+        effects = self._streams.ends(bye.sender, peer, bye.nexts, now_s)
         effects = [effect for effect in effects if not isinstance(effect, ToPeer)]  # too late
-        effects += self._sender_lost(bye.sender, peer, now_s)
+        effects += self._streams.sender_lost(bye.sender, peer, now_s)
         effects += self._forget_rows(bye.sender, peer)
         self.peers[bye.sender] = Peer(alive=False, given_up=True, left=True)
         return effects
@@ -345,7 +320,7 @@ class Node:
         effects: Effects = [Learn(state.descriptors)] if state.descriptors else []
         return [*effects, StateCame(state)]
 
-    # Helpers: interest.
+    # Helpers.
 
     def _make_room_for_a_peer(self) -> None:
         while len(self.peers) >= self.terms.peers_count_max:
@@ -416,102 +391,11 @@ class Node:
             route.leave(name)
         return [InterestChanged()]
 
-    # Helpers: routes.
-
     def _serve(self, name: str, peer: Peer, now_s: float) -> Effects:
         effects: Effects = []
         if peer.confirmed < self.own.version and now_s >= peer.tell_at_s:
             effects += self._tell(name, peer, now_s)
-        for channel, receiver in peer.receivers.items():
-            if receiver.ask_at_s is not None:
-                effects += self._lift(name, channel, receiver.on_tick(now_s))
-        return effects + self.acks(name, peer)
-
-    def _receiver(self, peer: Peer, channel: str, now_s: float) -> Receiver | None:
-        """The receiver of a peer's channel, made if the channel is wanted."""
-        receiver = peer.receivers.get(channel)
-        if receiver is not None or channel in peer.unwanted:
-            return receiver
-        version = self.own.version_that_touched(channel)
-        if version is None:
-            if len(peer.unwanted) >= _CHANNELS_NOTED_MAX:
-                peer.unwanted.clear()
-            peer.unwanted.add(channel)
-            return None
-        receiver = peer.receivers[channel] = Receiver(paused=channel in self._paused)
-        if peer.confirmed >= version:
-            # A channel that the peer did not name had no numbers yet: they start at 1.
-            receiver.on_baseline(peer.nexts.pop(channel, 1), now_s)
-        return receiver
-
-    def _baselines(self, peer: Peer, known: wire.Known, now_s: float) -> Effects:
-        """Start at the numbers that the peer has told, or report that it had given us up."""
-        effects: Effects = []
-        for channel, number in known.nexts.items():
-            version = self.own.version_that_touched(channel)
-            if version is None:
-                continue  # told for rows that have been taken back since
-            receiver = peer.receivers.get(channel)
-            is_new = channel not in peer.nexts if receiver is None else receiver.next is None
-            was_cut = channel in peer.cut_channels or version <= peer.cut_version
-            if is_new and was_cut:
-                broke_off_at = peer.cut_channels.pop(channel, 0)
-                effects.append(Lost(known.sender, channel, broke_off_at, None))
-            if receiver is None or receiver.next is None:
-                peer.nexts[channel] = max(number, peer.nexts.get(channel, 1))
-        if known.version >= peer.cut_version:
-            peer.cut_version = 0
-            peer.cut_channels.clear()
-        for channel, receiver in peer.receivers.items():
-            version = self.own.version_that_touched(channel)
-            if receiver.next is None and version is not None and version <= known.version:
-                number = peer.nexts.pop(channel, 1)
-                effects += self._lift(known.sender, channel, receiver.on_baseline(number, now_s))
-        return effects
-
-    def _break_off(self, peer: Peer) -> None:
-        """End all streams of the peer, to begin anew where it says."""
-        peer.cut_channels.update(peer.nexts)
-        for channel, receiver in peer.receivers.items():
-            if receiver.next is not None:
-                peer.cut_channels[channel] = receiver.next
-        peer.receivers.clear()
-        peer.nexts.clear()
-
-    def _ends(self, name: str, peer: Peer, nexts: dict[str, int], now_s: float) -> Effects:
-        effects: Effects = []
-        for channel, number in nexts.items():
-            receiver = self._receiver(peer, channel, now_s)
-            if receiver is not None:
-                effects += self._lift(name, channel, receiver.on_end(number, now_s))
-        return effects
-
-    def _sender_lost(self, name: str, peer: Peer, now_s: float) -> Effects:
-        """Report what is missing; of each channel only the place in the stream is remembered."""
-        effects: Effects = []
-        for channel, receiver in peer.receivers.items():
-            effects += self._lift(name, channel, receiver.on_sender_lost(now_s))
-            if receiver.next is not None:
-                peer.nexts[channel] = receiver.next
-        peer.receivers.clear()
-        if peer.cut_version:
-            peer.cut_version = 0
-            peer.cut_channels.clear()
-            effects.append(Lost(name, "", 0, None))
-        return effects
-
-    def _lift(self, sender: str, channel: str, effects: list[Effect]) -> Effects:
-        """The effects of one route, as effects of the node."""
-        lifted: Effects = []
-        for effect in effects:
-            match effect:
-                case Deliver(first, items):
-                    lifted.append(Events(sender, channel, first, items))
-                case AskAgain(first, last):
-                    lifted.append(ToPeer(sender, wire.Ask(self.name, channel, first, last)))
-                case ReportLoss(first, last):
-                    lifted.append(Lost(sender, channel, first, last))
-        return lifted
+        return effects + self._streams.tick(name, peer, now_s) + self.acks(name, peer)
 
     def _beat(self, now_s: float) -> Effects:
         silent_s = now_s - self._beat_sent_s

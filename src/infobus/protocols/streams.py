@@ -1,0 +1,159 @@
+"""What peers send: one numbered stream for each of their channels that this node wants.
+
+A stream begins where its sender says (or at 1, if it had no number yet when it took the rows),
+pauses while there is no room, breaks off when the sender had given this node up, and is reduced
+to one number when the sender is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from infobus.protocols import wire
+from infobus.protocols.effects import Effects, Events, Lost, ToPeer
+from infobus.protocols.interest import OwnRows
+from infobus.protocols.peers import Peer
+from infobus.protocols.reliable import AskAgain, Deliver, Effect, Receiver, ReportLoss
+
+_UNWANTED_COUNT_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Streams:
+    """The incoming streams of node `name`, whose rows are `own`; their state is in the peers."""
+
+    name: str
+    own: OwnRows
+    paused: set[str] = field(default_factory=set)  # channels
+
+    def on_data(self, peer: Peer, data: wire.Data, now_s: float) -> Effects:
+        """Take a frame of events."""
+        if data.first == 0:
+            return self._best_effort(peer, data)
+        receiver = self._receiver(peer, data.channel, now_s)
+        if receiver is None:
+            return []
+        effects = receiver.on_data(data.first, data.items, now_s)
+        return self._lift(data.sender, data.channel, effects)
+
+    def on_gone(self, peer: Peer, gone: wire.Gone, now_s: float) -> Effects:
+        """Take the word that events are no longer kept."""
+        receiver = peer.receivers.get(gone.channel)
+        if receiver is None or gone.first > (receiver.next or 0):
+            return []
+        return self._lift(gone.sender, gone.channel, receiver.on_gone(gone.last, now_s))
+
+    def ends(self, name: str, peer: Peer, nexts: dict[str, int], now_s: float) -> Effects:
+        """Note how far the peer's routes have got."""
+        effects: Effects = []
+        for channel, number in nexts.items():
+            receiver = self._receiver(peer, channel, now_s)
+            if receiver is not None:
+                effects += self._lift(name, channel, receiver.on_end(number, now_s))
+        return effects
+
+    def tick(self, name: str, peer: Peer, now_s: float) -> Effects:
+        """Ask again for what is overdue, or give it up."""
+        effects: Effects = []
+        for channel, receiver in peer.receivers.items():
+            if receiver.ask_at_s is not None:
+                effects += self._lift(name, channel, receiver.on_tick(now_s))
+        return effects
+
+    def pause(self, peers: dict[str, Peer], channel: str, paused: bool, now_s: float) -> Effects:
+        """Take nothing in on `channel`, from whomever, or take it up again."""
+        (self.paused.add if paused else self.paused.discard)(channel)
+        effects: Effects = []
+        for name, peer in peers.items():
+            receiver = peer.receivers.get(channel)
+            if receiver is not None and receiver.paused != paused:
+                effects += self._lift(name, channel, receiver.on_pause(paused, now_s))
+        return effects
+
+    def baselines(self, peer: Peer, known: wire.Known, now_s: float) -> Effects:
+        """Start at the numbers that the peer has told; report where it had given us up."""
+        effects: Effects = []
+        for channel, number in known.nexts.items():
+            version = self.own.version_that_touched(channel)
+            if version is None:
+                continue  # told for rows that have been taken back since
+            receiver = peer.receivers.get(channel)
+            is_new = channel not in peer.nexts if receiver is None else receiver.next is None
+            was_cut = channel in peer.cut_channels or version <= peer.cut_version
+            if is_new and was_cut:
+                broke_off_at = peer.cut_channels.pop(channel, 0)
+                effects.append(Lost(known.sender, channel, broke_off_at, None))
+            if receiver is None or receiver.next is None:
+                peer.nexts[channel] = max(number, peer.nexts.get(channel, 1))
+        if known.version >= peer.cut_version:
+            peer.cut_version = 0
+            peer.cut_channels.clear()
+        for channel, receiver in peer.receivers.items():
+            version = self.own.version_that_touched(channel)
+            if receiver.next is None and version is not None and version <= known.version:
+                number = peer.nexts.pop(channel, 1)
+                effects += self._lift(known.sender, channel, receiver.on_baseline(number, now_s))
+        return effects
+
+    def break_off(self, peer: Peer) -> None:
+        """The peer had given us up: end all its streams, to begin anew where it says."""
+        peer.cut_version = max(peer.cut_version, peer.confirmed)
+        peer.cut_channels.update(peer.nexts)
+        for channel, receiver in peer.receivers.items():
+            if receiver.next is not None:
+                peer.cut_channels[channel] = receiver.next
+        peer.receivers.clear()
+        peer.nexts.clear()
+
+    def sender_lost(self, name: str, peer: Peer, now_s: float) -> Effects:
+        """Report what is missing; of each channel only the place in the stream is remembered."""
+        effects: Effects = []
+        for channel, receiver in peer.receivers.items():
+            effects += self._lift(name, channel, receiver.on_sender_lost(now_s))
+            if receiver.next is not None:
+                peer.nexts[channel] = receiver.next
+        peer.receivers.clear()
+        if peer.cut_version:
+            peer.cut_version = 0
+            peer.cut_channels.clear()
+            effects.append(Lost(name, "", 0, None))
+        return effects
+
+    def _best_effort(self, peer: Peer, data: wire.Data) -> Effects:
+        # Two declarations of one node may overlap for a moment and bring a frame twice.
+        last = peer.best_effort.get(data.channel, -1)
+        items = [item for item in data.items if item.number > last]
+        if not items or self.own.version_that_touched(data.channel) is None:
+            return []
+        peer.best_effort[data.channel] = items[-1].number
+        return [Events(data.sender, data.channel, 0, items)]
+
+    def _receiver(self, peer: Peer, channel: str, now_s: float) -> Receiver | None:
+        """The receiver of a peer's channel, made if the channel is wanted."""
+        receiver = peer.receivers.get(channel)
+        if receiver is not None or channel in peer.unwanted:
+            return receiver
+        version = self.own.version_that_touched(channel)
+        if version is None:
+            if len(peer.unwanted) >= _UNWANTED_COUNT_MAX:
+                peer.unwanted.clear()
+            peer.unwanted.add(channel)
+            return None
+        receiver = peer.receivers[channel] = Receiver(paused=channel in self.paused)
+        if peer.confirmed >= version:
+            # A channel that the peer did not name had no numbers yet: they start at 1.
+            receiver.on_baseline(peer.nexts.pop(channel, 1), now_s)
+        return receiver
+
+    def _lift(self, sender: str, channel: str, effects: list[Effect]) -> Effects:
+        """The effects of one route, as effects of the node."""
+        lifted: Effects = []
+        for effect in effects:
+            match effect:
+                case Deliver(first, items):
+                    lifted.append(Events(sender, channel, first, items))
+                case AskAgain(first, last):
+                    lifted.append(ToPeer(sender, wire.Ask(self.name, channel, first, last)))
+                case ReportLoss(first, last):
+                    lifted.append(Lost(sender, channel, first, last))
+        return lifted
