@@ -1,10 +1,12 @@
 """Draws the picture of the demo: `python docs/img/demo.py` writes demo.svg beside this file."""
 
+import re
 from datetime import date
 from io import StringIO
 from itertools import chain
 from pathlib import Path
 
+from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 import infobus
@@ -16,6 +18,8 @@ from infobus.demo.screen import draw
 
 STORY_COUNT = 9  # of each vendor
 WIDTH, HEIGHT = 100, 30
+# Without the fonts that rich would have a viewer fetch from elsewhere.
+FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
 def main() -> None:
@@ -39,9 +43,8 @@ def main() -> None:
         board.tick(100.0)
     console = Console(record=True, width=WIDTH, height=HEIGHT, file=StringIO())
     console.print(draw(board, WIDTH, HEIGHT), height=HEIGHT)
-    console.save_svg(
-        str(Path(__file__).with_suffix(".svg")), title="infobus demo", unique_id="demo"
-    )
+    path = Path(__file__).with_suffix(".svg")
+    console.save_svg(str(path), title="infobus demo", unique_id="demo", code_format=FORMAT)
 
 
 main()

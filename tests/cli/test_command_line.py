@@ -1,5 +1,7 @@
 # ruff: noqa: RUF012  (a default list in a data object is copied for each object)
+import json
 import sys
+from typing import ClassVar
 
 import pytest
 from rich.console import Console
@@ -52,6 +54,32 @@ def test_errors_of_the_bus_are_one_line_and_an_exit_code(error, code, monkeypatc
         main()
     assert ended.value.code == code
     assert capsys.readouterr().err == "infobus: " + str(error).replace("\x1b", "\\x1b") + "\n"
+
+
+def test_a_loss_is_told_and_watching_goes_on(monkeypatch, capsys):
+    lost = infobus.LossError("events 3 to 5 are lost", sender="n", channel="a", first=3, last=5)
+
+    class Lossy:
+        """A subscription with a loss between two events."""
+
+        items: ClassVar = [event_of({"n": 2}), lost, event_of({"n": 6})]
+
+        def receive(self, timeout_s):
+            item = self.items.pop(0)
+            if isinstance(item, Exception):
+                raise item
+            return item
+
+    monkeypatch.setattr(infobus.Bus, "subscribe_many", lambda bus, patterns: Lossy())
+    with infobus.connect("cli_loss", engine="memory") as bus:
+        monkeypatch.setattr(infobus, "connect", lambda *_, **__: bus)
+        monkeypatch.setattr(sys, "argv", ["infobus", "sub", "a.>", "--json", "--count", "2"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["data"]["n"] for line in out.splitlines()] == [2, 6]
+    assert "loss: events 3 to 5 are lost" in err
 
 
 class Named(DataObject, name="cli_line.Named"):

@@ -1,6 +1,7 @@
 """`infobus pub`, `sub`, `types` and `describe`, each in a process of its own."""
 
 import json
+import shlex
 import signal
 import subprocess
 import uuid
@@ -168,6 +169,20 @@ class TestWhatGoesWrong:
         assert process.returncode == 2
         assert process.stderr.startswith(b"line 1: ")
         assert b"Traceback" not in process.stderr
+
+    @pytest.mark.parametrize("arguments", ["pub", "pub -", "pub news.a -"])
+    def test_nothing_to_read_from(self, shell, arguments):
+        closed = f"{shlex.join(COMMAND)} {arguments} <&-"
+        process = subprocess.run(
+            ["sh", "-c", closed],
+            capture_output=True,
+            text=True,
+            env=shell.environment,
+            cwd=shell.folder,
+            timeout=60,
+        )
+        assert process.returncode == 2
+        assert process.stderr == "infobus: there is nothing to read: standard input is closed\n"
 
     def test_a_pipe_that_is_closed_early(self, shell, bus):
         watching = shell.listen("n.>", "--json")

@@ -74,6 +74,16 @@ def test_its_programs_end_even_if_it_is_killed(shell):
     assert_all_end(children)
 
 
+def test_it_ends_when_nobody_reads_any_more(shell):
+    demo = shell.start("demo")
+    lines_until(demo, "Story: ")
+    children = psutil.Process(demo.pid).children(recursive=True)
+    demo.stdout.close()
+    demo.wait(30)
+    assert demo.stderr.read() == ""
+    assert_all_end(children)
+
+
 def test_a_program_that_dies_is_named(shell):
     demo = shell.start("demo")
     lines_until(demo, "Story: ")

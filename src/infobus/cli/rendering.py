@@ -19,7 +19,8 @@ def attributes_of(data: Any) -> dict[str, Any]:
     """What an object holds, by name, also what its type here does not know; dicts as they are."""
     if isinstance(data, DataObject):
         return attribute_values(data) | unknown_attributes(data)
-    return data if isinstance(data, dict) else {"value": data}
+    untyped: dict[str, Any] = data
+    return untyped
 
 
 def event_heading(event: Event) -> Text:
@@ -58,9 +59,8 @@ def to_json(value: Any) -> str:
 
 
 def _nested(value: object) -> Any:
-    if isinstance(value, DataObject):
-        return {TYPE_KEY: type_of(value).name, **attributes_of(value)}
-    return str(value)
+    assert isinstance(value, DataObject)  # all else that can be published, JSON can say
+    return {TYPE_KEY: type_of(value).name, **attributes_of(value)}
 
 
 def short(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import suppress
@@ -26,10 +27,17 @@ def main() -> None:
         if sys.stdout.isatty():
             _show_screen(bus, news, over)
         else:
-            board = Board()
-            while not over.is_set():
-                for line in _gather(bus, news, board):
-                    print(line, flush=True)
+            _show_lines(bus, news, over)
+
+
+def _show_lines(bus: Bus, news: Subscription, over: Event) -> None:
+    board = Board()
+    try:
+        while not over.is_set():
+            for line in _gather(bus, news, board):
+                print(line, flush=True)
+    except BrokenPipeError:  # nobody reads any more; Python would complain once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_screen(bus: Bus, news: Subscription, over: Event) -> None:
