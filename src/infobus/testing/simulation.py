@@ -120,7 +120,7 @@ class _Run:
     # The three acts.
 
     def do_harm(self) -> None:
-        for _ in range(self.random.randint(20, 80)):
+        for _ in range(self.random.randint(15, 60)):
             self.random.choice(self._actions)()
             self._advance(self.random.choice([0.005, 0.05, 0.3]))
 
