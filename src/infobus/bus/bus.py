@@ -99,11 +99,14 @@ class Bus:
 
         The same promise as `publish` for each of them. An error leaves those before it sent.
         """
+        used: set[Outlet | None] = set()
         try:
             for subject, obj in events:
-                self._publish(subject, obj, quality, True)
+                used.add(self._publish(subject, obj, quality, True))
         finally:
-            self.flush()
+            for outlet in used:  # no others: they may have to wait for receivers of their own
+                if outlet is not None:
+                    outlet.flush()
 
     def publish_nowait(self, subject: str, obj: Any, quality: Quality = "reliable") -> bool:
         """Publish unless that might have to wait; False if it might, and nothing was sent."""
@@ -130,7 +133,8 @@ class Bus:
         for outlet in list(self._outlets.values()):
             outlet.flush()
 
-    def _publish(self, subject: str, obj: Any, quality: Quality, gather: bool) -> None:
+    def _publish(self, subject: str, obj: Any, quality: Quality, gather: bool) -> Outlet | None:
+        """Publish one event; its way out is returned, None if nobody wants it."""
         if quality != "reliable" and quality != "best_effort":
             raise UsageError(f"quality={quality!r}: expected 'reliable' or 'best_effort'")
         decision = self._decisions.get(subject)
@@ -146,7 +150,7 @@ class Bus:
                 object_id = spelled(named)  # published before: it keeps its first event's id
         if outlet is None:
             self._hub.counters.quenched += 1
-            return
+            return None
         fingerprint, body, types = codec.encode(obj)
         item = (subject, number, time.time(), fingerprint, body, object_id)
         if here:
@@ -162,6 +166,7 @@ class Bus:
             outlet.send(item, len(body), types, gather)
         else:
             self._send(outlet, item, types, quality, gather)
+        return outlet
 
     def _decide(self, subject: str) -> Decision:
         """Who wants `subject`, remembered until somebody's interest changes."""
