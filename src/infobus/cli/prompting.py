@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.text import Text
 
 from infobus import Attribute, Bus, Type, UsageError
 from infobus.cli.options import type_on_bus
 from infobus.cli.publishing import Publisher
-from infobus.cli.rendering import short
+from infobus.cli.rendering import printable, short
 from infobus.cli.values import make_object, split_item, value_from_text
 from infobus.errors import BadValue
 from infobus.objects.kinds import Misfit
@@ -34,7 +33,7 @@ def prompt_until_end(bus: Bus) -> None:
 
 
 def _publish_one(bus: Bus, console: Console) -> None:
-    subject = _ask(console, Text("subject", "bold cyan"), _checked_subject)
+    subject = _ask(console, "subject", _checked_subject)
     type_ = _ask_type(bus, console)
     publisher = Publisher(bus)
     try:
@@ -55,17 +54,14 @@ def _checked_subject(text: str) -> str:
 
 
 def _ask_type(bus: Bus, console: Console) -> Type | None:
-    names = [known.name for known in bus.types() if known.supertypes or known.attributes]
+    names = [printable(t.name) for t in bus.types() if t.supertypes or t.attributes]
     console.print(f"types on the bus: {', '.join(names)}", style="dim", markup=False)
-    question = Text.assemble(("type", "bold cyan"), (" [untyped]", "dim"))
-    return _ask(console, question, lambda name: type_on_bus(bus, name) if name else None)
+    return _ask(console, "type [untyped]", lambda name: type_on_bus(bus, name) if name else None)
 
 
 def _ask_untyped(console: Console) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    question = Text.assemble(
-        ("attribute", "bold cyan"), (" (key=text, key:=json, Enter ends)", "dim")
-    )
+    question = "attribute (key=text, key:=json, Enter ends)"
     while item := _ask(console, question, lambda item: split_item(item) if item else None):
         values[item[0]] = item[1]
     return values
@@ -77,11 +73,11 @@ def _ask_object(console: Console, type_: Type) -> Any:
 
 
 def _ask_attribute(console: Console, attribute: Attribute) -> Any:
-    question = Text.assemble(("  " + attribute.name, "bold cyan"), (f": {attribute.type}", "dim"))
-    if attribute.has_default:
-        question.append(f" [{short(attribute.default)}]", "dim")
     if attribute.doc:
-        question.append(f"  {attribute.doc}", "italic dim")
+        console.print(f"  {printable(attribute.doc)}", style="italic dim", markup=False)
+    question = f"  {attribute.name}: {attribute.type}"
+    if attribute.has_default:
+        question += f" [{short(attribute.default)}]"
 
     def read(text: str) -> Any:
         if not text and attribute.has_default:
@@ -94,14 +90,15 @@ def _ask_attribute(console: Console, attribute: Attribute) -> Any:
     return _ask(console, question, read)
 
 
-def _ask(console: Console, question: Text, read: Callable[[str], Answer]) -> Answer:
+def _ask(console: Console, question: str, read: Callable[[str], Answer]) -> Answer:
     """What `read` makes of the answer; asks again for as long as it raises `UsageError`."""
     while True:
         try:
-            return read(console.input(Text.assemble(question, "> ")).strip())
+            # Not rich's input: readline must know the prompt, or it overwrites it.
+            return read(input(f"{question}> ").strip())
         except UsageError as error:
             _complain(console, error)
 
 
 def _complain(console: Console, error: UsageError) -> None:
-    console.print(str(error), style="red", markup=False)
+    console.print(printable(str(error)), style="red", markup=False)

@@ -101,13 +101,17 @@ def read_json(text: str, what: str) -> Any:
 def value_from_text(kind: Kind, text: str) -> Any:
     """The value of that kind that `text` spells.
 
+    Where any kind will do, what can be read as JSON is JSON, and the rest is text.
+
     >>> value_from_text(kinds.FLOAT, "41.5"), value_from_text(kinds.STR, "41.5")
     (41.5, '41.5')
+    >>> value_from_text(kinds.ANY, "[1, 2]"), value_from_text(kinds.ANY, "one, two")
+    ([1, 2], 'one, two')
     """
     if isinstance(kind, Maybe):
         is_none = kind.item != kinds.STR and text in ("", "null")
         return None if is_none else value_from_text(kind.item, text)
-    if kind in (kinds.STR, kinds.ANY):
+    if kind == kinds.STR:
         return text
     if kind in (kinds.DATETIME, kinds.BYTES):
         return value_from_json(kind, text)
