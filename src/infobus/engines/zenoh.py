@@ -33,7 +33,14 @@ from infobus.engines.zenoh_library import (
     never_free,
     zenoh_library,
 )
-from infobus.engines.zenoh_settings import LEASE_MS, extra_settings, merged, session_settings
+from infobus.engines.zenoh_links import LinkMender
+from infobus.engines.zenoh_settings import (
+    LEASE_MS,
+    extra_settings,
+    merged,
+    session_id,
+    session_settings,
+)
 from infobus.errors import BadValue, EngineError, UsageError
 
 _NEIGHBOURS_PATIENCE_S = 1.0  # for nodes that are known to be there
@@ -85,7 +92,9 @@ class ZenohEngine:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._session: Any = None
+        self._mender: LinkMender | None = None
         self._zenoh: Any = None
+        self._zid = ""
         self._was_opened = self._is_forked = False
         # All that the library gave us is held here and nowhere else, so that a forked child can
         # leave it behind as one piece.
@@ -111,8 +120,8 @@ class ZenohEngine:
                 + ", ".join(interfaces)
             )
         self._zenoh = zenoh_library()
-        zid = f"{secrets.randbits(127) | 1 << 126:x}"  # No leading zero: Zenoh refuses those.
         with self._rendezvous.gate(), _reserved_port() as port:
+            self._zid = zid = session_id(time.time_ns(), secrets.randbits(63))
             neighbours = self._rendezvous.neighbours()
             self._session = self._open_session(zid, port, neighbours.values())
             self._was_opened = True
@@ -122,9 +131,10 @@ class ZenohEngine:
             self._add(self._session.liveliness().declare_token(f"{_HELLO}/{zid}"))
             self._rendezvous.enter(zid, f"tcp/127.0.0.1:{port}")
         self._meet(set(neighbours))
+        self._mender = LinkMender(self._session, self._greeters, self._lease_ms / 1000)
 
     def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
-        """Send `payload` on `key`. Data waits at most 1 s for a full link, control 1 ms."""
+        """Send `payload` on `key`. Data waits at most 0.5 s for a full link, control 1 ms."""
         try:
             send = self._control_puts[key] if control else self._data_puts[key]
         except KeyError:
@@ -229,8 +239,11 @@ class ZenohEngine:
         with self._lock:
             session, self._session = self._session, None
             self._data_puts, self._control_puts = {}, {}
+            mender, self._mender = self._mender, None
         _engines_to_close_at_exit.discard(self)
         self._rendezvous.leave()
+        if mender is not None:
+            mender.stop()
         if session is not None:
             entities, self._entities = self._entities, {}
             for _, silence in entities.values():
@@ -242,8 +255,8 @@ class ZenohEngine:
 
     def abandon(self) -> None:
         """In a forked child: forget the session, which lives on in the parent."""
-        never_free(self._session, self._entities, self._data_puts, self._control_puts)
-        self._session, self._entities = None, {}
+        never_free(self._session, self._mender, self._entities, self._data_puts, self._control_puts)
+        self._session, self._mender, self._entities = None, None, {}
         self._data_puts, self._control_puts = {}, {}
         self._lock = threading.Lock()
         self._rendezvous.abandon()
@@ -284,16 +297,19 @@ class ZenohEngine:
 
     def _meet(self, neighbours: set[str]) -> None:
         """Wait until the declarations of all `neighbours` (or of any stranger) are known here."""
-        expected = {f"{_HELLO}/{zid}" for zid in neighbours}
-        far_ones = bool(self._connect)
-        patience_s = _NEIGHBOURS_PATIENCE_S if expected or far_ones else _STRANGERS_PATIENCE_S
+        patient = neighbours or self._connect
+        patience_s = _NEIGHBOURS_PATIENCE_S if patient else _STRANGERS_PATIENCE_S
         deadline_s = time.monotonic() + patience_s
-        own = f"{_HELLO}/{self._session.zid()}"
         while time.monotonic() < deadline_s:
-            met = self._tokens(f"{_HELLO}/*") - {own}
-            if met >= expected and (expected or met):
+            met = self._greeters()
+            if met and met >= neighbours:
                 return
             time.sleep(0.002)
+
+    def _greeters(self) -> set[str]:
+        """Return the sessions of the other nodes whose declarations are known here."""
+        tokens = self._tokens(f"{_HELLO}/*")
+        return {token.removeprefix(f"{_HELLO}/") for token in tokens} - {self._zid}
 
     def _tokens(self, key: str) -> set[str]:
         replies = self._checked_session().liveliness().get(key, timeout=_TOKENS_PATIENCE_S)

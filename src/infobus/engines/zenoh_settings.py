@@ -20,7 +20,9 @@ from urllib.parse import quote
 from infobus.errors import BadValue
 
 LEASE_MS = 1000  # 300 ms already raises no false alarm with 8 busy processes on 2 cores.
-BLOCK_US_MAX = 1_000_000  # How long a frozen receiver may hold a sender; never -1: it panics.
+# How long a frozen receiver may hold a sender. While it does, nothing goes to other nodes either,
+# so this must stay well below the lease, or they take the sender for dead. Never -1: it panics.
+BLOCK_PART_OF_LEASE = 0.5
 HANDSHAKE_MS = 1000
 
 # Below the ports that Linux (32768) and others (49152) hand out by themselves, so that no
@@ -53,6 +55,18 @@ def _pick(ports: range, purpose: str, bus: str) -> int:
     return ports[int.from_bytes(digest[:8], "big") % len(ports)]
 
 
+def session_id(now_ns: int, noise: int) -> str:
+    """Return an id that Zenoh finds greater than those made earlier.
+
+    When two nodes connect to each other at the same moment, as after one of them was frozen,
+    Zenoh may keep both links and then use neither. So only one may: the greater, which is the
+    later, as it also connects to those that the rendezvous shows. Zenoh compares ids from
+    their last byte to their first.
+    """
+    # The first digit must not be zero.
+    return f"{noise % 2**63 | 2**63:016x}" + now_ns.to_bytes(8, "little").hex()
+
+
 def session_settings(
     bus: str,
     *,
@@ -70,8 +84,11 @@ def session_settings(
     `neighbours` are endpoints of live nodes on this host. They are tried at once, and then
     ever more rarely: the port of a dead one may belong to a stranger by now.
     """
+    block_us = int(lease_ms * BLOCK_PART_OF_LEASE * 1000)
     well_known = f"tcp/127.0.0.1:{well_known_port(bus)}"
-    fading = "#retry_period_init_ms=250;retry_period_increase_factor=2;retry_period_max_ms=30000"
+    fading = "#retry_period_init_ms=250;retry_period_increase_factor=2;retry_period_max_ms=4000"
+    # Only the later of two nodes connects to the earlier, see `session_id`.
+    one_way = {"peer": {"to_router": "always", "to_peer": "greater-zid"}}
     interface = "lo" if multicast == "loopback" else multicast
     open_to_network = (
         []
@@ -107,10 +124,11 @@ def session_settings(
             "delay": 0,  # The engine itself knows better for whom to wait.
             "multicast": {
                 "enabled": multicast != "off",
+                "autoconnect_strategy": one_way,
                 "address": f"224.0.0.224:{multicast_port(bus)}",
                 **({"interface": interface} if multicast != "off" else {}),
             },
-            "gossip": {"enabled": True},
+            "gossip": {"enabled": True, "autoconnect_strategy": one_way},
         },
         "transport": {
             "unicast": {"open_timeout": HANDSHAKE_MS, "accept_timeout": HANDSHAKE_MS},
@@ -118,7 +136,7 @@ def session_settings(
                 "tx": {
                     "lease": lease_ms,
                     "keep_alive": 4,
-                    "queue": {"congestion_control": {"block": {"wait_before_close": BLOCK_US_MAX}}},
+                    "queue": {"congestion_control": {"block": {"wait_before_close": block_us}}},
                 }
             },
             "shared_memory": {"enabled": shared_memory},
