@@ -1,12 +1,13 @@
 """Consumers that fall behind: each policy bounds its queue, and nobody else is harmed."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from infobus import Backpressure, Bus, Event, LossError, SlowConsumer
+from infobus import Backpressure, Bus, BusClosed, Event, LossError, SlowConsumer
 from infobus.bus import crowd
 from infobus.protocols.node import Terms
 from tests.bus.conftest import Connect
@@ -104,7 +105,12 @@ class TestBlock:
         connect().subscribe("x", when_full="block", queue_count_max=16)
         slow_bus.send_timeout_s = 10.0
         quick = connect().subscribe("y")
-        thread = threading.Thread(target=lambda: publish_until_refused(slow_bus), daemon=True)
+
+        def publish() -> None:
+            with contextlib.suppress(BusClosed):
+                publish_until_refused(slow_bus)
+
+        thread = threading.Thread(target=publish)
         thread.start()
         wait_until(lambda: slow_bus.stats().unconfirmed >= WINDOW_COUNT)
         started_s = time.monotonic()

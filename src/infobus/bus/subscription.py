@@ -322,9 +322,6 @@ class Subscription:
 
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
         """Make a run of events ready; False at the end. Losses are dealt with on the way."""
-        is_crowded = self.is_holding or self.has_waited_enough
-        if is_crowded and self.waiting_count <= self.low_count:
-            self._host.relieved(self)
         entry: Run | Lost | None = self._unread
         self._unread = None
         if entry is None:
@@ -344,6 +341,9 @@ class Subscription:
                 raise _TypesWanted(items)
             self._host.wait_for_types(items)
         self.taken += len(items)
+        is_crowded = self.is_holding or self.has_waited_enough
+        if is_crowded and self.waiting_count <= self.low_count:
+            self._host.relieved(self)
         events = self._host.events_of(entry)
         events.reverse()
         self._ready[:0] = events
