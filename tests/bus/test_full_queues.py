@@ -230,9 +230,7 @@ class TestDropOldest:
         assert (len(received) <= 4, losses) == (True, [])
 
     def test_quit_at_the_first_drop(self, slow_bus: Bus, consumer: Bus) -> None:
-        sub = consumer.subscribe(
-            "x", when_full="drop_oldest", queue_count_max=4, on_loss="quit"
-        )
+        sub = consumer.subscribe("x", when_full="drop_oldest", queue_count_max=4, on_loss="quit")
         goes_on = consumer.subscribe("x")
         send(slow_bus, "x", *range(20))
         take(goes_on, 20)

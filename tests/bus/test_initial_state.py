@@ -70,7 +70,6 @@ def test_state_and_events_fit_together_while_the_producer_goes_on(bus: Bus, othe
                 list(range(start + 1, start + 20)),
                 list(range(start, start + 19)),
             )
-            sub.close()
     finally:
         is_over.set()
         thread.join()

@@ -48,9 +48,7 @@ class TestRepair:
         send(bus, "x.y", 1, 2, 3, 4)
         assert numbers_of(take(sub, 4)) == [1, 2, 3, 4]
 
-    def test_closing_waits_for_the_repair(
-        self, bus: Bus, engine: LossyEngine, other: Bus
-    ) -> None:
+    def test_closing_waits_for_the_repair(self, bus: Bus, engine: LossyEngine, other: Bus) -> None:
         sub = other.subscribe("x.y")
         engine.drop = {1, 2, 3}
         send(bus, "x.y", 1, 2, 3)
@@ -126,9 +124,7 @@ class TestReactions:
         assert numbers_of(take(sub, 2)) == [1, 3]
         assert caplog.text.count("events 2 to 2") == 1
 
-    def test_quit_closes_the_subscription(
-        self, bus: Bus, engine: LossyEngine, other: Bus
-    ) -> None:
+    def test_quit_closes_the_subscription(self, bus: Bus, engine: LossyEngine, other: Bus) -> None:
         sub = other.subscribe("x.y", on_loss="quit")
         goes_on = other.subscribe("x.y", on_loss="ignore")
         lose_the_second_of_three(bus, engine)

@@ -1,0 +1,167 @@
+"""Leaving the bus: what was published arrives, and whoever waits is let go."""
+
+import threading
+import time
+
+import pytest
+
+import infobus
+from infobus import Batch, Bus, BusClosed
+from tests.bus.conftest import Connect
+from tests.bus.helpers import numbers_of, send, take, wait_until
+
+
+def test_what_was_gathered_is_sent_and_confirmed(connect: Connect) -> None:
+    bus, other = connect(batch=Batch(bytes=1 << 20, ms=60_000)), connect()
+    sub = other.subscribe("x")
+    for number in range(100):
+        bus.publish("x", {"n": number})
+    bus.close()
+    assert bus.stats().unconfirmed == 0
+    assert numbers_of(take(sub, 100)) == list(range(100))
+    assert sub.lost == 0
+
+
+def test_a_burst_right_before_closing_arrives(bus: Bus, other: Bus) -> None:
+    sub = other.subscribe("x")
+    for number in range(5000):
+        bus.publish("x", {"n": number})
+    bus.close()
+    assert numbers_of(take(sub, 5000)) == list(range(5000))
+
+
+def test_it_is_idempotent_and_quick_when_nothing_waits(bus: Bus, other: Bus) -> None:
+    started_s = time.monotonic()
+    for _ in range(3):
+        bus.close()
+    assert time.monotonic() - started_s < 1
+    wait_until(lambda: other.stats().peers == ())
+
+
+def test_every_call_after_it_says_so(bus: Bus) -> None:
+    sub = bus.subscribe("x")
+    bus.publish("x", {})
+    bus.close()
+    calls = [
+        lambda: bus.publish("x", {}),
+        lambda: bus.publish("never.seen", {}),
+        lambda: bus.publish_many([("x", {})]),
+        lambda: bus.publish_nowait("x", {}),
+        lambda: bus.subscribe("x"),
+        lambda: bus.subscribe_many(["x"]),
+        lambda: bus.initial_state("x", list),
+        lambda: bus.types(0.1),
+        bus.flush,
+    ]
+    for call in calls:
+        with pytest.raises(BusClosed):
+            call()
+    assert sub.receive(1).data == {}  # what was in the queue can still be taken
+    with pytest.raises(BusClosed):
+        sub.receive(1)
+    assert bus.stats().subscriptions == 0
+    assert "closed" in repr(bus)
+
+
+def test_it_ends_iterations_of_other_threads(bus: Bus, other: Bus) -> None:
+    subs = [bus.subscribe("x"), bus.subscribe("x")]
+    seen: list[list[int]] = [[], [], []]
+
+    def consume(index: int) -> None:
+        seen[index] = [event.data["n"] for event in subs[index % 2]]
+
+    threads = [threading.Thread(target=consume, args=(index,)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    send(other, "x", 1, 2, 3)
+    wait_until(lambda: bus.stats().waiting == 0 and bus.stats().received_events == 3)
+    bus.close()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert seen[1] == [1, 2, 3]
+    assert sorted(seen[0] + seen[2]) == [1, 2, 3]
+
+
+def test_what_others_publish_meanwhile_arrives_or_is_refused(connect: Connect) -> None:
+    bus, other = connect(), connect()
+    sub = other.subscribe("x.*")
+    accepted: list[list[int]] = [[], [], []]
+
+    def publish(thread: int) -> None:
+        number = 0
+        try:
+            while True:
+                bus.publish(f"x.t{thread}", {"n": number})
+                accepted[thread].append(number)
+                number += 1
+        except BusClosed:
+            pass
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    first = take(sub, 100)
+    closing = threading.Thread(target=bus.close)
+    closing.start()
+    received = {f"x.t{number}": [] for number in range(3)}
+    for event in first:
+        received[event.subject].append(event.data["n"])
+    for thread in (*threads, closing):
+        thread.join(10)
+        assert not thread.is_alive()
+    while True:
+        try:
+            event = sub.receive(0.3)
+        except TimeoutError:
+            break
+        received[event.subject].append(event.data["n"])
+    for number in range(3):
+        assert received[f"x.t{number}"] == accepted[number]
+
+
+def test_subscribing_while_it_closes_never_yields_a_dead_subscription(connect: Connect) -> None:
+    for _ in range(20):
+        bus = connect()
+        made: list[infobus.Subscription] = []
+        start = threading.Barrier(2)
+
+        def subscribe(bus: Bus = bus, start: threading.Barrier = start) -> None:
+            start.wait()
+            try:
+                made.append(bus.subscribe("x"))  # noqa: B023 - joined in this turn
+            except BusClosed:
+                pass
+
+        thread = threading.Thread(target=subscribe)
+        thread.start()
+        start.wait()
+        bus.close()
+        thread.join(5)
+        assert all(sub.is_closed for sub in made)
+
+
+def test_two_threads_may_close_at_once(bus: Bus, other: Bus) -> None:
+    other.subscribe("x")
+    send(bus, "x", 1)
+    threads = [threading.Thread(target=bus.close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+def test_a_callback_may_close_the_bus(bus: Bus, other: Bus) -> None:
+    bus.subscribe("x", lambda event: bus.close())
+    send(other, "x", 1)
+    wait_until(lambda: other.stats().peers == ())
+
+
+def test_leaving_the_with_block_closes(bus_name: str) -> None:
+    with infobus.connect(bus_name, engine="memory") as bus:
+        with bus.subscribe("x") as sub:
+            pass
+        assert sub.is_closed
+    with pytest.raises(BusClosed):
+        bus.publish("x", {})

@@ -1,0 +1,113 @@
+"""Where settings come from, and how wrong ones are answered."""
+
+from pathlib import Path
+
+import pytest
+
+import infobus
+from infobus import BusError, UsageError
+from infobus.bus.settings import load_settings
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("INFOBUS_BUS", "INFOBUS_HOME", "INFOBUS_SETTINGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.chdir(tmp_path)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+class TestPrecedence:
+    def test_defaults(self, tmp_path: Path) -> None:
+        settings = load_settings()
+        assert (settings.bus, settings.engine, settings.depth) == ("default", "zenoh", 1)
+        assert settings.home == tmp_path / "user" / ".infobus"
+
+    def test_the_file_in_the_working_folder(self, tmp_path: Path) -> None:
+        write(tmp_path / "infobus.toml", 'bus = "floor"\nlisten = ["tcp/0.0.0.0:0"]\ndepth = 2\n')
+        settings = load_settings()
+        assert (settings.bus, settings.listen, settings.depth) == ("floor", ("tcp/0.0.0.0:0",), 2)
+
+    def test_the_file_in_the_home_folder(self, tmp_path: Path) -> None:
+        write(tmp_path / "h" / "infobus.toml", 'bus = "from home"\n')
+        assert load_settings(home=tmp_path / "h").bus == "from home"
+        write(tmp_path / "infobus.toml", 'bus = "from here"\n')
+        assert load_settings(home=tmp_path / "h").bus == "from here"
+
+    def test_the_environment_goes_before_the_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "infobus.toml", 'bus = "file"\nhome = "file-home"\n')
+        monkeypatch.setenv("INFOBUS_BUS", "environment")
+        monkeypatch.setenv("INFOBUS_HOME", str(tmp_path / "eh"))
+        settings = load_settings()
+        assert (settings.bus, settings.home) == ("environment", tmp_path / "eh")
+
+    def test_arguments_go_before_everything(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "infobus.toml", 'bus = "file"\nengine = "zenoh"\ndepth = 3\n')
+        monkeypatch.setenv("INFOBUS_BUS", "environment")
+        with infobus.connect("argument", engine="memory", depth=1, home="~/elsewhere") as bus:
+            assert bus.name == "argument"
+            assert bus.home == tmp_path / "user" / "elsewhere"
+            assert bus._hub.node.terms.depth == 1
+
+    def test_the_environment_may_name_the_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path / "infobus.toml", 'bus = "here"\n')
+        named = write(tmp_path / "other.toml", 'bus = "named"\n')
+        monkeypatch.setenv("INFOBUS_SETTINGS", str(named))
+        assert load_settings().bus == "named"
+
+
+class TestWhatIsWrong:
+    @pytest.mark.parametrize(
+        ("text", "what"),
+        [
+            ("buss = 'x'", r"infobus\.toml.*'buss' is not a setting.*bus, home"),
+            ("depth = 'deep'", r"depth must be a int, got 'deep'"),
+            ("listen = 'tcp/x:1'", r"listen must be a list"),
+            ("bus = [\n", r"infobus\.toml cannot be read"),
+            ("depth = 0", r"depth is 0"),
+            ("bus = ''", "name is empty"),
+            ("listen = [1]", "endpoint must be a str, got 1"),
+            ("engine = 'carrier pigeon'", r"'carrier pigeon' is not known; choose 'zenoh'"),
+        ],
+    )
+    def test_in_the_file(self, tmp_path: Path, text: str, what: str) -> None:
+        write(tmp_path / "infobus.toml", text)
+        with pytest.raises(UsageError, match=what):
+            infobus.connect()
+
+    def test_a_named_file_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("INFOBUS_SETTINGS", "nowhere.toml")
+        with pytest.raises(UsageError, match=r"nowhere\.toml cannot be read"):
+            infobus.connect()
+
+    @pytest.mark.parametrize(
+        ("arguments", "what"),
+        [
+            ({"engine": "smoke"}, "'smoke' is not known"),
+            ({"bus": ""}, "empty"),
+            ({"bus": 7}, "must be a str, got 7"),
+            ({"depth": 0}, "depth is 0"),
+            ({"depth": "2"}, "depth is 2"),
+            ({"listen": "tcp/127.0.0.1:0"}, "list of endpoints, got the str"),
+            ({"connect": "tcp/127.0.0.1:1"}, "list of endpoints, got the str"),
+        ],
+    )
+    def test_in_the_arguments(self, arguments: dict[str, object], what: str) -> None:
+        with pytest.raises(UsageError, match=what):
+            infobus.connect(**arguments)  # type: ignore[arg-type]
+
+    def test_an_engine_that_cannot_be_opened(self) -> None:
+        with pytest.raises(BusError, match="no-such-interface"):
+            infobus.connect("x", multicast="no-such-interface")

@@ -1,0 +1,149 @@
+"""Types that this process has never seen: waited for a stated time, then done without."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import infobus
+from infobus import Bus, DataObject
+from infobus.bus import hub
+from infobus.engines.memory import MemoryEngine, live_network
+from infobus.objects import codec
+from infobus.protocols import wire
+from tests.bus.helpers import take, wait_until
+
+UNKNOWN = 0xDEAD_BEEF_DEAD_BEEF
+BODY = b"\x81\xa1n\x07"  # {"n": 7}
+
+
+@pytest.fixture
+def stranger(bus: Bus) -> Iterator[MemoryEngine]:
+    """A node that publishes objects of a type whose descriptor it does not give away."""
+    engine = MemoryEngine(live_network(bus.name))
+    engine.open("stranger")
+    yield engine
+    engine.close()
+
+
+def put(engine: MemoryEngine, number: int, fingerprint: int = UNKNOWN) -> None:
+    item = ("x.y", number, 0.0, fingerprint, BODY)
+    engine.put("c/x", wire.encode_data("stranger", "x", 0, [item]))
+
+
+def test_an_unknown_type_yields_a_generic_object_within_the_stated_time(
+    bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "TYPE_WAIT_S", 0.2)
+    sub = bus.subscribe("x.y")
+    asked: list[bytes] = []
+    stranger.declare("all", asked.append)
+    started_s = time.monotonic()
+    put(stranger, 0)
+    event = sub.receive(5)
+    assert 0.1 < time.monotonic() - started_s < 2
+    assert isinstance(event.data, DataObject)
+    assert event.data.n == 7
+    wants = [wire.decode(frame) for frame in asked]
+    assert [want.types for want in wants if isinstance(want, wire.WantTypes)] == [[UNKNOWN]]
+
+
+def test_only_the_first_event_of_an_unknown_type_is_held_up(
+    bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "TYPE_WAIT_S", 0.2)
+    sub = bus.subscribe("x.y")
+    put(stranger, 0)
+    take(sub, 1)
+    started_s = time.monotonic()
+    for number in range(1, 21):
+        put(stranger, number)
+        take(sub, 1)
+    assert time.monotonic() - started_s < 2  # 4 s if each were waited for
+
+
+def test_a_known_type_in_the_same_stream_is_delivered_after_it(
+    bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "TYPE_WAIT_S", 0.1)
+    sub = bus.subscribe("x.y")
+    put(stranger, 0)
+    put(stranger, 1, fingerprint=0)
+    events = take(sub, 2)
+    assert [type(event.data) is dict for event in events] == [False, True]
+
+
+def test_an_event_loop_is_not_held_up_by_an_unknown_type(
+    bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "TYPE_WAIT_S", 0.3)
+    sub = bus.subscribe("x.y")
+    put(stranger, 0)
+    wait_until(lambda: sub.waiting_count == 1)
+
+    async def main() -> int:
+        waiting = asyncio.ensure_future(anext(sub))
+        turns = 0
+        while not waiting.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+        assert (await waiting).data.n == 7
+        return turns
+
+    assert asyncio.run(main()) >= 5
+
+
+def test_an_object_that_cannot_be_read_is_counted_and_left_out(
+    bus: Bus, stranger: MemoryEngine
+) -> None:
+    sub = bus.subscribe("x.y")
+    for number, body in enumerate((b"\xc1", b"", b"\x81\xa1n", b"\x07", BODY)):
+        item = ("x.y", number, 0.0, 0, body)
+        stranger.put("c/x", wire.encode_data("stranger", "x", 0, [item]))
+    assert sub.receive(5).data == {"n": 7}
+    assert bus.stats().bad_objects == 4
+    assert list(bus.stats().complaints) == ["stranger"]
+
+
+def test_a_node_answers_for_types_it_knows(bus: Bus, stranger: MemoryEngine) -> None:
+    class Gauge(DataObject):
+        level: float = 0.0
+
+    answers: list[bytes] = []
+    stranger.declare("n/stranger", answers.append)
+    fingerprint = infobus.type_of(Gauge).fingerprint
+    want = wire.encode(wire.WantTypes("stranger", [fingerprint]))
+    stranger.put(f"n/{bus.node}", want)
+    wait_until(lambda: bool(answers))
+    answer = wire.decode(answers[0])
+    assert isinstance(answer, wire.Types)
+    assert codec.learn(answer.descriptors[-1]) == fingerprint
+
+
+def test_the_first_frame_of_a_type_carries_its_descriptor(bus: Bus, stranger: MemoryEngine) -> None:
+    class Meter(DataObject):
+        level: float = 0.0
+
+    seen: list[bytes] = []
+    stranger.declare("c/x", seen.append)
+    told = wire.Interest("stranger", (1, 0), 1, 0, 2, ["x.y"])
+    stranger.put(f"n/{bus.node}", wire.encode(told))
+    wait_until(lambda: bus._hub.node.rows.wants("x.y"))
+    for _ in range(2):
+        bus.publish("x.y", Meter(level=1.0))
+        bus.flush()
+    wait_until(lambda: len(seen) == 2)
+    first, second = (wire.decode(frame) for frame in seen)
+    assert isinstance(first, wire.Data)
+    assert isinstance(second, wire.Data)
+    fingerprint = infobus.type_of(Meter).fingerprint
+    assert fingerprint in {codec.learn(descriptor) for descriptor in first.descriptors}
+    assert second.descriptors == []
+
+
+def test_types_lists_what_is_known(bus: Bus, other: Bus) -> None:
+    class Thermometer(DataObject):
+        celsius: float = 0.0
+
+    assert "Thermometer" in {kind.name for kind in bus.types(0.5)}
