@@ -13,7 +13,6 @@ from infobus.protocols.node import Terms
 from tests.bus.conftest import Connect
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
 
-
 WINDOW_COUNT = 32
 FRAME_COUNT = 256  # events that are gathered into one frame
 

@@ -14,7 +14,7 @@ from tests.bus.helpers import LossyEngine, numbers_of, send, take, wait_until
 class Tick(DataObject):
     symbol: str
     price: float = 0.0
-    tags: list[str] = []
+    tags: list[str] = []  # noqa: RUF012 - each object gets its own
 
 
 class FineTick(Tick):
@@ -315,9 +315,9 @@ class TestWhatIsRefused:
             bus.subscribe_many("a.b")
         with pytest.raises(UsageError, match="no pattern"):
             bus.subscribe_many([])
-        with pytest.raises(UsageError, match="on_loss='panic'.*'raise'"):
+        with pytest.raises(UsageError, match=r"on_loss='panic'.*'raise'"):
             bus.subscribe("a", on_loss="panic")  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="when_full='explode'.*'pace'"):
+        with pytest.raises(UsageError, match=r"when_full='explode'.*'pace'"):
             bus.subscribe("a", when_full="explode")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="queue_count_max is 0"):
             bus.subscribe("a", queue_count_max=0)
