@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import sys
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
@@ -121,6 +122,10 @@ def _close_in_time(bus: Bus) -> None:
     if not _is_exit_registered:
         _is_exit_registered = True
         atexit.register(_close_all)
+    if "multiprocessing" in sys.modules:
+        from infobus.engines.zenoh_library import call_at_exit_of_child
+
+        call_at_exit_of_child(_close_all)
     _open_buses.add(bus)
 
 
