@@ -167,7 +167,7 @@ def test_many_strangers_do_not_fill_the_memory(bus: Bus, other: Bus) -> None:
     types = [wire.Item("check.y", n, 0.0, 10**9 + n, b"\x80") for n in range(20_000)]
     bus.subscribe("check.y", when_full="drop_oldest", queue_count_max=10, on_loss="ignore")
     feed(bus, wire.encode(wire.Data("stranger", "check", 0, types)))
-    assert len(bus._hub._sought_types) <= 10_000
+    assert len(bus._hub.types._sought) <= 10_000
     still_works(bus, other)
 
 

@@ -15,7 +15,7 @@ from infobus.bus.event import Event
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.state import InitialState, StateFunction
-from infobus.bus.stats import Stats
+from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import Backpressure, BusClosed, BusError, UsageError
@@ -373,7 +373,7 @@ class Bus:
     def stats(self) -> Stats:
         """What this node has done since it connected: an immutable snapshot."""
         frames = sum(outlet.frames for outlet in list(self._outlets.values()))
-        return self._hub.stats(self._last_number + 1, frames)
+        return snapshot(self._hub, self._last_number + 1, frames)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.

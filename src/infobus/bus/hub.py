@@ -12,13 +12,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from queue import SimpleQueue
-from typing import Any
 
 from infobus.bus.crowd import Crowd
-from infobus.bus.event import Event
-from infobus.bus.stats import Counters, Stats
-from infobus.bus.subscription import Run, Subscription
+from infobus.bus.event import Event, Run, events_of
+from infobus.bus.post import Mail, Post
+from infobus.bus.stats import Counters
+from infobus.bus.subscription import Subscription
+from infobus.bus.types import TYPE_WAIT_S, Types, all_descriptors
 from infobus.bus.workers import Workers
 from infobus.engines.base import Declaration, Engine
 from infobus.errors import (
@@ -29,8 +29,7 @@ from infobus.errors import (
     DeliveryError,
     PeerError,
 )
-from infobus.objects import all_types, codec
-from infobus.objects.data import ObjectId
+from infobus.objects import codec
 from infobus.protocols import effects as effect
 from infobus.protocols import wire
 from infobus.protocols.effects import Effects
@@ -41,8 +40,6 @@ from infobus.subjects import SubjectTrie, channel_keys_of, check_subject
 log = logging.getLogger("infobus")
 
 TICK_S = 0.1
-TYPE_WAIT_S = 1.0
-"""How long a consumer waits for an unknown type's descriptor before it gets a generic object."""
 
 _ALL_KEY = "all"
 _TYPES_KEY = "types"
@@ -52,9 +49,6 @@ _DECLARATIONS_MAX = 16
 _MATCHES_COUNT_MAX = 200_000
 _COMPLAINTS_COUNT_MAX = 1_000
 """Sources of bad input that are told apart: their names, too, come from outside."""
-_SOUGHT_TYPES_COUNT_MAX = 10_000
-
-Mail = list[tuple[str, bytes, bool]]  # key, frame, may wait for a slow link
 
 
 class Hub:
@@ -71,20 +65,19 @@ class Hub:
         self.crowd = Crowd(self.node, self.counters, self._unregister)
         self.node.held_channels = self.crowd.holds
         self.subscriptions: dict[Subscription, None] = {}
-        self.unknown_types: set[int] = set()  # those that consumers still wait for
-        self._sought_types: set[int] = set()  # asked for once; only the first event is held up
+        self.types = Types()
+        self.unknown_types = self.types.unknown
         self.on_interest_changed: Callable[[], None] = lambda: None
         self.on_state_wanted: Callable[[wire.WantState], None] = lambda message: None
         self.on_state_came: Callable[[wire.State], None] = lambda message: None
         self.on_recover: Callable[[Subscription], None] = lambda subscription: None
         self.on_tick: Callable[[float], None] = lambda now_s: None
-        self._known_types: set[int] = {0}
         self._trie: SubjectTrie[Subscription] = SubjectTrie()
         self._matches: dict[str, tuple[Subscription, ...]] = {}
         self._keys: Counter[str] = Counter()  # engine keys that the subscriptions need
         self._declared: dict[str, Declaration] = {}
         self._late: Effects = []  # effects of dispatching, carried out after it
-        self._mail: SimpleQueue[tuple[str, bytes] | None] = SimpleQueue()
+        self._post = Post(f"infobus-{name}", engine, self._on_engine_error)
         self._is_closed = threading.Event()
 
     # Life.
@@ -92,11 +85,12 @@ class Hub:
     def open(self, sync_timeout_s: float) -> None:
         """Join the bus and meet the peers that are there."""
         self.engine.open(self.name)
-        for run, name in ((self._tick_for_ever, "tick"), (self._post_for_ever, "post")):
-            threading.Thread(target=run, name=f"infobus-{self.name}-{name}", daemon=True).start()
+        self._post.start()
+        name = f"infobus-{self.name}-tick"
+        threading.Thread(target=self._tick_for_ever, name=name, daemon=True).start()
         for key in (f"n/{self.name}", _ALL_KEY):
             self.engine.declare(key, self.on_frame)
-        self.engine.answer(_TYPES_KEY, self._on_types_query)
+        self.engine.answer(_TYPES_KEY, lambda question: all_descriptors(self.name))
         self.engine.announce(f"l/{self.name}")
         self.engine.watch("l/*", self._on_token)
         if not self.wait_until(self.node.is_synced, sync_timeout_s):
@@ -110,8 +104,8 @@ class Hub:
             for subscription in list(self.subscriptions):
                 self._unregister(subscription, None)  # nobody needs to be told any more
             self.changed.notify_all()
-        self.post(mail)
-        self._mail.put(None)
+        self._post.send(mail)
+        self._post.stop()
         self.workers.stop()
         self.engine.close()
 
@@ -131,7 +125,7 @@ class Hub:
         while not is_confirmed and (left_s := deadline_s - time.monotonic()) > 0:
             with self.lock:
                 beat = wire.encode(self.node.beat())  # receivers confirm at once when it comes
-            self._put(_ALL_KEY, beat, control=True)
+            self._post.put(_ALL_KEY, beat, control=True)
             is_confirmed = self.wait_until(self.node.is_confirmed, min(0.1, left_s))
         return is_confirmed
 
@@ -175,7 +169,7 @@ class Hub:
         with self.lock:
             mail = self._carry_out(self._unregister(subscription, None))
             self.changed.notify_all()
-        self.post(mail)
+        self._post.send(mail)
         self._declare_channels()
 
     def relieved(self, subscription: Subscription) -> None:
@@ -183,7 +177,7 @@ class Hub:
         with self.lock:
             mail = self._carry_out(self.crowd.relieve(subscription, time.monotonic()))
             self.changed.notify_all()
-        self.post(mail)
+        self._post.send(mail)
 
     def recover(self, subscription: Subscription) -> None:
         """Start the subscription anew, with initial state from the producers."""
@@ -191,39 +185,18 @@ class Hub:
 
     def events_of(self, run: Run) -> list[Event]:
         """Decode a run, without events whose object cannot be read."""
-        sender, _, seq, items, initial = run
-        # Best effort has no numbers, and initial state has that of the event it follows.
-        step = 1 if seq and not initial else 0
-        plan_for, read = codec.plan_for, codec.read
-        events = []
-        for item in items:
-            number = item.number
-            object_id = item.object_id or (sender, number)
-            try:
-                data = read(plan_for(item.type), item.body, object_id)  # type: ignore[arg-type]
-            except Exception:  # no plan, or not as planned: whatever it is, the long way tells
-                data = self._decoded(sender, item, object_id)
-            if data is not None:
-                events.append(
-                    Event(item.subject, data, sender, seq, item.time, number, "regular", initial)
-                )
-            seq += step
-        return events
+        return events_of(run, self._on_bad_object)
 
-    def _decoded(self, sender: str, item: Item, object_id: ObjectId) -> Any:
-        try:
-            return codec.decode(item.type, item.body, object_id)
-        except BadFrame as error:
-            self.counters.bad_objects += 1
-            self._complain(sender, f"sent an object that cannot be read: {error}")
-            return None
+    def _on_bad_object(self, sender: str, error: BadFrame) -> None:
+        self.counters.bad_objects += 1
+        self._complain(sender, f"sent an object that cannot be read: {error}")
 
     def wait_for_types(self, items: Sequence[Item]) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
         wanted = {item.type for item in items} & self.unknown_types
         if not self.wait_until(lambda: not wanted & self.unknown_types, TYPE_WAIT_S):
             with self.lock:
-                self.unknown_types -= wanted
+                self.unknown_types.difference_update(wanted)
 
     def matching(self, subject: str) -> tuple[Subscription, ...]:
         """The local subscriptions that want `subject`. Call it under the lock."""
@@ -287,37 +260,35 @@ class Hub:
             self.counters.bad_frames += 1
             self._complain(type(error).__name__, str(error))
             return
-        if message is None:  # a kind that a newer minor version has added
-            return
         with self.lock:
             self.counters.received_frames += 1
             self.counters.received_bytes += len(payload)
-            if type(message) is Data and self._is_next(message, len(payload)):
+            if message.__class__ is Data and self._is_next(message, len(payload)):
                 if not self._late:
                     return
-                effects, self._late = self._late, []
+                effects: Effects = []
+            elif message is None:  # a kind that a newer minor version has added
+                return
             else:
                 effects = self.node.take(message, time.monotonic())
                 self.changed.notify_all()
             mail = self._carry_out(effects)
-        self.post(mail)
+        self._post.send(mail)
 
     def _is_next(self, data: Data, size: int) -> bool:
         """The steady state: dispatch a frame that is just the next one of its route."""
         peer = self.node.peers.get(data.sender)
-        receiver = peer.receivers.get(data.channel) if peer is not None else None
-        if receiver is None or data.descriptors:
+        if peer is None or data.descriptors:
             return False
-        if not receiver.accept(data.first, len(data.items)):
+        receiver = peer.receivers.get(data.channel)
+        if receiver is None or not receiver.accept(data.first, len(data.items)):
             return False
-        self.dispatch(data.sender, data.channel, data.first, data.items)
         receiver.unacked_bytes += size
-        terms = self.node.terms
-        unacked_count = data.first - receiver.acked
-        if unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes:
-            assert peer is not None
-            if not self.crowd.holders:
-                self._late += self.node.acks(data.sender, peer)
+        terms, unacked_count = self.node.terms, data.first - receiver.acked
+        is_ack_due = unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes
+        if is_ack_due and not self.crowd.holders:
+            self._late += self.node.acks(data.sender, peer)
+        self.dispatch(data.sender, data.channel, data.first, data.items)
         return True
 
     def _on_token(self, key: str, alive: bool) -> None:
@@ -326,7 +297,7 @@ class Hub:
             seen = self.node.peer_up if alive else self.node.peer_down
             mail = self._carry_out(seen(name, time.monotonic()))
             self.changed.notify_all()
-        self.post(mail)
+        self._post.send(mail)
 
     # Doing what the node says.
 
@@ -335,11 +306,11 @@ class Hub:
     ) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
         self.counters.received_events += len(items)
-        known, matches = self._known_types, self._matches
+        known, matches = self.types.known, self._matches
         start, run_subscriptions = 0, None
         for at, item in enumerate(items):
-            if item.type not in known:
-                self._look_for_type(sender, item.type)
+            if item.type not in known and self.types.must_ask_for(item.type):
+                self._late.append(effect.ToAll(wire.WantTypes(self.name, [item.type])))
             subscriptions = matches.get(item.subject)
             if subscriptions is None:
                 subscriptions = self.matching(item.subject)
@@ -392,7 +363,10 @@ class Hub:
                     case effect.Lost(_, channel, _, _):
                         self._report(one, channel)
                     case effect.Learn(descriptors):
-                        self._learn(descriptors)
+                        for descriptor in descriptors:
+                            if error := self.types.learn(descriptor):
+                                self.counters.bad_frames += 1
+                                self._complain("descriptor", str(error))
                     case effect.InterestChanged():
                         self.on_interest_changed()
                     case effect.Complain(peer, what):
@@ -418,65 +392,10 @@ class Hub:
                 if subscription.callback is not None:
                     self.workers.schedule(subscription)
 
-    def _look_for_type(self, sender: str, fingerprint: int) -> None:
-        if codec.known(fingerprint):
-            self._known_types.add(fingerprint)
-        elif fingerprint not in self._sought_types:
-            if len(self._sought_types) >= _SOUGHT_TYPES_COUNT_MAX:
-                self._sought_types.clear()
-            self._sought_types.add(fingerprint)
-            self.unknown_types.add(fingerprint)
-            self._late.append(effect.ToAll(wire.WantTypes(self.name, [fingerprint])))
-
-    def _learn(self, descriptors: Iterable[bytes]) -> None:
-        for descriptor in descriptors:
-            try:
-                fingerprint = codec.learn(descriptor)
-            except BadFrame as error:
-                self.counters.bad_frames += 1
-                self._complain("descriptor", str(error))
-                continue
-            self._known_types.add(fingerprint)
-            self._sought_types.discard(fingerprint)
-            self.unknown_types.discard(fingerprint)
-
-    def _on_types_query(self, question: bytes) -> bytes:
-        descriptors = codec.descriptors(kind.fingerprint for kind in all_types())
-        return wire.encode(wire.Types(self.name, descriptors))
-
     def learn_types(self, timeout_s: float) -> None:
         """Ask all nodes for the types they know."""
         for answer in self.engine.query(_TYPES_KEY, b"", timeout_s):
             self.on_frame(answer)
-
-    def stats(self, published: int, sent_frames: int) -> Stats:
-        """A snapshot of the counters."""
-        counters = self.counters
-        with self.lock:
-            routes = self.node.routes.values()
-            alive = sorted(name for name, peer in self.node.peers.items() if peer.alive)
-            return Stats(
-                node=self.name,
-                peers=tuple(alive),
-                subscriptions=len(self.subscriptions),
-                published=published,
-                quenched=counters.quenched,
-                sent_frames=sent_frames,
-                sent_events=sum(route.next - 1 for route in routes),
-                sent_bytes=sum(route.sent_bytes for route in routes),
-                received_frames=counters.received_frames,
-                received_events=counters.received_events,
-                received_bytes=counters.received_bytes,
-                waiting=sum(s.waiting_count for s in self.subscriptions),
-                unconfirmed=sum(r.next - r.buffer[0][0] for r in routes if r.buffer),
-                asked_again=counters.asked_again,
-                replayed=counters.replayed,
-                lost=counters.lost,
-                dropped_by_queue=counters.dropped_by_queue,
-                bad_frames=counters.bad_frames,
-                bad_objects=counters.bad_objects,
-                complaints=dict(counters.complaints),
-            )
 
     def _complain(self, source: str, what: str) -> None:
         complaints = self.counters.complaints
@@ -486,24 +405,13 @@ class Hub:
             log.warning("%s: %s (said once)", source, what)
         complaints[source] = what
 
-    def post(self, mail: Mail) -> None:
-        """Send frames; those that may have to wait for a slow link go by another thread."""
-        for key, frame, bulk in mail:
-            if bulk:
-                self._mail.put((key, frame))
-            else:
-                self._put(key, frame, control=True)
+    def send(self, mail: Mail) -> None:
+        """Send frames, from any thread, never waiting for a slow link."""
+        self._post.send(mail)
 
-    def _put(self, key: str, frame: bytes, control: bool) -> None:
-        try:
-            self.engine.put(key, frame, control=control)
-        except BusError as error:
-            if not self._is_closed.is_set():
-                self._complain("engine", str(error))
-
-    def _post_for_ever(self) -> None:
-        while (letter := self._mail.get()) is not None:
-            self._put(*letter, control=False)
+    def _on_engine_error(self, error: BusError) -> None:
+        if not self._is_closed.is_set():
+            self._complain("engine", str(error))
 
     def _tick_for_ever(self) -> None:
         while not self._is_closed.wait(TICK_S):
@@ -517,4 +425,4 @@ class Hub:
             self.on_tick(now_s)
             mail = self._carry_out(self.node.tick(now_s) + self.crowd.expire(now_s))
             self.changed.notify_all()
-        self.post(mail)
+        self._post.send(mail)

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
 
+from infobus.bus.event import Run
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Outlet
-from infobus.bus.subscription import Run, Subscription
+from infobus.bus.subscription import Subscription
 from infobus.objects import codec
 from infobus.protocols import wire
 from infobus.protocols.interest import channel_pattern, touches
@@ -94,7 +95,7 @@ class InitialState:
             self._recoveries[request] = Recovery(subscription, awaited, until_s)
         want = wire.WantState(hub.name, request, list(subscription.patterns))
         self._jobs.put(want)
-        hub.post([(f"n/{name}", wire.encode(want), True) for name in peers])
+        hub.send([(f"n/{name}", wire.encode(want), True) for name in peers])
 
     def _forget(self, subscription: Subscription) -> None:
         """What was asked for before a further loss is too old."""
@@ -156,7 +157,7 @@ class InitialState:
                 with self._hub.lock:
                     self._on_came(state)
             else:
-                self._hub.post([(f"n/{want.sender}", wire.encode(state), True)])
+                self._hub.send([(f"n/{want.sender}", wire.encode(state), True)])
 
     def _add_state(
         self, state: wire.State, want: wire.WantState, pattern: str, function: StateFunction

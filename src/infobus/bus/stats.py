@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from infobus.bus.hub import Hub
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +50,33 @@ class Counters:
     bad_frames: int = 0
     bad_objects: int = 0
     complaints: dict[str, str] = field(default_factory=dict)
+
+
+def snapshot(hub: Hub, published: int, sent_frames: int) -> Stats:
+    """The counters of a node as they are now."""
+    counters = hub.counters
+    with hub.lock:
+        routes = hub.node.routes.values()
+        alive = sorted(name for name, peer in hub.node.peers.items() if peer.alive)
+        return Stats(
+            node=hub.name,
+            peers=tuple(alive),
+            subscriptions=len(hub.subscriptions),
+            published=published,
+            quenched=counters.quenched,
+            sent_frames=sent_frames,
+            sent_events=sum(route.next - 1 for route in routes),
+            sent_bytes=sum(route.sent_bytes for route in routes),
+            received_frames=counters.received_frames,
+            received_events=counters.received_events,
+            received_bytes=counters.received_bytes,
+            waiting=sum(s.waiting_count for s in hub.subscriptions),
+            unconfirmed=sum(r.next - r.buffer[0][0] for r in routes if r.buffer),
+            asked_again=counters.asked_again,
+            replayed=counters.replayed,
+            lost=counters.lost,
+            dropped_by_queue=counters.dropped_by_queue,
+            bad_frames=counters.bad_frames,
+            bad_objects=counters.bad_objects,
+            complaints=dict(counters.complaints),
+        )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from infobus.bus.event import Event
+from infobus.bus.event import Event, Run
 from infobus.errors import BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
@@ -27,9 +27,6 @@ log = logging.getLogger("infobus")
 
 OnLoss = Literal["ignore", "warn", "raise", "quit", "quit_and_recover"]
 WhenFull = Literal["pace", "block", "drop_oldest", "disconnect"]
-
-#: A run of consecutive events: sender, channel, number of the first, events, initial state or not.
-Run = tuple[str, str, int, Sequence[Item], bool]
 
 
 class _TypesWanted(Exception):
@@ -302,56 +299,59 @@ class Subscription:
         return self._take(0)
 
     def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
-        try:
-            return self._ready.pop()
-        except IndexError:
-            pass
+        if self._ready:
+            with suppress(IndexError):  # another thread may have been quicker
+                return self._ready.pop()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise Empty
         try:
-            while True:
-                if self._ready:
-                    return self._ready.pop()
+            while not self._ready:
                 if self._dropped and not self._report_dropped():
                     return None
                 if not self._next_run(deadline_s, wait_for_types):
                     return None
+            return self._ready.pop()
         finally:
             self._lock.release()
 
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
         """Make a run of events ready; False at the end. Losses are dealt with on the way."""
         entry: Run | Lost | None = self._unread
+        if entry is None:
+            entry = self._queue.get() if deadline_s is None else self._get(deadline_s)
         self._unread = None
         if entry is None:
-            entry = self._get(deadline_s)
-        if entry is None:
-            self._queue.put(None)  # for whoever else waits
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
-            return False
-        if isinstance(entry, Lost):
+            return self._ended()
+        if entry.__class__ is Lost:
             return self._react(entry)
-        items, unknown = entry[3], self._host.unknown_types
+        items, unknown = entry[3], self._host.unknown_types  # type: ignore[index]
         if unknown and any(item.type in unknown for item in items):
             if not wait_for_types:
-                self._unread = entry
+                self._unread = entry  # type: ignore[assignment]
                 raise _TypesWanted(items)
             self._host.wait_for_types(items)
         self.taken += len(items)
-        is_crowded = self.is_holding or self.has_waited_enough
-        if is_crowded and self.waiting_count <= self.low_count:
-            self._host.relieved(self)
-        events = self._host.events_of(entry)
-        events.reverse()
+        if self.is_holding or self.has_waited_enough:
+            self._look_whether_relieved()
+        events = self._host.events_of(entry)  # type: ignore[arg-type]
+        if len(events) > 1:
+            events.reverse()
         self._ready[:0] = events
         return True
 
-    def _get(self, deadline_s: float | None) -> Run | Lost | None:
-        if deadline_s is None:
-            return self._queue.get()
+    def _ended(self) -> bool:
+        self._queue.put(None)  # for whoever else waits
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return False
+
+    def _look_whether_relieved(self) -> None:
+        if self.waiting_count <= self.low_count:
+            self._host.relieved(self)
+
+    def _get(self, deadline_s: float) -> Run | Lost | None:
         left_s = deadline_s - time.monotonic()
         return self._queue.get(timeout=left_s) if left_s > 0 else self._queue.get_nowait()
 

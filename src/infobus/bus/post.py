@@ -1,0 +1,49 @@
+"""Sending protocol frames without making anyone wait who must not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from infobus.engines.base import Engine
+from infobus.errors import BusError
+
+Mail = list[tuple[str, bytes, bool]]  # key, frame, may wait for a slow link
+
+
+class Post:
+    """Small frames leave at once; those that may meet a full link, by a thread of their own."""
+
+    def __init__(self, name: str, engine: Engine, on_error: Callable[[BusError], None]) -> None:
+        self._engine = engine
+        self._on_error = on_error
+        self._letters: SimpleQueue[tuple[str, bytes] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"{name}-post", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, once what was sent before is on its way."""
+        self._letters.put(None)
+
+    def send(self, mail: Mail) -> None:
+        """Send frames, in order among those of a kind."""
+        for key, frame, bulk in mail:
+            if bulk:
+                self._letters.put((key, frame))
+            else:
+                self.put(key, frame, control=True)
+
+    def put(self, key: str, frame: bytes, control: bool) -> None:
+        """Send one frame from the calling thread; what goes wrong is reported, not raised."""
+        try:
+            self._engine.put(key, frame, control=control)
+        except BusError as error:
+            self._on_error(error)
+
+    def _run(self) -> None:
+        while (letter := self._letters.get()) is not None:
+            self.put(*letter, control=False)

@@ -1,0 +1,51 @@
+"""Which types this node can read, and which it has asked for."""
+
+from __future__ import annotations
+
+from infobus.errors import BadFrame
+from infobus.objects import all_types, codec
+from infobus.protocols import wire
+
+TYPE_WAIT_S = 1.0
+"""How long a consumer waits for an unknown type's descriptor before it gets a generic object."""
+
+_SOUGHT_COUNT_MAX = 10_000
+
+
+class Types:
+    """The types of events that have come. Called under the hub's lock."""
+
+    def __init__(self) -> None:
+        self.known: set[int] = {0}
+        self.unknown: set[int] = set()  # those that consumers still wait for
+        self._sought: set[int] = set()  # asked for once; only the first event is held up
+
+    def must_ask_for(self, fingerprint: int) -> bool:
+        """Whether the other nodes are to be asked for the descriptor of a type just met."""
+        if codec.known(fingerprint):
+            self.known.add(fingerprint)
+            return False
+        if fingerprint in self._sought:
+            return False
+        if len(self._sought) >= _SOUGHT_COUNT_MAX:
+            self._sought.clear()
+        self._sought.add(fingerprint)
+        self.unknown.add(fingerprint)
+        return True
+
+    def learn(self, descriptor: bytes) -> BadFrame | None:
+        """Take in a descriptor from outside; what is wrong with it is returned."""
+        try:
+            fingerprint = codec.learn(descriptor)
+        except BadFrame as error:
+            return error
+        self.known.add(fingerprint)
+        self._sought.discard(fingerprint)
+        self.unknown.discard(fingerprint)
+        return None
+
+
+def all_descriptors(sender: str) -> bytes:
+    """The frame with all types that this process knows."""
+    descriptors = codec.descriptors(kind.fingerprint for kind in all_types())
+    return wire.encode(wire.Types(sender, descriptors))
