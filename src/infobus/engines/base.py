@@ -48,7 +48,7 @@ class Engine(Protocol):
 
         Frames of one node on one key arrive in the order of their puts, data and control
         each for themselves. When a receiver is behind, a data frame waits for it, at most
-        about half a second; then that receiver is cut off, its token disappears, and it comes back
+        about a second; then that receiver is cut off, its token disappears, and it comes back
         as a newcomer. A control frame does not wait: it is let go, and its protocol asks again.
         """
 

@@ -33,9 +33,10 @@ from infobus.engines.zenoh_library import (
     never_free,
     zenoh_library,
 )
-from infobus.engines.zenoh_links import LinkMender
+from infobus.engines.zenoh_links import LinkKeeper
 from infobus.engines.zenoh_settings import (
     LEASE_MS,
+    STALL_PART_OF_LEASE,
     extra_settings,
     merged,
     session_id,
@@ -92,7 +93,7 @@ class ZenohEngine:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._session: Any = None
-        self._mender: LinkMender | None = None
+        self._keeper: LinkKeeper | None = None
         self._zenoh: Any = None
         self._zid = ""
         self._was_opened = self._is_forked = False
@@ -130,11 +131,16 @@ class ZenohEngine:
             abandon_in_forked_child(self)
             self._add(self._session.liveliness().declare_token(f"{_HELLO}/{zid}"))
             self._rendezvous.enter(zid, f"tcp/127.0.0.1:{port}")
+        self._keeper = LinkKeeper(
+            self._session,
+            self._greeters,
+            stall_ms_max=int(self._lease_ms * STALL_PART_OF_LEASE),
+            period_s=self._lease_ms / 1000,
+        )
         self._meet(set(neighbours))
-        self._mender = LinkMender(self._session, self._greeters, self._lease_ms / 1000)
 
     def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
-        """Send `payload` on `key`. Data waits at most 0.5 s for a full link, control 1 ms."""
+        """Send `payload` on `key`. Data waits at most 0.75 s for a full link, control 1 ms."""
         try:
             send = self._control_puts[key] if control else self._data_puts[key]
         except KeyError:
@@ -239,11 +245,11 @@ class ZenohEngine:
         with self._lock:
             session, self._session = self._session, None
             self._data_puts, self._control_puts = {}, {}
-            mender, self._mender = self._mender, None
+            keeper, self._keeper = self._keeper, None
         _engines_to_close_at_exit.discard(self)
         self._rendezvous.leave()
-        if mender is not None:
-            mender.stop()
+        if keeper is not None:
+            keeper.stop()
         if session is not None:
             entities, self._entities = self._entities, {}
             for _, silence in entities.values():
@@ -255,8 +261,8 @@ class ZenohEngine:
 
     def abandon(self) -> None:
         """In a forked child: forget the session, which lives on in the parent."""
-        never_free(self._session, self._mender, self._entities, self._data_puts, self._control_puts)
-        self._session, self._mender, self._entities = None, None, {}
+        never_free(self._session, self._keeper, self._entities, self._data_puts, self._control_puts)
+        self._session, self._keeper, self._entities = None, None, {}
         self._data_puts, self._control_puts = {}, {}
         self._lock = threading.Lock()
         self._rendezvous.abandon()

@@ -1,10 +1,13 @@
-"""Mends links to nodes that Zenoh has connected to again but carries nothing to.
+"""Keeps the links of a session honest: one that carries nothing is taken down at once.
 
-When a link was given up because its receiver took nothing (a frozen process), Zenoh sometimes
-takes the old link down only when the new one is up, and loses what the new one declared: the node
-counts as connected, yet neither its tokens nor our frames pass, for ever (some runs in a
-hundred on a busy machine, after a frozen process went on). Closing such a link makes Zenoh
-connect once more, and then it is whole. The library has no call for that, so the socket is shut.
+Two things go wrong in Zenoh when a process freezes while others send to it, on a busy machine
+in one run of ten or more. (1) A link given up because its receiver took nothing lingers for
+10 s: its node still counts as alive. So the system is told to give up a connection sooner than
+Zenoh does, which looks like the death of the node and is noticed in milliseconds. (2) A node that
+went on and connected again counts as connected, yet neither its tokens nor our frames pass, for
+ever. Such a link is shut; Zenoh connects once more, and then it is whole.
+
+The library has no calls for either, so both act on its sockets.
 """
 
 from __future__ import annotations
@@ -13,62 +16,96 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from infobus.engines.zenoh_library import in_daemon_thread
 
-class LinkMender:
-    """Looks now and then for nodes that are connected and have greeted, but greet no more."""
 
-    def __init__(self, session: Any, greeters: Callable[[], set[str]], period_s: float) -> None:
+class LinkKeeper:
+    """Watches over the links of one session until it is stopped.
+
+    Args:
+        greeters: Returns the ids of the nodes whose declarations have reached this one.
+        stall_ms_max: A connection over which nothing is taken for so long is given up.
+        period_s: How often to look for nodes that are connected but greet no more.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        greeters: Callable[[], set[str]],
+        *,
+        stall_ms_max: int,
+        period_s: float,
+    ) -> None:
         self._session = session
         self._greeters = greeters
+        self._stall_ms_max = stall_ms_max
         self._period_s = period_s
         self._stopped = threading.Event()
+        self._listener = in_daemon_thread(
+            lambda: session.info.declare_link_events_listener(self._link_changed, history=True)
+        )
         self._thread = threading.Thread(target=self._run, name="infobus-links", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop looking. Idempotent."""
         self._stopped.set()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(self._period_s)
+        self._thread.join(self._period_s)
+
+    def _link_changed(self, event: Any) -> None:
+        # Also called for links that are gone; those have no socket any more.
+        with contextlib.suppress(OSError):
+            for connection in _connections(event.link):
+                connection.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._stall_ms_max
+                )
 
     def _run(self) -> None:
-        known: set[str] = set()
-        suspects: set[str] = set()
+        looks: dict[str, int] = {}  # How often in a row a node was connected but silent.
         while not self._stopped.wait(self._period_s):
             # The session may be closed meanwhile: then the next wait ends the loop.
             with contextlib.suppress(Exception):
-                greeters = self._greeters()
-                known |= greeters
                 connected = {str(zid) for zid in self._session.info.peers_zid()}
-                silent = (connected & known) - greeters
-                # Twice in a row: one that has just come is not done greeting yet.
-                for zid in silent & suspects:
-                    self._shut(zid)
-                suspects = silent - suspects
-                known &= connected | greeters
+                silent = connected - self._greeters()
+                looks = {zid: looks.get(zid, 0) + 1 for zid in silent}
+                # Not at the first look: one that has just come is not done greeting yet. And
+                # not for ever: it may be a stranger, a Zenoh program that knows no greeting.
+                self._shut({zid for zid, count in looks.items() if count in (2, 4, 8)})
 
-    def _shut(self, zid: str) -> None:
-        for link in self._session.info.links():
-            if str(link.zid) == zid:
-                shut_connection(_address(link.src), _address(link.dst))
+    def _shut(self, zids: set[str]) -> None:
+        for link in self._session.info.links() if zids else ():
+            if str(link.zid) in zids:
+                for connection in _connections(link):
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
-def shut_connection(one_end: str, other_end: str) -> None:
-    """Shut the sockets of this process that connect the two addresses."""
+def _connections(link: Any) -> Iterator[socket.socket]:
+    """Yield the sockets of this process that make up `link`."""
+    ends = {_address(link.src), _address(link.dst)}
     for number in os.listdir("/dev/fd"):
-        with (
-            contextlib.suppress(OSError, TypeError),  # No socket, or one without addresses.
-            socket.socket(fileno=os.dup(int(number))) as candidate,
-        ):
-            here, there = candidate.getsockname(), candidate.getpeername()
-            if {_joined(*here[:2]), _joined(*there[:2])} == {one_end, other_end}:
-                candidate.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError), _socket(int(number)) as candidate:
+            if candidate.family in (socket.AF_INET, socket.AF_INET6):
+                here, there = candidate.getsockname(), candidate.getpeername()
+                if {_joined(*here[:2]), _joined(*there[:2])} == ends:
+                    yield candidate
 
 
-def _address(locator: str) -> str:
+@contextlib.contextmanager
+def _socket(number: int) -> Iterator[socket.socket]:
+    copy = os.dup(number)
+    try:
+        found = socket.socket(fileno=copy)
+    except OSError:  # It is something else than a socket.
+        os.close(copy)
+        raise
+    with found:
+        yield found
+
+
+def _address(locator: object) -> str:
     return str(locator).partition("/")[2].partition("?")[0].partition("#")[0]
 
 

@@ -20,9 +20,11 @@ from urllib.parse import quote
 from infobus.errors import BadValue
 
 LEASE_MS = 1000  # 300 ms already raises no false alarm with 8 busy processes on 2 cores.
-# How long a frozen receiver may hold a sender. While it does, nothing goes to other nodes either,
-# so this must stay well below the lease, or they take the sender for dead. Never -1: it panics.
-BLOCK_PART_OF_LEASE = 0.5
+# How long a receiver that takes nothing may hold a sender: see `zenoh_links`. Zenoh's own limit
+# stands behind it. While a sender is held, nothing goes to other nodes either, so both must stay
+# below the lease, or those take the sender for dead. Never -1 ("for ever"): Zenoh panics.
+STALL_PART_OF_LEASE = 0.25  # The system looks rarely: at 0.25 s it ends after 0.3 to 0.7 s.
+BLOCK_PART_OF_LEASE = 0.75
 HANDSHAKE_MS = 1000
 
 # Below the ports that Linux (32768) and others (49152) hand out by themselves, so that no
