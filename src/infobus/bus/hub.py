@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from infobus.bus.crowd import Crowd
-from infobus.bus.event import Event, Run, events_of
 from infobus.bus.post import Mail, Post
 from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
@@ -183,11 +182,8 @@ class Hub:
         """Start the subscription anew, with initial state from the producers."""
         self.on_recover(subscription)
 
-    def events_of(self, run: Run) -> list[Event]:
-        """Decode a run, without events whose object cannot be read."""
-        return events_of(run, self._on_bad_object)
-
-    def _on_bad_object(self, sender: str, error: BadFrame) -> None:
+    def on_bad_object(self, sender: str, error: BadFrame) -> None:
+        """An object of `sender` cannot be read; its event is left out."""
         self.counters.bad_objects += 1
         self._complain(sender, f"sent an object that cannot be read: {error}")
 

@@ -85,7 +85,8 @@ class Outlet:
             self._last_s = now_s
             pending = self.pending
             if not (is_behind or pending or gather or self._gathers_always):
-                self._make_room()
+                if not self.route.has_room():
+                    self._wait_for_room(self)
                 self._put([item])
                 return
             if self._pending_bytes >= self._bytes_max or len(pending) >= self._count_max:
@@ -107,7 +108,8 @@ class Outlet:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
         with self.lock:
             if self.pending:
-                self._make_room()
+                if not self.route.has_room():
+                    self._wait_for_room(self)
                 pending, self.pending, self._pending_bytes = self.pending, [], 0
                 self._put(pending)
 
@@ -140,10 +142,6 @@ class Outlet:
             return True
         finally:
             self.lock.release()
-
-    def _make_room(self) -> None:
-        if not self.route.has_room():
-            self._wait_for_room(self)
 
     def _put(self, items: list[WireItem]) -> None:
         route = self.route

@@ -14,8 +14,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from infobus.bus.event import Event, Run
-from infobus.errors import BusClosed, BusError, LossError, UsageError
+from infobus.bus.event import Event, Run, events_of
+from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
 from infobus.protocols.wire import Item
@@ -40,8 +40,8 @@ class _TypesWanted(Exception):
 class Host(Protocol):
     """What a subscription needs of its bus."""
 
-    def events_of(self, run: Run) -> list[Event]:
-        """Decode a run, without events whose object cannot be read."""
+    def on_bad_object(self, sender: str, error: BadFrame) -> None:
+        """An object of `sender` cannot be read; its event is left out."""
 
     unknown_types: set[int]
     """Types of events that have come, whose descriptors have not."""
@@ -334,7 +334,7 @@ class Subscription:
         self.taken += len(items)
         if self.is_holding or self.has_waited_enough:
             self._look_whether_relieved()
-        events = self._host.events_of(entry)  # type: ignore[arg-type]
+        events = events_of(entry, self._host.on_bad_object)  # type: ignore[arg-type]
         if len(events) > 1:
             events.reverse()
         self._ready[:0] = events

@@ -169,6 +169,7 @@ class _Prefix(Struct, array_like=True):
 
 _TAG_MAX = 12
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+_VERSIONED = frozenset({Beat, Interest})
 _VERSIONED_TAGS = (5, 6)
 _encoder = Encoder()
 _decoder: Decoder[Message] = Decoder(Message)
@@ -208,7 +209,7 @@ def decode(payload: bytes) -> Message | None:
     except _UNREADABLE as error:
         _raise_unless_newer(payload, error)
         return None
-    if isinstance(message, Beat | Interest) and message.wire[0] != WIRE_MAJOR:
+    if message.__class__ in _VERSIONED and message.wire[0] != WIRE_MAJOR:
         raise _incompatible(message.sender, message.wire)
     return message
 
