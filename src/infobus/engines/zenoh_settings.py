@@ -60,10 +60,10 @@ def _pick(ports: range, purpose: str, bus: str) -> int:
 def session_id(now_ns: int, noise: int) -> str:
     """Return an id that Zenoh finds greater than those made earlier.
 
-    When two nodes connect to each other at the same moment, as after one of them was frozen,
-    Zenoh may keep both links and then use neither. So only one may: the greater, which is the
-    later, as it also connects to those that the rendezvous shows. Zenoh compares ids from
-    their last byte to their first.
+    Of two nodes only the greater connects, which is the later, as it also connects to those that
+    the rendezvous shows. When both did, links that carried nothing (see `zenoh_links`) were seen
+    doubled; one way they are single, but not fewer. Zenoh compares ids from their last byte to
+    their first.
     """
     # The first digit must not be zero.
     return f"{noise % 2**63 | 2**63:016x}" + now_ns.to_bytes(8, "little").hex()
