@@ -105,7 +105,7 @@ def test_what_others_publish_meanwhile_arrives_or_is_refused(connect: Connect) -
     first = take(sub, 100)
     closing = threading.Thread(target=bus.close)
     closing.start()
-    received = {f"x.t{number}": [] for number in range(3)}
+    received: dict[str, list[int]] = {f"x.t{number}": [] for number in range(3)}
     for event in first:
         received[event.subject].append(event.data["n"])
     for thread in (*threads, closing):

@@ -9,6 +9,7 @@ import pytest
 
 from infobus import Backpressure, Bus, BusClosed, Event, LossError, SlowConsumer
 from infobus.bus import crowd
+from infobus.bus.subscription import WhenFull
 from infobus.protocols.node import Terms
 from tests.bus.conftest import Connect
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
@@ -287,7 +288,7 @@ class TestDisconnect:
 
 @pytest.mark.parametrize("when_full", ["pace", "drop_oldest", "disconnect"])
 def test_another_consumer_on_the_node_gets_everything(
-    slow_bus: Bus, consumer: Bus, when_full: str, monkeypatch: pytest.MonkeyPatch
+    slow_bus: Bus, consumer: Bus, when_full: WhenFull, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crowd, "PACE_S", 0.2)
     slow_bus.send_timeout_s = 10.0

@@ -1,12 +1,14 @@
 """What is published reaches whoever subscribed: here, elsewhere, once, in order."""
 
+import contextlib
+import itertools
 import threading
 import time
 
 import pytest
 
 import infobus
-from infobus import BadSubject, BadValue, Batch, Bus, DataObject, UsageError
+from infobus import BadSubject, BadValue, Batch, Bus, BusClosed, DataObject, UsageError
 from tests.bus.conftest import Connect
 from tests.bus.helpers import LossyEngine, numbers_of, send, take, wait_until
 
@@ -184,6 +186,35 @@ class TestOrder:
             assert [event.seq for event in events] == list(range(1, 1201))
         for thread in threads:
             thread.join()
+
+    def test_threads_share_a_subscription_and_each_event_goes_to_one_of_them(
+        self, bus: Bus, other: Bus
+    ) -> None:
+        sub = other.subscribe("x")
+        seen: list[list[int]] = [[], [], [], []]
+
+        def loop(own: list[int]) -> None:
+            own.extend(event.data["n"] for event in sub)
+
+        def receive(own: list[int]) -> None:
+            with contextlib.suppress(BusClosed):
+                while True:
+                    own.append(sub.receive().data["n"])
+
+        threads = [
+            threading.Thread(target=consume, args=(own,))
+            for consume, own in zip((loop, receive, loop, receive), seen, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for number in range(5000):
+            bus.publish("x", {"n": number})
+        bus.close()
+        sub.close()
+        for thread in threads:
+            thread.join(10)
+        assert sorted(itertools.chain(*seen)) == list(range(5000))
+        assert all(own == sorted(own) for own in seen)
 
     def test_publish_many_keeps_the_order_and_needs_few_frames(self, bus: Bus, other: Bus) -> None:
         sub = other.subscribe("x.>")

@@ -105,7 +105,8 @@ class Subscription:
         # The consumer's side, under its own lock.
         self.taken = 0
         self._lock = threading.Lock()
-        self._ready: list[Event] = []  # of runs taken from the queue; the next event is last
+        # Of runs taken from the queue; the next event is last. The list is never replaced.
+        self._ready: list[Event] = []
         self._unread: Run | None = None  # a run whose types are being waited for
         self._error: BusError | None = None
         # Between the two.
@@ -118,16 +119,12 @@ class Subscription:
     # What the consumer does.
 
     def __iter__(self) -> Iterator[Event]:
-        # A loop takes over all events that are ready, and gives back what it has not used.
-        ready: list[Event] = []
-        try:
-            while (event := self._take(None)) is not None:
-                yield event
-                ready, self._ready = self._ready, []
+        ready = self._ready
+        while (event := self._take(None)) is not None:
+            yield event
+            with suppress(IndexError):  # another thread may have been quicker
                 while ready:
                     yield ready.pop()
-        finally:
-            self._ready.extend(ready)
 
     def __next__(self) -> Event:
         event = self._take(None)
@@ -263,7 +260,8 @@ class Subscription:
         """End in a forked child, where the parent's threads may hold the locks for ever."""
         self._lock, self._drop_lock = threading.Lock(), threading.Lock()
         self._queue, self._waiters = SimpleQueue(), []
-        self._ready, self._unread, self._dropped = [], None, {}
+        self._ready.clear()
+        self._unread, self._dropped = None, {}
         self.end(why)
 
     def clear(self) -> None:
@@ -299,19 +297,22 @@ class Subscription:
         return self._take(0)
 
     def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
-        if self._ready:
+        ready = self._ready
+        if ready:
             with suppress(IndexError):  # another thread may have been quicker
-                return self._ready.pop()
+                return ready.pop()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise Empty
         try:
-            while not self._ready:
+            while True:
+                if ready:
+                    with suppress(IndexError):
+                        return ready.pop()
                 if self._dropped and not self._report_dropped():
                     return None
                 if not self._next_run(deadline_s, wait_for_types):
                     return None
-            return self._ready.pop()
         finally:
             self._lock.release()
 
