@@ -314,6 +314,7 @@ class Network:
         if engine.node in self._engines:
             raise UsageError(f"a node called {engine.node!r} is on this network already")
         self._engines[engine.node] = engine
+        self._paths_changed()  # some may be dark already: to frozen nodes, or by a partition
 
     def leave(self, engine: MemoryEngine) -> None:
         """Disconnect `engine`; others learn of it as soon as a frame could reach them."""

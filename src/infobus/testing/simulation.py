@@ -198,7 +198,7 @@ class _Run:
         return list(self.account.nodes)
 
     def _be_born(self) -> None:
-        if len(self.account.nodes) < 5 and not self.frozen:
+        if len(self.account.nodes) < 5:
             self._born_count += 1
             name = f"node{self._born_count}"
             node = SimulatedNode(self.network, name, self.terms, self.account)
