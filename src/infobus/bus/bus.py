@@ -354,7 +354,8 @@ class Bus:
         """Give newcomers the present state of what this node publishes under `pattern`.
 
         `function` returns (subject, object) pairs. It is called between two publications,
-        which wait for it, and must not publish. A subscription with
+        which wait for it: so it must neither publish, nor wait for a lock that is held by a
+        thread which publishes. A subscription with
         `on_loss="quit_and_recover"` gets these first (marked `event.initial`), and then
         exactly the events that were published after the call.
         """
