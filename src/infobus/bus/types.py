@@ -29,6 +29,7 @@ class Types:
             return False
         if len(self._sought) >= _SOUGHT_COUNT_MAX:
             self._sought.clear()
+            self.unknown.clear()  # events that were dropped would leave theirs here for ever
         self._sought.add(fingerprint)
         self.unknown.add(fingerprint)
         return True
