@@ -19,7 +19,7 @@ from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import Backpressure, BusClosed, BusError, UsageError
-from infobus.objects import DataObject, Type, all_types, codec, id_of, identify, spelled
+from infobus.objects import DataObject, Type, all_types, codec, id_of, identify
 from infobus.protocols.node import Terms
 from infobus.protocols.wire import Item
 from infobus.subjects import channel_key, channel_of, check_pattern, check_subject
@@ -142,16 +142,12 @@ class Bus:
             decision = self._decide(subject)
         outlet, is_wanted_elsewhere, here = decision
         self._last_number = number = next(self._numbers)
-        object_id = None
-        if isinstance(obj, DataObject):
-            event_id = (self.node, number)
-            named = identify(obj, event_id)
-            if named is not event_id:
-                object_id = spelled(named)  # published before: it keeps its first event's id
         if outlet is None:
             self._hub.counters.quenched += 1
+            if isinstance(obj, DataObject):
+                identify(obj, (self.node, number))
             return None
-        fingerprint, body, types = codec.encode(obj)
+        fingerprint, body, types, object_id = codec.encode_event(obj, (self.node, number))
         item = (subject, number, time.time(), fingerprint, body, object_id)
         if here:
             # In this order nothing was delivered if either half has no room in time.

@@ -80,16 +80,17 @@ class Outlet:
         with self.lock:
             if types is not self._types:
                 self._announce(types)
-            now_s: float = item[2]  # type: ignore[assignment]
-            is_behind = now_s - self._last_s < BEHIND_S
-            self._last_s = now_s
             pending = self.pending
-            if not (is_behind or pending or gather or self._gathers_always):
-                if not self.route.has_room():
-                    self._wait_for_room(self)
-                self._put([item])
-                return
-            if self._pending_bytes >= self._bytes_max or len(pending) >= self._count_max:
+            if not pending:
+                now_s: float = item[2]  # type: ignore[assignment]
+                is_behind = now_s - self._last_s < BEHIND_S
+                self._last_s = now_s
+                if not (is_behind or gather or self._gathers_always):
+                    if not self.route.has_room():
+                        self._wait_for_room(self)
+                    self._put([item])
+                    return
+            elif self._pending_bytes >= self._bytes_max or len(pending) >= self._count_max:
                 self.flush()  # first, so that an error leaves `item` out and the others in
                 pending = self.pending
             pending.append(item)
@@ -111,6 +112,7 @@ class Outlet:
                 if not self.route.has_room():
                     self._wait_for_room(self)
                 pending, self.pending, self._pending_bytes = self.pending, [], 0
+                self._last_s = pending[-1][2]  # type: ignore[assignment]
                 self._put(pending)
 
     def close(self, why: BusError) -> None:

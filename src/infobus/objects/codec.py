@@ -29,10 +29,12 @@ from infobus.objects.data import (
     ObjectId,
     bad_value,
     id_of,
+    identify,
     set_state,
     set_tag,
+    spelled,
 )
-from infobus.objects.kinds import DEPTH_MAX, Misfit, plain, shown
+from infobus.objects.kinds import DEPTH_MAX, INT_MAX, Misfit, plain, shown
 from infobus.objects.plans import Plan
 from infobus.objects.untyped import read_untyped
 
@@ -41,6 +43,7 @@ __all__ = [
     "decode",
     "descriptors",
     "encode",
+    "encode_event",
     "known",
     "learn",
     "plan_for",
@@ -102,6 +105,27 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
     return plan.fingerprint, payload, plan.closure
 
 
+def encode_event(
+    obj: Any, event_id: tuple[str, int]
+) -> tuple[int, bytes, tuple[int, ...], str | None]:
+    """As `encode`, for publication: an object without an id gets the event's.
+
+    The last value is the id of an object that had one before, else None.
+    """
+    try:
+        plan, state = obj._plan, obj.__dict__
+        if obj._tag is None and plan.is_plain and len(state) == plan.count:
+            payload = _encode(state)
+            if len(payload) <= PAYLOAD_BYTES_MAX:
+                set_tag(obj, event_id)
+                return plan.fingerprint, payload, plan.closure, None
+    except Exception:
+        pass  # The long way says what is wrong.
+    fingerprint, payload, types = encode(obj)
+    named = identify(obj, event_id) if isinstance(obj, DataObject) else event_id
+    return fingerprint, payload, types, None if named is event_id else spelled(named)
+
+
 def decode(fingerprint: int, payload: Payload, object_id: ObjectId | None = None) -> Any:
     """The object in `payload`: an instance of the best class known here, or a dict for 0.
 
@@ -127,8 +151,12 @@ def read(plan: Plan, payload: bytes, object_id: ObjectId | None) -> DataObject:
     """The quick way for objects that are just as `plan` says; any exception: take `decode`."""
     if payload[0] != plan.first_byte and not payload.startswith(plan.header):
         raise ValueError("not as planned")
-    obj: DataObject = _new(plan.cls)
-    set_state(obj, plan.decode(payload))
+    state: dict[str, Any] = plan.decode(payload)
+    for name in plan.integers:
+        if state[name] > INT_MAX:
+            raise ValueError("not as planned")
+    obj = plan.new()
+    set_state(obj, state)
     set_tag(obj, object_id)
     return obj
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
-from infobus.objects.kinds import Kind
+from infobus.objects.kinds import INT, Kind
 from infobus.objects.members import Attribute
 
 if TYPE_CHECKING:
@@ -27,12 +29,16 @@ class Plan:
         "fingerprint",
         "first_byte",
         "header",
+        "integers",
         "is_deep",
+        "is_plain",
+        "new",
     )
 
     def __init__(self, cls: type[DataObject]) -> None:
         known = cls._type
         self.cls = cls
+        self.new: Callable[[], DataObject] = MethodType(object.__new__, cls)
         self.fingerprint = known.fingerprint
         self.closure = known.closure
         self.attributes: dict[str, Attribute] = {a.name: a for a in known.attributes}
@@ -42,11 +48,16 @@ class Plan:
         self.containers: tuple[tuple[str, Kind], ...] = tuple(
             (a.name, a.kind) for a in known.attributes if a.kind.is_container
         )
+        self.is_plain = not any(a.kind.is_container or a.kind.is_deep for a in known.attributes)
         self.is_deep = any(a.kind.is_deep for a in known.attributes)
         # msgspec skips keys that a TypedDict does not name, but unknown attributes must be
         # kept. So only a map of exactly as many entries, all of them found, is decoded this
         # way: its first bytes tell.
         wire = {} if self.is_deep else {a.name: a.kind.wire for a in known.attributes}
+        # MessagePack has integers beyond 64 bits with sign. Looking for them afterwards is much
+        # quicker than telling msgspec the bounds.
+        self.integers = tuple(name for name, spec in wire.items() if spec is INT.wire)
+        wire.update(dict.fromkeys(self.integers, int))
         shape: Any = TypedDict("shape", wire)  # type: ignore[misc]
         self.decode = msgspec.msgpack.Decoder(shape).decode
         is_small = self.count <= 15
