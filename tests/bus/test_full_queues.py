@@ -15,7 +15,7 @@ from tests.bus.conftest import Connect
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
 
 WINDOW_COUNT = 32
-FRAME_COUNT = 256  # events that are gathered into one frame
+FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
 
 
 @pytest.fixture

@@ -262,10 +262,10 @@ class TestGathering:
         sub = other.subscribe("x")
         for number in range(30):
             bus.publish("x", {"n": number, "fill": "x" * 100})
-        assert 1 <= bus.stats().sent_frames <= 3
+        assert 1 <= bus.stats().sent_frames <= 5
         bus.flush()
         assert numbers_of(take(sub, 30)) == list(range(30))
-        assert bus.stats().sent_frames <= 4
+        assert bus.stats().sent_frames <= 6
 
     def test_batches_of_many_channels_do_not_wait_for_each_other(self, connect: Connect) -> None:
         bus, other = connect(batch=Batch(ms=50)), connect()

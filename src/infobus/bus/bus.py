@@ -20,6 +20,7 @@ from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import Backpressure, BusClosed, BusError, UsageError
 from infobus.objects import DataObject, Type, all_types, codec, id_of, identify
+from infobus.objects.codec import encode_event
 from infobus.protocols.node import Terms
 from infobus.protocols.wire import Item
 from infobus.subjects import channel_key, channel_of, check_pattern, check_subject
@@ -62,7 +63,7 @@ class Bus:
         self._outlets: dict[str, Outlet] = {}
         self._decisions: dict[str, Decision] = {}
         self._numbers = itertools.count()
-        self._last_number = -1
+        self._unpublished = 0  # numbers that were taken for something else
         self._state = InitialState(self._hub, self._outlets, self._item)
         self._closed: BusClosed | None = None
         self._hub.on_interest_changed = self._forget_decisions
@@ -90,7 +91,18 @@ class Bus:
                 object was sent, so trying again later is safe.
             BusClosed: The bus was closed, or belongs to the parent of a forked process.
         """
-        self._publish(subject, obj, quality, False)
+        decision = self._decisions.get(subject)
+        if decision is None:
+            decision = self._decide(subject)
+        outlet, _, here = decision
+        if outlet is None or here or quality != "reliable":
+            self._publish(subject, obj, quality, False)
+            return
+        # The usual case, in as few steps as possible.
+        number = next(self._numbers)
+        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
+        item = (subject, number, time.time(), fingerprint, body, object_id)
+        outlet.send(item, len(body), types, False)
 
     def publish_many(
         self, events: Iterable[tuple[str, Any]], *, quality: Quality = "reliable"
@@ -141,13 +153,13 @@ class Bus:
         if decision is None:
             decision = self._decide(subject)
         outlet, is_wanted_elsewhere, here = decision
-        self._last_number = number = next(self._numbers)
+        number = next(self._numbers)
         if outlet is None:
             self._hub.counters.quenched += 1
             if isinstance(obj, DataObject):
                 identify(obj, (self.node, number))
             return None
-        fingerprint, body, types, object_id = codec.encode_event(obj, (self.node, number))
+        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
         item = (subject, number, time.time(), fingerprint, body, object_id)
         if here:
             # In this order nothing was delivered if either half has no room in time.
@@ -207,6 +219,7 @@ class Bus:
         check_subject(subject)
         fingerprint, body, types = codec.encode(obj)
         number = next(self._numbers)
+        self._unpublished += 1
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         return Item(subject, number, time.time(), fingerprint, body, object_id), types
 
@@ -370,7 +383,9 @@ class Bus:
     def stats(self) -> Stats:
         """What this node has done since it connected: an immutable snapshot."""
         frames = sum(outlet.frames for outlet in list(self._outlets.values()))
-        return snapshot(self._hub, self._last_number + 1, frames)
+        published = next(self._numbers) - self._unpublished
+        self._unpublished += 1
+        return snapshot(self._hub, published, frames)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.

@@ -21,7 +21,7 @@ BEHIND_S = 50e-6
 """Events that follow each other faster than this are gathered until the flusher gets its turn."""
 
 _GATHER_BYTES = 32 * 1024
-_GATHER_COUNT = 256
+_ITEM_BYTES = 64  # of an event's envelope, about
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002
 
@@ -67,7 +67,6 @@ class Outlet:
         self._flusher = flusher
         self._gathers_always = flusher.batch is not None
         self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
-        self._count_max = 1 << 30 if flusher.batch else _GATHER_COUNT
         self.pending: list[WireItem] = []  # gathered, not sent yet
         self._pending_bytes = 0
         self._last_s = 0.0
@@ -81,6 +80,11 @@ class Outlet:
             if types is not self._types:
                 self._announce(types)
             pending = self.pending
+            if pending and self._pending_bytes < self._bytes_max:
+                # Whoever put the first one there has seen to it that it leaves.
+                pending.append(item)
+                self._pending_bytes += size + _ITEM_BYTES
+                return
             if not pending:
                 now_s: float = item[2]  # type: ignore[assignment]
                 is_behind = now_s - self._last_s < BEHIND_S
@@ -90,11 +94,11 @@ class Outlet:
                         self._wait_for_room(self)
                     self._put([item])
                     return
-            elif self._pending_bytes >= self._bytes_max or len(pending) >= self._count_max:
+            else:
                 self.flush()  # first, so that an error leaves `item` out and the others in
                 pending = self.pending
             pending.append(item)
-            self._pending_bytes += size
+            self._pending_bytes += size + _ITEM_BYTES
             if not (self.flush_is_asked or gather):
                 self.ask_flush()
 
@@ -124,7 +128,7 @@ class Outlet:
 
     def is_full(self) -> bool:
         """Whether the next event would have to wait for a frame to leave."""
-        return self._pending_bytes >= self._bytes_max or len(self.pending) >= self._count_max
+        return self._pending_bytes >= self._bytes_max
 
     def ask_flush(self) -> None:
         """Have what was gathered sent by the flusher."""

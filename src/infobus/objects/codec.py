@@ -55,6 +55,7 @@ PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 Payload: TypeAlias = bytes | Raw | memoryview
 """What can be decoded; bytes are quickest."""
 OBJECT_EXT = 1
+_UINT64 = 0xCF  # the first byte of the only integers that may be too large
 
 _encode = msgspec.msgpack.Encoder().encode
 _new = object.__new__
@@ -113,9 +114,9 @@ def encode_event(
     The last value is the id of an object that had one before, else None.
     """
     try:
-        plan, state = obj._plan, obj.__dict__
-        if obj._tag is None and plan.is_plain and len(state) == plan.count:
-            payload = _encode(state)
+        plan = obj._plan
+        if obj._tag is None and plan.is_plain:
+            payload = _encode(obj.__dict__)
             if len(payload) <= PAYLOAD_BYTES_MAX:
                 set_tag(obj, event_id)
                 return plan.fingerprint, payload, plan.closure, None
@@ -151,10 +152,9 @@ def read(plan: Plan, payload: bytes, object_id: ObjectId | None) -> DataObject:
     """The quick way for objects that are just as `plan` says; any exception: take `decode`."""
     if payload[0] != plan.first_byte and not payload.startswith(plan.header):
         raise ValueError("not as planned")
-    state: dict[str, Any] = plan.decode(payload)
-    for name in plan.integers:
-        if state[name] > INT_MAX:
-            raise ValueError("not as planned")
+    state: Any = plan.decode(payload)
+    if _UINT64 in payload and any(state[name] > INT_MAX for name in plan.integers):
+        raise ValueError("not as planned")
     obj = plan.new()
     set_state(obj, state)
     set_tag(obj, object_id)
