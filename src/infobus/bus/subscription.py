@@ -298,17 +298,21 @@ class Subscription:
 
     def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
         ready = self._ready
-        if ready:
-            with suppress(IndexError):  # another thread may have been quicker
+        try:
+            if ready:
                 return ready.pop()
+        except IndexError:
+            pass  # another thread was quicker
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise Empty
         try:
             while True:
-                if ready:
-                    with suppress(IndexError):
+                try:
+                    if ready:
                         return ready.pop()
+                except IndexError:
+                    pass
                 if self._dropped and not self._report_dropped():
                     return None
                 if not self._next_run(deadline_s, wait_for_types):

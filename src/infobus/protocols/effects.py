@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from infobus.protocols import wire
 
 
-@dataclass(frozen=True, slots=True)
-class ToPeer:
+class ToPeer(Struct, frozen=True):
     """Put a message, or ready frames, into a peer's inbox; `bulk` may be large and may block."""
 
     peer: str
@@ -18,15 +18,13 @@ class ToPeer:
     bulk: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToAll:
+class ToAll(Struct, frozen=True):
     """Put a message where every node hears it."""
 
     message: wire.Message
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(Struct, frozen=True):
     """Hand events to the subscriptions; `first` is 0 for best effort."""
 
     sender: str
@@ -35,8 +33,7 @@ class Events:
     items: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """Report a loss to the subscriptions; an empty channel means any channel of the sender.
 
     Without `last` nobody can say what was lost: the sender had given this node up for dead, and
@@ -50,35 +47,30 @@ class Lost:
     last: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Learn:
+class Learn(Struct, frozen=True):
     """Take in type descriptors that a peer has sent."""
 
     descriptors: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class InterestChanged:
+class InterestChanged(Struct, frozen=True):
     """What the peers want has changed: decisions made from it are void."""
 
 
-@dataclass(frozen=True, slots=True)
-class Complain:
+class Complain(Struct, frozen=True):
     """Log once per `peer` and count: it did something that cannot be accepted."""
 
     peer: str
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class StateWanted:
+class StateWanted(Struct, frozen=True):
     """A newcomer at a peer asks for initial state."""
 
     message: wire.WantState
 
 
-@dataclass(frozen=True, slots=True)
-class StateCame:
+class StateCame(Struct, frozen=True):
     """Initial state that was asked for."""
 
     message: wire.State

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 #: No window applies when nobody listens.
 NO_LIMIT = 2**63
 #: One question is answered with about so much; the receiver asks on once that has come. A whole
@@ -24,24 +26,21 @@ NO_LIMIT = 2**63
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Hand these events, numbered from `first`, to the subscriptions."""
 
     first: int
     items: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AskAgain:
+class AskAgain(Struct, frozen=True):
     """Ask the sender for events `first` to `last`."""
 
     first: int
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReportLoss:
+class ReportLoss(Struct, frozen=True):
     """Events `first` to `last` are gone; `last` is None if nobody can say how many."""
 
     first: int
