@@ -65,6 +65,10 @@ class BadFrame(PeerError):
 class IncompatiblePeer(PeerError):
     """A peer speaks another major version of the wire protocol, so it is not listened to."""
 
+    def __init__(self, message: str, *, sender: str) -> None:
+        super().__init__(message)
+        self.sender = sender
+
 
 class DeliveryError(BusError):
     """The world failed. `retry_is_safe` says whether trying again can send something twice."""

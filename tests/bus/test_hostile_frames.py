@@ -179,3 +179,21 @@ def test_frames_through_the_engine(bus: Bus, other: Bus, stranger: MemoryEngine)
             stranger.put(key, payload)
     wait_until(lambda: bus.stats().bad_frames == 6)
     still_works(bus, other)
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        wire.encode((5, "stranger", (2, 0), "a layout of another time")),
+        wire.encode(wire.Interest("stranger", (1, 0), 3, 0, 2, [])),
+    ],
+    ids=["another major version", "another depth"],
+)
+def test_nobody_waits_for_a_peer_that_cannot_be_understood(
+    bus: Bus, stranger: MemoryEngine, hello: bytes
+) -> None:
+    stranger.announce("l/stranger")
+    stranger.put("all", hello)
+    wait_until(lambda: "stranger" in bus.stats().complaints)
+    wait_until(lambda: bus.stats().peers == ("stranger",))
+    assert bus._hub.node.is_synced(), "it would be waited for"

@@ -186,3 +186,23 @@ def test_closing_while_state_is_awaited_ends_the_iteration(bus: Bus, other: Bus)
     sub.close()
     assert list(itertools.islice(sub, 1)) == []
     release.set()
+
+
+def test_the_first_event_of_a_channel_is_in_the_state_or_after_it_never_both(bus: Bus) -> None:
+    called, go_on = threading.Event(), threading.Event()
+
+    def state() -> list[tuple[str, object]]:
+        called.set()
+        go_on.wait(5)
+        return []
+
+    bus.initial_state("x.y", state)
+    sub = recovering(bus, "x.y")
+    called.wait(5)
+    publisher = threading.Thread(target=send, args=(bus, "x.y", 1))
+    publisher.start()
+    publisher.join(0.05)
+    assert publisher.is_alive(), "it waits until the state has been taken"
+    go_on.set()
+    assert sub.receive(5).data["n"] == 1
+    publisher.join(5)

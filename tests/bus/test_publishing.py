@@ -238,6 +238,20 @@ class TestOrder:
         assert numbers_of(events) == list(range(100))
         assert {event.seq for event in events} == {0}
 
+    def test_best_effort_of_many_threads_arrives(self, bus: Bus, other: Bus) -> None:
+        sub = other.subscribe("x")
+
+        def publish() -> None:
+            for number in range(200):
+                bus.publish("x", {"n": number}, quality="best_effort")
+
+        threads = [threading.Thread(target=publish) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(numbers_of(take(sub, 800))) == sorted(4 * list(range(200)))
+
     def test_best_effort_neither_repairs_nor_reports(self, bus_name: str, connect: Connect) -> None:
         engine = LossyEngine(bus_name)
         bus, other = connect(engine=engine), connect()

@@ -64,7 +64,7 @@ class Bus:
         self._decisions: dict[str, Decision] = {}
         self._numbers = itertools.count()
         self._unpublished = 0  # numbers that were taken for something else
-        self._state = InitialState(self._hub, self._outlets, self._item)
+        self._state = InitialState(self._hub, self._outlets, self._outlet, self._item)
         self._closed: BusClosed | None = None
         self._hub.on_interest_changed = self._forget_decisions
 
@@ -153,28 +153,34 @@ class Bus:
         if decision is None:
             decision = self._decide(subject)
         outlet, is_wanted_elsewhere, here = decision
-        number = next(self._numbers)
         if outlet is None:
             self._hub.counters.quenched += 1
+            number = next(self._numbers)
             if isinstance(obj, DataObject):
                 identify(obj, (self.node, number))
-            return None
-        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
-        item = (subject, number, time.time(), fingerprint, body, object_id)
-        if here:
-            # In this order nothing was delivered if either half has no room in time.
+        elif here or quality == "best_effort":
+            # Local events, and those told apart by their numbers alone, keep one order.
             with outlet.lock:
+                item, types = self._wire_item(subject, obj)
+                # In this order nothing was delivered if either half has no room in time.
                 self._wait_for_consumers(here)
                 if self._closed is not None:
                     raise self._closed
-                if is_wanted_elsewhere:
-                    self._send(outlet, item, types, quality, gather)
-                self._deliver_here(outlet, item, here)
-        elif quality == "reliable":
-            outlet.send(item, len(body), types, gather)
+                if is_wanted_elsewhere and quality == "reliable":
+                    outlet.send(item, len(item[4]), types, gather)
+                elif is_wanted_elsewhere:
+                    outlet.send_best_effort(item, types)
+                if here:
+                    self._deliver_here(outlet, item, here)
         else:
-            self._send(outlet, item, types, quality, gather)
+            item, types = self._wire_item(subject, obj)
+            outlet.send(item, len(item[4]), types, gather)
         return outlet
+
+    def _wire_item(self, subject: str, obj: Any) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+        number = next(self._numbers)
+        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
+        return (subject, number, time.time(), fingerprint, body, object_id), types
 
     def _decide(self, subject: str) -> Decision:
         """Who wants `subject`, remembered until somebody's interest changes."""
@@ -223,21 +229,10 @@ class Bus:
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         return Item(subject, number, time.time(), fingerprint, body, object_id), types
 
-    def _send(
-        self,
-        outlet: Outlet,
-        item: tuple[Any, ...],
-        types: tuple[int, ...],
-        quality: Quality,
-        gather: bool,
-    ) -> None:
-        if quality == "reliable":
-            outlet.send(item, len(item[4]), types, gather)
-        else:
-            outlet.send_best_effort(item, types)
-
     def _wait_for_consumers(self, here: tuple[Subscription, ...]) -> None:
         hub = self._hub
+        if not here:
+            return
         with hub.changed:
             deadline_s = time.monotonic() + self.send_timeout_s
             while holding := [s for s in here if s.is_holding and not s.is_closed]:

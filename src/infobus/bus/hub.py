@@ -26,6 +26,7 @@ from infobus.errors import (
     BusClosed,
     BusError,
     DeliveryError,
+    IncompatiblePeer,
     PeerError,
 )
 from infobus.objects import codec
@@ -253,8 +254,7 @@ class Hub:
         try:
             message = wire.decode(payload)
         except PeerError as error:
-            self.counters.bad_frames += 1
-            self._complain(type(error).__name__, str(error))
+            self._on_bad_frame(error)
             return
         with self.lock:
             self.counters.received_frames += 1
@@ -286,6 +286,16 @@ class Hub:
             self._late += self.node.acks(data.sender, peer)
         self.dispatch(data.sender, data.channel, data.first, data.items)
         return True
+
+    def _on_bad_frame(self, error: PeerError) -> None:
+        self.counters.bad_frames += 1
+        if isinstance(error, IncompatiblePeer):
+            self._complain(error.sender, str(error))
+            with self.lock:
+                self.node.refuse(error.sender)
+                self.changed.notify_all()
+        else:
+            self._complain(type(error).__name__, str(error))
 
     def _on_token(self, key: str, alive: bool) -> None:
         name = key.rpartition("/")[2]

@@ -107,6 +107,7 @@ class Outlet:
         with self.lock:
             self._announce(types)
             descriptors, self._descriptors = self._descriptors, []
+            self.frames += 1
             self._put_frame(encode_data(self._sender, self.channel, 0, [item], descriptors))
 
     def flush(self) -> None:

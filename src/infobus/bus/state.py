@@ -50,9 +50,16 @@ class Recovery:
 class InitialState:
     """Both halves: giving state to newcomers, and waiting for it."""
 
-    def __init__(self, hub: Hub, outlets: dict[str, Outlet], make_item: MakeItem) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        outlets: dict[str, Outlet],
+        outlet_of: Callable[[str], Outlet],
+        make_item: MakeItem,
+    ) -> None:
         self._hub = hub
         self._outlets = outlets
+        self._outlet_of = outlet_of
         self._make_item = make_item
         self._functions: list[tuple[str, StateFunction]] = []
         self._recoveries: dict[int, Recovery] = {}
@@ -180,7 +187,11 @@ class InitialState:
 
     @contextmanager
     def _between_publications(self, pattern: str) -> Iterator[Callable[[bool], dict[str, int]]]:
-        channels = [channel_pattern(pattern, self._hub.node.terms.depth)]
+        channel = channel_pattern(pattern, self._hub.node.terms.depth)
+        channels = [channel]
+        if not {"*", ">"} & set(channel.split(".")):
+            with self._hub.lock:
+                self._outlet_of(channel)  # so that its first publication waits, too
         with ExitStack() as stack:
             outlets = [o for c, o in sorted(self._outlets.items()) if touches(channels, c)]
             for outlet in outlets:

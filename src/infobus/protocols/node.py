@@ -123,12 +123,18 @@ class Node:
 
     def is_known(self, version: int) -> bool:
         """Whether every live peer holds this node's rows as of `version`."""
-        return all(p.confirmed >= version for p in self.peers.values() if p.alive)
+        return all(
+            peer.confirmed >= version
+            for peer in self.peers.values()
+            if peer.alive and not peer.refused
+        )
 
     def is_synced(self) -> bool:
         """Whether this node and every live peer hold each other's rows."""
         return self.is_known(self.own.version) and all(
-            name in self.rows.records for name, peer in self.peers.items() if peer.alive
+            name in self.rows.records
+            for name, peer in self.peers.items()
+            if peer.alive and not peer.refused
         )
 
     def is_confirmed(self) -> bool:
@@ -164,15 +170,15 @@ class Node:
         """Take in a frame."""
         if message.sender == self.name:
             return []
-        peer = self.peers.get(message.sender)
-        if peer is None:
-            # It is heard before it is seen, and counts as alive once it is seen.
-            self._make_room_for_a_peer()
-            peer = self.peers[message.sender] = Peer(alive=False)
+        peer = self._heard(message.sender)
         if peer.left:
             return []
         peer.heard_at_s, peer.given_up = now_s, False
         return _HANDLERS[type(message)](self, peer, message, now_s)
+
+    def refuse(self, name: str) -> None:
+        """A peer cannot be understood, so nothing is to be expected from it."""
+        self._heard(name).refused = True
 
     def tick(self, now_s: float) -> Effects:
         """Time has passed: repeat what was not answered, confirm what came, give up the late."""
@@ -266,7 +272,9 @@ class Node:
                 f"has channel depth {told.depth}, this node {self.terms.depth}: "
                 "set the same depth on the whole bus"
             )
+            peer.refused = True
             return [Complain(name, what)]
+        peer.refused = False
         try:
             for pattern in told.added:
                 check_pattern(pattern)
@@ -325,6 +333,14 @@ class Node:
         return [*effects, StateCame(state)]
 
     # Helpers.
+
+    def _heard(self, name: str) -> Peer:
+        """A peer that may be heard before it is seen; it counts as alive once it is seen."""
+        peer = self.peers.get(name)
+        if peer is None:
+            self._make_room_for_a_peer()
+            peer = self.peers[name] = Peer(alive=False)
+        return peer
 
     def _make_room_for_a_peer(self) -> None:
         while len(self.peers) >= self.terms.peers_count_max:

@@ -31,6 +31,7 @@ class Peer:
     alive: bool = True  # its token is seen; one that is merely heard is served all the same
     heard_at_s: float = 0.0  # its last frame, or the moment its token disappeared
     given_up: bool = False
+    refused: bool = False  # it speaks another version, or has another depth: do not wait for it
     left: bool = False  # it said goodbye: whatever still comes in its name is late
     # Its rows at this node.
     welcomed: int = 0  # the welcome that this node gave it last

@@ -237,5 +237,6 @@ def _raise_if_incompatible(prefix: _Prefix) -> None:
 def _incompatible(sender: str, wire: Sequence[int]) -> IncompatiblePeer:
     return IncompatiblePeer(
         f"node {sender[:200]} speaks wire version {wire[0]}, this node speaks {WIRE_MAJOR}: "
-        "it is not listened to; upgrade the older of the two"
+        "it is not listened to; upgrade the older of the two",
+        sender=sender,
     )
