@@ -48,20 +48,20 @@ def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[
     sender, _, seq, items, initial = run
     # Best effort has no numbers, and initial state has that of the event it follows.
     step = 1 if seq and not initial else 0
-    plan_for, read = codec.plan_for, codec.read
     events = []
+    type_, read = -1, codec.reader_for(0)
     for item in items:
+        if item.type != type_:
+            type_ = item.type
+            read = codec.reader_for(type_)
         number = item.number
-        object_id = item.object_id or (sender, number)
         try:
-            data = read(plan_for(item.type), item.body, object_id)  # type: ignore[arg-type]
-        except Exception:  # no plan, or not as planned: whatever it is, the long way tells
-            try:
-                data = codec.decode(item.type, item.body, object_id)
-            except BadFrame as error:
-                on_bad_object(sender, error)
-                seq += step
-                continue
-        events.append(Event(item.subject, data, sender, seq, item.time, number, "regular", initial))
+            data = read(item.body, item.object_id or (sender, number))
+        except BadFrame as error:
+            on_bad_object(sender, error)
+        else:
+            events.append(
+                Event(item.subject, data, sender, seq, item.time, number, "regular", initial)
+            )
         seq += step
     return events

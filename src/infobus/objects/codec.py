@@ -12,8 +12,9 @@ process does not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -46,8 +47,7 @@ __all__ = [
     "encode_event",
     "known",
     "learn",
-    "plan_for",
-    "read",
+    "reader_for",
 ]
 
 PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
@@ -59,8 +59,8 @@ _UINT64 = 0xCF  # the first byte of the only integers that may be too large
 
 _encode = msgspec.msgpack.Encoder().encode
 _new = object.__new__
-plan_for = registry.ready.get
-"""The plan for objects of a type, by its fingerprint, if they can be read the quick way."""
+_plan_for = registry.ready.get
+Reader = Callable[[bytes, ObjectId | None], Any]
 _SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
 _ENCODE_ERRORS = (TypeError, ValueError, OverflowError)
 _DECODE_ERRORS = (
@@ -139,26 +139,44 @@ def decode(fingerprint: int, payload: Payload, object_id: ObjectId | None = None
     """
     if payload.__class__ is not bytes:
         payload = bytes(payload)
-    plan = plan_for(fingerprint)
-    if plan is not None:
+    plan = _plan_for(fingerprint)
+    if plan is None:
+        return _decode_walking(fingerprint, payload, object_id, 1)
+    return reader_for(fingerprint)(payload, object_id)
+
+
+def reader_for(fingerprint: int) -> Reader:
+    """The quickest way to read objects of a type: `read(payload, object_id)`.
+
+    Ask again for every run of objects, because what is known about types may change.
+    """
+    plan = _plan_for(fingerprint)
+    if plan is None:
+        return partial(decode, fingerprint)
+    if plan.reader is None:
+        plan.reader = _quick_reader(plan)
+    return plan.reader
+
+
+def _quick_reader(plan: Plan) -> Reader:
+    """Reads objects that are just as `plan` says, and leaves all others to `_decode_walking`."""
+    read_map, new, integers = plan.decode, plan.new, plan.integers
+    first_byte, header, fingerprint = plan.first_byte, plan.header, plan.fingerprint
+
+    def read(payload: bytes, object_id: ObjectId | None) -> Any:
         try:
-            return read(plan, payload, object_id)
+            if payload[0] == first_byte or payload.startswith(header):
+                state: Any = read_map(payload)
+                if not (_UINT64 in payload and any(state[name] > INT_MAX for name in integers)):
+                    obj = new()
+                    set_state(obj, state)
+                    set_tag(obj, object_id)
+                    return obj
         except _DECODE_ERRORS:
             pass  # Perhaps only unusual; the slow way decides.
-    return _decode_walking(fingerprint, payload, object_id, 1)
+        return _decode_walking(fingerprint, payload, object_id, 1)
 
-
-def read(plan: Plan, payload: bytes, object_id: ObjectId | None) -> DataObject:
-    """The quick way for objects that are just as `plan` says; any exception: take `decode`."""
-    if payload[0] != plan.first_byte and not payload.startswith(plan.header):
-        raise ValueError("not as planned")
-    state: Any = plan.decode(payload)
-    if _UINT64 in payload and any(state[name] > INT_MAX for name in plan.integers):
-        raise ValueError("not as planned")
-    obj = plan.new()
-    set_state(obj, state)
-    set_tag(obj, object_id)
-    return obj
+    return read
 
 
 def descriptors(fingerprints: Iterable[int]) -> list[bytes]:

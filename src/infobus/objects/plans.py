@@ -33,6 +33,7 @@ class Plan:
         "is_deep",
         "is_plain",
         "new",
+        "reader",
     )
 
     def __init__(self, cls: type[DataObject]) -> None:
@@ -60,6 +61,7 @@ class Plan:
         wire.update(dict.fromkeys(self.integers, int))
         shape: Any = TypedDict("shape", wire)  # type: ignore[misc]
         self.decode = msgspec.msgpack.Decoder(shape).decode
+        self.reader: Callable[[bytes, Any], Any] | None = None  # made by the codec when needed
         is_small = self.count <= 15
         self.header = (
             bytes([0x80 | self.count]) if is_small else b"\xde" + self.count.to_bytes(2, "big")
