@@ -77,11 +77,19 @@ class DeliveryError(BusError):
 
 
 class EngineError(DeliveryError):
-    """The engine could not be opened, or can no longer carry frames."""
+    """The engine could not be opened, or can no longer carry frames.
+
+    What was published when that happened is kept, and may still arrive.
+    """
+
+    retry_is_safe = False
 
 
 class Backpressure(DeliveryError):
-    """Receivers did not keep up within the stated time. Nothing of this call was sent."""
+    """Receivers did not keep up within the stated time. The event was not sent.
+
+    Of several events published by one call, those before it were.
+    """
 
     def __init__(self, message: str, *, waiting_for: tuple[str, ...] = ()) -> None:
         super().__init__(message)

@@ -182,3 +182,23 @@ def test_losses_are_raised_in_the_loop(bus_name: str, connect: Connect) -> None:
 
     send(bus, "x", 1, 2, 3)
     assert asyncio.run(asyncio.wait_for(main(), 10)) == [1, 2, 3]
+
+
+def test_a_full_queue_does_not_starve_the_rest_of_the_loop(bus: Bus) -> None:
+    async def main() -> int:
+        sub, ticks = bus.subscribe("x"), 0
+        bus.publish_many(("x", {"n": number}) for number in range(1000))
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(tick())
+        for _ in range(1000):
+            await anext(sub)
+        ticking.cancel()
+        return ticks
+
+    assert asyncio.run(main()) >= 10

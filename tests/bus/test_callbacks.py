@@ -1,10 +1,11 @@
 """Callbacks run on the bus's own threads, each subscription in order, none in another's way."""
 
+import asyncio
 import threading
 
 import pytest
 
-from infobus import Bus, Event
+from infobus import Bus, Event, UsageError
 from tests.bus.helpers import send, wait_until
 
 
@@ -156,3 +157,29 @@ def test_many_callbacks_need_few_threads(bus: Bus) -> None:
         send(bus, "x", number)
     wait_until(lambda: len(seen) == 4000)
     assert threading.active_count() - before <= 64
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_a_callback_that_tries_to_end_its_thread_goes_on(
+    bus: Bus, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+
+    def note(event: Event) -> None:
+        seen.append(event.data["n"])
+        if event.data["n"] == 1:
+            raise error
+
+    bus.subscribe("x", note)
+    send(bus, "x", 0, 1, 2)
+    wait_until(lambda: seen == [0, 1, 2])
+    assert "the callback for x raised" in caplog.text
+
+
+def test_a_coroutine_function_is_refused_as_a_callback(bus: Bus) -> None:
+    async def note(event: Event) -> None: ...
+
+    with pytest.raises(UsageError, match="async for"):
+        bus.subscribe("x", note)
+    with pytest.raises(UsageError, match="callback must be a function, got 5"):
+        bus.subscribe("x", 5)  # type: ignore[arg-type]

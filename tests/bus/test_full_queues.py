@@ -307,3 +307,12 @@ def test_another_consumer_on_the_node_gets_everything(
         assert seen == list(range(300))
     finally:
         release.set()
+
+
+def test_large_events_fill_a_queue_by_their_size(connect: Connect) -> None:
+    bus, other = connect(send_timeout_s=0.3), connect()
+    sub = other.subscribe("x", when_full="block", queue_count_max=4096)  # that is 8 MiB
+    with pytest.raises(Backpressure):
+        for number in range(200):
+            bus.publish("x", {"n": number, "fill": b"x" * 1024 * 1024})
+    assert sum(len(sub.receive(5).data["fill"]) for _ in range(4)) == 4 * 1024 * 1024

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import infobus
-from infobus import BusError, UsageError
+from infobus import Bus, BusError, UsageError
 from infobus.bus.settings import load_settings
+from tests.bus.helpers import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +77,7 @@ class TestWhatIsWrong:
             ("depth = 'deep'", r"depth must be a int, got 'deep'"),
             ("listen = 'tcp/x:1'", r"listen must be a list"),
             ("bus = [\n", r"infobus\.toml cannot be read"),
-            ("depth = 0", r"depth is 0"),
+            ("depth = 0", r"depth must be an int of at least 1, got 0"),
             ("bus = ''", "name is empty"),
             ("listen = [1]", "endpoint must be a str, got 1"),
             ("engine = 'carrier pigeon'", r"'carrier pigeon' is not known; choose 'zenoh'"),
@@ -98,8 +99,8 @@ class TestWhatIsWrong:
             ({"engine": "smoke"}, "'smoke' is not known"),
             ({"bus": ""}, "empty"),
             ({"bus": 7}, "must be a str, got 7"),
-            ({"depth": 0}, "depth is 0"),
-            ({"depth": "2"}, "depth is 2"),
+            ({"depth": 0}, "depth must be an int of at least 1, got 0"),
+            ({"depth": "2"}, "depth must be an int of at least 1, got .2."),
             ({"listen": "tcp/127.0.0.1:0"}, "list of endpoints, got the str"),
             ({"connect": "tcp/127.0.0.1:1"}, "list of endpoints, got the str"),
         ],
@@ -111,3 +112,25 @@ class TestWhatIsWrong:
     def test_an_engine_that_cannot_be_opened(self) -> None:
         with pytest.raises(BusError, match="no-such-interface"):
             infobus.connect("x", multicast="no-such-interface")
+
+
+def test_a_user_without_a_home_folder_can_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert load_settings(home="/elsewhere").home == Path("/elsewhere")
+    assert load_settings().bus == "default"
+
+
+def test_empty_environment_variables_count_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFOBUS_BUS", "")
+    assert load_settings().bus == "default"
+
+
+def test_a_connect_that_fails_leaves_no_node_behind(bus: Bus) -> None:
+    with pytest.raises(TypeError):
+        infobus.connect(bus.name, engine="memory", sync_timeout_s="soon")  # type: ignore[arg-type]
+    wait_until(lambda: bus.stats().peers == ())

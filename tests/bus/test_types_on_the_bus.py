@@ -147,3 +147,19 @@ def test_types_lists_what_is_known(bus: Bus, other: Bus) -> None:
         celsius: float = 0.0
 
     assert "Thermometer" in {kind.name for kind in bus.types(0.5)}
+
+
+def test_many_unknown_types_do_not_add_up_to_a_long_wait(
+    bus: Bus, bus_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "TYPE_WAIT_S", 0.2)
+    sub = bus.subscribe("x")
+    engine = MemoryEngine(live_network(bus_name))
+    engine.open("stranger")
+    for number in range(50):
+        item = wire.Item("x", number, 0.0, 10**9 + number, b"\x80")
+        engine.put("c/x", wire.encode(wire.Data("stranger", "x", 0, [item])))
+    started_s = time.monotonic()
+    take(sub, 50)
+    assert time.monotonic() - started_s < 5, "one wait serves all"
+    engine.close()

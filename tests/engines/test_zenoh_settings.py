@@ -55,6 +55,7 @@ def test_zenoh_takes_the_settings_as_they_are() -> None:
         "floor 7",
         zid="1f",
         own_port=40_000,
+        must_listen=True,
         listen=["tcp/127.0.0.1:7500", "tcp/127.0.0.1:7501#iface=lo"],
         connect=["tcp/10.0.0.7:7500"],
         neighbours=["tcp/127.0.0.1:40001"],

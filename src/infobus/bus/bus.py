@@ -171,7 +171,7 @@ class Bus:
                 elif is_wanted_elsewhere:
                     outlet.send_best_effort(item, types)
                 if here:
-                    self._deliver_here(outlet, item, here)
+                    self._deliver_here(outlet, item, here, quality)
         else:
             item, types = self._wire_item(subject, obj)
             outlet.send(item, len(item[4]), types, gather)
@@ -193,10 +193,10 @@ class Bus:
             is_wanted_elsewhere = hub.node.rows.wants(subject)
             decision = _NOBODY
             channel = channel_of(subject, hub.node.terms.depth)
-            # Also if nobody wants it: a node that was cut off must hear of the channel later.
-            hub.node.route(channel, time.monotonic())
             if here or is_wanted_elsewhere:
                 decision = (self._outlet(channel), is_wanted_elsewhere, here)
+            else:
+                hub.node.note_unwanted(channel)
             if len(self._decisions) >= _DECISIONS_COUNT_MAX:
                 self._decisions.clear()
             self._decisions[subject] = decision
@@ -244,11 +244,16 @@ class Bus:
                     raise self._backpressure(names)
 
     def _deliver_here(
-        self, outlet: Outlet, item: tuple[Any, ...], here: tuple[Subscription, ...]
+        self,
+        outlet: Outlet,
+        item: tuple[Any, ...],
+        here: tuple[Subscription, ...],
+        quality: Quality,
     ) -> None:
+        seq = outlet.local_next if quality == "reliable" else 0
         with self._hub.lock:
-            self._hub.offer(here, self.node, outlet.channel, outlet.local_next, 0, [Item(*item)])
-        outlet.local_next += 1
+            self._hub.offer(here, self.node, outlet.channel, seq, 0, [Item(*item)])
+        outlet.local_next += quality == "reliable"
 
     def _wait_for_room(self, outlet: Outlet) -> None:
         route = outlet.route
@@ -299,7 +304,8 @@ class Bus:
                 at most 2 s, then drops the oldest; `block` holds them for as long as it takes;
                 `drop_oldest` drops at once; drops are reported as losses. `disconnect` closes
                 the subscription with `SlowConsumer`.
-            queue_count_max: How many events may wait; senders are held from half of it.
+            queue_count_max: How many events may wait (large ones count once more for every
+                2 KiB); senders are held from half of it.
             timeout_s: How long to wait for the nodes' answers.
         """
         return self.subscribe_many(

@@ -72,10 +72,15 @@ def connect(
         multicast=multicast,
         depth=depth,
     )
-    carrier = _engine(settings) if engine is None or isinstance(engine, str) else engine
+    if batch is not None and not isinstance(batch, Batch):
+        raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
+    # All processes of a host may share a settings file, and only one of them gets a port.
+    must_listen = listen is not None
+    if engine is None or isinstance(engine, str):
+        engine = _engine(settings, must_listen)
     name = _node_name()
     joined = Bus(
-        carrier,
+        engine,
         name=name,
         bus_name=settings.bus,
         home=settings.home,
@@ -83,12 +88,16 @@ def connect(
         flusher=Flusher(f"infobus-{name}", batch),
         send_timeout_s=send_timeout_s,
     )
-    joined.open(sync_timeout_s)
+    try:
+        joined.open(sync_timeout_s)
+    except BaseException:  # also Ctrl-C: others must not see a node that nobody has
+        joined.close(timeout_s=0)
+        raise
     _close_in_time(joined)
     return joined
 
 
-def _engine(settings: Settings) -> Engine:
+def _engine(settings: Settings, must_listen: bool) -> Engine:
     # Imported here because `import infobus` must not load the engine's library.
     match settings.engine:
         case "zenoh":
@@ -97,6 +106,7 @@ def _engine(settings: Settings) -> Engine:
             return ZenohEngine(
                 settings.bus,
                 listen=settings.listen,
+                must_listen=must_listen,
                 connect=settings.connect,
                 multicast=settings.multicast,
                 config=settings.zenoh,

@@ -43,6 +43,18 @@ class Event(Struct, frozen=True, gc=False):
         return type_of(self.data).name if isinstance(self.data, DataObject) else None
 
 
+def weight_of(items: Sequence[Item]) -> int:
+    """How much room a run takes in a queue: one per event, and one more for every 2 KiB.
+
+    So a queue that is bounded by a number is bounded in memory, too. Frames are closed by the
+    event that makes them large, so in a long run only the last one can be.
+    """
+    count = len(items)
+    if count > 16:
+        return count + (len(items[-1].body) >> 11)
+    return count + sum(len(item.body) >> 11 for item in items)
+
+
 def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
     """Decode a run, without events whose object cannot be read."""
     sender, _, seq, items, initial = run

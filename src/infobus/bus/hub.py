@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from infobus.bus.crowd import Crowd
+from infobus.bus.event import weight_of
 from infobus.bus.post import Mail, Post
 from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
@@ -191,7 +192,9 @@ class Hub:
     def wait_for_types(self, items: Sequence[Item]) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
         wanted = {item.type for item in items} & self.unknown_types
-        if not self.wait_until(lambda: not wanted & self.unknown_types, TYPE_WAIT_S):
+        # From when they were asked for: strangers' types must not add up to a long wait.
+        left_s = self.types.asked_at_s + TYPE_WAIT_S - time.monotonic()
+        if not self.wait_until(lambda: not wanted & self.unknown_types, max(0.0, left_s)):
             with self.lock:
                 self.unknown_types.difference_update(wanted)
 
@@ -203,10 +206,10 @@ class Hub:
                 self._matches.clear()
             try:
                 check_subject(subject)
-                found = tuple(dict.fromkeys(self._trie.match(subject)))
             except BadSubject:
                 self.counters.bad_objects += 1
-                found = ()
+                return ()
+            found = tuple(dict.fromkeys(self._trie.match(subject)))
             self._matches[subject] = found
         return found
 
@@ -315,7 +318,7 @@ class Hub:
         known, matches = self.types.known, self._matches
         start, run_subscriptions = 0, None
         for at, item in enumerate(items):
-            if item.type not in known and self.types.must_ask_for(item.type):
+            if item.type not in known and self.types.must_ask_for(item.type, time.monotonic()):
                 self._late.append(effect.ToAll(wire.WantTypes(self.name, [item.type])))
             subscriptions = matches.get(item.subject)
             if subscriptions is None:
@@ -343,7 +346,7 @@ class Hub:
         for subscription in subscriptions:
             if subscription.staged is not None:
                 subscription.staged.append(run)
-                subscription.offered += len(items)
+                subscription.offered += weight_of(items)
             else:
                 subscription.offer(run)
                 if subscription.callback is not None:
@@ -404,7 +407,7 @@ class Hub:
             self.on_frame(answer)
 
     def _complain(self, source: str, what: str) -> None:
-        complaints = self.counters.complaints
+        complaints, source = self.counters.complaints, source[:200]
         if source not in complaints:
             if len(complaints) >= _COMPLAINTS_COUNT_MAX:
                 return

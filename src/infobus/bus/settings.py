@@ -26,7 +26,7 @@ class Settings:
     """What `connect` needs to know to join a bus."""
 
     bus: str = "default"
-    home: Path = field(default_factory=lambda: Path.home() / ".infobus")
+    home: Path
     engine: str = "zenoh"
     listen: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
@@ -42,14 +42,14 @@ def load_settings(**given: Any) -> Settings:
     `infobus.toml` in the working directory, else the one in the home folder.
     """
     values = {
-        "bus": os.environ.get("INFOBUS_BUS"),
-        "home": os.environ.get("INFOBUS_HOME"),
+        "bus": os.environ.get("INFOBUS_BUS") or None,
+        "home": os.environ.get("INFOBUS_HOME") or None,
         **{name: value for name, value in given.items() if value is not None},
     }
     values = {name: value for name, value in values.items() if value is not None}
-    home = Path(values.get("home", Settings().home)).expanduser()
+    home = _folder(values.get("home", "~/.infobus"))
     values = {**_read_file(home), **values}
-    values["home"] = Path(values.get("home", home)).expanduser()
+    values["home"] = _folder(values.get("home", home))
     for name in ("listen", "connect"):
         if name in values:
             values[name] = _endpoints(name, values[name])
@@ -59,8 +59,17 @@ def load_settings(**given: Any) -> Settings:
     if not isinstance(settings.bus, str):
         raise UsageError(f"the bus's name must be a str, got {settings.bus!r}")
     if not isinstance(settings.depth, int) or settings.depth < 1:
-        raise UsageError(f"depth is {settings.depth}; a channel is named by at least 1 element")
+        raise UsageError(f"depth must be an int of at least 1, got {settings.depth!r}")
     return settings
+
+
+def _folder(given: Any) -> Path:
+    if not isinstance(given, str | Path):
+        raise UsageError(f"home must be a folder's path, got {given!r}")
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:  # this user has no home folder, as in some containers
+        return Path(given)
 
 
 def _endpoints(name: str, given: Any) -> tuple[str, ...]:
@@ -77,9 +86,16 @@ def _read_file(home: Path) -> dict[str, Any]:
     named = os.environ.get("INFOBUS_SETTINGS")
     candidates = [Path(named)] if named else [Path("infobus.toml"), home / "infobus.toml"]
     for path in candidates:
-        if named or path.is_file():
+        if named or _is_file(path):
             return _parse(path)
     return {}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # somebody else's folder
+        return False
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
 
-from infobus.bus.event import Run
+from infobus.bus.event import Run, weight_of
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Outlet
 from infobus.bus.subscription import Subscription
@@ -157,14 +157,18 @@ class InitialState:
             for pattern, function in self._functions:
                 try:
                     types |= self._add_state(state, want, pattern, function)
-                except Exception:
+                except BaseException:  # also SystemExit: it would end the thread, in silence
                     log.exception("initial state for %s failed; it is left out", pattern)
             state.descriptors = codec.descriptors(types)
+            frame = wire.encode(state)
+            if len(frame) > wire.FRAME_BYTES_MAX:
+                log.error("the initial state takes %d bytes; it is left out", len(frame))
+                frame = wire.encode(wire.State(self._hub.name, want.request, {}, []))
             if want.sender == self._hub.name:
                 with self._hub.lock:
                     self._on_came(state)
             else:
-                self._hub.send([(f"n/{want.sender}", wire.encode(state), True)])
+                self._hub.send([(f"n/{want.sender}", frame, True)])
 
     def _add_state(
         self, state: wire.State, want: wire.WantState, pattern: str, function: StateFunction
@@ -205,7 +209,7 @@ class InitialState:
 
 
 def _count(runs: list[Run]) -> int:
-    return sum(len(run[3]) for run in runs)
+    return sum(weight_of(run[3]) for run in runs)
 
 
 def _after(run: Run, lasts: dict[tuple[str, str], int]) -> Run:

@@ -6,6 +6,7 @@ full queue and a loss mean is decided here, as the consumer stated it when it su
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 import time
@@ -14,7 +15,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from infobus.bus.event import Event, Run, events_of
+from infobus.bus.event import Event, Run, events_of, weight_of
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
@@ -27,6 +28,10 @@ log = logging.getLogger("infobus")
 
 OnLoss = Literal["ignore", "warn", "raise", "quit", "quit_and_recover"]
 WhenFull = Literal["pace", "block", "drop_oldest", "disconnect"]
+
+
+_AWAITED_COUNT = 64
+"""Events that `async for` takes before it lets others run."""
 
 
 class _TypesWanted(Exception):
@@ -81,6 +86,14 @@ class Subscription:
     ) -> None:
         _check_choice("on_loss", on_loss, OnLoss)
         _check_choice("when_full", when_full, WhenFull)
+        for name, function in (("callback", callback), ("on_error", on_error)):
+            if function is not None and not callable(function):
+                raise UsageError(f"{name} must be a function, got {function!r}")
+        if inspect.iscoroutinefunction(callback):
+            raise UsageError(
+                "a callback cannot be a coroutine function: leave it out, and use "
+                "`async for event in subscription`"
+            )
         if queue_count_max < 1:
             raise UsageError(f"queue_count_max is {queue_count_max}; it must be at least 1")
         self.patterns = tuple(patterns)
@@ -115,6 +128,7 @@ class Subscription:
         self._queue: SimpleQueue[Run | Lost | None] = SimpleQueue()
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._is_closed = False
+        self._awaited = 0
 
     # What the consumer does.
 
@@ -174,6 +188,9 @@ class Subscription:
                 continue
             if event is None:
                 raise StopAsyncIteration
+            self._awaited += 1
+            if self._awaited % _AWAITED_COUNT == 0:
+                await asyncio.sleep(0)  # a full queue must not starve the rest of the loop
             return event
 
     def close(self) -> None:
@@ -188,7 +205,7 @@ class Subscription:
 
     @property
     def waiting_count(self) -> int:
-        """How many events wait in the queue."""
+        """How many events wait in the queue; large ones count once more for every 2 KiB."""
         return self.offered - self.taken
 
     def __enter__(self) -> Subscription:
@@ -205,11 +222,11 @@ class Subscription:
 
     def offer(self, run: Run) -> None:
         """Put a run of events into the queue; the bus looks after its bounds."""
-        count = len(run[3])
-        self.offered += count
-        if count > self.high_count:
+        items = run[3]
+        if len(items) > self.high_count:
             self._put_in_parts(run)
         else:
+            self.offered += weight_of(items)
             self._queue.put(run)
         if self._waiters:
             self._wake_async()
@@ -220,6 +237,7 @@ class Subscription:
         for at in range(0, len(items), self.high_count):
             part_first = first + at if first and not initial else first
             part = items[at : at + self.high_count]
+            self.offered += weight_of(part)
             self._queue.put((sender, channel, part_first, part, initial))
 
     def wake_with(self, entry: Lost | None) -> None:
@@ -240,7 +258,7 @@ class Subscription:
                 break
             if isinstance(entry, tuple):
                 sender, channel, first, items, _ = entry
-                self.offered -= len(items)
+                self.offered -= weight_of(items)
                 if not first:
                     return len(items)  # best effort: nothing is reported
                 with self._drop_lock:
@@ -272,7 +290,7 @@ class Subscription:
             except Empty:
                 return
             if isinstance(entry, tuple):
-                self.offered -= len(entry[3])
+                self.offered -= weight_of(entry[3])
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
@@ -336,7 +354,7 @@ class Subscription:
                 self._unread = entry  # type: ignore[assignment]
                 raise _TypesWanted(items)
             self._host.wait_for_types(items)
-        self.taken += len(items)
+        self.taken += weight_of(items)
         if self.is_holding or self.has_waited_enough:
             self._look_whether_relieved()
         events = events_of(entry, self._host.on_bad_object)  # type: ignore[arg-type]

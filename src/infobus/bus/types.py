@@ -18,9 +18,10 @@ class Types:
     def __init__(self) -> None:
         self.known: set[int] = {0}
         self.unknown: set[int] = set()  # those that consumers still wait for
+        self.asked_at_s = 0.0  # the last of them
         self._sought: set[int] = set()  # asked for once; only the first event is held up
 
-    def must_ask_for(self, fingerprint: int) -> bool:
+    def must_ask_for(self, fingerprint: int, now_s: float) -> bool:
         """Whether the other nodes are to be asked for the descriptor of a type just met."""
         if codec.known(fingerprint):
             self.known.add(fingerprint)
@@ -32,6 +33,7 @@ class Types:
             self.unknown.clear()  # events that were dropped would leave theirs here for ever
         self._sought.add(fingerprint)
         self.unknown.add(fingerprint)
+        self.asked_at_s = now_s
         return True
 
     def learn(self, descriptor: bytes) -> BadFrame | None:

@@ -79,7 +79,7 @@ class Workers:
                 return False
             try:
                 callback(event)
-            except Exception:
+            except BaseException:  # also SystemExit: it would end the thread, and in silence
                 log.exception("the callback for %s raised; delivery continues", event.subject)
         return True
 
@@ -90,5 +90,5 @@ def _complain(subscription: Subscription, error: BusError) -> None:
         return
     try:
         subscription.on_error(error)
-    except Exception:
+    except BaseException:
         log.exception("the error handler of %r raised; delivery continues", subscription)

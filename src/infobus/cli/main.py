@@ -61,3 +61,6 @@ def main() -> None:
     except infobus.BusError as error:
         print(f"infobus: {printable(str(error))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, infobus.UsageError) else 1)
+    except OSError as error:  # a full disk behind the output, for example
+        print(f"infobus: {printable(str(error))}", file=sys.stderr)
+        sys.exit(1)

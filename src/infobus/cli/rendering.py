@@ -25,7 +25,10 @@ def attributes_of(data: Any) -> dict[str, Any]:
 
 def event_heading(event: Event) -> Text:
     """When, under which subject, of which type."""
-    time = datetime.fromtimestamp(event.time).strftime("%H:%M:%S")
+    try:
+        time = datetime.fromtimestamp(event.time).strftime("%H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
+        time = "??:??:??"
     line = Text(time, "dim")
     line.append(f" {printable(event.subject)}", "bold cyan")
     return line.append(f" {printable(event.type or '-')}", "magenta")

@@ -62,6 +62,7 @@ class ZenohEngine:
     Args:
         bus: Any non-empty name. Nodes of different buses neither connect nor hear each other.
         listen: Further endpoints to be reached at, such as `tcp/0.0.0.0:7500`.
+        must_listen: Whether opening fails if one of these is taken, else does without it.
         connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; tried for ever.
         multicast: `loopback`, `off`, or the network interface on which to find nodes of other
             hosts (and to be found: this opens a port on that interface).
@@ -74,6 +75,7 @@ class ZenohEngine:
         bus: str,
         *,
         listen: Iterable[str] = (),
+        must_listen: bool = True,
         connect: Iterable[str] = (),
         multicast: str = "loopback",
         lease_ms: int = LEASE_MS,
@@ -85,6 +87,7 @@ class ZenohEngine:
             raise BadValue(f"lease_ms: expected at least 100, got {lease_ms}", path="lease_ms")
         self._bus = bus
         self._listen = tuple(listen)
+        self._must_listen = must_listen
         self._connect = tuple(connect)
         self._multicast = multicast
         self._lease_ms = lease_ms
@@ -276,6 +279,7 @@ class ZenohEngine:
                 zid=zid,
                 own_port=port,
                 listen=self._listen,
+                must_listen=self._must_listen,
                 connect=self._connect,
                 neighbours=neighbours,
                 multicast=self._multicast,

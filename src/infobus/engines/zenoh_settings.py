@@ -75,6 +75,7 @@ def session_settings(
     zid: str,
     own_port: int,
     listen: Iterable[str],
+    must_listen: bool,
     connect: Iterable[str],
     neighbours: Iterable[str],
     multicast: str,
@@ -106,7 +107,10 @@ def session_settings(
                 well_known,
                 f"tcp/127.0.0.1:{own_port}#exit_on_failure=true",
                 *open_to_network,
-                *(f"{endpoint}{_and(endpoint)}exit_on_failure=true" for endpoint in listen),
+                *(
+                    f"{endpoint}{_and(endpoint)}exit_on_failure={str(must_listen).lower()}"
+                    for endpoint in listen
+                ),
             ],
             # Only one node gets the well-known port. The others must not wait for it in the
             # background (a timeout of -1): such a session takes 10 s to close. After its holder

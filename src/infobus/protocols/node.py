@@ -62,6 +62,7 @@ __all__ = [
 
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 _TELL_WAIT_S_MAX = 1.0
+_UNWANTED_COUNT_MAX = 100_000
 
 
 def _no_descriptors(types: Iterable[int]) -> list[bytes]:
@@ -87,6 +88,7 @@ class Node:
         self._describe_types = describe_types
         self._streams = Streams(name, self.own)
         self._welcomes = 0
+        self._unwanted: dict[str, None] = {}  # channels published on for nobody, oldest first
         self._beat_sent_s = float("-inf")
 
     # What the application does.
@@ -111,8 +113,8 @@ class Node:
     def route(self, channel: str, now_s: float) -> Route:
         """The route on which this node publishes `channel`.
 
-        Call it for every publication, also for one that nobody wants: the channels that have a
-        route are those on which a node that was cut off is told that it may have missed events.
+        The channels that have a route, and those of `note_unwanted`, are those on which a node
+        that was cut off is told that it may have missed events.
         """
         route = self.routes.get(channel)
         if route is None:
@@ -120,6 +122,17 @@ class Node:
             for name in self.rows.listeners(channel):
                 route.join(name, now_s)
         return route
+
+    def note_unwanted(self, channel: str) -> None:
+        """Something was published on `channel` that nobody wants, so it has no route.
+
+        A node that was cut off is told of it all the same once it is back: it may have missed
+        events there. Of very many such channels only the latest are remembered.
+        """
+        if channel not in self.routes:
+            self._unwanted[channel] = None
+            if len(self._unwanted) > _UNWANTED_COUNT_MAX:
+                del self._unwanted[next(iter(self._unwanted))]
 
     def is_known(self, version: int) -> bool:
         """Whether every live peer holds this node's rows as of `version`."""
@@ -192,7 +205,7 @@ class Node:
                     name, peer, now_s
                 )
         for channel, route in self.routes.items():
-            for name in route.on_tick(now_s):
+            for name in route.on_tick(now_s) if route.buffer else ():
                 effects.append(Complain(name, f"confirmed nothing on {channel!r}; not waited for"))
         return effects + self._beat(now_s)
 
@@ -396,6 +409,9 @@ class Node:
         peer.welcomed = self._welcomes
 
     def _join_routes(self, name: str, now_s: float) -> None:
+        for channel in [c for c in self._unwanted if name in self.rows.listeners(c)]:
+            del self._unwanted[channel]
+            self.route(channel, now_s)
         for channel, route in self.routes.items():
             if name in self.rows.listeners(channel):
                 route.join(name, now_s)

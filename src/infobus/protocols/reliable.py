@@ -250,7 +250,7 @@ class Receiver:
         effects: list[Effect] = []
         if self.next is None:
             return effects
-        self.end = max(self.end, last + 1)
+        last = min(last, self.end - 1)  # what was never heard of was not asked for either
         while self.next <= last:
             effects += self._give_up(min(self._hole_end(), last + 1), now_s)
         return effects

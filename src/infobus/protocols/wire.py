@@ -26,6 +26,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
 NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 ChannelName = Annotated[str, Meta(max_length=4096)]
+Subject = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]
 Wire = tuple[Count, Count]
 
@@ -33,7 +34,7 @@ Wire = tuple[Count, Count]
 class Item(Struct, array_like=True, gc=False):
     """One event inside a frame. The object stays encoded until somebody looks at it."""
 
-    subject: str
+    subject: Subject
     number: Count  # of the sender's events, over all routes: names the event
     time: float
     type: Fingerprint  # of its type; 0 for an untyped notification

@@ -96,6 +96,12 @@ class SimulatedNode:
         False if there was no room in the window: then nothing is published.
         """
         channel = channel_of(subjects[0], self.node.terms.depth)
+        if not any(self.node.rows.wants(subject) for subject in subjects):
+            self.node.note_unwanted(channel)
+            for subject in subjects:
+                self._events_count += 1
+                self._witness.published(self, subject, self._events_count, None)
+            return True
         route = self.node.route(channel, self.network.now_s)
         if not route.has_room():
             return False
