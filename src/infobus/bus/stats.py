@@ -28,7 +28,7 @@ class Stats:
     unconfirmed: int  # sent events that some receiver has not confirmed yet
     asked_again: int  # repairs this node asked for
     replayed: int  # frames this node sent again
-    lost: int  # losses reported to subscriptions
+    lost: int  # losses on the way, reported to subscriptions
     dropped_by_queue: int  # events let go by subscriptions with a full queue
     bad_frames: int  # frames from outside that could not be read
     bad_objects: int  # events whose object could not be read
