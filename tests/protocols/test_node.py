@@ -5,17 +5,9 @@ from itertools import pairwise
 import pytest
 
 from infobus.protocols import wire
-from infobus.protocols.node import (
-    Complain,
-    Events,
-    InterestChanged,
-    Learn,
-    Lost,
-    Node,
-    Terms,
-    ToAll,
-    ToPeer,
-)
+from infobus.protocols.effects import Complain, Events, InterestChanged, Learn, Lost, ToAll, ToPeer
+from infobus.protocols.node import Node
+from infobus.protocols.peers import Terms
 
 WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 

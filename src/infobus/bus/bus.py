@@ -21,7 +21,7 @@ from infobus.engines.base import Engine
 from infobus.errors import Backpressure, BusClosed, BusError, UsageError
 from infobus.objects import DataObject, Type, all_types, codec, id_of, identify
 from infobus.objects.codec import encode_event
-from infobus.protocols.node import Terms
+from infobus.protocols.peers import Terms
 from infobus.protocols.wire import Item
 from infobus.subjects import channel_key, channel_of, check_pattern, check_subject
 

@@ -15,7 +15,7 @@ from infobus.bus.outlet import Batch, Flusher
 from infobus.bus.settings import Settings, load_settings
 from infobus.engines.base import Engine
 from infobus.errors import UsageError
-from infobus.protocols.node import Terms
+from infobus.protocols.peers import Terms
 
 _open_buses: weakref.WeakSet[Bus] = weakref.WeakSet()
 _is_exit_registered = False

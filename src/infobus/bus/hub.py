@@ -34,7 +34,8 @@ from infobus.objects import codec
 from infobus.protocols import effects as effect
 from infobus.protocols import wire
 from infobus.protocols.effects import Effects
-from infobus.protocols.node import Node, Terms
+from infobus.protocols.node import Node
+from infobus.protocols.peers import Terms
 from infobus.protocols.wire import Data, Item
 from infobus.subjects import SubjectTrie, channel_keys_of, check_subject
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from infobus.errors import BusError, UsageError
-from infobus.protocols.node import Route
+from infobus.protocols.peers import Route
 from infobus.protocols.wire import encode_data
 
 log = logging.getLogger("infobus")

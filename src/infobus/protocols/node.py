@@ -28,10 +28,8 @@ from infobus.protocols import wire
 from infobus.protocols.effects import (
     Complain,
     Effects,
-    Events,
     InterestChanged,
     Learn,
-    Lost,
     StateCame,
     StateWanted,
     ToAll,
@@ -42,23 +40,6 @@ from infobus.protocols.peers import Peer, Route, Terms
 from infobus.protocols.reliable import Receiver
 from infobus.protocols.streams import Streams
 from infobus.subjects import check_pattern
-
-__all__ = [
-    "Complain",
-    "Effects",
-    "Events",
-    "InterestChanged",
-    "Learn",
-    "Lost",
-    "Node",
-    "Peer",
-    "Route",
-    "StateCame",
-    "StateWanted",
-    "Terms",
-    "ToAll",
-    "ToPeer",
-]
 
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 _TELL_WAIT_S_MAX = 1.0

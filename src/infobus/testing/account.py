@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from infobus.protocols import wire
+from infobus.protocols.effects import Events, Lost
 from infobus.protocols.interest import channel_pattern, touches
-from infobus.protocols.node import Events, Lost
 from infobus.subjects import channel_of, matches
 from infobus.testing.simulated_node import SimulatedNode, SimulatedSubscription
 

@@ -13,7 +13,9 @@ from typing import Any, Protocol
 from infobus.engines.base import Declaration
 from infobus.engines.memory import MemoryEngine, Network
 from infobus.protocols import wire
-from infobus.protocols.node import Effects, Events, Lost, Node, Terms, ToAll, ToPeer
+from infobus.protocols.effects import Effects, Events, Lost, ToAll, ToPeer
+from infobus.protocols.node import Node
+from infobus.protocols.peers import Terms
 from infobus.subjects import channel_key, channel_keys_of, channel_of
 
 TICK_S = 0.1

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from infobus.engines.memory import Faults, Network
-from infobus.protocols.node import Route, Terms
+from infobus.protocols.peers import Route, Terms
 from infobus.subjects import channel_of
 from infobus.testing.account import Account, Uneven
 from infobus.testing.simulated_node import SimulatedNode
