@@ -1,12 +1,16 @@
 """Where settings come from, and how wrong ones are answered."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import infobus
-from infobus import Bus, BusError, UsageError
+from infobus import Bus, BusError, EngineError, UsageError
 from infobus.bus.settings import load_settings
+from infobus.engines.base import Declaration
+from infobus.engines.memory import MemoryEngine, live_network
 from tests.bus.helpers import wait_until
 
 
@@ -130,7 +134,21 @@ def test_empty_environment_variables_count_as_not_set(monkeypatch: pytest.Monkey
     assert load_settings().bus == "default"
 
 
+class Blind(MemoryEngine):
+    """Shows itself, and then fails."""
+
+    def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
+        raise EngineError("cannot see")
+
+
 def test_a_connect_that_fails_leaves_no_node_behind(bus: Bus) -> None:
-    with pytest.raises(TypeError):
-        infobus.connect(bus.name, engine="memory", sync_timeout_s="soon")  # type: ignore[arg-type]
+    with pytest.raises(EngineError, match="cannot see"):
+        infobus.connect(bus.name, engine=Blind(live_network(bus.name)))
     wait_until(lambda: bus.stats().peers == ())
+    mine = f"infobus-{bus.node}-tick"
+    ticking = [t.name for t in threading.enumerate() if t.name.endswith("-tick")]
+    wait_until(lambda: not [name for name in ticking if name != mine and is_running(name)])
+
+
+def is_running(name: str) -> bool:
+    return any(thread.name == name for thread in threading.enumerate())
