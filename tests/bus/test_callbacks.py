@@ -130,8 +130,8 @@ def test_a_callback_may_subscribe_and_close(bus: Bus, other: Bus) -> None:
 
     first = bus.subscribe("x", replace)
     other.publish("x", {"n": 1})
-    wait_until(lambda: len(seen) > 0)
-    assert seen == [2]
+    # The other node may never see the break, and then what was on its way comes, too.
+    wait_until(lambda: seen[-1:] == [2])
 
 
 def test_what_is_queued_when_the_bus_closes_is_still_delivered(bus: Bus) -> None:

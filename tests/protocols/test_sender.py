@@ -147,3 +147,16 @@ def test_a_question_may_be_answered_while_the_publisher_goes_on():
     finally:
         stop.set()
         publisher.join()
+
+
+def test_patience_begins_anew_with_every_window_that_fills():
+    """A window that had filled long ago made its receiver stall at once (seeds 5121, 8041)."""
+    route = sender(window_count_max=1, stall_s=2.0)
+    route.join("a", 0.0)
+    route.sent(b"", 1)
+    assert route.on_tick(0.0) == []
+    route.on_ack("a", 2, False, 0.1)
+    route.sent(b"", 1)
+    assert route.on_tick(100.0) == []
+    assert route.on_tick(101.9) == []
+    assert route.on_tick(102.0) == ["a"]

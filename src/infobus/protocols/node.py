@@ -37,7 +37,6 @@ from infobus.protocols.effects import (
 )
 from infobus.protocols.interest import OwnRows, PeerRows
 from infobus.protocols.peers import Peer, Route, Terms
-from infobus.protocols.reliable import Receiver
 from infobus.protocols.streams import Streams
 from infobus.subjects import check_pattern
 
@@ -83,12 +82,9 @@ class Node:
         if not self.own.remove(patterns):
             return []
         for peer in self.peers.values():
-            for noted in (peer.receivers, peer.best_effort, peer.cut_channels):
+            for noted in (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels):
                 for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
-                    gone = noted.pop(channel)
-                    if isinstance(gone, Receiver) and gone.next is not None:
-                        # The peer may never notice a short break, and so tell an old number.
-                        peer.nexts[channel] = gone.next
+                    del noted[channel]
         return self._tell_everyone(now_s)
 
     def route(self, channel: str, now_s: float) -> Route:

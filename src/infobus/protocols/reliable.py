@@ -184,6 +184,8 @@ class Sender:
         buffer = self.buffer
         while buffer and buffer[0][1] <= floor:
             self.freed_bytes += len(buffer.popleft()[2])
+        if not buffer:
+            self.full_since_s = None  # an empty window is not looked at until it fills again
         anyone = any(p.waited_for for p in self.receivers.values())
         self.limit = floor + self.window_count_max if anyone else NO_LIMIT
 
