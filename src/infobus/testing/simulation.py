@@ -180,6 +180,10 @@ class _Run:
                 yield f"{node.name} sees {sorted(alive)}"
             if not (node.node.is_synced() and all(r.is_quiet() for r in node.node.routes.values())):
                 yield f"{node.name} waits for an answer"
+            for name, peer in node.node.peers.items():
+                for channel, receiver in peer.receivers.items():
+                    if receiver.has_hole():  # also of a dead sender, until it is given up
+                        yield f"{node.name} misses events of {name} on {channel!r}"
             rows = {name: record.patterns for name, record in node.node.rows.records.items()}
             wanted = {
                 other.name: {s.pattern for s in other.subscriptions}
