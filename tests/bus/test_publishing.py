@@ -271,6 +271,12 @@ class TestGathering:
         assert bus.stats().sent_frames == 0
         assert numbers_of(take(sub, 1)) == [1]
 
+    def test_channels_do_not_overtake_each_other(self, bus: Bus, other: Bus) -> None:
+        sub = other.subscribe(">")
+        for number in range(300):
+            bus.publish(f"c{number % 7 // 3}.x", {"n": number})
+        assert numbers_of(take(sub, 300)) == list(range(300))
+
     def test_a_batch_leaves_when_it_is_full_or_flushed(self, connect: Connect) -> None:
         bus, other = connect(batch=Batch(bytes=1000, ms=60_000)), connect()
         sub = other.subscribe("x")

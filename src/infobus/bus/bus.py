@@ -99,6 +99,8 @@ class Bus:
             self._publish(subject, obj, quality, False)
             return
         # The usual case, in as few steps as possible.
+        if self._flusher.gathering is not outlet:
+            self._flusher.make_way_for(outlet)
         number = next(self._numbers)
         fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
         item = (subject, number, time.time(), fingerprint, body, object_id)
@@ -127,7 +129,8 @@ class Bus:
         if outlet is None:
             self._publish(subject, obj, quality, True)
             return True
-        if quality != "reliable" or not outlet.lock.acquire(blocking=False):
+        is_alone = self._flusher.gathering in (None, outlet)
+        if quality != "reliable" or not is_alone or not outlet.lock.acquire(blocking=False):
             return False
         try:
             if outlet.is_full() or any(subscription.is_holding for subscription in here):
@@ -158,7 +161,9 @@ class Bus:
             number = next(self._numbers)
             if isinstance(obj, DataObject):
                 identify(obj, (self.node, number))
-        elif here or quality == "best_effort":
+            return None
+        self._flusher.make_way_for(outlet)
+        if here or quality == "best_effort":
             # Local events, and those told apart by their numbers alone, keep one order.
             with outlet.lock:
                 item, types = self._wire_item(subject, obj)

@@ -99,6 +99,7 @@ class Outlet:
                 pending = self.pending
             pending.append(item)
             self._pending_bytes += size + _ITEM_BYTES
+            self._flusher.gathering = self
             if not (self.flush_is_asked or gather):
                 self.ask_flush()
 
@@ -118,6 +119,8 @@ class Outlet:
                     self._wait_for_room(self)
                 pending, self.pending, self._pending_bytes = self.pending, [], 0
                 self._last_s = pending[-1][2]  # type: ignore[assignment]
+                if self._flusher.gathering is self:
+                    self._flusher.gathering = None
                 self._put(pending)
 
     def close(self, why: BusError) -> None:
@@ -175,12 +178,19 @@ class Flusher:
 
     def __init__(self, name: str, batch: Batch | None) -> None:
         self.batch = batch
+        self.gathering: Outlet | None = None  # the channel that gathered last
         self._asked: SimpleQueue[Outlet | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"{name}-flush", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def make_way_for(self, outlet: Outlet) -> None:
+        """Send first what another channel has gathered: they must not overtake each other."""
+        gathering = self.gathering
+        if gathering is not None and gathering is not outlet:
+            gathering.flush_if_room()
 
     def ask(self, outlet: Outlet) -> None:
         """`outlet` has gathered something."""
