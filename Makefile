@@ -19,5 +19,5 @@ test: .venv/ready-to-test
 	touch $@
 
 .venv/ready-to-test: $(ENVIRONMENT)
-	scripts/environment dev,bench
+	scripts/environment dev,bench,sql,spark
 	touch $@ .venv/ready-to-run

@@ -1,0 +1,1 @@
+"""The subscription language: filters over the attributes of events."""

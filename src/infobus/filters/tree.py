@@ -1,0 +1,121 @@
+"""The tree of a filter: what the parser makes, and everything else in this room reads.
+
+Trees are values: frozen, equal when they say the same in the same way, and usable as keys.
+Spelling variants of one meaning parse to one tree (`a matches("x")` is `regex(a, "x")`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+Scalar = bool | int | float | str | bytes | datetime
+"""The values that a constant can have, and that an attribute can be compared with."""
+
+
+class Constant(Struct, frozen=True):
+    """A value written in the filter.
+
+    `kind` is one of `int32`, `int64`, `real64`, `string`, `bool` and `datetime`; it keeps
+    `1`, `1L`, `1.0` and `true` apart, which Python would call equal.
+    """
+
+    value: Scalar
+    kind: str
+
+
+class Name(Struct, frozen=True):
+    """An attribute; more than one element reach into objects: `story.source.name`."""
+
+    path: tuple[str, ...]
+
+
+class TypeName(Struct, frozen=True):
+    """The name of a data type, as compared with `datatype(a)`: `string`, `int32`, ..."""
+
+    name: str
+
+
+class Not(Struct, frozen=True):
+    """`!operand`."""
+
+    operand: Tree
+
+
+class And(Struct, frozen=True):
+    """`a && b && ...`: two or more operands, none of them an `And` itself."""
+
+    operands: tuple[Tree, ...]
+
+
+class Or(Struct, frozen=True):
+    """`a || b || ...`: two or more operands, none of them an `Or` itself."""
+
+    operands: tuple[Tree, ...]
+
+
+class Xor(Struct, frozen=True):
+    """`a ^^ b ^^ ...`: two or more operands, none of them an `Xor` itself."""
+
+    operands: tuple[Tree, ...]
+
+
+class Compare(Struct, frozen=True):
+    """`left op right` with one of `== != < <= > >=`."""
+
+    op: str
+    left: Tree
+    right: Tree
+
+
+class Binary(Struct, frozen=True):
+    """Arithmetic on two operands: one of `+ - * / % & | ^ << >> >>>`."""
+
+    op: str
+    left: Tree
+    right: Tree
+
+
+class Unary(Struct, frozen=True):
+    """Arithmetic on one operand: one of `- + ~`."""
+
+    op: str
+    operand: Tree
+
+
+class Call(Struct, frozen=True):
+    """A function of the language: `begins-with(a, "x", "y")`."""
+
+    function: str
+    arguments: tuple[Tree, ...]
+
+
+class Member(Struct, frozen=True):
+    """`item in container`: a list attribute, or several constants in brackets."""
+
+    item: Tree
+    container: Name | Constants
+
+
+class Constants(Struct, frozen=True):
+    """A set of constants, written `["GMC", "IBM"]`, in the order they were written."""
+
+    items: tuple[Constant, ...]
+
+
+Tree = (
+    Constant
+    | Name
+    | TypeName
+    | Not
+    | And
+    | Or
+    | Xor
+    | Compare
+    | Binary
+    | Unary
+    | Call
+    | Member
+    | Constants
+)
