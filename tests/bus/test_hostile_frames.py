@@ -35,10 +35,10 @@ def stranger(bus: Bus) -> Iterator[MemoryEngine]:
 
 def real_frames(bus: Bus) -> list[wire.Message]:
     """One of each kind, as a node called stranger would send it."""
-    me, item = "stranger", wire.Item("news.y", 3, 0.5, 0, b"\x80")
+    me, items = "stranger", wire.Items.of([wire.Item("news.y", 3, 0.5, 0, b"\x80")])
     return [
-        wire.Data(me, "news", 1, [item]),
-        wire.Data(me, "news", 0, [item], [b"\x80"]),
+        wire.Data(me, "news", 1, items),
+        wire.Data(me, "news", 0, items, [b"\x80"]),
         wire.Ack(me, {"news": 2}),
         wire.Ask(me, "news", 1, 9),
         wire.Gone(me, "news", 1, 9),
@@ -49,7 +49,7 @@ def real_frames(bus: Bus) -> list[wire.Message]:
         wire.Types(me, [b"\x80"]),
         wire.Bye(me, {"news": 12}),
         wire.WantState(me, 1, ["news.>"]),
-        wire.State(me, 1, {"news": 1}, [item]),
+        wire.State(me, 1, {"news": 1}, items),
     ]
 
 
@@ -166,7 +166,7 @@ def test_many_strangers_do_not_fill_the_memory(bus: Bus, other: Bus) -> None:
     assert len(bus.stats().complaints) <= 1000
     types = [wire.Item("check.y", n, 0.0, 10**9 + n, b"\x80") for n in range(20_000)]
     bus.subscribe("check.y", when_full="drop_oldest", queue_count_max=10, on_loss="ignore")
-    feed(bus, wire.encode(wire.Data("stranger", "check", 0, types)))
+    feed(bus, wire.encode(wire.Data("stranger", "check", 0, wire.Items.of(types))))
     assert len(bus._hub.types._sought) <= 10_000
     assert len(bus._hub.types.unknown) <= 10_000
     still_works(bus, other)

@@ -28,7 +28,7 @@ def stranger(bus: Bus) -> Iterator[MemoryEngine]:
 
 
 def put(engine: MemoryEngine, number: int, fingerprint: int = UNKNOWN) -> None:
-    item = ("x.y", number, 0.0, fingerprint, BODY)
+    item = wire.Item("x.y", number, 0.0, fingerprint, BODY)
     engine.put("c/x", wire.encode_data("stranger", "x", 0, [item]))
 
 
@@ -99,7 +99,7 @@ def test_an_object_that_cannot_be_read_is_counted_and_left_out(
 ) -> None:
     sub = bus.subscribe("x.y")
     for number, body in enumerate((b"\xc1", b"", b"\x81\xa1n", b"\x07", BODY)):
-        item = ("x.y", number, 0.0, 0, body)
+        item = wire.Item("x.y", number, 0.0, 0, body)
         stranger.put("c/x", wire.encode_data("stranger", "x", 0, [item]))
     assert sub.receive(5).data == {"n": 7}
     assert bus.stats().bad_objects == 4
@@ -158,7 +158,7 @@ def test_many_unknown_types_do_not_add_up_to_a_long_wait(
     engine.open("stranger")
     for number in range(50):
         item = wire.Item("x", number, 0.0, 10**9 + number, b"\x80")
-        engine.put("c/x", wire.encode(wire.Data("stranger", "x", 0, [item])))
+        engine.put("c/x", wire.encode(wire.Data("stranger", "x", 0, wire.Items.of([item]))))
     started_s = time.monotonic()
     take(sub, 50)
     assert time.monotonic() - started_s < 5, "one wait serves all"

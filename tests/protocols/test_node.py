@@ -22,9 +22,8 @@ def item(subject, number=1):
 
 
 def data(sender, first, count=1, channel="a"):
-    return wire.Data(
-        sender, channel, first, [item(f"{channel}.x", first + i) for i in range(count)]
-    )
+    items = [item(f"{channel}.x", first + i) for i in range(count)]
+    return wire.Data(sender, channel, first, wire.Items.of(items))
 
 
 def beat(sender, rows=1, **nexts):
@@ -243,7 +242,7 @@ def test_best_effort_events_are_filtered_per_channel():
     node = subscriber(">")
 
     def best_effort(channel, number):
-        return wire.Data("p", channel, 0, [item(f"{channel}.x", number)])
+        return wire.Data("p", channel, 0, wire.Items.of([item(f"{channel}.x", number)]))
 
     assert len(node.take(best_effort("a", 2), 0.0)) == 1
     assert len(node.take(best_effort("b", 1), 0.0)) == 1

@@ -17,18 +17,20 @@ channels = st.text(st.characters(codec="utf-8"), max_size=20)
 nexts = st.dictionaries(channels, counts, max_size=4)
 byte_strings = st.lists(st.binary(max_size=20), max_size=3)
 texts = st.lists(channels, max_size=4)
-items = st.lists(
+few = st.sampled_from(["news.a", "news.b"])
+item_lists = st.lists(
     st.builds(
         wire.Item,
-        subject=channels,
-        number=counts,
+        subject=channels | few,
+        number=counts | st.integers(1, 3),
         time=st.floats(allow_nan=False),
-        type=st.integers(0, 2**64 - 1),
+        type=st.integers(0, 2**64 - 1) | st.integers(0, 1),
         body=st.dictionaries(channels, st.integers(0, 9), max_size=3).map(msgspec.msgpack.encode),
         object_id=st.none() | names,
     ),
     max_size=4,
 )
+items = item_lists.map(wire.Items.of)
 versions = st.tuples(st.just(wire.WIRE_MAJOR), counts)
 messages = st.one_of(
     st.builds(wire.Data, names, channels, counts, items, byte_strings),
@@ -136,11 +138,36 @@ def test_a_frame_larger_than_the_bound_is_refused_unread(monkeypatch):
         wire.decode(bytes(11))
 
 
-@given(names, channels, counts, items, byte_strings)
+@given(item_lists)
+def test_a_run_holds_the_events_it_was_made_of(some):
+    run = wire.Items.of(some)
+    assert list(run) == some
+    assert len(run) == len(some)
+
+
+@given(item_lists, st.integers(0, 5), st.integers(0, 5) | st.none())
+def test_a_part_of_a_run_holds_that_part_of_the_events(some, start, end):
+    assert list(wire.Items.of(some)[start:end]) == some[start:end]
+
+
+def test_what_all_events_of_a_run_share_is_said_once():
+    run = wire.Items.of([wire.Item("news.a", n, 0.0, 7, b"") for n in range(5, 9)])
+    assert (run.subjects, run.numbers, run.types) == (["news.a"], [5], [7])
+
+
+@pytest.mark.parametrize("column", ["subjects", "numbers", "times", "types", "bodies"])
+@given(item_lists.filter(bool), st.data())
+def test_a_run_whose_columns_do_not_fit_together_is_refused(column, some, data):
+    run = wire.Items.of(some)
+    getattr(run, column).extend(getattr(run, column)[:1] * data.draw(st.integers(len(some), 9)))
+    with pytest.raises(BadFrame, match="columns"):
+        wire.decode(wire.encode(wire.Data("n", "news", 1, run)))
+
+
+@given(names, channels, counts, item_lists, byte_strings)
 def test_the_short_way_to_write_data_gives_the_same_bytes(sender, channel, first, some, types):
-    plain = [(i.subject, i.number, i.time, i.type, i.body, i.object_id) for i in some]
-    assert wire.encode_data(sender, channel, first, plain, types) == wire.encode(
-        wire.Data(sender, channel, first, some, types)
+    assert wire.encode_data(sender, channel, first, some, types) == wire.encode(
+        wire.Data(sender, channel, first, wire.Items.of(some), types)
     )
 
 
@@ -154,7 +181,13 @@ def test_the_example_in_the_specification_is_true():
         "floor7-4242-9f3a61c2e0b4",
         "news",
         41,
-        [wire.Item("news.equity.gmc", 1007, 1.5, 0, msgspec.msgpack.encode({"headline": "GM up"}))],
+        wire.Items(
+            ["news.equity.gmc"],
+            [1007],
+            [1.5],
+            [0],
+            [msgspec.msgpack.encode({"headline": "GM up"})],
+        ),
         [],
     )
     assert wire.encode(wire.decode(frame)) == frame

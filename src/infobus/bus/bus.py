@@ -22,7 +22,7 @@ from infobus.errors import Backpressure, BusClosed, BusError, UsageError
 from infobus.objects import DataObject, Type, all_types, codec, id_of, identify
 from infobus.objects.codec import encode_event
 from infobus.protocols.peers import Terms
-from infobus.protocols.wire import Item
+from infobus.protocols.wire import Item, Items
 from infobus.subjects import channel_key, channel_of, check_pattern, check_subject
 
 log = logging.getLogger("infobus")
@@ -257,7 +257,7 @@ class Bus:
     ) -> None:
         seq = outlet.local_next if quality == "reliable" else 0
         with self._hub.lock:
-            self._hub.offer(here, self.node, outlet.channel, seq, 0, [Item(*item)])
+            self._hub.offer(here, self.node, outlet.channel, seq, 0, Items.of([item]))
         outlet.local_next += quality == "reliable"
 
     def _wait_for_room(self, outlet: Outlet) -> None:

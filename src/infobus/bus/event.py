@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 from msgspec import Struct
 
 from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, spelled, type_of
-from infobus.protocols.wire import Item
+from infobus.protocols.wire import Items
 
 #: A run of consecutive events: sender, channel, number of the first, events, initial state or not.
-Run = tuple[str, str, int, Sequence[Item], bool]
+Run = tuple[str, str, int, Items, bool]
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -43,37 +44,39 @@ class Event(Struct, frozen=True, gc=False):
         return type_of(self.data).name if isinstance(self.data, DataObject) else None
 
 
-def weight_of(items: Sequence[Item]) -> int:
+def weight_of(items: Items) -> int:
     """How much room a run takes in a queue: one per event, and one more for every 2 KiB.
 
     So a queue that is bounded by a number is bounded in memory, too. Frames are closed by the
     event that makes them large, so in a long run only the last one can be.
     """
-    count = len(items)
+    bodies = items.bodies
+    count = len(bodies)
     if count > 16:
-        return count + (len(items[-1].body) >> 11)
-    return count + sum(len(item.body) >> 11 for item in items)
+        return count + (len(bodies[-1]) >> 11)
+    return count + sum(len(body) >> 11 for body in bodies)
 
 
 def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
     """Decode a run, without events whose object cannot be read."""
     sender, _, seq, items, initial = run
+    count, numbers = len(items), items.each_number()
     # Best effort has no numbers, and initial state has that of the event it follows.
-    step = 1 if seq and not initial else 0
+    seqs = range(seq, seq + count) if seq and not initial else repeat(seq)
+    if count > 1 and len(items.types) == 1 and not items.object_ids:
+        objects = codec.decode_run(items.types[0], items.bodies, zip(repeat(sender), numbers))
+        if objects is not None:
+            subjects, marks = items.each_subject(), repeat(initial)
+            envelopes = (repeat(sender), seqs, items.times, numbers, repeat("regular"), marks)
+            return list(map(Event, subjects, objects, *envelopes))
     events = []
-    type_, read = -1, codec.reader_for(0)
-    for item in items:
-        if item.type != type_:
-            type_ = item.type
-            read = codec.reader_for(type_)
-        number = item.number
+    for item, event_seq in zip(items, seqs, strict=False):
+        object_id = item.object_id or (sender, item.number)
         try:
-            data = read(item.body, item.object_id or (sender, number))
+            data = codec.reader_for(item.type)(item.body, object_id)
         except BadFrame as error:
             on_bad_object(sender, error)
         else:
-            events.append(
-                Event(item.subject, data, sender, seq, item.time, number, "regular", initial)
-            )
-        seq += step
+            place = (sender, event_seq, item.time, item.number)
+            events.append(Event(item.subject, data, *place, "regular", initial))
     return events

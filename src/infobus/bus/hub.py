@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from infobus.bus.crowd import Crowd
 from infobus.bus.event import weight_of
@@ -36,7 +36,7 @@ from infobus.protocols import wire
 from infobus.protocols.effects import Effects
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
-from infobus.protocols.wire import Data, Item
+from infobus.protocols.wire import Data, Items
 from infobus.subjects import SubjectTrie, channel_keys_of, check_subject
 
 log = logging.getLogger("infobus")
@@ -190,9 +190,9 @@ class Hub:
         self.counters.bad_objects += 1
         self._complain(sender, f"sent an object that cannot be read: {error}")
 
-    def wait_for_types(self, items: Sequence[Item]) -> None:
+    def wait_for_types(self, items: Items) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
-        wanted = {item.type for item in items} & self.unknown_types
+        wanted = self.unknown_types.intersection(items.types)
         # From when they were asked for: strangers' types must not add up to a long wait.
         left_s = self.types.asked_at_s + TYPE_WAIT_S - time.monotonic()
         if not self.wait_until(lambda: not wanted & self.unknown_types, max(0.0, left_s)):
@@ -312,18 +312,19 @@ class Hub:
     # Doing what the node says.
 
     def dispatch(
-        self, sender: str, channel: str, first: int, items: Sequence[Item], initial: bool = False
+        self, sender: str, channel: str, first: int, items: Items, initial: bool = False
     ) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
         self.counters.received_events += len(items)
-        known, matches = self.types.known, self._matches
+        for type_ in items.types:
+            if type_ not in self.types.known and self.types.must_ask_for(type_, time.monotonic()):
+                self._late.append(effect.ToAll(wire.WantTypes(self.name, [type_])))
+        matches = self._matches
         start, run_subscriptions = 0, None
-        for at, item in enumerate(items):
-            if item.type not in known and self.types.must_ask_for(item.type, time.monotonic()):
-                self._late.append(effect.ToAll(wire.WantTypes(self.name, [item.type])))
-            subscriptions = matches.get(item.subject)
+        for at, subject in enumerate(items.subjects):
+            subscriptions = matches.get(subject)
             if subscriptions is None:
-                subscriptions = self.matching(item.subject)
+                subscriptions = self.matching(subject)
             if run_subscriptions is None:
                 run_subscriptions = subscriptions
             elif subscriptions != run_subscriptions:
@@ -340,7 +341,7 @@ class Hub:
         channel: str,
         first: int,
         start: int,
-        items: Sequence[Item],
+        items: Items,
     ) -> None:
         """Put a run of events into the queues of `subscriptions`."""
         run = (sender, channel, first + start if first else 0, items, False)

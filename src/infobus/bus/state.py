@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -24,7 +24,7 @@ from infobus.bus.subscription import Subscription
 from infobus.objects import codec
 from infobus.protocols import wire
 from infobus.protocols.interest import channel_pattern, touches
-from infobus.protocols.wire import Item
+from infobus.protocols.wire import Item, Items
 from infobus.subjects import channel_of, overlaps
 
 log = logging.getLogger("infobus")
@@ -123,7 +123,7 @@ class InitialState:
                 continue
             channel = channel_of(item.subject, depth)
             last = state.lasts.get(channel, 0)
-            recovery.runs.append((state.sender, channel, last, [item], True))
+            recovery.runs.append((state.sender, channel, last, Items.of([item]), True))
         if not recovery.awaited:
             self._finish(state.request, recovery)
 
@@ -152,18 +152,21 @@ class InitialState:
 
     def _answer_for_ever(self) -> None:
         while (want := self._jobs.get()) is not None:
-            state = wire.State(self._hub.name, want.request, {}, [])
+            lasts: dict[str, int] = {}
+            items: list[Item] = []
             types: set[int] = set()
             for pattern, function in self._functions:
                 try:
-                    types |= self._add_state(state, want, pattern, function)
+                    types |= self._add_state(lasts, items, want, pattern, function)
                 except BaseException:  # also SystemExit: it would end the thread, in silence
                     log.exception("initial state for %s failed; it is left out", pattern)
-            state.descriptors = codec.descriptors(types)
+            state = wire.State(
+                self._hub.name, want.request, lasts, Items.of(items), codec.descriptors(types)
+            )
             frame = wire.encode(state)
             if len(frame) > wire.FRAME_BYTES_MAX:
                 log.error("the initial state takes %d bytes; it is left out", len(frame))
-                frame = wire.encode(wire.State(self._hub.name, want.request, {}, []))
+                frame = wire.encode(wire.State(self._hub.name, want.request, {}, Items.of([])))
             if want.sender == self._hub.name:
                 with self._hub.lock:
                     self._on_came(state)
@@ -171,22 +174,27 @@ class InitialState:
                 self._hub.send([(f"n/{want.sender}", frame, True)])
 
     def _add_state(
-        self, state: wire.State, want: wire.WantState, pattern: str, function: StateFunction
+        self,
+        lasts: dict[str, int],
+        items: list[Item],
+        want: wire.WantState,
+        pattern: str,
+        function: StateFunction,
     ) -> set[int]:
         """Add what `function` gives, if it is wanted; the types that it needs are returned."""
         types: set[int] = set()
         if any(overlaps(pattern, wanted) for wanted in want.patterns):
             with self._between_publications(pattern) as numbers:
                 pairs = list(function())
-                lasts = numbers(want.sender == self._hub.name)
-            items = []
+                new_lasts = numbers(want.sender == self._hub.name)
+            new_items = []
             for subject, obj in pairs:
                 if any(overlaps(subject, wanted) for wanted in want.patterns):
                     item, item_types = self._make_item(subject, obj)
-                    items.append(item)
+                    new_items.append(item)
                     types.update(item_types)
-            state.lasts.update(lasts)
-            state.items.extend(items)
+            lasts.update(new_lasts)  # nothing is added if any of it failed
+            items.extend(new_items)
         return types
 
     @contextmanager
@@ -216,5 +224,4 @@ def _after(run: Run, lasts: dict[tuple[str, str], int]) -> Run:
     """The part of a run that a sender published after it gave its state."""
     sender, channel, first, items, initial = run
     skip = max(0, lasts.get((sender, channel), 0) + 1 - first) if first else 0
-    rest: Sequence[Item] = items[skip:]
-    return sender, channel, first + skip if first else 0, rest, initial
+    return sender, channel, first + skip if first else 0, items[skip:], initial

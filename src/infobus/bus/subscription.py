@@ -19,7 +19,7 @@ from infobus.bus.event import Event, Run, events_of, weight_of
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
-from infobus.protocols.wire import Item
+from infobus.protocols.wire import Items
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,7 +37,7 @@ _AWAITED_COUNT = 64
 class _TypesWanted(Exception):
     """The next events need types that an event loop must not wait for."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Items) -> None:
         super().__init__("types wanted")
         self.items = items
 
@@ -51,7 +51,7 @@ class Host(Protocol):
     unknown_types: set[int]
     """Types of events that have come, whose descriptors have not."""
 
-    def wait_for_types(self, items: Sequence[Item]) -> None:
+    def wait_for_types(self, items: Items) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
 
     def relieved(self, subscription: Subscription) -> None:
@@ -349,7 +349,7 @@ class Subscription:
         if entry.__class__ is Lost:
             return self._react(entry)
         items, unknown = entry[3], self._host.unknown_types  # type: ignore[index]
-        if unknown and any(item.type in unknown for item in items):
+        if unknown and not unknown.isdisjoint(items.types):
             if not wait_for_types:
                 self._unread = entry  # type: ignore[assignment]
                 raise _TypesWanted(items)

@@ -25,6 +25,7 @@ class Plan:
         "containers",
         "count",
         "decode",
+        "decode_run",
         "fields",
         "fingerprint",
         "first_byte",
@@ -61,6 +62,7 @@ class Plan:
         wire.update(dict.fromkeys(self.integers, int))
         shape: Any = TypedDict("shape", wire)  # type: ignore[misc]
         self.decode = msgspec.msgpack.Decoder(shape).decode
+        self.decode_run = msgspec.msgpack.Decoder(list[shape]).decode
         self.reader: Callable[[bytes, Any], Any] | None = None  # made by the codec when needed
         is_small = self.count <= 15
         self.header = (

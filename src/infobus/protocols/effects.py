@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from msgspec import Struct
 
 from infobus.protocols import wire
@@ -30,7 +27,7 @@ class Events(Struct, frozen=True):
     sender: str
     channel: str
     first: int
-    items: Sequence[Any]
+    items: wire.Items
 
 
 class Lost(Struct, frozen=True):

@@ -13,9 +13,8 @@ Time comes in as `now_s`; work goes out as values: no clock, socket or log in he
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -26,11 +25,19 @@ NO_LIMIT = 2**63
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
 
+class Run(Protocol):
+    """Consecutive events, of which only the number matters here."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any: ...
+
+
 class Deliver(Struct, frozen=True):
     """Hand these events, numbered from `first`, to the subscriptions."""
 
     first: int
-    items: Sequence[Any]
+    items: Run
 
 
 class AskAgain(Struct, frozen=True):
@@ -200,7 +207,7 @@ class Receiver:
     tail_patience_s: float = 0.2
     held_count_max: int = 65_536
     paused: bool = False  # the node has no room: take nothing, ask for nothing
-    held: dict[int, Sequence[Any]] = field(default_factory=dict)
+    held: dict[int, Run] = field(default_factory=dict)
     held_count: int = 0
     end: int = 0  # one past the highest number known to exist
     asked_to: int = 0  # one past the highest number asked for
@@ -217,7 +224,7 @@ class Receiver:
         self.next = first + count
         return True
 
-    def on_data(self, first: int, items: Sequence[Any], now_s: float) -> list[Effect]:
+    def on_data(self, first: int, items: Run, now_s: float) -> list[Effect]:
         """Take a frame, whatever its place in the stream."""
         end = first + len(items)
         self.end = max(self.end, end)
@@ -295,13 +302,13 @@ class Receiver:
         """Whether an event is known to exist that has not come."""
         return self.next is not None and self.next < self.end
 
-    def _hold(self, first: int, items: Sequence[Any]) -> None:
+    def _hold(self, first: int, items: Run) -> None:
         # What does not fit is let go, and asked for again once the stream has reached it.
         if first not in self.held and self.held_count + len(items) <= self.held_count_max:
             self.held[first] = items
             self.held_count += len(items)
 
-    def _unhold(self, first: int) -> Sequence[Any]:
+    def _unhold(self, first: int) -> Run:
         items = self.held.pop(first)
         self.held_count -= len(items)
         return items

@@ -14,6 +14,7 @@ from infobus.protocols.effects import Effects, Events, Lost, ToPeer
 from infobus.protocols.interest import OwnRows
 from infobus.protocols.peers import Peer
 from infobus.protocols.reliable import AskAgain, Deliver, Effect, Receiver, ReportLoss
+from infobus.protocols.wire import Items
 
 _UNWANTED_COUNT_MAX = 10_000
 
@@ -122,10 +123,12 @@ class Streams:
     def _best_effort(self, peer: Peer, data: wire.Data) -> Effects:
         # Two declarations of one node may overlap for a moment and bring a frame twice.
         last = peer.best_effort.get(data.channel, -1)
-        items = [item for item in data.items if item.number > last]
+        items = data.items
+        if items and items.numbers[0] <= last:
+            items = Items.of([item for item in items if item.number > last])
         if not items or self.own.version_that_touched(data.channel) is None:
             return []
-        peer.best_effort[data.channel] = items[-1].number
+        peer.best_effort[data.channel] = items.each_number()[-1]
         return [Events(data.sender, data.channel, 0, items)]
 
     def _receiver(self, peer: Peer, channel: str, now_s: float) -> Receiver | None:
@@ -151,7 +154,7 @@ class Streams:
         for effect in effects:
             match effect:
                 case Deliver(first, items):
-                    lifted.append(Events(sender, channel, first, items))
+                    lifted.append(Events(sender, channel, first, items))  # type: ignore[arg-type]
                 case AskAgain(first, last):
                     lifted.append(ToPeer(sender, wire.Ask(self.name, channel, first, last)))
                 case ReportLoss(first, last):

@@ -8,8 +8,9 @@ version, so that a peer of another major version is recognised and refused aloud
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -31,15 +32,108 @@ Pattern = Annotated[str, Meta(max_length=4096)]
 Wire = tuple[Count, Count]
 
 
-class Item(Struct, array_like=True, gc=False):
-    """One event inside a frame. The object stays encoded until somebody looks at it."""
+class Item(NamedTuple):
+    """One event. The object stays encoded until somebody looks at it."""
 
-    subject: Subject
-    number: Count  # of the sender's events, over all routes: names the event
+    subject: str
+    number: int  # of the sender's events, over all routes: names the event
     time: float
-    type: Fingerprint  # of its type; 0 for an untyped notification
+    type: int  # fingerprint of its type; 0 for an untyped notification
     body: bytes
     object_id: str | None = None  # only where it is not the event's own id
+
+
+class Items(Struct, array_like=True, gc=False):
+    """A run of events, by columns: what most events of a run share is said once.
+
+    `subjects` and `types` have one entry for all events, or one for each. `numbers` has one
+    for each, or just the first if they follow one another.
+    """
+
+    subjects: list[Subject]
+    numbers: list[Count]
+    times: list[float]
+    types: list[Fingerprint]
+    bodies: list[bytes]
+    object_ids: dict[Count, str] = {}  # position in the run -> id, where there is one
+
+    @classmethod
+    def of(cls, items: Sequence[tuple[Any, ...]]) -> Items:
+        """The run of these events.
+
+        >>> run = Items.of([Item("a", 7, 0.5, 0, b"x"), Item("a", 8, 0.7, 0, b"y")])
+        >>> run.subjects, run.numbers, run.times, run.types, run.bodies
+        (['a'], [7], [0.5, 0.7], [0], [b'x', b'y'])
+        """
+        if not items:
+            return cls([], [], [], [], [])
+        subjects, numbers, times, types, bodies, ids = zip(*items, strict=True)
+        count = len(bodies)
+        first = numbers[0]
+        if numbers[-1] - first == count - 1 and numbers == tuple(range(first, first + count)):
+            numbers = (first,)
+        if subjects.count(subjects[0]) == count:
+            subjects = subjects[:1]
+        if types.count(types[0]) == count:
+            types = types[:1]
+        object_ids = {}
+        if ids.count(None) != count:
+            object_ids = {at: object_id for at, object_id in enumerate(ids) if object_id}
+        return cls(
+            list(subjects), list(numbers), list(times), list(types), list(bodies), object_ids
+        )
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __iter__(self) -> Iterator[Item]:
+        columns = zip(
+            self.each_subject(),
+            self.each_number(),
+            self.times,
+            self.each_type(),
+            self.bodies,
+            strict=False,
+        )
+        ids = self.object_ids
+        return (Item(*event, ids.get(at)) for at, event in enumerate(columns))
+
+    def __getitem__(self, part: slice) -> Items:
+        positions = range(*part.indices(len(self.bodies)))
+        if not positions or positions.step != 1:
+            return Items([], [], [], [], [])
+        start = positions.start
+        subjects, types = self.subjects, self.types
+        return Items(
+            subjects[part] if len(subjects) > 1 else subjects,
+            self.numbers[part] if len(self.numbers) > 1 else [self.numbers[0] + start],
+            self.times[part],
+            types[part] if len(types) > 1 else types,
+            self.bodies[part],
+            {at - start: id for at, id in self.object_ids.items() if at in positions},
+        )
+
+    def each_subject(self) -> Iterable[str]:
+        """The subject of each event in turn."""
+        return repeat(self.subjects[0]) if len(self.subjects) == 1 else self.subjects
+
+    def each_type(self) -> Iterable[int]:
+        """The type of each event in turn."""
+        return repeat(self.types[0]) if len(self.types) == 1 else self.types
+
+    def each_number(self) -> Sequence[int]:
+        """The number of each event in turn."""
+        count = len(self.bodies)
+        if len(self.numbers) == count:
+            return self.numbers
+        return range(self.numbers[0], self.numbers[0] + count)
+
+    def is_whole(self) -> bool:
+        """Whether the columns are as long as they must be."""
+        count = len(self.bodies)
+        allowed = (count, 1) if count else (0,)
+        columns = (self.subjects, self.numbers, self.types)
+        return count == len(self.times) and all(len(column) in allowed for column in columns)
 
 
 class Data(Struct, array_like=True, tag=1, gc=False):
@@ -48,7 +142,7 @@ class Data(Struct, array_like=True, tag=1, gc=False):
     sender: NodeName
     channel: ChannelName
     first: Count
-    items: list[Item]
+    items: Items
     descriptors: list[bytes] = []
 
 
@@ -153,7 +247,7 @@ class State(Struct, array_like=True, tag=12):
     sender: NodeName
     request: Count
     lasts: dict[ChannelName, Count]
-    items: list[Item]
+    items: Items
     descriptors: list[bytes] = []
 
 
@@ -171,6 +265,7 @@ class _Prefix(Struct, array_like=True):
 _TAG_MAX = 12
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _VERSIONED = frozenset({Beat, Interest})
+_CARRIERS = frozenset({Data, State})
 _VERSIONED_TAGS = (5, 6)
 _encoder = Encoder()
 _decoder: Decoder[Message] = Decoder(Message)
@@ -185,15 +280,15 @@ def encode_data(
     sender: str,
     channel: str,
     first: int,
-    items: Sequence[tuple[object, ...]],
+    items: Sequence[tuple[Any, ...]],
     descriptors: Iterable[bytes] = (),
 ) -> bytes:
     """The bytes of a `Data` frame, from plain tuples: the hot path makes no message object.
 
-    >>> decode(encode_data("n", "news", 1, [("news.a", 7, 0.5, 0, b"\\x80")]))
-    Data(sender='n', channel='news', first=1, items=[Item(...)], descriptors=[])
+    >>> decode(encode_data("n", "news", 1, [("news.a", 7, 0.5, 0, b"\\x80", None)])).items.bodies
+    [b'\\x80']
     """
-    return _encoder.encode((1, sender, channel, first, items, descriptors))
+    return _encoder.encode((1, sender, channel, first, Items.of(items), descriptors))
 
 
 def decode(payload: bytes) -> Message | None:
@@ -210,6 +305,8 @@ def decode(payload: bytes) -> Message | None:
     except _UNREADABLE as error:
         _raise_unless_newer(payload, error)
         return None
+    if message.__class__ in _CARRIERS and not message.items.is_whole():
+        raise BadFrame("a frame of events whose columns are of different lengths")
     if message.__class__ in _VERSIONED and message.wire[0] != WIRE_MAJOR:
         raise _incompatible(message.sender, message.wire)
     return message
