@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from infobus.bus.bus import Bus, Quality
+    from infobus.bus.bus import Bus
+    from infobus.bus.publishing import Quality
     from infobus.bus.subscription import Subscription
     from infobus.objects import Type
 

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
 from infobus.bus.aio import AioBus
 from infobus.bus.event import Event
 from infobus.bus.hub import Hub
-from infobus.bus.outlet import Flusher, Outlet
+from infobus.bus.outlet import Flusher
+from infobus.bus.publishing import Publisher
 from infobus.bus.state import InitialState, StateFunction
 from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
-from infobus.errors import Backpressure, BusClosed, BusError, UsageError
-from infobus.objects import DataObject, Type, all_types, codec, id_of, identify
-from infobus.objects.codec import encode_event
+from infobus.errors import BusClosed, BusError, UsageError
+from infobus.objects import Type, all_types
 from infobus.protocols.peers import Terms
-from infobus.protocols.wire import Item, Items
-from infobus.subjects import channel_key, channel_of, check_pattern, check_subject
+from infobus.subjects import check_pattern
 
 log = logging.getLogger("infobus")
 
 QUEUE_COUNT_MAX = 65_536
-_DECISIONS_COUNT_MAX = 200_000
-
-Quality = Literal["reliable", "best_effort"]
-Decision = tuple[Outlet | None, bool, tuple[Subscription, ...]]  # way out, is it wanted there, here
-_NOBODY: Decision = (None, False, ())
 
 
-class Bus:
+class Bus(Publisher):
     """This process's node on the bus. Made by `infobus.connect`; use it as a context manager.
 
     All methods may be called from any thread. For `asyncio`, `bus.aio` holds an awaitable twin
@@ -53,229 +44,11 @@ class Bus:
         flusher: Flusher,
         send_timeout_s: float,
     ) -> None:
+        super().__init__(Hub(name, terms, engine), flusher, send_timeout_s)
         self.name = bus_name
-        self.node = name
         self.home = home
-        self.send_timeout_s = send_timeout_s
         self.aio = AioBus(self)
-        self._hub = Hub(name, terms, engine)
-        self._flusher = flusher
-        self._outlets: dict[str, Outlet] = {}
-        self._decisions: dict[str, Decision] = {}
-        self._numbers = itertools.count()
-        self._unpublished = 0  # numbers that were taken for something else
         self._state = InitialState(self._hub, self._outlets, self._outlet, self._item)
-        self._closed: BusClosed | None = None
-        self._hub.on_interest_changed = self._forget_decisions
-
-    # Publishing.
-
-    def publish(self, subject: str, obj: Any, *, quality: Quality = "reliable") -> None:
-        """Send `obj` to everyone who has subscribed to `subject`.
-
-        Returning means that the bus has taken the object over: subscribers running now get it
-        in publication order, or are told what they missed. If nobody wants the subject, the
-        object is neither encoded nor sent. With `quality="best_effort"` nothing is repaired
-        and nothing reported.
-
-        Args:
-            subject: A full name such as `plant.line4.oven.temperature`, without wildcards.
-            obj: A `DataObject`, or a dict with string keys (an untyped notification). It is
-                copied before this returns; later changes to it are not sent.
-            quality: `reliable` or `best_effort`.
-
-        Raises:
-            BadSubject: The subject is malformed or holds a wildcard.
-            BadValue: The object cannot be sent; nothing was.
-            Backpressure: Receivers did not keep up for `send_timeout_s`; nothing of this
-                object was sent, so trying again later is safe.
-            BusClosed: The bus was closed, or belongs to the parent of a forked process.
-        """
-        decision = self._decisions.get(subject)
-        if decision is None:
-            decision = self._decide(subject)
-        outlet, _, here = decision
-        if outlet is None or here or quality != "reliable":
-            self._publish(subject, obj, quality, False)
-            return
-        # The usual case, in as few steps as possible.
-        if self._flusher.gathering is not outlet:
-            self._flusher.make_way_for(outlet)
-        number = next(self._numbers)
-        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
-        item = (subject, number, time.time(), fingerprint, body, object_id)
-        outlet.send(item, len(body), types, False)
-
-    def publish_many(
-        self, events: Iterable[tuple[str, Any]], *, quality: Quality = "reliable"
-    ) -> None:
-        """Publish (subject, object) pairs in order, gathered into few frames.
-
-        The same promise as `publish` for each of them. An error leaves those before it sent.
-        """
-        used: set[Outlet | None] = set()
-        try:
-            for subject, obj in events:
-                used.add(self._publish(subject, obj, quality, True))
-        finally:
-            for outlet in used:  # no others: they may have to wait for receivers of their own
-                if outlet is not None:
-                    outlet.flush()
-
-    def publish_nowait(self, subject: str, obj: Any, quality: Quality = "reliable") -> bool:
-        """Publish unless that might have to wait; False if it might, and nothing was sent."""
-        decision = self._decisions.get(subject) or self._decide(subject)
-        outlet, _, here = decision
-        if outlet is None:
-            self._publish(subject, obj, quality, True)
-            return True
-        is_alone = self._flusher.gathering in (None, outlet)
-        if quality != "reliable" or not is_alone or not outlet.lock.acquire(blocking=False):
-            return False
-        try:
-            if outlet.is_full() or any(subscription.is_holding for subscription in here):
-                return False
-            self._publish(subject, obj, quality, True)
-            outlet.ask_flush()
-            return True
-        finally:
-            outlet.lock.release()
-
-    def flush(self) -> None:
-        """Send now what was gathered for batching."""
-        if self._closed is not None:
-            raise self._closed
-        for outlet in list(self._outlets.values()):
-            outlet.flush()
-
-    def _publish(self, subject: str, obj: Any, quality: Quality, gather: bool) -> Outlet | None:
-        """Publish one event; its way out is returned, None if nobody wants it."""
-        if quality != "reliable" and quality != "best_effort":
-            raise UsageError(f"quality={quality!r}: expected 'reliable' or 'best_effort'")
-        decision = self._decisions.get(subject)
-        if decision is None:
-            decision = self._decide(subject)
-        outlet, is_wanted_elsewhere, here = decision
-        if outlet is None:
-            self._hub.counters.quenched += 1
-            number = next(self._numbers)
-            if isinstance(obj, DataObject):
-                identify(obj, (self.node, number))
-            return None
-        self._flusher.make_way_for(outlet)
-        if here or quality == "best_effort":
-            # Local events, and those told apart by their numbers alone, keep one order.
-            with outlet.lock:
-                item, types = self._wire_item(subject, obj)
-                # In this order nothing was delivered if either half has no room in time.
-                self._wait_for_consumers(here)
-                if self._closed is not None:
-                    raise self._closed
-                if is_wanted_elsewhere and quality == "reliable":
-                    outlet.send(item, len(item[4]), types, gather)
-                elif is_wanted_elsewhere:
-                    outlet.send_best_effort(item, types)
-                if here:
-                    self._deliver_here(outlet, item, here, quality)
-        else:
-            item, types = self._wire_item(subject, obj)
-            outlet.send(item, len(item[4]), types, gather)
-        return outlet
-
-    def _wire_item(self, subject: str, obj: Any) -> tuple[tuple[Any, ...], tuple[int, ...]]:
-        number = next(self._numbers)
-        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
-        return (subject, number, time.time(), fingerprint, body, object_id), types
-
-    def _decide(self, subject: str) -> Decision:
-        """Who wants `subject`, remembered until somebody's interest changes."""
-        if self._closed is not None:
-            raise self._closed
-        check_subject(subject)
-        hub = self._hub
-        with hub.lock:
-            here = hub.matching(subject)
-            is_wanted_elsewhere = hub.node.rows.wants(subject)
-            decision = _NOBODY
-            channel = channel_of(subject, hub.node.terms.depth)
-            if here or is_wanted_elsewhere:
-                decision = (self._outlet(channel), is_wanted_elsewhere, here)
-            else:
-                hub.node.note_unwanted(channel)
-            if len(self._decisions) >= _DECISIONS_COUNT_MAX:
-                self._decisions.clear()
-            self._decisions[subject] = decision
-        return decision
-
-    def _outlet(self, channel: str) -> Outlet:
-        outlet = self._outlets.get(channel)
-        if outlet is None:
-            outlet = self._outlets[channel] = Outlet(
-                self.node,
-                channel,
-                self._hub.node.route(channel, time.monotonic()),
-                put=partial(self._hub.engine.put, channel_key(channel)),
-                describe_types=codec.descriptors,
-                wait_for_room=self._wait_for_room,
-                flusher=self._flusher,
-            )
-        return outlet
-
-    def _forget_decisions(self) -> None:
-        if self._closed is None:
-            self._decisions = {}
-
-    def _item(self, subject: str, obj: Any) -> tuple[Item, tuple[int, ...]]:
-        """An event outside any route: initial state."""
-        check_subject(subject)
-        fingerprint, body, types = codec.encode(obj)
-        number = next(self._numbers)
-        self._unpublished += 1
-        object_id = id_of(obj) if isinstance(obj, DataObject) else None
-        return Item(subject, number, time.time(), fingerprint, body, object_id), types
-
-    def _wait_for_consumers(self, here: tuple[Subscription, ...]) -> None:
-        hub = self._hub
-        if not here:
-            return
-        with hub.changed:
-            deadline_s = time.monotonic() + self.send_timeout_s
-            while holding := [s for s in here if s.is_holding and not s.is_closed]:
-                if self._closed is not None:
-                    return
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0 or not hub.changed.wait(left_s):
-                    names = tuple(repr(subscription) for subscription in holding)
-                    raise self._backpressure(names)
-
-    def _deliver_here(
-        self,
-        outlet: Outlet,
-        item: tuple[Any, ...],
-        here: tuple[Subscription, ...],
-        quality: Quality,
-    ) -> None:
-        seq = outlet.local_next if quality == "reliable" else 0
-        with self._hub.lock:
-            self._hub.offer(here, self.node, outlet.channel, seq, 0, Items.of([item]))
-        outlet.local_next += quality == "reliable"
-
-    def _wait_for_room(self, outlet: Outlet) -> None:
-        route = outlet.route
-        self._hub.wait_until(
-            lambda: route.has_room() or self._closed is not None, self.send_timeout_s
-        )
-        if self._closed is not None:
-            raise self._closed
-        if not route.has_room():
-            raise self._backpressure(tuple(route.lagging()))
-
-    def _backpressure(self, waiting_for: tuple[str, ...]) -> Backpressure:
-        return Backpressure(
-            f"receivers did not keep up for {self.send_timeout_s} s: waiting for "
-            f"{', '.join(waiting_for)}; nothing was sent, try again later",
-            waiting_for=waiting_for,
-        )
 
     # Subscribing.
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from infobus.errors import BadFrame
-from infobus.objects import DataObject, codec, spelled, type_of
+from infobus.objects import DataObject, codec, runs, spelled, type_of
 from infobus.protocols.wire import Items
 
 #: A run of consecutive events: sender, channel, number of the first, events, initial state or not.
@@ -64,7 +64,7 @@ def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[
     # Best effort has no numbers, and initial state has that of the event it follows.
     seqs = range(seq, seq + count) if seq and not initial else repeat(seq)
     if count > 1 and len(items.types) == 1 and not items.object_ids:
-        objects = codec.decode_run(items.types[0], items.bodies, zip(repeat(sender), numbers))
+        objects = runs.decode(items.types[0], items.bodies, zip(repeat(sender), numbers))
         if objects is not None:
             subjects, marks = items.each_subject(), repeat(initial)
             envelopes = (repeat(sender), seqs, items.times, numbers, repeat("regular"), marks)

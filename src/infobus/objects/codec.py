@@ -12,12 +12,9 @@ process does not know.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from itertools import repeat
-from operator import itemgetter
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -45,7 +42,6 @@ from infobus.objects.untyped import read_untyped
 __all__ = [
     "PAYLOAD_BYTES_MAX",
     "decode",
-    "decode_run",
     "descriptors",
     "encode",
     "encode_event",
@@ -63,9 +59,6 @@ _UINT64 = 0xCF  # the first byte of the only integers that may be too large
 
 _encode = msgspec.msgpack.Encoder().encode
 _new = object.__new__
-_first = itemgetter(0)
-_exhaust = deque[Any](maxlen=0).extend
-_ARRAY32 = b"\xdd"
 _plan_for = registry.ready.get
 Reader = Callable[[bytes, ObjectId | None], Any]
 _SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
@@ -184,33 +177,6 @@ def _quick_reader(plan: Plan) -> Reader:
         return _decode_walking(fingerprint, payload, object_id, 1)
 
     return read
-
-
-def decode_run(
-    fingerprint: int, bodies: Sequence[bytes], ids: Iterable[ObjectId]
-) -> list[Any] | None:
-    """The objects of a run, all of one type, in a few calls; None if they must be read singly.
-
-    That is so unless all of them are just as the type says.
-    """
-    plan = _plan_for(fingerprint)
-    if plan is None or plan.is_deep:
-        return None
-    try:
-        if set(map(_first, bodies)) != {plan.first_byte}:
-            return None
-        joined = b"".join((_ARRAY32, len(bodies).to_bytes(4, "big"), *bodies))
-        states: list[Any] = plan.decode_run(joined)
-    except _DECODE_ERRORS:
-        return None
-    if _UINT64 in joined:
-        for name in plan.integers:
-            if max(map(itemgetter(name), states)) > INT_MAX:
-                return None
-    objects = [new() for new in repeat(plan.new, len(states))]
-    _exhaust(map(set_state, objects, states))
-    _exhaust(map(set_tag, objects, ids))
-    return objects
 
 
 def descriptors(fingerprints: Iterable[int]) -> list[bytes]:

@@ -113,7 +113,7 @@ class SimulatedNode:
             number = None
             if self.node.rows.wants(subject):
                 number = route.next + len(items)
-                items.append((subject, self._events_count, self.network.now_s, 0, _NO_BODY))
+                items.append(wire.Item(subject, self._events_count, self.network.now_s, 0, _NO_BODY))
             self._witness.published(self, subject, self._events_count, number)
         if items:
             frame = wire.encode_data(self.name, channel, route.next, items)

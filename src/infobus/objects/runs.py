@@ -1,0 +1,80 @@
+"""Many alike objects at once: the codec for runs of events, in few calls and no loop.
+
+It deals with flat objects of one type only, and says None to all else: then the codec looks at
+each object by itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import msgspec
+
+from infobus.objects import registry
+from infobus.objects.data import DataObject, ObjectId, set_state, set_tag
+from infobus.objects.kinds import INT_MAX
+
+_ARRAY32 = b"\xdd"
+_UINT64 = 0xCF  # the first byte of the only integers that may be too large
+
+_encode = msgspec.msgpack.Encoder().encode
+_first = itemgetter(0)
+_get_state, _get_tag = attrgetter("__dict__"), attrgetter("_tag")
+_exhaust = deque[Any](maxlen=0).extend
+
+
+def encode(
+    objects: Sequence[Any], bytes_max: int
+) -> tuple[int, list[bytes], tuple[int, ...]] | None:
+    """As `codec.encode`, with a payload for each object; None unless they are alike.
+
+    That is: different objects of one class, which hold nothing but scalars, have no id yet, and
+    take up to `bytes_max` each.
+    """
+    plan = getattr(objects[0], "_plan", None)
+    if plan is None or not plan.is_plain or set(map(type, objects)) != {plan.cls}:
+        return None
+    count = len(objects)
+    if len(set(map(id, objects))) != count or list(map(_get_tag, objects)).count(None) != count:
+        return None
+    try:
+        payloads = list(map(_encode, map(_get_state, objects)))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return (
+        None if max(map(len, payloads)) > bytes_max else (plan.fingerprint, payloads, plan.closure)
+    )
+
+
+def identify(objects: Iterable[DataObject], ids: Iterable[ObjectId]) -> None:
+    """Give these objects, which have none yet, their ids."""
+    _exhaust(map(set_tag, objects, ids))
+
+
+def decode(fingerprint: int, bodies: Sequence[bytes], ids: Iterable[ObjectId]) -> list[Any] | None:
+    """The objects of a run, all of one type, in a few calls; None if they must be read singly.
+
+    That is so unless all of them are just as the type says.
+    """
+    plan = registry.ready.get(fingerprint)
+    if plan is None or plan.is_deep:
+        return None
+    try:
+        if set(map(_first, bodies)) != {plan.first_byte}:
+            return None
+        joined = b"".join((_ARRAY32, len(bodies).to_bytes(4, "big"), *bodies))
+        states: list[Any] = plan.decode_run(joined)
+    except (msgspec.MsgspecError, ValueError, IndexError, OverflowError):
+        return None
+    if _UINT64 in joined:
+        for name in plan.integers:
+            if max(map(itemgetter(name), states)) > INT_MAX:
+                return None
+    objects = [new() for new in repeat(plan.new, len(states))]
+    _exhaust(map(set_state, objects, states))
+    identify(objects, ids)
+    return objects
