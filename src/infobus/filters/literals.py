@@ -10,7 +10,6 @@ about. Everything else (arithmetic, one attribute against another, `fold-case`) 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
@@ -68,7 +67,7 @@ class Test(Struct, frozen=True):
 
     `family` is `number`, `string`, `bool` or `datetime` with `==`, the orders and `has`, where
     it keeps `1` and `true` apart, which Python calls equal; it is empty otherwise. Values are
-    sorted, without repeats, and none is NaN. `a` and `!a` are `==` true and `==` false, so a
+    sorted, without repeats. `a` and `!a` are `==` true and `==` false, so a
     test for a bool is never negated. Orders are negated with numbers only, where `!(a < 5)`
     means "at least 5, or NaN". `isa` is about the event itself: its name has an empty path.
     """
@@ -90,10 +89,9 @@ class Rest(Struct, frozen=True):
 Literal = Test | Rest
 
 _EVENT = Name(())
-_FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 # Undefined without their first argument; the later ones are alternatives.
-_STRICT = TEXTUAL | {"equals", "size", "fold-case", "decompose", "decompose-compat"}
+_STRICT = TEXTUAL | {"size", "fold-case", "decompose", "decompose-compat"}
 
 
 def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
@@ -106,12 +104,8 @@ def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
         case Name():
             return (Test(tree, "==", (not negated,), "bool"),)
         case Compare(op, Name() as name, Constant() as limit):
-            return _comparison(tree, name, op, limit, negated)
-        case Compare(op, Constant() as limit, Name() as name):
-            return _comparison(tree, name, _FLIPPED[op], limit, negated)
-        case Compare(op, Call("datatype", (Name() as name,)), TypeName(kind)) | Compare(
-            op, TypeName(kind), Call("datatype", (Name() as name,))
-        ):
+            return _comparison(name, op, limit, negated)
+        case Compare(op, Call("datatype", (Name() as name,)), TypeName(kind)):
             return (Test(name, "datatype", (kind,), negated=negated != (op == "!=")),)
         case Call("exists", (Name() as name,)):
             return (Test(name, "exists", negated=negated),)
@@ -120,14 +114,12 @@ def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
             return () if negated else (Test(name, "exists"),)
         case Call("isa", arguments):
             return (Test(_EVENT, "isa", _values(arguments), negated=negated),)
-        case Call("equals", (Name() as name, *items)) if _are_constants(items):
-            return _equality(tree, name, "==", items, negated)
         case Call(function, (Name() as name, *items)) if function in TEXTUAL:
             return (Test(name, function, _values(items), negated=negated),)
         case Member(Name() as name, Constants(items)):
-            return _equality(tree, name, "==", items, negated)
+            return _equality(name, "==", items, negated)
         case Member(Constant() as item, Name() as name):
-            return _equality(tree, name, "has", [item], negated)
+            return _equality(name, "has", (item,), negated)
         case _:
             return (Rest(tree, negated),)
 
@@ -184,49 +176,33 @@ def needs(literal: Literal) -> tuple[Name, ...]:
             return tuple(dict.fromkeys(_strict_names(tree)))
 
 
-def _comparison(
-    tree: Tree, name: Name, op: str, limit: Constant, negated: bool
-) -> tuple[Literal, ...]:
+def _comparison(name: Name, op: str, limit: Constant, negated: bool) -> tuple[Literal, ...]:
     if op in ("==", "!="):
-        return _equality(tree, name, "==", [limit], negated != (op == "!="))
+        return _equality(name, "==", (limit,), negated != (op == "!="))
     family = FAMILY[limit.kind]
-    if _is_nan(limit):
-        return (Rest(tree, negated),)
     if negated and family != "number":
         return (Test(name, _OPPOSITE[op], (limit.value,), family),)
     return (Test(name, op, (limit.value,), family, negated),)
 
 
 def _equality(
-    tree: Tree, name: Name, op: str, items: Iterable[Tree], negated: bool
+    name: Name, op: str, items: tuple[Constant, ...], negated: bool
 ) -> tuple[Literal, ...]:
-    by_family: dict[str, list[Constant]] = {}
-    for item in items:
-        assert isinstance(item, Constant)
-        by_family.setdefault(FAMILY[item.kind], []).append(item)
-        if _is_nan(item):
-            return (Rest(tree, negated),)
-    if negated and len(by_family) > 1:
-        return (Rest(tree, negated),)
-    if negated and op == "==" and "bool" in by_family:
-        wrong = _values(by_family["bool"])
+    families = dict.fromkeys(FAMILY[item.kind] for item in items)
+    if negated and len(families) > 1:
+        return ()  # Whatever the attribute is, one of the comparisons is undefined.
+    if negated and op == "==" and "bool" in families:
+        wrong = _values(items)
         right = tuple(value for value in (False, True) if value not in wrong)
         return (Test(name, "==", right, "bool"),) if right else ()
     return tuple(
-        Test(name, op, _values(some), family, negated) for family, some in by_family.items()
+        Test(name, op, _values(i for i in items if FAMILY[i.kind] == family), family, negated)
+        for family in families
     )
 
 
 def _values(items: Iterable[Tree]) -> tuple[Scalar, ...]:
     return tuple(sorted({item.value for item in items if isinstance(item, Constant)}))
-
-
-def _are_constants(items: Iterable[Tree]) -> bool:
-    return all(isinstance(item, Constant) for item in items)
-
-
-def _is_nan(item: Constant) -> bool:
-    return isinstance(item.value, float) and math.isnan(item.value)
 
 
 def _one_or(alternatives: Iterable[Tree]) -> Tree:
