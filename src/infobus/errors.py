@@ -5,6 +5,7 @@
     │   ├── BadSubject        a subject or pattern that is not well formed
     │   ├── BadType           a type that cannot be declared, or contradicts a known one
     │   ├── BadValue          a value that does not fit its attribute, or cannot be sent
+    │   ├── BadFilter         an expression that is not a filter
     │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
     ├── PeerError             the other side broke the protocol
     │   ├── BadFrame          bytes that are not a frame, an object or a descriptor
@@ -48,6 +49,21 @@ class BadValue(UsageError, ValueError):
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
         self.path = path
+
+
+class BadFilter(UsageError, ValueError):
+    """An expression is not a filter: `position` counts characters of `text` from 0.
+
+    `position` is None for a filter that was not made from text.
+    """
+
+    def __init__(
+        self, message: str, *, text: str = "", position: int | None = None, hint: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.text = text
+        self.position = position
+        self.hint = hint
 
 
 class BusClosed(UsageError):

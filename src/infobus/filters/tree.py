@@ -1,7 +1,8 @@
 """The tree of a filter: what the parser makes, and everything else in this room reads.
 
 Trees are values: frozen, equal when they say the same in the same way, and usable as keys.
-Spelling variants of one meaning parse to one tree (`a matches("x")` is `regex(a, "x")`).
+Spelling variants of one meaning parse to one tree: `a matches("x")` is `regex(a, "x")`,
+`5 < a` is `a > 5`, `equals(a, 1, 2)` is `a in [1, 2]`, and `60 * 60` is `3600`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ class Constant(Struct, frozen=True):
     """A value written in the filter.
 
     `kind` is one of `int32`, `int64`, `real64`, `string`, `bool` and `datetime`; it keeps
-    `1`, `1L`, `1.0` and `true` apart, which Python would call equal.
+    `1`, `1L`, `1.0` and `true` apart, which Python would call equal. Reals are finite,
+    datetimes are in UTC.
     """
 
     value: Scalar
@@ -32,7 +34,10 @@ class Name(Struct, frozen=True):
 
 
 class TypeName(Struct, frozen=True):
-    """The name of a data type, as compared with `datatype(a)`: `string`, `int32`, ..."""
+    """The name of a data type, as compared with `datatype(a)`: one of `functions.TYPE_NAMES`.
+
+    `float` is another spelling of `real64`, and parses to it.
+    """
 
     name: str
 
@@ -62,7 +67,11 @@ class Xor(Struct, frozen=True):
 
 
 class Compare(Struct, frozen=True):
-    """`left op right` with one of `== != < <= > >=`."""
+    """`left op right` with one of `== != < <= > >=`.
+
+    A constant or type name stands on the right: `5 < a` parses to `a > 5`. Both sides are
+    values (or both data types), never conditions.
+    """
 
     op: str
     left: Tree
@@ -70,7 +79,10 @@ class Compare(Struct, frozen=True):
 
 
 class Binary(Struct, frozen=True):
-    """Arithmetic on two operands: one of `+ - * / % & | ^ << >> >>>`."""
+    """Arithmetic on two operands: one of `+ - * / % & | ^ << >> >>>`.
+
+    Constant operands are folded, unless the result is not finite: `1.0 / 0.0` stays.
+    """
 
     op: str
     left: Tree
@@ -85,21 +97,29 @@ class Unary(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """A function of the language: `begins-with(a, "x", "y")`."""
+    """A function of the language: `begins-with(a, "x", "y")`.
+
+    `functions.SIGNATURES` lists them. `equals` and `datetime` are spellings only, so they are
+    never here.
+    """
 
     function: str
     arguments: tuple[Tree, ...]
 
 
 class Member(Struct, frozen=True):
-    """`item in container`: a list attribute, or several constants in brackets."""
+    """`item in container`: a list attribute, or two or more constants in brackets.
+
+    With constants it means `item == first || item == second || ...`, undefined operands
+    included. With a list, elements of other kinds are just unequal.
+    """
 
     item: Tree
     container: Name | Constants
 
 
 class Constants(Struct, frozen=True):
-    """A set of constants, written `["GMC", "IBM"]`, in the order they were written."""
+    """Different constants, written `["GMC", "IBM"]`, in the order they were written."""
 
     items: tuple[Constant, ...]
 

@@ -1,0 +1,150 @@
+"""`Filter`: a condition on events, made from text or from a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from infobus.filters import checking
+from infobus.filters.complaints import Complaint
+from infobus.filters.evaluating import Evaluator, Predicate, evaluator, predicate
+from infobus.filters.lexer import name_text
+from infobus.filters.parser import TEXT_MAX, parse
+from infobus.filters.printing import text_of
+from infobus.filters.tree import Name, Tree
+from infobus.filters.values import attributes_of
+
+if TYPE_CHECKING:
+    from infobus.filters.pushdown import Pushed
+
+
+class Filter:
+    """A condition on the attributes of events; equal to others that say the same alike.
+
+    Attributes:
+        tree: What was understood.
+        text: The filter in its one spelling, which parses back to an equal tree.
+    """
+
+    __slots__ = ("__dict__", "text", "tree")
+
+    tree: Tree
+    text: str
+
+    def __init__(self, tree: Tree) -> None:
+        """Meant for trees that are known to be right; others go through `from_tree`."""
+        self.tree = tree
+        self.text = text_of(tree)
+
+    @classmethod
+    def from_tree(cls, tree: Tree) -> Filter:
+        """The filter of a tree made by a program: checked, and brought to its one spelling.
+
+        Raises:
+            BadFilter: The tree makes no sense, or is too large.
+        """
+        try:
+            return _bounded(cls(checking.condition(checking.checked(tree)).tree))
+        except Complaint as complaint:
+            raise complaint.about("") from None
+
+    def evaluate(self, x: object) -> bool | None:
+        """Whether the filter is true of `x`, a mapping or a data object; None if undefined.
+
+        >>> compile("price > 40").evaluate({"price": "high"}) is None
+        True
+        """
+        return self._evaluator(attributes_of(x), x)
+
+    def matches(self, x: object) -> bool:
+        """Whether the filter is true of `x`: what decides if an event is delivered.
+
+        >>> compile('symbol == "GMC" && price > 40').matches({"symbol": "GMC", "price": 41.5})
+        True
+        """
+        return self._predicate(attributes_of(x), x)
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """The names of the attributes that the filter looks at, as they are written in it.
+
+        >>> sorted(compile('isa("Story") && "oil" in story.topics && !exists(test)').attributes)
+        ['story.topics', 'test']
+        """
+        return frozenset(name_text(node.path) for node in nodes(self.tree) if type(node) is Name)
+
+    def to_sql(self, columns: Any) -> Pushed[Any]:
+        """The part that a database can decide, and what is left; see `filters.sql`."""
+        from infobus.filters import sql
+
+        return sql.push_down(self, columns)
+
+    def to_spark(self, schema: Any) -> Pushed[Any]:
+        """The part that Spark can decide, and what is left; see `filters.spark`."""
+        from infobus.filters import spark
+
+        return spark.push_down(self, schema)
+
+    # Made when first asked for: a filter may only pass through, on its way to someone else.
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return evaluator(self.tree)
+
+    @cached_property
+    def _predicate(self) -> Predicate:
+        return predicate(self.tree)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Filter) and self.tree == other.tree
+
+    def __hash__(self) -> int:
+        return hash(self.tree)
+
+    def __reduce__(self) -> tuple[type[Filter], tuple[Tree]]:
+        return Filter, (self.tree,)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<Filter {self.text}>"
+
+
+def compile(text: str) -> Filter:
+    """The filter that `text` describes, in the subscription language.
+
+    >>> compile("40 < price and test")
+    Traceback (most recent call last):
+    infobus.errors.BadFilter: expected an operator or the end, got 'and'
+      40 < price and test
+                 ^
+    hint: write &&
+
+    Raises:
+        BadFilter: `text` is not a filter, is the same for every event, or is too large.
+    """
+    try:
+        return _bounded(Filter(parse(text)))
+    except Complaint as complaint:
+        raise complaint.about(text) from None
+
+
+def _bounded(made: Filter) -> Filter:
+    # What was short with few spaces can be long in its one spelling.
+    if len(made.text) > TEXT_MAX:
+        raise Complaint(None, f"the filter would print as more than {TEXT_MAX} characters")
+    return made
+
+
+def nodes(tree: Tree) -> Iterator[Tree]:
+    """The tree and everything below it, in the order of the text."""
+    yield tree
+    for field in tree.__struct_fields__:
+        below = getattr(tree, field)
+        if isinstance(below, tuple):
+            for part in below:
+                if isinstance(part, Tree):
+                    yield from nodes(part)
+        elif isinstance(below, Tree):
+            yield from nodes(below)

@@ -1,0 +1,185 @@
+"""The parser: precedence climbing over the tokens, with types checked as the tree grows."""
+
+from __future__ import annotations
+
+from infobus.filters import checking, lexer
+from infobus.filters.checking import Typed
+from infobus.filters.complaints import Complaint
+from infobus.filters.lexer import Token
+from infobus.filters.tree import Tree
+
+TEXT_MAX = 64 * 1024
+"""How many characters a filter may have, as it is written and as it is printed."""
+
+_NESTING_MAX = 2 * checking.DEPTH_MAX  # A level of the tree can print as `!` and `(`.
+
+_COMPARING = 40
+_NEGATING = 35  # `!` takes in the whole comparison after it: `!a == 1` is `!(a == 1)`.
+_UNARY = 110
+
+POWERS: dict[str, int] = {
+    "||": 10,
+    "^^": 20,
+    "&&": 30,
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "in", "matches"), _COMPARING),
+    "|": 50,
+    "^": 60,
+    "&": 70,
+    **dict.fromkeys(("<<", ">>", ">>>"), 80),
+    **dict.fromkeys(("+", "-"), 90),
+    **dict.fromkeys(("*", "/", "%"), 100),
+}
+"""How strongly the operators bind, from weak to strong."""
+
+_WORDS = {"and": "&&", "or": "||", "xor": "^^", "is": "==", "not": "!(... in ...)"}
+
+
+def parse(text: str) -> Tree:
+    """The tree of a filter; complains about text that is none."""
+    if len(text) > TEXT_MAX:
+        raise Complaint(None, f"the filter has {len(text)} characters, more than {TEXT_MAX}")
+    return _Parser(text).whole()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._tokens = lexer.tokens(text)
+        self._nesting = 0
+        self._next = next(self._tokens)
+
+    def whole(self) -> Tree:
+        if self._next.kind == "end":
+            raise Complaint(0, "the filter is empty", "leave it out to get every event")
+        tree = checking.condition(self._expression()).tree
+        if self._next.kind != "end":
+            raise self._unexpected("an operator or the end", _WORDS.get(self._next.text))
+        return tree
+
+    def _take(self) -> Token:
+        token = self._next
+        self._next = next(self._tokens, token)
+        return token
+
+    def _is_next(self, op: str) -> bool:
+        return self._next.kind == "op" and self._next.text == op
+
+    def _expect(self, op: str) -> Token:
+        if not self._is_next(op):
+            raise self._unexpected(f"{op!r}", _WORDS.get(self._next.text))
+        return self._take()
+
+    def _unexpected(self, expected: str, instead: str | None = None) -> Complaint:
+        got = "the end" if self._next.kind == "end" else f"{self._next.text!r:.40}"
+        hint = f"write {instead}" if instead else ""
+        return Complaint(self._next.position, f"expected {expected}, got {got}", hint)
+
+    def _expression(self, power: int = 0) -> Typed:
+        left = self._operand()
+        while self._next.kind in ("op", "name") and POWERS.get(self._next.text, 0) > power:
+            token = self._take()
+            op, position = token.text, token.position
+            if op in checking.LOGICAL:
+                left = checking.logical(op, self._operands(left, op))
+            elif op == "in":
+                left = checking.member(left, self._container(), left.position)
+            elif op == "matches":
+                arguments = self._arguments("regex", [left])
+                left = checking.call("regex", arguments, left.position)
+            else:
+                right = self._expression(POWERS[op])
+                build = checking.comparison if POWERS[op] == _COMPARING else checking.binary
+                left = build(op, left, right, position)
+        return left
+
+    def _operands(self, first: Typed, op: str) -> list[Typed]:
+        operands = [first, self._expression(POWERS[op])]
+        while self._is_next(op):
+            self._take()
+            operands.append(self._expression(POWERS[op]))
+        return operands
+
+    def _operand(self) -> Typed:
+        token = self._next
+        match token.kind:
+            case "number":
+                return self._number(self._take(), 1)
+            case "string":
+                self._take()
+                return checking.constant(lexer.string_value(token.text), "string", token.position)
+            case "name":
+                return self._name(self._take())
+            case "op" if token.text in ("(", "!", "-", "+", "~"):
+                return self._nested(self._take())
+        raise self._unexpected("a name, a constant or '('")
+
+    def _nested(self, token: Token) -> Typed:
+        op, position = token.text, token.position
+        if op == "-" and self._next.kind == "number":
+            return self._number(self._take(), -1)
+        if op == "(":
+            result = self._inner()
+            self._expect(")")
+            return result
+        if op == "!":
+            return checking.negation(self._inner(_NEGATING), position)
+        return checking.unary(op, self._inner(_UNARY), position)
+
+    def _inner(self, power: int = 0) -> Typed:
+        self._nesting += 1
+        if self._nesting > _NESTING_MAX:
+            raise checking.too_deep(self._next.position)
+        result = self._expression(power)
+        self._nesting -= 1
+        return result
+
+    def _number(self, token: Token, sign: int) -> Typed:
+        digits, position = token.text.lower(), token.position
+        is_long = digits.endswith("l")
+        digits = digits.rstrip("l")
+        if digits.startswith("0x"):
+            # No more digits than any integer has: long ones are slow to convert.
+            return checking.integer(sign * int(digits[:24], 16), is_long, position)
+        if any(mark in digits for mark in ".e"):
+            if is_long:
+                raise Complaint(position, "a real number takes no L")
+            return checking.constant(sign * float(digits), "real64", position)
+        if digits.startswith("0") and digits != "0":
+            raise Complaint(
+                position, "a whole number cannot begin with 0", "octal numbers are not known: 0x1f"
+            )
+        return checking.integer(sign * int(digits[:24]), is_long, position)
+
+    def _name(self, token: Token) -> Typed:
+        if self._is_next("("):
+            return checking.call(token.text, self._arguments(token.text, []), token.position)
+        if token.text in ("true", "false"):
+            return checking.constant(token.text == "true", "bool", token.position)
+        return checking.name(lexer.name_path(token.text), token.position)
+
+    def _arguments(self, function: str, before: list[Typed]) -> list[Typed]:
+        """The arguments in parentheses, after those of `before`."""
+        arguments = before
+        self._expect("(")
+        while not self._is_next(")"):
+            if function == "regex" and arguments and self._next.kind == "string":
+                token = self._take()
+                pattern = lexer.pattern_value(token.text)
+                arguments.append(checking.constant(pattern, "string", token.position))
+            else:
+                arguments.append(self._inner())
+            if not self._is_next(")"):
+                self._expect(",")
+        self._take()
+        return arguments
+
+    def _container(self) -> Typed | list[Typed]:
+        if not self._is_next("["):
+            return self._operand()
+        self._take()
+        items: list[Typed] = []
+        while not self._is_next("]"):
+            items.append(self._inner())
+            if not self._is_next("]"):
+                self._expect(",")
+        self._take()
+        return items

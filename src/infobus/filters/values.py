@@ -1,0 +1,217 @@
+"""Values as the language sees them: reading attributes, kinds, comparing, arithmetic.
+
+`None` is the undefined value throughout: a missing attribute, a mismatch of kinds, a division
+of integers by zero.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from infobus.objects.data import DataObject, Foreign, type_of
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+REAL = 0
+"""The width that stands for real64, beside 32 and 64 bits of integers."""
+
+Number = tuple[int | float, int]
+"""A number and its width: 32, 64 or `REAL`."""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+def attributes_of(x: object) -> Mapping[str, Any]:
+    """The attributes of an event's data by name; do not change what is returned.
+
+    A mapping is returned as it is. A received object has the attributes that were sent: those
+    its class does not know count, and defaults that stand in for what was not sent do not, so
+    that publisher and subscriber see the same. Anything else has no attributes.
+    """
+    if x.__class__ is dict:
+        return x
+    if isinstance(x, DataObject):
+        tag = x._tag
+        if tag.__class__ is not Foreign or not (tag.extra or tag.filled):
+            return x.__dict__
+        sent = {name: value for name, value in x.__dict__.items() if name not in tag.filled}
+        return sent | tag.extra
+    return x if isinstance(x, Mapping) else _NOTHING
+
+
+def read(x: object, path: tuple[str, ...]) -> Any:
+    """The value at `path`, or None if there is none.
+
+    >>> read({"story": {"source": {"name": "Reuters"}}}, ("story", "source", "name"))
+    'Reuters'
+    """
+    for element in path:
+        x = attributes_of(x).get(element)
+        if x is None:
+            return None
+    return x
+
+
+def lineage_of(x: object) -> frozenset[str]:
+    """The names of the type of `x` and of all its supertypes; none for plain mappings."""
+    return type_of(x).lineage if isinstance(x, DataObject) else frozenset()
+
+
+_FAMILIES: dict[type, str] = {
+    bool: "bool",
+    int: "number",
+    float: "number",
+    str: "string",
+    bytes: "opaque",
+    datetime: "datetime",
+}
+_UNORDERED = {"bool", "opaque"}
+
+
+def family(value: object) -> str | None:
+    """What `value` can be compared with: `number`, `string`, `bool`, `opaque`, `datetime`.
+
+    None for lists, objects, integers beyond 64 bits and datetimes without a zone.
+    """
+    found = _FAMILIES.get(value.__class__)
+    if found is None:
+        found = next((name for cls, name in _FAMILIES.items() if isinstance(value, cls)), None)
+    if found == "number":
+        return found if isinstance(value, float) or _fits(value, INT64_MAX) else None
+    if found == "datetime":
+        return found if value.utcoffset() is not None else None  # type: ignore[attr-defined]
+    return found
+
+
+def kind_of(value: object) -> str | None:
+    """The data type of `value`, or None if it has none that the language knows.
+
+    >>> kind_of(5), kind_of(2**31), kind_of(2**63), kind_of(True), kind_of([])
+    ('int32', 'int64', None, 'bool', None)
+    """
+    found = family(value)
+    if found != "number":
+        return found
+    if isinstance(value, float):
+        return "real64"
+    return "int32" if _fits(value, INT32_MAX) else "int64"
+
+
+def _fits(value: Any, limit: int) -> bool:
+    return bool(-limit - 1 <= value <= limit)
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def compare(op: str, left: object, right: object) -> bool | None:
+    """`left op right`; undefined between families, and for the order of bools or bytes.
+
+    >>> compare("<", 2**53, 2.0**53 + 2), compare("==", True, 1), compare("==", "a", "b")
+    (True, None, False)
+    """
+    found = family(left)
+    if found is None or found != family(right):
+        return None
+    if found in _UNORDERED and op not in ("==", "!="):
+        return None
+    return bool(_COMPARISONS[op](left, right))
+
+
+def number(value: object) -> Number | None:
+    """A number with its width, or None for anything else."""
+    if family(value) != "number":
+        return None
+    if isinstance(value, float):
+        return value, REAL
+    return value, 32 if _fits(value, INT32_MAX) else 64  # type: ignore[return-value]
+
+
+def wrap(value: int, bits: int) -> int:
+    """`value` in two's complement of that many bits.
+
+    >>> wrap(2**31, 32)
+    -2147483648
+    """
+    half = 1 << (bits - 1)
+    return ((value + half) & ((1 << bits) - 1)) - half
+
+
+def _truncated(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+# Shift counts are taken modulo the width, as processors and Java do.
+_ON_INTEGERS: dict[str, Callable[[int, int, int], int]] = {
+    "+": lambda a, b, bits: a + b,
+    "-": lambda a, b, bits: a - b,
+    "*": lambda a, b, bits: a * b,
+    "/": lambda a, b, bits: _truncated(a, b),
+    "%": lambda a, b, bits: a - b * _truncated(a, b),
+    "&": lambda a, b, bits: a & b,
+    "|": lambda a, b, bits: a | b,
+    "^": lambda a, b, bits: a ^ b,
+    "<<": lambda a, b, bits: a << (b & (bits - 1)),
+    ">>": lambda a, b, bits: a >> (b & (bits - 1)),
+    ">>>": lambda a, b, bits: (a & ((1 << bits) - 1)) >> (b & (bits - 1)),
+}
+
+BINARY = frozenset(_ON_INTEGERS)
+"""The operators of arithmetic on two operands."""
+
+
+def _real_division(a: float, b: float) -> float:
+    if b != 0:
+        return a / b
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
+
+
+def _real_remainder(a: float, b: float) -> float:
+    return math.nan if b == 0 or math.isinf(a) else math.fmod(a, b)
+
+
+_ON_REALS: dict[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _real_division,
+    "%": _real_remainder,
+}
+
+
+def arithmetic(op: str, left: Number, right: Number) -> Number | None:
+    """`left op right` at the wider of both widths; integers wrap around.
+
+    >>> arithmetic("/", (-7, 32), (2, 32)), arithmetic("+", (2**31 - 1, 32), (1, 64))
+    ((-3, 32), (2147483648, 64))
+    """
+    (a, a_bits), (b, b_bits) = left, right
+    if a_bits == REAL or b_bits == REAL:
+        on_reals = _ON_REALS.get(op)
+        return (on_reals(float(a), float(b)), REAL) if on_reals else None
+    if b == 0 and op in ("/", "%"):
+        return None
+    bits = max(a_bits, b_bits)
+    return wrap(_ON_INTEGERS[op](a, b, bits), bits), bits  # type: ignore[arg-type]
+
+
+def unary(op: str, operand: Number) -> Number | None:
+    """`op operand` with one of `- + ~`, at the operand's width."""
+    value, bits = operand
+    if bits == REAL:
+        return {"-": (-value, REAL), "+": operand}.get(op)
+    assert isinstance(value, int)
+    return wrap({"-": -value, "+": value, "~": ~value}[op], bits), bits
