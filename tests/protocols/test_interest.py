@@ -5,7 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols.interest import OwnRows, PeerRows, channel_pattern, touches
+from infobus.protocols.interest import OwnRows, channel_pattern, touches
+from infobus.protocols.peer_rows import PeerRows
 from infobus.subjects import matches
 
 elements = st.sampled_from(["a", "b", "*"])

@@ -35,14 +35,16 @@ from infobus.protocols.effects import (
     ToAll,
     ToPeer,
 )
-from infobus.protocols.interest import OwnRows, PeerRows
+from infobus.protocols.interest import OwnRows
+from infobus.protocols.peer_rows import PeerRows, Wanted
 from infobus.protocols.peers import Peer, Route, Terms
+from infobus.protocols.routes import Routes
 from infobus.protocols.streams import Streams
-from infobus.subjects import check_pattern
+from infobus.subjects import channel_of, check_pattern
 
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 _TELL_WAIT_S_MAX = 1.0
-_UNWANTED_COUNT_MAX = 100_000
+_ROWS_MINOR = 1  # since this minor version peers tell their rows again when asked
 
 
 def _no_descriptors(types: Iterable[int]) -> list[bytes]:
@@ -60,32 +62,43 @@ class Node:
     ) -> None:
         self.name = name
         self.terms = terms or Terms()
-        self.own = OwnRows(self.terms.depth)
-        self.rows = PeerRows()
-        self.routes: dict[str, Route] = {}
+        terms = self.terms
+        self.own = OwnRows(terms.depth, terms.rows_count_max, terms.filters_count_max)
+        self.rows = PeerRows(terms.depth, spare_count_max=terms.spare_count_max)
         self.peers: dict[str, Peer] = {}
         self.held_channels: Callable[[str], bool] = lambda channel: False
         self._describe_types = describe_types
         self._streams = Streams(name, self.own)
+        self._routes = Routes(name, terms, self.rows)
+        self.routes = self._routes.by_channel
         self._welcomes = 0
-        self._unwanted: dict[str, None] = {}  # channels published on for nobody, oldest first
         self._beat_sent_s = float("-inf")
 
     # What the application does.
 
-    def add_interest(self, patterns: Iterable[str], now_s: float) -> Effects:
-        """Want `patterns`; every live peer is told."""
-        return self._tell_everyone(now_s) if self.own.add(patterns) else []
+    def add_interest(self, patterns: Iterable[str], now_s: float, where: str = "") -> Effects:
+        """Want `patterns`, as far as the filter `where` lets through; live peers are told."""
+        return self._tell_everyone(now_s) if self.own.add(patterns, where) else []
 
-    def remove_interest(self, patterns: Iterable[str], now_s: float) -> Effects:
-        """Want `patterns` once less."""
-        if not self.own.remove(patterns):
-            return []
-        for peer in self.peers.values():
-            for noted in (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels):
-                for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
-                    del noted[channel]
-        return self._tell_everyone(now_s)
+    def remove_interest(self, patterns: Iterable[str], now_s: float, where: str = "") -> Effects:
+        """Want `patterns` with this filter once less."""
+        return self._tell_less(now_s) if self.own.remove(patterns, where) else []
+
+    def replace_interest(
+        self, patterns: Iterable[str], now_s: float, where: str, new_where: str
+    ) -> Effects:
+        """Want `patterns` with another filter than before; no event goes by in between."""
+        patterns = list(patterns)
+        new, old = [(p, new_where) for p in patterns], [(p, where) for p in patterns]
+        return self._tell_less(now_s) if self.own.change(new, old) else []
+
+    def wanted(self, subject: str) -> Wanted:
+        """Whether any peer wants events of `subject`; good until `InterestChanged`.
+
+        From now on rows about the subject's channel are held, or asked for if they are not.
+        """
+        self.rows.need(channel_of(subject, self.terms.depth))
+        return self.rows.wanted(subject)
 
     def route(self, channel: str, now_s: float) -> Route:
         """The route on which this node publishes `channel`.
@@ -93,12 +106,7 @@ class Node:
         The channels that have a route, and those of `note_unwanted`, are those on which a node
         that was cut off is told that it may have missed events.
         """
-        route = self.routes.get(channel)
-        if route is None:
-            route = self.routes[channel] = Route(self.terms)
-            for name in self.rows.listeners(channel):
-                route.join(name, now_s)
-        return route
+        return self._routes.route(channel, now_s)
 
     def note_unwanted(self, channel: str) -> None:
         """Something was published on `channel` that nobody wants, so it has no route.
@@ -106,10 +114,7 @@ class Node:
         A node that was cut off is told of it all the same once it is back: it may have missed
         events there. Of very many such channels only the latest are remembered.
         """
-        if channel not in self.routes:
-            self._unwanted[channel] = None
-            if len(self._unwanted) > _UNWANTED_COUNT_MAX:
-                del self._unwanted[next(iter(self._unwanted))]
+        self._routes.note_unwanted(channel)
 
     def is_known(self, version: int) -> bool:
         """Whether every live peer holds this node's rows as of `version`."""
@@ -181,10 +186,9 @@ class Node:
                 effects += self._forget_rows(name, peer) + self._streams.sender_lost(
                     name, peer, now_s
                 )
-        for channel, route in self.routes.items():
-            for name in route.on_tick(now_s) if route.buffer else ():
-                effects.append(Complain(name, f"confirmed nothing on {channel!r}; not waited for"))
-        return effects + self._beat(now_s)
+        if self.own.reduce():
+            effects += self._tell_everyone(now_s)
+        return effects + self._routes.tick(now_s) + self._beat(now_s)
 
     def leave(self) -> Effects:
         """This node closes on purpose."""
@@ -214,8 +218,7 @@ class Node:
 
     def beat(self) -> wire.Beat:
         """The heartbeat, with the next number of every route not wholly confirmed."""
-        nexts = {c: route.next for c, route in self.routes.items() if not route.is_quiet()}
-        return wire.Beat(self.name, _WIRE, self.own.version, nexts)
+        return wire.Beat(self.name, _WIRE, self.own.version, self._routes.ends())
 
     # Frames.
 
@@ -224,21 +227,12 @@ class Node:
         return effects + self._streams.on_data(peer, data, now_s)
 
     def _on_ack(self, peer: Peer, ack: wire.Ack, now_s: float) -> Effects:
-        for channel, number in ack.nexts.items():
-            route = self.routes.get(channel)
-            if route is not None:
-                route.on_ack(ack.sender, number, ack.held, now_s)
+        self._routes.on_ack(ack, now_s)
         return []
 
     def _on_ask(self, peer: Peer, ask: wire.Ask, now_s: float) -> Effects:
-        route = self.routes.get(ask.channel)
-        if route is None or ask.sender not in self.rows.records:
-            return [self._known(ask.sender, peer, now_s)]
-        frames, gone = route.on_ask(ask.first, ask.last)
-        effects: Effects = [ToPeer(ask.sender, frame, bulk=True) for frame in frames]
-        if gone is not None:
-            effects.insert(0, ToPeer(ask.sender, wire.Gone(self.name, ask.channel, *gone)))
-        return effects
+        answer = self._routes.on_ask(ask)
+        return [self._known(ask.sender, peer, now_s)] if answer is None else answer
 
     def _on_gone(self, peer: Peer, gone: wire.Gone, now_s: float) -> Effects:
         return self._streams.on_gone(peer, gone, now_s)
@@ -274,10 +268,11 @@ class Node:
         if name in self.rows.records or peer.welcomed in (0, told.welcome):
             if not peer.welcomed:
                 self._new_welcome(peer)
-            changes = (told.since, told.version, told.added, told.removed, told.depth)
-            if self.rows.update(name, *changes):
+            changes = (told.since, told.version, told.rows(), told.removed, told.dropped)
+            can_be_asked = told.wire[1] >= _ROWS_MINOR
+            if self.rows.update(name, *changes, can_be_asked=can_be_asked):
                 effects.append(InterestChanged())
-                self._join_routes(name, now_s)
+                self._routes.rows_changed(name, now_s)
         effects.append(self._known(name, peer, now_s))
         if not peer.welcome and now_s >= peer.tell_at_s:
             effects += self._tell(name, peer, now_s)
@@ -315,6 +310,10 @@ class Node:
         self.peers[bye.sender] = Peer(alive=False, given_up=True, left=True)
         return effects
 
+    def _on_want_rows(self, peer: Peer, want: wire.WantRows, now_s: float) -> Effects:
+        peer.wants_rows = True  # told at the next tick: all rows may be many
+        return []
+
     def _on_want_state(self, peer: Peer, want: wire.WantState, now_s: float) -> Effects:
         return [StateWanted(want)]
 
@@ -339,6 +338,13 @@ class Node:
                 return
             del self.peers[dead]
 
+    def _tell_less(self, now_s: float) -> Effects:
+        for peer in self.peers.values():
+            for noted in (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels):
+                for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
+                    del noted[channel]
+        return self._tell_everyone(now_s)
+
     def _tell_everyone(self, now_s: float) -> Effects:
         effects: Effects = []
         for name, peer in self.peers.items():
@@ -354,16 +360,21 @@ class Node:
     def _tell(self, name: str, peer: Peer, now_s: float) -> Effects:
         peer.tell_wait_s = min(_TELL_WAIT_S_MAX, peer.tell_wait_s * 2 or self.terms.tell_s)
         peer.tell_at_s = now_s + peer.tell_wait_s
-        since, added, removed = self.own.since(peer.confirmed)
+        held = 0 if peer.wants_rows else peer.confirmed
+        peer.wants_rows = False
+        since, rows, removed, dropped = self.own.since(held)
+        filters = [where for _, where in rows]
         told = wire.Interest(
             self.name,
             _WIRE,
             self.terms.depth,
             since,
             self.own.version,
-            added,
+            [pattern for pattern, _ in rows],
             removed,
             peer.welcome,
+            filters if any(filters) else [],
+            dropped,
         )
         return [ToPeer(name, told, bulk=True)]
 
@@ -371,12 +382,7 @@ class Node:
         record = self.rows.records.get(name)
         if record is None:
             return ToPeer(name, wire.Known(self.name, 0, peer.welcomed))
-        nexts: dict[str, int] = {}
-        types: set[int] = set()
-        for channel, route in self.routes.items():
-            if name in route.receivers:
-                nexts[channel] = route.join(name, now_s)
-                types |= route.types
+        nexts, types = self._routes.starts(name, now_s)
         descriptors = self._describe_types(sorted(types))
         known = wire.Known(self.name, record.version, peer.welcomed, nexts, descriptors)
         return ToPeer(name, known, bulk=bool(descriptors))
@@ -385,29 +391,22 @@ class Node:
         self._welcomes += 1
         peer.welcomed = self._welcomes
 
-    def _join_routes(self, name: str, now_s: float) -> None:
-        for channel in [c for c in self._unwanted if name in self.rows.listeners(c)]:
-            del self._unwanted[channel]
-            self.route(channel, now_s)
-        for channel, route in self.routes.items():
-            if name in self.rows.listeners(channel):
-                route.join(name, now_s)
-            else:
-                route.leave(name)
-
     def _forget_rows(self, name: str, peer: Peer) -> Effects:
         if name not in self.rows.records:
             return []
         self.rows.forget(name)
         self._new_welcome(peer)
-        for route in self.routes.values():
-            route.leave(name)
+        self._routes.leave(name)
         return [InterestChanged()]
 
     def _serve(self, name: str, peer: Peer, now_s: float) -> Effects:
         effects: Effects = []
-        if peer.confirmed < self.own.version and now_s >= peer.tell_at_s:
+        if peer.wants_rows or (peer.confirmed < self.own.version and now_s >= peer.tell_at_s):
             effects += self._tell(name, peer, now_s)
+        record = self.rows.records.get(name)
+        if record is not None and record.is_missed and now_s >= peer.ask_rows_at_s:
+            peer.ask_rows_at_s = now_s + _TELL_WAIT_S_MAX
+            effects.append(ToPeer(name, wire.WantRows(self.name)))
         return effects + self._streams.tick(name, peer, now_s) + self.acks(name, peer)
 
     def _beat(self, now_s: float) -> Effects:
@@ -432,6 +431,7 @@ _HANDLERS: dict[type[Any], Callable[..., Effects]] = {
     wire.WantTypes: Node._on_want_types,
     wire.Types: Node._on_types,
     wire.Bye: Node._on_bye,
+    wire.WantRows: Node._on_want_rows,
     wire.WantState: Node._on_want_state,
     wire.State: Node._on_state,
 }

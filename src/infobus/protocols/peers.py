@@ -22,6 +22,9 @@ class Terms:
     tell_s: float = 0.05  # rows that nobody answers are told again; doubles up to 1 s
     give_up_s: float = 5.0  # without a sign of life: its rows and its open holes are given up
     peers_count_max: int = 10_000  # remembered, dead ones included
+    rows_count_max: int = 10_000  # told by this node; past it, patterns are widened
+    filters_count_max: int = 64  # told of one pattern; past it, they are reduced
+    spare_count_max: int = 10_000  # rows held; past it, only those of channels published on
 
 
 @dataclass(slots=True)
@@ -35,11 +38,13 @@ class Peer:
     left: bool = False  # it said goodbye: whatever still comes in its name is late
     # Its rows at this node.
     welcomed: int = 0  # the welcome that this node gave it last
+    ask_rows_at_s: float = 0.0  # when rows that are missed will be asked for again
     # This node's rows at the peer.
     welcome: int = 0  # the welcome that the peer gave us last
     confirmed: int = 0  # version of our rows that the peer holds
     cut_version: int = 0  # version it held when it gave us up; 0 once the loss is reported
     cut_channels: dict[str, int] = field(default_factory=dict)  # where their streams broke off
+    wants_rows: bool = False  # it has asked for all of them
     tell_at_s: float = 0.0
     tell_wait_s: float = 0.0
     # Its events.

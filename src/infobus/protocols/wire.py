@@ -9,7 +9,7 @@ version, so that a peer of another major version is recognised and refused aloud
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import repeat, zip_longest
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -19,9 +19,11 @@ from msgspec.msgpack import Decoder, Encoder
 from infobus.errors import BadFrame, IncompatiblePeer
 
 WIRE_MAJOR = 1
-WIRE_MINOR = 0
+WIRE_MINOR = 1
 #: Nothing larger is taken from the network; the engine would have to hold it whole in memory.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
+#: A longer filter is not told to peers: its pattern counts as unfiltered.
+FILTER_CHARS_MAX = 64 * 1024
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
@@ -29,6 +31,7 @@ NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 ChannelName = Annotated[str, Meta(max_length=4096)]
 Subject = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]
+Filter = Annotated[str, Meta(max_length=FILTER_CHARS_MAX)]
 Wire = tuple[Count, Count]
 
 
@@ -186,6 +189,11 @@ class Interest(Struct, array_like=True, tag=6):
 
     `welcome` is the one that you gave me last. After you have given me up you take my rows only
     under your new welcome, so that I know of the break before I count on you again.
+
+    A row is a pattern and a filter. `filters` belong to `added`, one by one; where there are
+    fewer, the others have none. Of the patterns in `removed` no row is left; `dropped` are rows
+    that are gone while others of their patterns stay. Whoever reads patterns alone, as minor
+    version 0 did, sees at least what is wanted.
     """
 
     sender: NodeName
@@ -196,6 +204,12 @@ class Interest(Struct, array_like=True, tag=6):
     added: list[Pattern]
     removed: list[Pattern] = []
     welcome: Count = 0
+    filters: list[Filter] = []
+    dropped: list[tuple[Pattern, Filter]] = []
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The rows added."""
+        return list(zip_longest(self.added, self.filters[: len(self.added)], fillvalue=""))
 
 
 class Known(Struct, array_like=True, tag=7):
@@ -251,8 +265,26 @@ class State(Struct, array_like=True, tag=12):
     descriptors: list[bytes] = []
 
 
+class WantRows(Struct, array_like=True, tag=13):
+    """Tell me all your rows again: I had let some of them go, and publish there now."""
+
+    sender: NodeName
+
+
 Message = (
-    Data | Ack | Ask | Gone | Beat | Interest | Known | WantTypes | Types | Bye | WantState | State
+    Data
+    | Ack
+    | Ask
+    | Gone
+    | Beat
+    | Interest
+    | Known
+    | WantTypes
+    | Types
+    | Bye
+    | WantState
+    | State
+    | WantRows
 )
 
 
@@ -262,7 +294,7 @@ class _Prefix(Struct, array_like=True):
     wire: Raw = Raw(b"\x90")
 
 
-_TAG_MAX = 12
+_TAG_MAX = 13
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _VERSIONED = frozenset({Beat, Interest})
 _CARRIERS = frozenset({Data, State})

@@ -1,0 +1,293 @@
+"""What the peers want, as far as they have told, and what that means for an event.
+
+A dead peer's rows disappear with it (paper 003, section 4.5). A publisher holds the rows that
+overlap what it publishes. Rows of other channels are held too while there are few in all; past
+`spare_count_max` they are let go, and of each only the channel pattern is remembered. Whoever
+then begins to publish on such a channel is unsure: it sends everything until the owners have
+told it their rows again. So is it about whatever one peer tells past `rows_count_max`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from infobus.errors import BadFilter
+from infobus.protocols.interest import Row, channel_pattern
+from infobus.subjects import SubjectTrie, channel_of, overlaps
+
+if TYPE_CHECKING:
+    from infobus.filters.matcher import Matcher
+
+_LET_GO_COUNT_MAX = 10_000  # channel patterns of one peer; past it: any channel
+_NEEDED_COUNT_MAX = 100_000
+_FILTERS_COUNT_MAX = 10_000  # of one pattern, over all peers; past it nobody looks at them
+
+
+def is_wild(pattern: str) -> bool:
+    """Whether `pattern` has wildcards.
+
+    >>> is_wild("news.*.gmc"), is_wild("news.gmc*")
+    (True, False)
+    """
+    elements = pattern.split(".")
+    return "*" in elements or elements[-1] == ">"
+
+
+Wanted = bool | Callable[[Any], bool]
+"""Whether an event is wanted: no, yes whatever it holds, or a question to ask about that.
+
+The question takes the object or mapping. It never changes: any thread may go on asking it while
+rows come and go, and gets the answers of the moment when it was made.
+"""
+
+
+@dataclass(slots=True, eq=False)
+class _Filters:
+    """The filters of one pattern, over all peers."""
+
+    uses: Counter[str] = field(default_factory=Counter)  # filter -> peers
+    # True: whatever it holds; None: not known since the filters have changed
+    answer: Matcher | Literal[True] | None = None
+
+
+@dataclass(slots=True)
+class PeerRecord:
+    """One peer's rows, as of `version`."""
+
+    version: int = 0
+    rows: dict[str, dict[str, None]] = field(default_factory=dict)  # pattern -> filters
+    count: int = 0
+    channels: Counter[str] = field(default_factory=Counter)  # channel pattern -> rows held
+    let_go: set[str] = field(default_factory=set)  # channel patterns of rows that are not held
+    is_missed: bool = False  # rows that were let go are needed now
+
+
+@dataclass(slots=True)
+class PeerRows:
+    """What the peers want, and tries over it that answer who wants a subject or a channel."""
+
+    depth: int = 1
+    rows_count_max: int = 100_000  # of one peer
+    spare_count_max: int = 10_000  # of all peers; past it, only what this node publishes is held
+    records: dict[str, PeerRecord] = field(default_factory=dict)
+    patterns: dict[str, _Filters] = field(default_factory=dict)
+    trie: SubjectTrie[_Filters] = field(default_factory=SubjectTrie)
+    channel_trie: SubjectTrie[str] = field(default_factory=SubjectTrie)
+    let_go_trie: SubjectTrie[str] = field(default_factory=SubjectTrie)
+    needed: dict[str, None] = field(default_factory=dict)  # channel patterns this node asks about
+    needs_patterns: bool = False  # some of them have wildcards
+    count: int = 0  # rows held, of all peers
+    refused: int = 0  # rows past `rows_count_max`
+    unreadable: int = 0  # filters that could not be understood, and so count as none
+
+    def update(
+        self,
+        peer: str,
+        since: int,
+        version: int,
+        added: Iterable[Row],
+        removed: Iterable[str] = (),
+        dropped: Iterable[Row] = (),
+        *,
+        can_be_asked: bool = True,
+    ) -> bool:
+        """Take in a peer's rows or changes; True if this was news.
+
+        It is none if newer rows are held already, or if something before the changes is missing.
+        `removed` are patterns that have no row any more, `dropped` other rows that are gone. The
+        rows of a peer that cannot be asked again are not let go.
+        """
+        record = self.records.get(peer)
+        if record is None:
+            if since:
+                return False
+            record = self.records[peer] = PeerRecord()
+        is_answer = record.is_missed and not since and version == record.version
+        if since > record.version or (version <= record.version and not is_answer):
+            return False
+        if not since:
+            self._forget_let_go(peer, record)
+            added = list(added)
+            present = set(added)
+            dropped = [
+                (pattern, where)
+                for pattern, filters in record.rows.items()
+                for where in filters
+                if (pattern, where) not in present
+            ]
+        for pattern in removed:
+            for where in list(record.rows.get(pattern, ())):
+                self._remove(peer, record, pattern, where)
+        for pattern, where in dropped:
+            self._remove(peer, record, pattern, where)
+        for pattern, where in added:
+            self._take(peer, record, pattern, where, can_be_asked)
+        record.version = version
+        return True
+
+    def forget(self, peer: str) -> None:
+        """The peer is gone: so are its rows."""
+        record = self.records.get(peer)
+        if record is not None:
+            self._forget_let_go(peer, record)
+            for pattern, filters in list(record.rows.items()):
+                for where in list(filters):
+                    self._remove(peer, record, pattern, where)
+            del self.records[peer]
+
+    def need(self, channels: str) -> None:
+        """This node publishes on `channels`, a channel or a pattern over channels, or asks."""
+        if channels in self.needed:
+            return
+        self.needed[channels] = None
+        if len(self.needed) > _NEEDED_COUNT_MAX:
+            del self.needed[next(iter(self.needed))]
+        is_one = not is_wild(channels)
+        self.needs_patterns |= not is_one
+        if len(self.let_go_trie):
+            for peer in self.let_go_trie.match(channels) if is_one else self.records:
+                record = self.records[peer]
+                record.is_missed = bool(record.let_go) and record.count < self.rows_count_max
+
+    def wants(self, subject: str) -> bool:
+        """Whether any peer may want `subject`."""
+        return bool(self.trie.match(subject)) or self._is_unsure(subject)
+
+    def wanted(self, subject: str) -> Wanted:
+        """Whether any peer wants events of `subject`."""
+        if self._is_unsure(subject):
+            return True
+        questions = []
+        for filters in self.trie.match(subject):
+            if filters.answer is None:
+                filters.answer = self._answer(filters.uses)
+            if filters.answer is True:
+                return True
+            questions.append(filters.answer.match_any)
+        if len(questions) > 1:
+            return lambda event: any(question(event) for question in questions)
+        return questions[0] if questions else False
+
+    def overlapping(self, pattern: str) -> list[Row]:
+        """The rows under which peers want some subject of `pattern`; one for all their owners.
+
+        If some were let go, there is one without a filter in their place.
+        """
+        rows = [
+            (other, where)
+            for other, filters in self.patterns.items()
+            if overlaps(pattern, other)
+            for where in filters.uses
+        ]
+        channels = channel_pattern(pattern, self.depth)
+        is_unsure = any(
+            overlaps(channels, let_go)
+            for record in self.records.values()
+            for let_go in record.let_go
+        )
+        return [*rows, (pattern, "")] if is_unsure else rows
+
+    def listeners(self, channel: str) -> list[str]:
+        """The peers that want something of `channel`."""
+        return list(dict.fromkeys(self.channel_trie.match(channel)))
+
+    def _is_unsure(self, subject: str) -> bool:
+        return bool(
+            len(self.let_go_trie) and self.let_go_trie.match(channel_of(subject, self.depth))
+        )
+
+    def _answer(self, wheres: Collection[str]) -> Matcher | Literal[True]:
+        """A matcher over these filters; True if that cannot be had, or always says yes."""
+        if "" in wheres or len(wheres) > _FILTERS_COUNT_MAX:
+            return True
+        from infobus import filters as language  # late: a bus without filters needs none of it
+        from infobus.filters.matcher import Matcher
+
+        matcher = Matcher()
+        try:
+            for where in wheres:
+                matcher.add(where, language.compile(where))
+        except BadFilter:
+            self.unreadable += 1
+            return True
+        return matcher
+
+    def _take(
+        self, peer: str, record: PeerRecord, pattern: str, where: str, can_be_asked: bool
+    ) -> None:
+        if where in record.rows.get(pattern, ()):
+            return
+        channels = channel_pattern(pattern, self.depth)
+        if record.count >= self.rows_count_max:
+            self.refused += 1
+            self._let_go(peer, record, channels)
+        elif channels in record.let_go:
+            pass
+        elif can_be_asked and self.count >= self.spare_count_max and not self._is_needed(channels):
+            self._let_go(peer, record, channels)
+        else:
+            self._add(peer, record, pattern, where)
+
+    def _is_needed(self, channels: str) -> bool:
+        # Wildcards on either side are rare, and holding too much does no harm.
+        if channels in self.needed or self.needs_patterns:
+            return True
+        return bool(self.needed) and is_wild(channels)
+
+    def _let_go(self, peer: str, record: PeerRecord, channels: str) -> None:
+        if len(record.let_go) >= _LET_GO_COUNT_MAX:
+            channels = ">"
+        if channels not in record.let_go:
+            record.let_go.add(channels)
+            self.let_go_trie.add(channels, peer)
+            self.channel_trie.add(channels, peer)
+
+    def _forget_let_go(self, peer: str, record: PeerRecord) -> None:
+        for channels in record.let_go:
+            self.let_go_trie.remove(channels, peer)
+            if not record.channels[channels]:
+                self.channel_trie.remove(channels, peer)
+        record.let_go.clear()
+        record.is_missed = False
+
+    def _add(self, peer: str, record: PeerRecord, pattern: str, where: str) -> None:
+        record.rows.setdefault(pattern, {})[where] = None
+        record.count += 1
+        self.count += 1
+        channels = channel_pattern(pattern, self.depth)
+        record.channels[channels] += 1
+        self.channel_trie.add(channels, peer)
+        filters = self.patterns.get(pattern)
+        if filters is None:
+            filters = self.patterns[pattern] = _Filters()
+            self.trie.add(pattern, filters)
+        filters.uses[where] += 1
+        if filters.uses[where] == 1:
+            filters.answer = None
+
+    def _remove(self, peer: str, record: PeerRecord, pattern: str, where: str) -> None:
+        held = record.rows.get(pattern, {})
+        if where not in held:
+            return
+        del held[where]
+        if not held:
+            del record.rows[pattern]
+        record.count -= 1
+        self.count -= 1
+        channels = channel_pattern(pattern, self.depth)
+        record.channels[channels] -= 1
+        if not record.channels[channels]:
+            del record.channels[channels]
+            if channels not in record.let_go:
+                self.channel_trie.remove(channels, peer)
+        filters = self.patterns[pattern]
+        filters.uses[where] -= 1
+        if not filters.uses[where]:
+            del filters.uses[where]
+            filters.answer = None
+            if not filters.uses:
+                del self.patterns[pattern]
+                self.trie.remove(pattern, filters)

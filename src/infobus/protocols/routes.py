@@ -1,0 +1,100 @@
+"""What this node sends: one numbered route for each channel on which somebody listens.
+
+A channel gets its route with the first event that somebody may want. Channels on which only
+events went by that nobody wanted are remembered, so that a node that was cut off meanwhile is
+told that it may have missed something there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from infobus.protocols import wire
+from infobus.protocols.effects import Complain, Effects, ToPeer
+from infobus.protocols.peer_rows import PeerRows
+from infobus.protocols.peers import Route, Terms
+
+_UNWANTED_COUNT_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Routes:
+    """The routes of node `name`; who listens on them follows from what the peers want."""
+
+    name: str
+    terms: Terms
+    rows: PeerRows
+    by_channel: dict[str, Route] = field(default_factory=dict)
+    unwanted: dict[str, None] = field(default_factory=dict)  # channels, oldest first
+
+    def route(self, channel: str, now_s: float) -> Route:
+        """The route of `channel`, made if there was none."""
+        route = self.by_channel.get(channel)
+        if route is None:
+            route = self.by_channel[channel] = Route(self.terms)
+            for name in self.rows.listeners(channel):
+                route.join(name, now_s)
+        return route
+
+    def note_unwanted(self, channel: str) -> None:
+        """Something was published on `channel` that nobody wants."""
+        if channel not in self.by_channel:
+            self.unwanted[channel] = None
+            if len(self.unwanted) > _UNWANTED_COUNT_MAX:
+                del self.unwanted[next(iter(self.unwanted))]
+
+    def rows_changed(self, name: str, now_s: float) -> None:
+        """Let a peer join the routes that its rows touch, and leave the others."""
+        for channel in [c for c in self.unwanted if name in self.rows.listeners(c)]:
+            del self.unwanted[channel]
+            self.route(channel, now_s)
+        for channel, route in self.by_channel.items():
+            if name in self.rows.listeners(channel):
+                route.join(name, now_s)
+            else:
+                route.leave(name)
+
+    def leave(self, name: str) -> None:
+        """A peer listens to nothing any more."""
+        for route in self.by_channel.values():
+            route.leave(name)
+
+    def starts(self, name: str, now_s: float) -> tuple[dict[str, int], set[int]]:
+        """The first number of a peer on every route that it has joined, and their types."""
+        nexts: dict[str, int] = {}
+        types: set[int] = set()
+        for channel, route in self.by_channel.items():
+            if name in route.receivers:
+                nexts[channel] = route.join(name, now_s)
+                types |= route.types
+        return nexts, types
+
+    def ends(self) -> dict[str, int]:
+        """The next number of every route not wholly confirmed."""
+        return {c: route.next for c, route in self.by_channel.items() if not route.is_quiet()}
+
+    def on_ack(self, ack: wire.Ack, now_s: float) -> None:
+        """A peer has confirmed what came."""
+        for channel, number in ack.nexts.items():
+            route = self.by_channel.get(channel)
+            if route is not None:
+                route.on_ack(ack.sender, number, ack.held, now_s)
+
+    def on_ask(self, ask: wire.Ask) -> Effects | None:
+        """Send again what a peer misses; None if it does not listen here."""
+        route = self.by_channel.get(ask.channel)
+        if route is None or ask.sender not in self.rows.records:
+            return None
+        frames, gone = route.on_ask(ask.first, ask.last)
+        effects: Effects = [ToPeer(ask.sender, frame, bulk=True) for frame in frames]
+        if gone is not None:
+            effects.insert(0, ToPeer(ask.sender, wire.Gone(self.name, ask.channel, *gone)))
+        return effects
+
+    def tick(self, now_s: float) -> Effects:
+        """Stop waiting for receivers that stall a full window."""
+        effects: Effects = []
+        for channel, route in self.by_channel.items():
+            for name in route.on_tick(now_s) if route.buffer else ():
+                effects.append(Complain(name, f"confirmed nothing on {channel!r}; not waited for"))
+        return effects
