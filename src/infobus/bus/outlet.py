@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from infobus.errors import BusError, UsageError
 from infobus.protocols.peers import Route
-from infobus.protocols.wire import encode_data
+from infobus.protocols.wire import Data, Items, encode
 
 log = logging.getLogger("infobus")
 
@@ -92,7 +92,7 @@ class Outlet:
                 if not (is_behind or gather or self._gathers_always):
                     if not self.route.has_room():
                         self._wait_for_room(self)
-                    self._put([item])
+                    self._put(Items.of([item]))
                     return
             else:
                 self.flush()  # first, so that an error leaves `item` out and the others in
@@ -103,20 +103,18 @@ class Outlet:
             if not (self.flush_is_asked or gather):
                 self.ask_flush()
 
-    def send_run(self, items: list[WireItem], size: int, types: tuple[int, ...]) -> None:
-        """Take several alike events over, of `size` bytes in all; `flush` must follow."""
-        item_bytes = size // len(items) + _ITEM_BYTES
-        step = max(1, self._bytes_max // item_bytes)
+    def send_run(self, items: Items, size: int, types: tuple[int, ...]) -> None:
+        """Send several alike events now, of `size` bytes in all."""
+        count = len(items)
+        step = max(1, self._bytes_max * count // (size + count * _ITEM_BYTES))
         with self.lock:
             if types is not self._types:
                 self._announce(types)
-            for at in range(0, len(items), step):
-                if self._pending_bytes >= self._bytes_max:
-                    self.flush()
-                part = items[at : at + step]
-                self.pending += part
-                self._pending_bytes += item_bytes * len(part)
-                self._flusher.gathering = self
+            self.flush()
+            for at in range(0, count, step):
+                if not self.route.has_room():
+                    self._wait_for_room(self)
+                self._put(items[at : at + step] if step < count else items)
 
     def send_best_effort(self, item: WireItem, types: tuple[int, ...]) -> None:
         """Send without a number: nobody will ask for it again."""
@@ -124,7 +122,8 @@ class Outlet:
             self._announce(types)
             descriptors, self._descriptors = self._descriptors, []
             self.frames += 1
-            self._put_frame(encode_data(self._sender, self.channel, 0, [item], descriptors))
+            items = Items.of([item])
+            self._put_frame(encode(Data(self._sender, self.channel, 0, items, descriptors)))
 
     def flush(self) -> None:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
@@ -136,7 +135,7 @@ class Outlet:
                 self._last_s = pending[-1][2]  # type: ignore[assignment]
                 if self._flusher.gathering is self:
                     self._flusher.gathering = None
-                self._put(pending)
+                self._put(Items.of(pending))
 
     def close(self, why: BusError) -> None:
         """Send what was gathered, if there is room, and take nothing more."""
@@ -168,10 +167,10 @@ class Outlet:
         finally:
             self.lock.release()
 
-    def _put(self, items: list[WireItem]) -> None:
+    def _put(self, items: Items) -> None:
         route = self.route
         descriptors = self._descriptors
-        frame = encode_data(self._sender, self.channel, route.next, items, descriptors)
+        frame = encode(Data(self._sender, self.channel, route.next, items, descriptors))
         if descriptors:
             self._descriptors = []
         route.sent(frame, len(items))
