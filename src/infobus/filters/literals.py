@@ -10,10 +10,13 @@ about. Everything else (arithmetic, one attribute against another, `fold-case`) 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
 
 from msgspec import Struct
 
+from infobus.filters.functions import TYPE_TESTS, string_test
 from infobus.filters.tree import (
     Binary,
     Call,
@@ -78,6 +81,8 @@ class Test(Struct, frozen=True):
     family: str = ""
     negated: bool = False
 
+    __test__: ClassVar[bool] = False  # Not what pytest takes it for by its name.
+
 
 class Rest(Struct, frozen=True):
     """A condition of any other shape: true if `tree` is True, or, negated, if it is False."""
@@ -91,7 +96,9 @@ Literal = Test | Rest
 _EVENT = Name(())
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 # Undefined without their first argument; the later ones are alternatives.
-_STRICT = TEXTUAL | {"size", "fold-case", "decompose", "decompose-compat"}
+_STRICT = (
+    TEXTUAL | TYPE_TESTS | {"nan", "datatype", "size", "fold-case", "decompose", "decompose-compat"}
+)
 
 
 def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
@@ -112,6 +119,9 @@ def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
         case Call("require", (Name() as name,)):
             # True or undefined, never False.
             return () if negated else (Test(name, "exists"),)
+        case Call(function, (Name() as name,)) if function in TYPE_TESTS and not negated:
+            # Negated it differs from `datatype`, which is undefined for lists and objects.
+            return (Test(name, "datatype", (function,)),)
         case Call("isa", arguments):
             return (Test(_EVENT, "isa", _values(arguments), negated=negated),)
         case Call(function, (Name() as name, *items)) if function in TEXTUAL:
@@ -163,6 +173,16 @@ def constant(value: Scalar) -> Constant:
             return Constant(value, "string")
         case _:
             return Constant(value, "datetime")
+
+
+def fits(test: Test, value: Scalar) -> bool:
+    """Whether a string fits a test of strings, negation left aside."""
+    return isinstance(value, str) and _string_test(test.op, test.values)(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _string_test(op: str, patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    return string_test(op, patterns)
 
 
 def needs(literal: Literal) -> tuple[Name, ...]:

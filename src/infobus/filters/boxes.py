@@ -1,0 +1,76 @@
+"""Rows as boxes: what each attribute may be, and the conditions that concern several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from infobus.filters.domains import ANY, Domain, domain, includes, tests
+from infobus.filters.literals import Literal, Rest, Test
+from infobus.filters.normal import Row, normal, rows_of
+from infobus.filters.tree import Name, Tree
+
+
+class Box(Struct, frozen=True):
+    """A row: each attribute within its domain, and every condition of another shape true.
+
+    The name with an empty path stands for the event itself. With no conditions at all, a box
+    is always true.
+    """
+
+    domains: Mapping[Name, Domain]
+    loose: frozenset[Rest] = frozenset()
+
+
+EVERYTHING = Box({})
+
+
+def box(row: Iterable[Literal]) -> Box | None:
+    """Return the row as a box; None if it contradicts itself, so that it is never true."""
+    by_name: dict[Name, list[Test]] = {}
+    loose: set[Rest] = set()
+    for literal in row:
+        if isinstance(literal, Rest):
+            loose.add(literal)
+        else:
+            by_name.setdefault(literal.name, []).append(literal)
+    domains: dict[Name, Domain] = {}
+    for name, some in by_name.items():
+        allowed = domain(some)
+        if allowed is None:
+            return None
+        domains[name] = allowed
+    if any(Rest(one.tree, not one.negated) in loose for one in loose):
+        return None
+    return Box(domains, frozenset(loose))
+
+
+def boxes(tree: Tree) -> list[Box]:
+    """Return boxes of which one holds exactly when `tree` is True.
+
+    A tree with too many rows is one box with the tree itself as its loose condition.
+    """
+    rows = rows_of(normal(tree))
+    if rows is None:
+        return [Box({}, frozenset([Rest(tree)]))]
+    return [found for found in map(box, rows) if found is not None]
+
+
+def row(one: Box) -> Row:
+    """Return the box as a row again, its attributes in the order of their names."""
+    literals: list[Literal] = []
+    for name in sorted(one.domains, key=_path):
+        literals.extend(tests(name, one.domains[name]))
+    return (*literals, *sorted(one.loose, key=repr))
+
+
+def _path(name: Name) -> tuple[str, ...]:
+    return name.path
+
+
+def covers(outer: Box, inner: Box) -> bool:
+    """Whether every event in `inner` is certainly in `outer`."""
+    return outer.loose <= inner.loose and all(
+        includes(allowed, inner.domains.get(name, ANY)) for name, allowed in outer.domains.items()
+    )

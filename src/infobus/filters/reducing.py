@@ -1,0 +1,155 @@
+"""What a set of filters asks for together, in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from infobus.filters.boxes import EVERYTHING, Box, boxes, row
+from infobus.filters.filter import Filter, nodes
+from infobus.filters.joining import is_short
+from infobus.filters.lexer import name_text
+from infobus.filters.merging import absorbed, merged
+from infobus.filters.normal import all_of, tree_of
+from infobus.filters.parser import TEXT_MAX
+from infobus.filters.tree import Call, Name, Tree
+from infobus.filters.widening import anchored, shortened, widened
+
+
+class Combined(Struct, frozen=True):
+    """What several filters ask for together: `everything`, or what one of `filters` matches.
+
+    Each of the filters is a conjunction. None of them, and not everything, is nothing. Unless
+    `exact`, events that nobody asked for may be matched too, but none is missing.
+    """
+
+    filters: tuple[Filter, ...] = ()
+    everything: bool = False
+    exact: bool = True
+
+    def matches(self, x: object) -> bool:
+        """Whether `x` is asked for."""
+        return self.everything or any(one.matches(x) for one in self.filters)
+
+    def __str__(self) -> str:
+        """The one expression, or `everything` or `nothing`, which are not expressions."""
+        if self.everything:
+            return "everything"
+        if len(self.filters) < 2:
+            return str(self.filters[0]) if self.filters else "nothing"
+        return " || ".join(f"({one})" if "&&" in str(one) else str(one) for one in self.filters)
+
+
+def reduce(filters: Iterable[Filter], limit: int | None = None) -> Combined:
+    """Return what the filters ask for together, without what is said twice.
+
+    Filters that others cover disappear, and those that differ in one attribute are joined. With
+    a `limit` on the number of filters that come out, the result is widened as far as needed.
+
+    >>> from infobus.filters import compile
+    >>> def reduced(*texts, limit=None):
+    ...     return str(reduce(map(compile, texts), limit))
+    >>> reduced('symbol == "GMC"', 'symbol == "IBM"', 'symbol == "GMC" && price > 1')
+    'symbol in ["GMC", "IBM"]'
+    >>> reduced("price > 10 && price <= 20", "price > 20 && price < 30")
+    'price > 10 && price < 30'
+    >>> reduced("price == 1 && day == 2", "price == 3 && day == 4", limit=1)
+    'day in [2, 4] && price in [1, 3]'
+    >>> reduced("exists(price)", "!exists(price)")
+    'everything'
+    """
+    return combined([one for each in dict.fromkeys(filters) for one in boxes(each.tree)], limit)
+
+
+def project(
+    filters: Iterable[Filter], attributes: Collection[str], limit: int | None = None
+) -> Combined:
+    """Return what the filters ask for as far as these attributes tell, and more.
+
+    >>> from infobus.filters import compile
+    >>> str(project([compile('symbol == "GMC" && price > 1'), compile("price > 5")], {"price"}))
+    'price > 1'
+    """
+    found = [one for each in dict.fromkeys(filters) for one in boxes(each.tree)]
+    kept = projected(found, attributes)
+    result = combined(kept, limit)
+    return Combined(result.filters, result.everything, result.exact and kept == found)
+
+
+def projected(found: Iterable[Box], attributes: Collection[str]) -> list[Box]:
+    """Return the boxes without conditions on other attributes."""
+    return [
+        Box(
+            {name: d for name, d in one.domains.items() if name_text(name.path) in attributes},
+            frozenset(rest for rest in one.loose if _is_about(rest.tree, attributes)),
+        )
+        for each in found
+        for one in anchored(each)
+    ]
+
+
+def _is_about(tree: Tree, attributes: Collection[str]) -> bool:
+    return all(
+        node.function != "isa" if isinstance(node, Call) else name_text(node.path) in attributes
+        for node in nodes(tree)
+        if isinstance(node, Call | Name)
+    )
+
+
+def compacted(found: Iterable[Box]) -> list[Box]:
+    """Return fewer boxes that say exactly the same."""
+    return absorbed(merged(found))
+
+
+def combined(found: Iterable[Box], limit: int | None = None) -> Combined:
+    """`reduce` for what is made of boxes already."""
+    exact = compacted(found)
+    result = exact
+    if limit is not None:
+        if len(exact) > limit:
+            result = widened(exact, limit)
+        short = [shortened(one) for one in result]
+        result = exact if short == exact else absorbed(short)
+    return written(result, result is exact)
+
+
+def written(found: Iterable[Box], exact: bool) -> Combined:
+    """Return boxes as filters."""
+    filters: list[Filter] = []
+    for one in found:
+        for piece in _pieces(one):
+            made = _filter(piece)
+            while len(made.text) > TEXT_MAX:
+                piece, exact = _less(piece), False
+                made = _filter(piece)
+            if piece == EVERYTHING:
+                return Combined(everything=True, exact=exact)
+            filters.append(made)
+    return Combined(tuple(filters), exact=exact)
+
+
+def _filter(one: Box) -> Filter:
+    return Filter(tree_of(all_of(row(one))))
+
+
+def _pieces(one: Box) -> Iterator[Box]:
+    """Cut a box with very many values into several that can be written as filters."""
+    for name, allowed in one.domains.items():
+        if allowed.values is not None and len(allowed.values) > 1 and not is_short(allowed.values):
+            values = sorted(allowed.values)
+            middle = len(values) // 2
+            for part in (values[:middle], values[middle:]):
+                domain = replace(allowed, values=frozenset(part))
+                yield from _pieces(Box({**one.domains, name: domain}, one.loose))
+            return
+    yield one
+
+
+def _less(one: Box) -> Box:
+    """The box without its longest condition."""
+    if one.loose:
+        return Box(one.domains)
+    longest = max(one.domains, key=lambda name: len(repr(one.domains[name])))
+    return Box({name: domain for name, domain in one.domains.items() if name != longest})
