@@ -334,5 +334,12 @@ def _after(versions: dict[Row, int], version: int) -> Iterator[Row]:
 
 
 def _reduced(wheres: list[str], count_max: int) -> list[str]:
-    """Few filters that let through whatever any of `wheres` does."""
-    return [""]
+    """Few filters that let through whatever any of `wheres` does; at least one."""
+    from infobus.filters import compile  # late: a bus without many filters needs none of it
+    from infobus.filters.reducing import reduce
+
+    combined = reduce(map(compile, wheres), count_max)
+    if combined.everything:
+        return [""]
+    # Filters that nothing can pass are told all the same: a row keeps its place in the streams.
+    return [where.text for where in combined.filters] or wheres[:1]

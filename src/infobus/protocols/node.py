@@ -35,7 +35,7 @@ from infobus.protocols.effects import (
     ToAll,
     ToPeer,
 )
-from infobus.protocols.interest import OwnRows
+from infobus.protocols.interest import OwnRows, Row
 from infobus.protocols.peer_rows import PeerRows, Wanted
 from infobus.protocols.peers import Peer, Route, Terms
 from infobus.protocols.routes import Routes
@@ -84,13 +84,9 @@ class Node:
         """Want `patterns` with this filter once less."""
         return self._tell_less(now_s) if self.own.remove(patterns, where) else []
 
-    def replace_interest(
-        self, patterns: Iterable[str], now_s: float, where: str, new_where: str
-    ) -> Effects:
-        """Want `patterns` with another filter than before; no event goes by in between."""
-        patterns = list(patterns)
-        new, old = [(p, new_where) for p in patterns], [(p, where) for p in patterns]
-        return self._tell_less(now_s) if self.own.change(new, old) else []
+    def change_interest(self, add: Iterable[Row], remove: Iterable[Row], now_s: float) -> Effects:
+        """Want some rows more and some less, at one stroke: no event goes by in between."""
+        return self._tell_less(now_s) if self.own.change(add, remove) else []
 
     def wanted(self, subject: str) -> Wanted:
         """Whether any peer wants events of `subject`; good until `InterestChanged`.

@@ -6,20 +6,25 @@ what they promise:
 * no subscription gets an event twice, or a sender's events of one channel out of order;
 * of each sender's channel a node delivers or reports every number, from where it began;
 * an event published while its publisher had said that it knows the subscription is delivered,
-  or lies in a reported loss, unless publisher or subscription end first;
-* a loss of unknown size is reported only where the sender had indeed given the node up.
+  or lies in a reported loss, unless publisher or subscription end first, or the subscription
+  gets a filter that does not let it through;
+* a loss of unknown size is reported only where the sender had indeed given the node up;
+* once every table is up to date, nothing is sent that nobody wants (unless tables must be small).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
 
 from infobus.protocols import wire
 from infobus.protocols.effects import Events, Lost
-from infobus.protocols.interest import channel_pattern, touches
-from infobus.subjects import channel_of, matches
-from infobus.testing.simulated_node import SimulatedNode, SimulatedSubscription
+from infobus.protocols.interest import touches
+from infobus.subjects import channel_of
+from infobus.testing.simulated_node import Attributes, SimulatedNode, SimulatedSubscription
 
 Stream = tuple[str, str, str]  # receiving node, sender, channel
 
@@ -33,8 +38,15 @@ class _Ledger:
     """What one subscription is owed and has got."""
 
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # sender, channel -> event
-    # sender, channel -> event -> its number on the route; None if it was quenched
-    owed: dict[tuple[str, str], dict[int, int | None]] = field(default_factory=dict)
+    owed: dict[tuple[str, str], dict[int, _Debt]] = field(default_factory=dict)
+
+
+class _Debt(NamedTuple):
+    """An event that a subscription is owed, by its number on the route; None: quenched."""
+
+    number: int | None
+    subject: str
+    attributes: Attributes
 
 
 @dataclass
@@ -46,7 +58,9 @@ class Account:
     nodes: dict[str, SimulatedNode] = field(default_factory=dict)  # those alive
     trace: list[tuple[object, ...]] = field(default_factory=list)
     error: Exception | None = None
+    is_exact: bool = False  # every table is up to date and tells exactly what is wanted
     published_count: int = 0
+    quenched_count: int = 0
     delivered_count: int = 0
     lost_count: int = 0
     _ledgers: dict[SimulatedSubscription, _Ledger] = field(default_factory=dict)
@@ -62,17 +76,28 @@ class Account:
 
     # What the nodes report.
 
-    def published(self, node: SimulatedNode, subject: str, event: int, number: int | None) -> None:
+    def published(
+        self,
+        node: SimulatedNode,
+        subject: str,
+        attributes: Attributes,
+        event: int,
+        number: int | None,
+    ) -> None:
         """Note who is owed the event."""
         self.published_count += 1
+        self.quenched_count += number is None
         stream = (node.name, channel_of(subject, self.depth))
-        for other in self.nodes.values():
-            if other is node:
-                continue
-            for subscription in other.subscriptions:
-                if node.name in subscription.known_by and matches(subscription.pattern, subject):
-                    owed = self._ledger(subscription).owed
-                    owed.setdefault(stream, {})[event] = number
+        debt = _Debt(number, subject, attributes)
+        others = [
+            s for other in self.nodes.values() if other is not node for s in other.subscriptions
+        ]
+        for subscription in others:
+            if subscription.is_known_to_accept(node.name, subject, attributes):
+                self._ledger(subscription).owed.setdefault(stream, {})[event] = debt
+        is_wanted = any(subscription.accepts(subject, attributes) for subscription in others)
+        if self.is_exact and number is not None and not is_wanted:
+            raise Uneven(f"{node.name} sent {attributes} on {subject}, which nobody wants")
 
     def told(self, node: SimulatedNode, known: wire.Known) -> None:
         """Note where the peer lets the node begin."""
@@ -91,8 +116,9 @@ class Account:
         stream = (node.name, events.sender, events.channel)
         self._go_on(stream, events.first, events.first + len(events.items), "delivered")
         for item in events.items:
+            attributes = msgspec.msgpack.decode(item.body)
             for subscription in node.subscriptions:
-                if matches(subscription.pattern, item.subject):
+                if subscription.accepts(item.subject, attributes):
                     self._deliver(subscription, events.sender, events.channel, item.number)
 
     def lost(self, node: SimulatedNode, lost: Lost) -> None:
@@ -113,7 +139,8 @@ class Account:
         for subscription in node.subscriptions:
             for (sender, channel), owed in self._ledger(subscription).owed.items():
                 if sender == lost.sender and lost.channel in ("", channel):
-                    for event in [e for e, n in owed.items() if self._covers(stream, lost, n)]:
+                    gone = [e for e, d in owed.items() if self._covers(stream, lost, d.number)]
+                    for event in gone:
                         del owed[event]
 
     def saw(self, node: SimulatedNode, peer: str, alive: bool) -> None:
@@ -130,13 +157,20 @@ class Account:
     def unsubscribed(self, node: SimulatedNode, subscription: SimulatedSubscription) -> None:
         """Nothing is owed any more; channels that nobody wants start anew."""
         self._ledgers.pop(subscription, None)
-        wanted = [channel_pattern(s.pattern, self.depth) for s in node.subscriptions]
+        wanted = node.node.own.channel_patterns()
         for stream in [s for s in self._expected if s[0] == node.name]:
             if not touches(wanted, stream[2]):
                 del self._expected[stream]
         for stream in [s for s in self._heard if s[0] == node.name]:
             if not touches(wanted, stream[2]):
                 del self._heard[stream]
+
+    def replaced(self, subscription: SimulatedSubscription) -> None:
+        """What the new filter does not let through is owed no more."""
+        for owed in self._ledger(subscription).owed.values():
+            for event, debt in list(owed.items()):
+                if not subscription.accepts(debt.subject, debt.attributes):
+                    del owed[event]
 
     def ended(self, node: SimulatedNode) -> None:
         """Neither what it published nor what it wanted is owed any more."""

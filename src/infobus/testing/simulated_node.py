@@ -10,32 +10,65 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from infobus.engines.base import Declaration
 from infobus.engines.memory import MemoryEngine, Network
+from infobus.filters import Filter, compile
 from infobus.protocols import wire
 from infobus.protocols.effects import Effects, Events, Lost, ToAll, ToPeer
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
-from infobus.subjects import channel_key, channel_keys_of, channel_of
+from infobus.subjects import channel_key, channel_keys_of, channel_of, matches
 
 TICK_S = 0.1
-_NO_BODY = b"\x80"
+
+
+Attributes = dict[str, Any]
 
 
 @dataclass(eq=False)
 class SimulatedSubscription:
-    """A subscription of a simulated node; `version` is that of the rows that brought it."""
+    """A subscription of a simulated node."""
 
     pattern: str
-    declaration: Declaration
-    version: int = 0
-    known_by: set[str] = field(default_factory=set)  # nodes that have said that they know it
+    filters: list[tuple[int, Filter | None]]  # all it has had, and the rows' version of each
+    known: dict[str, int] = field(default_factory=dict)  # node -> version it has confirmed
+
+    def accepts(self, subject: str, attributes: Attributes) -> bool:
+        """Whether the subscription wants such an event now."""
+        return matches(self.pattern, subject) and _fits(self.filters[-1][1], attributes)
+
+    def is_known_to_accept(self, node: str, subject: str, attributes: Attributes) -> bool:
+        """Whether `node` has said that it knows that such an event is wanted.
+
+        Of the filters that the subscription had since then, it may hold any.
+        """
+        if node not in self.known or not matches(self.pattern, subject):
+            return False
+        last = max(i for i, (v, _) in enumerate(self.filters) if v <= self.known[node])
+        return all(_fits(where, attributes) for _, where in self.filters[last:])
+
+
+def _text(where: Filter | None) -> str:
+    return "" if where is None else where.text
+
+
+def _fits(where: Filter | None, attributes: Attributes) -> bool:
+    return where is None or where.matches(attributes)
 
 
 class Witness(Protocol):
     """Whoever wants to hear what a simulated node does."""
 
-    def published(self, node: SimulatedNode, subject: str, event: int, number: int | None) -> None:
+    def published(
+        self,
+        node: SimulatedNode,
+        subject: str,
+        attributes: Attributes,
+        event: int,
+        number: int | None,
+    ) -> None:
         """An event was published; without a number it was quenched."""
 
     def told(self, node: SimulatedNode, known: wire.Known) -> None:
@@ -67,6 +100,7 @@ class SimulatedNode:
         self.subscriptions: list[SimulatedSubscription] = []
         self._witness = witness
         self._events_count = 0
+        self._declared: dict[str, Declaration] = {}
         self._engine = MemoryEngine(network)
         self._engine.open(name)
         for key in (f"n/{name}", "all"):
@@ -76,50 +110,74 @@ class SimulatedNode:
         # Nodes do not tick in step.
         self._tick_after(network.random.uniform(0, TICK_S))
 
-    def subscribe(self, pattern: str) -> SimulatedSubscription:
-        """Want `pattern` from now on."""
-        key = channel_keys_of(pattern, self.node.terms.depth)
-        declaration = self._engine.declare(key, self._on_frame)
-        subscription = SimulatedSubscription(pattern, declaration)
+    def subscribe(self, pattern: str, where: str = "") -> SimulatedSubscription:
+        """Want what `where` lets through of `pattern` from now on."""
+        new = compile(where) if where else None
+        effects = self.node.add_interest([pattern], self.network.now_s, _text(new))
+        subscription = SimulatedSubscription(pattern, [(self.node.own.version, new)])
         self.subscriptions.append(subscription)
-        self._do(self.node.add_interest([pattern], self.network.now_s))
-        subscription.version = self.node.own.added[pattern]
+        self._declare_channels()
+        self._do(effects)
         return subscription
+
+    def replace(self, subscription: SimulatedSubscription, where: str) -> None:
+        """Let the subscription have another filter."""
+        old, new = subscription.filters[-1][1], compile(where) if where else None
+        added, removed = ((subscription.pattern, _text(where)) for where in (new, old))
+        effects = self.node.change_interest([added], [removed], self.network.now_s)
+        subscription.filters.append((self.node.own.version, new))
+        self._declare_channels()
+        self._do(effects)
 
     def unsubscribe(self, subscription: SimulatedSubscription) -> None:
         """Want the subscription's pattern no more."""
         self.subscriptions.remove(subscription)
-        self._do(self.node.remove_interest([subscription.pattern], self.network.now_s))
-        subscription.declaration.undeclare()
+        patterns, now_s = [subscription.pattern], self.network.now_s
+        where = _text(subscription.filters[-1][1])
+        self._do(self.node.remove_interest(patterns, now_s, where))
+        self._declare_channels()
 
-    def publish(self, subjects: Sequence[str]) -> bool:
-        """Publish an event on each of `subjects`, of one channel, in one frame.
+    def publish(self, events: Sequence[tuple[str, Attributes]]) -> bool:
+        """Publish events on subjects of one channel, in one frame.
 
         False if there was no room in the window: then nothing is published.
         """
-        channel = channel_of(subjects[0], self.node.terms.depth)
-        if not any(self.node.rows.wants(subject) for subject in subjects):
+        channel = channel_of(events[0][0], self.node.terms.depth)
+        are_wanted = [self._is_wanted(*event) for event in events]
+        if not any(are_wanted):
             self.node.note_unwanted(channel)
-            for subject in subjects:
+            for subject, attributes in events:
                 self._events_count += 1
-                self._witness.published(self, subject, self._events_count, None)
+                self._witness.published(self, subject, attributes, self._events_count, None)
             return True
         route = self.node.route(channel, self.network.now_s)
         if not route.has_room():
             return False
         items: list[tuple[object, ...]] = []
-        for subject in subjects:
+        for (subject, attributes), is_wanted in zip(events, are_wanted, strict=True):
             self._events_count += 1
             number = None
-            if self.node.rows.wants(subject):
+            if is_wanted:
                 number = route.next + len(items)
-                items.append(wire.Item(subject, self._events_count, self.network.now_s, 0, _NO_BODY))
-            self._witness.published(self, subject, self._events_count, number)
-        if items:
-            frame = wire.encode_data(self.name, channel, route.next, items)
-            route.sent(frame, len(items))
-            self._engine.put(channel_key(channel), frame)
+                body = msgspec.msgpack.encode(attributes)
+                items.append((subject, self._events_count, self.network.now_s, 0, body, None))
+            self._witness.published(self, subject, attributes, self._events_count, number)
+        frame = wire.encode_data(self.name, channel, route.next, items)
+        route.sent(frame, len(items))
+        self._engine.put(channel_key(channel), frame)
         return True
+
+    def _is_wanted(self, subject: str, attributes: Attributes) -> bool:
+        wanted = self.node.wanted(subject)
+        return wanted if isinstance(wanted, bool) else wanted(attributes)
+
+    def _declare_channels(self) -> None:
+        depth = self.node.terms.depth
+        keys = {channel_keys_of(pattern, depth) for pattern in self.node.own.channel_patterns()}
+        for key in sorted(keys.difference(self._declared)):
+            self._declared[key] = self._engine.declare(key, self._on_frame)
+        for key in sorted(self._declared.keys() - keys):
+            self._declared.pop(key).undeclare()
 
     def leave(self) -> None:
         """Say goodbye and close."""
@@ -150,8 +208,9 @@ class SimulatedNode:
         if isinstance(message, wire.Known):
             confirmed = self.node.peers[message.sender].confirmed
             for subscription in self.subscriptions:
-                if confirmed >= subscription.version:
-                    subscription.known_by.add(message.sender)
+                if confirmed >= subscription.filters[0][0]:
+                    known = subscription.known.get(message.sender, 0)
+                    subscription.known[message.sender] = max(confirmed, known)
 
     def _see(self, peer: str, alive: bool) -> None:
         self._witness.saw(self, peer, alive)

@@ -3,8 +3,8 @@
 `simulate(seed)` lets a few nodes publish and subscribe while frames are lost, doubled, late and
 overtaken, links are cut or clogged, and nodes crash, leave, freeze and come back. An `Account`
 holds the nodes to their promises after every step. Then the network heals, and everything must
-be settled within `SETTLE_S`: every debt paid, every table equal to what its owner wants, nothing
-left of dead nodes, and one more event from everyone delivered to everyone who wants it.
+be settled within `SETTLE_S`: every debt paid, every table equal to what the rows' owners tell,
+nothing left of dead nodes, and one more event from everyone delivered to everyone who wants it.
 
 A seed that fails is replayed by `python -m infobus.testing.simulation SEED`.
 """
@@ -14,19 +14,23 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from infobus.engines.memory import Faults, Network
+from infobus.protocols.interest import channel_pattern
 from infobus.protocols.peers import Route, Terms
 from infobus.subjects import channel_of
 from infobus.testing.account import Account, Uneven
-from infobus.testing.simulated_node import SimulatedNode
+from infobus.testing.simulated_node import Attributes, SimulatedNode
 
 SETTLE_S = 15.0
 """Virtual time within which a healed network is at rest, whatever had happened."""
 
 _SUBJECTS = [f"{a}.{b}.{c}" for a in "ab" for b in "xy" for c in "12"]
 _PATTERNS = [">", "a.>", "b.>", "a.x.*", "*.y.1", "a.*.2", "b.x.1", "b.y.>"]
+_FILTERS = ["", "", "n > 2", "n <= 2", "n == 1", "n in [0, 4]", 'c == "red"', "exists(c) && n != 3"]
+_COLOURS: list[Attributes] = [{}, {"c": "red"}, {"c": "blue"}, {"c": 7}]
+_WIDE_TERMS = {"rows_count_max": 10_000, "filters_count_max": 64, "spare_count_max": 10_000}
 _BATCH_COUNT_MAX = 5
 _FRAME_BYTES_MAX = 200
 
@@ -43,6 +47,7 @@ class Outcome:
     published_count: int
     delivered_count: int
     lost_count: int
+    quenched_count: int
     settled_after_s: float
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
@@ -70,6 +75,7 @@ def simulate(seed: int) -> Outcome:
         account.published_count,
         account.delivered_count,
         account.lost_count,
+        account.quenched_count,
         settled_after_s,
         tuple(account.trace),
     )
@@ -84,6 +90,9 @@ class _Run:
             window_count_max=draw.choice([4, 16, 64, 1000]),
             window_bytes_max=draw.choice([500, 1_000_000]),
             stall_s=draw.choice([0.5, 2.0]) if is_rough else 2.0,
+            rows_count_max=draw.choice([3, 10_000, 10_000]),
+            filters_count_max=draw.choice([1, 64]),
+            spare_count_max=draw.choice([0, 4, 10_000, 10_000]),
         )
         is_on = [draw.random() < 0.5 for _ in range(9)]
         faults = Faults(
@@ -100,7 +109,7 @@ class _Run:
         self._swizzled_until_s = 0.0
         self._born_count = 0
         self._actions: list[Callable[[], None]] = [self._publish] * 12
-        self._actions += [self._subscribe] * 3 + [self._unsubscribe]
+        self._actions += [self._subscribe] * 3 + [self._unsubscribe, self._replace]
         faults_of_nodes = [
             [self._partition, self._heal],
             [self._cut, self._heal],
@@ -143,10 +152,12 @@ class _Run:
         return self.network.now_s - healed_s
 
     def say_one_more_thing(self) -> None:
-        self.account.blameless = list(self.account.nodes)
-        for node in self.account.nodes.values():
+        terms, nodes = self.terms, self.account.nodes
+        self.account.blameless = list(nodes)
+        self.account.is_exact = terms == replace(terms, **_WIDE_TERMS)
+        for node in nodes.values():
             for subject in _SUBJECTS:
-                assert node.publish([subject])
+                assert node.publish([(subject, self._attributes())])
                 self._advance(0.02)  # confirmations make room in the window
         self._advance(1.0)
         if unsettled := list(self._unsettled()):
@@ -184,14 +195,29 @@ class _Run:
                 for channel, receiver in peer.receivers.items():
                     if receiver.has_hole():  # also of a dead sender, until it is given up
                         yield f"{node.name} misses events of {name} on {channel!r}"
-            rows = {name: record.patterns for name, record in node.node.rows.records.items()}
-            wanted = {
-                other.name: {s.pattern for s in other.subscriptions}
-                for other in nodes.values()
-                if other is not node
-            }
-            if rows != wanted:
-                yield f"{node.name} believes that others want {rows}, but they want {wanted}"
+            yield from self._disagreements(node)
+
+    def _disagreements(self, node: SimulatedNode) -> Iterable[str]:
+        """Where what a node believes that others want is not what they tell."""
+        others = {o.name: o.node.own for o in self.account.nodes.values() if o is not node}
+        records = node.node.rows.records
+        if records.keys() != others.keys():
+            yield f"{node.name} holds rows of {sorted(records)}"
+        for name, own in others.items():
+            if own.crowded:
+                yield f"{name} has not reduced its rows"
+            if name in records:
+                record = records[name]
+                held = {(p, where) for p, filters in record.rows.items() for where in filters}
+                missing = own.added.keys() - held
+                if (
+                    record.is_missed
+                    or held - own.added.keys()
+                    or not record.let_go.issuperset(
+                        channel_pattern(pattern, self.terms.depth) for pattern, _ in missing
+                    )
+                ):
+                    yield f"{node.name} holds {held} of {name}, which tells {list(own.added)}"
 
     # What may happen.
 
@@ -217,11 +243,23 @@ class _Run:
             others = [s for s in _SUBJECTS if channel_of(s, depth) == channel]
             count = self.random.choice([1, 1, 2, _BATCH_COUNT_MAX])
             for _ in range(self.random.choice([1, 1, 3, 10])):
-                node.publish([self.random.choice(others) for _ in range(count)])
+                some = [self.random.choice(others) for _ in range(count)]
+                node.publish([(subject, self._attributes()) for subject in some])
+
+    def _attributes(self) -> Attributes:
+        return {"n": self.random.randrange(6), **self.random.choice(_COLOURS)}
 
     def _subscribe(self) -> None:
         if awake := self._awake():
-            self.random.choice(awake).subscribe(self.random.choice(_PATTERNS))
+            node = self.random.choice(awake)
+            node.subscribe(self.random.choice(_PATTERNS), self.random.choice(_FILTERS))
+
+    def _replace(self) -> None:
+        if subscribed := [node for node in self._awake() if node.subscriptions]:
+            node = self.random.choice(subscribed)
+            subscription = self.random.choice(node.subscriptions)
+            node.replace(subscription, self.random.choice(_FILTERS))
+            self.account.replaced(subscription)
 
     def _unsubscribe(self) -> None:
         if subscribed := [node for node in self._awake() if node.subscriptions]:

@@ -1,0 +1,162 @@
+"""The interest table across the border between two buses.
+
+What one bus wants is told to its neighbour under an `Agreement`: which part of the subjects both
+sides share, what it is called on either side, and a mandatory filter that everything exchanged
+must pass. `Agreement.exported` makes rows for the neighbour out of rows of this bus; `Imports`
+takes a neighbour's rows in, as changes to what this node wants on its behalf.
+
+A neighbour is not trusted with memory or work. Past its limits its rows are refused, counted,
+and replaced by one row that holds all it may ever get: everything shared that passes the
+mandatory filter. So it gets too much until it tells a table within its limits, never too little.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from infobus.errors import BadFilter, BadSubject
+from infobus.protocols.interest import Row
+from infobus.subjects import check_pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The subjects below `inside` here are those below `outside` there; empty: all subjects.
+
+    `where` is the mandatory filter; empty if there is none.
+    """
+
+    inside: str = ""
+    outside: str = ""
+    where: str = ""
+
+    def exported(self, rows: Iterable[Row]) -> list[Row]:
+        """What `rows` of this bus ask of the neighbour, in its own names.
+
+        >>> agreement = Agreement("plant.oven", "eu.ovens", "secret == false")
+        >>> agreement.exported([("plant.*.heat", "celsius > 90"), ("*.oven.>", ""), ("news.>", "")])
+        [('eu.ovens.heat', 'celsius > 90 && secret == false'), ('eu.ovens.>', 'secret == false')]
+        """
+        return self._renamed(rows, self.inside, self.outside)
+
+    def imported(self, rows: Iterable[Row]) -> list[Row]:
+        """What a neighbour's `rows` ask of this bus, in the names of this bus."""
+        return self._renamed(rows, self.outside, self.inside)
+
+    def widest(self) -> Row:
+        """The row, in the names of this bus, of all that a neighbour can get."""
+        return (f"{self.inside}.>" if self.inside else ">"), self.where
+
+    def _renamed(self, rows: Iterable[Row], old: str, new: str) -> list[Row]:
+        found: dict[Row, None] = {}
+        for pattern, where in rows:
+            renamed = renamed_pattern(pattern, old, new)
+            if renamed is not None:
+                found[renamed, _both(where, self.where)] = None
+        return list(found)
+
+
+def renamed_pattern(pattern: str, old: str, new: str) -> str | None:
+    """The part of `pattern` below `old`, with `new` in its place; None if there is no such part.
+
+    >>> renamed_pattern("plant.oven.*", "plant", "eu.plant"), renamed_pattern(">", "a.b", "c")
+    ('eu.plant.oven.*', 'c.>')
+    >>> renamed_pattern("plant.oven", "plant.oven", "eu") is None  # not below it
+    True
+    """
+    elements, beginning = pattern.split("."), old.split(".") if old else []
+    for at, expected in enumerate(beginning):
+        if elements[at] == ">":
+            elements[at:] = [*beginning[at:], ">"]
+            break
+        if elements[at] not in ("*", expected) or at + 1 == len(elements):
+            return None
+    return ".".join([*(new.split(".") if new else []), *elements[len(beginning) :]])
+
+
+def _both(where: str, mandatory: str) -> str:
+    """The filter that lets through what both do; one not understood here counts as none."""
+    from infobus.filters import compile  # late: a bus without filters needs none of it
+
+    try:
+        if where and mandatory:
+            return compile(f"({where}) && ({mandatory})").text
+        return compile(where).text if where else mandatory
+    except BadFilter:
+        return mandatory
+
+
+@dataclass(slots=True)
+class _Table:
+    """What is held for one neighbour."""
+
+    allowance: float  # changes that it may still make at once
+    allowed_at_s: float
+    rows: dict[Row, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Imports:
+    """What neighbours want from this bus, within limits."""
+
+    agreement: Agreement
+    rows_count_max: int = 10_000  # of one neighbour
+    changes_per_s: float = 1_000.0  # rows that one neighbour may add or take back
+    changes_count_max: int = 20_000  # the same, at once after a quiet time
+    tables: dict[str, _Table] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)  # neighbour -> rows
+
+    def import_rows(
+        self, neighbour: str, rows: Collection[Row], now_s: float
+    ) -> tuple[list[Row], list[Row]]:
+        """Take in the table that a neighbour tells: the rows to add here, and those to remove.
+
+        The table is whole, so it may be told again at any time, and must be after a refusal:
+        nothing else ends it. A row that is malformed, or shares no subject, is left out alone.
+        """
+        table = self.tables.get(neighbour)
+        if table is None:
+            table = self.tables[neighbour] = _Table(self.changes_count_max, now_s)
+        wanted = self._accepted(neighbour, table, rows, now_s)
+        if wanted is None:
+            self.refused[neighbour] += len(rows)
+            wanted = {self.agreement.widest(): None}
+        added = [row for row in wanted if row not in table.rows]
+        removed = [row for row in table.rows if row not in wanted]
+        table.rows = wanted
+        return added, removed
+
+    def forget(self, neighbour: str) -> list[Row]:
+        """A neighbour is gone: the rows to remove."""
+        table = self.tables.get(neighbour)
+        if table is None:
+            return []
+        # Its allowance is remembered: going and coming back must not renew it.
+        removed, table.rows = list(table.rows), {}
+        return removed
+
+    def _accepted(
+        self, neighbour: str, table: _Table, rows: Collection[Row], now_s: float
+    ) -> dict[Row, None] | None:
+        """The rows to hold; None if a limit is passed. The work is limited, too."""
+        earned = (now_s - table.allowed_at_s) * self.changes_per_s
+        table.allowance = min(self.changes_count_max, table.allowance + earned)
+        table.allowed_at_s = now_s
+        if len(rows) > self.rows_count_max or table.allowance <= 0:
+            return None
+        well_formed = [row for row in rows if _is_well_formed(row)]
+        wanted = dict.fromkeys(self.agreement.imported(well_formed))
+        self.refused[neighbour] += len(rows) - len(well_formed)
+        changes = len(wanted.keys() ^ table.rows.keys())
+        table.allowance -= changes
+        return wanted if table.allowance >= 0 else None
+
+
+def _is_well_formed(row: Row) -> bool:
+    try:
+        check_pattern(row[0])
+    except BadSubject:
+        return False
+    return True
