@@ -249,10 +249,8 @@ def call(function: str, arguments: Sequence[Typed], position: int | None = None)
     first, *more = arguments
     _check_first(function, first, signature.takes)
     for argument in more:
-        _check_string(function, argument)
-    if more:
-        patterns = tuple(argument.tree.value for argument in more)  # type: ignore[union-attr]
-        functions.check_patterns(function, patterns, more[0].position)  # type: ignore[arg-type]
+        pattern = _string(function, argument)
+        functions.regex_size(function, pattern, argument.position)
     if isinstance(first.tree, Constant) and signature.takes == "text":
         return _fixed_call(function, first, position)
     tree = Call(function, tuple(argument.tree for argument in arguments))
@@ -277,25 +275,26 @@ def _check_first(function: str, first: Typed, takes: str) -> None:
                 "names stand without quotes" if first.type == "string" else "",
             )
     elif takes == "string":
-        _check_string(function, first)
+        _string(function, first)
     elif first.type not in ("any", "string"):
         raise Complaint(
             first.position, f"{function} takes an attribute or a string, got {_described(first)}"
         )
 
 
-def _check_string(function: str, argument: Typed) -> None:
-    if not isinstance(argument.tree, Constant) or argument.type != "string":
-        raise Complaint(
-            argument.position,
-            f"{function} takes a string in quotes here, got {_described(argument)}",
-        )
+def _string(function: str, argument: Typed) -> str:
+    """The value of an argument that must be a string constant."""
+    if isinstance(argument.tree, Constant) and isinstance(argument.tree.value, str):
+        return argument.tree.value
+    raise Complaint(
+        argument.position, f"{function} takes a string in quotes here, got {_described(argument)}"
+    )
 
 
 def _fixed_call(function: str, first: Typed, position: int | None) -> Typed:
     if function in functions.CONVERSIONS:
-        assert isinstance(first.tree, Constant) and isinstance(first.tree.value, str)
-        return constant(functions.CONVERSIONS[function](first.tree.value), "string", position)
+        converted = functions.CONVERSIONS[function](_string(function, first))
+        return constant(converted, "string", position)
     raise Complaint(
         first.position,
         f"{function} of a constant says the same about every event",
@@ -307,8 +306,7 @@ def _spelling(function: str, arguments: Sequence[Typed], position: int | None) -
     """What `equals` and `datetime` stand for."""
     if function == "datetime":
         _check_count(function, arguments, 1, False, position)
-        _check_string(function, arguments[0])
-        return _moment(arguments[0].tree.value, arguments[0].position)  # type: ignore[union-attr]
+        return _moment(_string(function, arguments[0]), arguments[0].position)
     _check_count(function, arguments, 1, True, position)
     first, *more = arguments
     if len(more) > 1 and all(isinstance(argument.tree, Constant) for argument in more):
@@ -317,10 +315,10 @@ def _spelling(function: str, arguments: Sequence[Typed], position: int | None) -
     return equal[0] if len(equal) == 1 else logical("||", equal)
 
 
-def _moment(text: object, position: int | None) -> Typed:
+def _moment(text: str, position: int | None) -> Typed:
     hint = "write datetime('2026-11-15T10:00:00Z')"
     try:
-        moment = datetime.fromisoformat(str(text))
+        moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             raise Complaint(position, "the datetime does not say its zone", hint)
         return constant(moment, "datetime", position)

@@ -11,6 +11,9 @@ for the sake of `isa`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import islice
+from types import CodeType
 from typing import Any, Protocol
 
 from infobus.filters import functions, values
@@ -29,9 +32,13 @@ from infobus.filters.tree import (
     TypeName,
     Unary,
     Xor,
+    nodes,
 )
 
 Attributes = Mapping[str, Any]
+
+GENERATED_NODES_MAX = 300
+"""Larger trees are not generated as Python, whose compiler needs a while for them."""
 
 
 class Evaluator(Protocol):
@@ -118,25 +125,32 @@ def _comparison(op: str, left: _Value, right: _Value) -> Evaluator:
 
 
 def _membership(item: _Value, container: Name | Constants) -> Evaluator:
-    compare = values.compare
     if isinstance(container, Constants):
-        constants = [constant.value for constant in container.items]
-
-        def among(m: Attributes, x: object = None) -> bool | None:
-            value = item(m)
-            results = [compare("==", value, constant) for constant in constants]
-            return True if True in results else None if None in results else False
-
-        return among
+        return _among(item, container)
     read = _reader(container.path)
 
     def inside(m: Attributes, x: object = None) -> bool | None:
         value, elements = item(m), read(m)
         if values.family(value) is None or not isinstance(elements, list | tuple):
             return None
-        return any(compare("==", value, element) for element in elements)
+        return any(values.compare("==", value, element) for element in elements)
 
     return inside
+
+
+def _among(item: _Value, constants: Constants) -> Evaluator:
+    known: dict[str | None, set[object]] = {}
+    for constant in constants.items:
+        known.setdefault(values.family(constant.value), set()).add(constant.value)
+    # Unequal to all of its own family, and not comparable with the others.
+    if_unequal = None if len(known) > 1 else False
+
+    def among(m: Attributes, x: object = None) -> bool | None:
+        value = item(m)
+        alike = known.get(values.family(value))
+        return None if alike is None else value in alike or if_unequal
+
+    return among
 
 
 def _call(function: str, arguments: tuple[Tree, ...]) -> Evaluator:
@@ -230,18 +244,27 @@ def predicate(tree: Tree) -> Predicate:
     >>> matches({"price": 41}), matches({"price": 40}), matches({"price": "41"})
     (True, False, False)
     """
+    if next(islice(nodes(tree), GENERATED_NODES_MAX, None), None) is not None:
+        evaluate = evaluator(tree)
+        return lambda m, x=None: evaluate(m, x) is True
     return _Source().function(tree)
+
+
+# The source names no constant and no attribute, so filters of one shape share their code.
+@lru_cache(maxsize=1024)
+def _code(condition: str) -> CodeType:
+    source = f"def matches(m, x=None):\n g = m.get\n return {condition}"
+    return compile(source, "<filter>", "exec")
 
 
 class _Source:
     """Python source of a condition; whatever it refers to is bound to names of its own."""
 
     def __init__(self) -> None:
-        self._bound: dict[str, object] = {}
+        self._bound: dict[str, object] = {"compare": values.compare, "read": values.read}
 
     def function(self, tree: Tree) -> Predicate:
-        source = f"def matches(m, x=None):\n g = m.get\n return {self._is(tree, True)}"
-        exec(source, self._bound)
+        exec(_code(self._is(tree, True)), self._bound)
         return self._bound.pop("matches")  # type: ignore[return-value]
 
     def _bind(self, thing: object) -> str:
@@ -260,7 +283,7 @@ class _Source:
             case Name():
                 return f"({self._read(tree)} is {truth})"
             case Compare(op, Name() as name, Constant(value)):
-                return self._compared(tree, op, name, value, truth)
+                return self._compared(op, name, value, truth)
             case Member(Name() as name, Constants(items)) if {c.kind for c in items} == {"string"}:
                 known = self._bind(frozenset(c.value for c in items))
                 return self._string(name, f"v in {known}", truth)
@@ -275,13 +298,13 @@ class _Source:
     def _read(self, name: Name) -> str:
         if len(name.path) == 1:
             return f"g({self._bind(name.path[0])})"
-        return f"{self._bind(values.read)}(m, {self._bind(name.path)})"
+        return f"read(m, {self._bind(name.path)})"
 
     def _string(self, name: Name, test: str, truth: bool) -> str:
         test = test if truth else f"not {test}"
         return f"(isinstance(v := {self._read(name)}, str) and {test})"
 
-    def _compared(self, tree: Tree, op: str, name: Name, value: object, truth: bool) -> str:
+    def _compared(self, op: str, name: Name, value: object, truth: bool) -> str:
         constant = self._bind(value)
         match value:
             case bool():
@@ -294,11 +317,10 @@ class _Source:
             case int() | float():
                 test = f"v {op} {constant}" if truth else f"not v {op} {constant}"
                 # Subclasses of numbers, and values of other kinds, take the long way.
-                slow = self._bind(evaluator(tree))
                 return (
                     f"(({test} and {-values.INT64_MAX - 1} <= v <= {values.INT64_MAX})"
                     f" if (c := (v := {self._read(name)}).__class__) is int"
                     f" else {test} if c is float"
-                    f" else v is not None and {slow}(m, x) is {truth})"
+                    f" else v is not None and compare({op!r}, v, {constant}) is {truth})"
                 )
-        return f"({self._bind(evaluator(tree))}(m, x) is {truth})"
+        return f"(compare({op!r}, {self._read(name)}, {constant}) is {truth})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from infobus.filters.evaluating import Evaluator, Predicate, evaluator, predicat
 from infobus.filters.lexer import name_text
 from infobus.filters.parser import TEXT_MAX, parse
 from infobus.filters.printing import text_of
-from infobus.filters.tree import Name, Tree
+from infobus.filters.tree import Name, Tree, nodes
 from infobus.filters.values import attributes_of
 
 if TYPE_CHECKING:
@@ -22,20 +21,14 @@ if TYPE_CHECKING:
 class Filter:
     """A condition on the attributes of events; equal to others that say the same alike.
 
+    Filters are made by `compile` and `from_tree`; the class itself takes a tree on trust.
+
     Attributes:
         tree: What was understood.
-        text: The filter in its one spelling, which parses back to an equal tree.
     """
 
-    __slots__ = ("__dict__", "text", "tree")
-
-    tree: Tree
-    text: str
-
     def __init__(self, tree: Tree) -> None:
-        """Meant for trees that are known to be right; others go through `from_tree`."""
         self.tree = tree
-        self.text = text_of(tree)
 
     @classmethod
     def from_tree(cls, tree: Tree) -> Filter:
@@ -45,7 +38,9 @@ class Filter:
             BadFilter: The tree makes no sense, or is too large.
         """
         try:
-            return _bounded(cls(checking.condition(checking.checked(tree)).tree))
+            made = cls(checking.condition(checking.checked(tree)).tree)
+            _check_length(made)
+            return made
         except Complaint as complaint:
             raise complaint.about("") from None
 
@@ -64,6 +59,15 @@ class Filter:
         True
         """
         return self._predicate(attributes_of(x), x)
+
+    @cached_property
+    def text(self) -> str:
+        """The filter in its one spelling, which parses back to an equal tree.
+
+        >>> compile("40<price").text
+        'price > 40'
+        """
+        return text_of(self.tree)
 
     @cached_property
     def attributes(self) -> frozenset[str]:
@@ -125,26 +129,15 @@ def compile(text: str) -> Filter:
         BadFilter: `text` is not a filter, is the same for every event, or is too large.
     """
     try:
-        return _bounded(Filter(parse(text)))
+        made = Filter(parse(text))
+        if len(text) > TEXT_MAX // 16:
+            _check_length(made)
+        return made
     except Complaint as complaint:
         raise complaint.about(text) from None
 
 
-def _bounded(made: Filter) -> Filter:
-    # What was short with few spaces can be long in its one spelling.
+def _check_length(made: Filter) -> None:
+    # What was short with few spaces, or `1e300`, is longer in its one spelling.
     if len(made.text) > TEXT_MAX:
         raise Complaint(None, f"the filter would print as more than {TEXT_MAX} characters")
-    return made
-
-
-def nodes(tree: Tree) -> Iterator[Tree]:
-    """The tree and everything below it, in the order of the text."""
-    yield tree
-    for field in tree.__struct_fields__:
-        below = getattr(tree, field)
-        if isinstance(below, tuple):
-            for part in below:
-                if isinstance(part, Tree):
-                    yield from nodes(part)
-        elif isinstance(below, Tree):
-            yield from nodes(below)

@@ -13,7 +13,11 @@ TYPE_NAMES = ("string", "int32", "int64", "real64", "bool", "datetime", "opaque"
 """What `datatype(a)` can be; `float` is another spelling of `real64`."""
 
 REGEX_MEMORY_MAX = 1 << 20
-"""How much memory RE2 may use for one regular expression; larger ones are refused."""
+"""How many bytes RE2 may use for one regular expression; larger ones are refused."""
+
+REGEX_SIZE_MAX = 50_000
+"""How many instructions the regular expressions of one filter may have together: a tenth of a
+second to compile. Usual ones have below a hundred."""
 
 
 class Signature(NamedTuple):
@@ -73,48 +77,54 @@ def string_test(function: str, patterns: tuple[str, ...]) -> Callable[[str], boo
             return lambda text: text.endswith(patterns)
         case "contains":
             return lambda text: any(pattern in text for pattern in patterns)
-        case "wildcard":
-            return _search("|".join(map(_wildcard_as_regex, patterns)))
-    assert function == "regex", function
-    searches = [_search(pattern) for pattern in patterns]
+    searches = [_search(_as_regex(function, pattern))[0] for pattern in patterns]
     if len(searches) == 1:
         return searches[0]
     return lambda text: any(search(text) for search in searches)
 
 
-def check_patterns(function: str, patterns: tuple[str, ...], position: int | None) -> None:
-    """Complain about patterns that cannot be used, or only at an absurd price."""
+def regex_size(function: str, pattern: str, position: int | None) -> int:
+    """How many instructions a pattern takes; complains if it is none, or an absurd one.
+
+    Functions that take no patterns need none.
+    """
     if function not in ("regex", "wildcard"):
-        return
+        return 0
     import re2
 
     try:
-        string_test(function, patterns)
+        return _search(_as_regex(function, pattern))[1]
     except re2.error as error:
         reason = error.args[0].decode("utf-8", "replace")
         raise Complaint(
             position,
             f"{function} cannot use this pattern: {reason}",
-            "regular expressions are those of RE2, of limited size",
+            "regular expressions are those of RE2, and of limited size",
         ) from None
     except UnicodeEncodeError:
         raise Complaint(position, "the pattern holds half a surrogate pair") from None
 
 
 @functools.lru_cache(maxsize=256)
-def _search(pattern: str) -> Callable[[str], bool]:
+def _search(regex: str) -> tuple[Callable[[str], bool], int]:
+    """The search for a regular expression, and the size of its program."""
     import re2  # Only here: most filters need no regular expressions.
 
     options = re2.Options()
     options.max_mem = REGEX_MEMORY_MAX
     options.log_errors = False
     options.never_capture = True  # Whether is asked, not where.
-    search = re2.compile(pattern, options).search
+    program = re2.compile(regex, options)
+    search = program.search
     # Bytes spare the wrapper the way back to positions in characters.
-    return lambda text: search(text.encode("utf-8", "surrogatepass")) is not None
+    return lambda text: search(text.encode("utf-8", "surrogatepass")) is not None, (
+        program.programsize
+    )
 
 
-def _wildcard_as_regex(pattern: str) -> str:
+def _as_regex(function: str, pattern: str) -> str:
+    if function == "regex":
+        return pattern
     import re2
 
     parts = (f".{'*' * (c == '*')}" if c in "*?" else re2.escape(c) for c in pattern)

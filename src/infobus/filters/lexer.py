@@ -19,15 +19,16 @@ _INNER = rf"(?:{_FIRST}|[0-9#$:;?@`{{}}])"
 _ELEMENT_TAIL = rf"(?:{_INNER}|-+(?={_INNER}))*"
 _NAME = rf"{_FIRST}{_ELEMENT_TAIL}(?:\.{_INNER}{_ELEMENT_TAIL})*"
 _TOKEN = re.compile(
-    rf"(?P<space>\s+)|(?P<name>{_NAME})"
+    rf"\s*(?:(?P<name>{_NAME})"
     r"|(?P<number>(?:0[xX][0-9a-fA-F]+|[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?)[lL]?)"
     r"""|(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
-    r"|(?P<op>>>>|&&|\|\||\^\^|==|!=|<=|>=|<<|>>|[-+*/%&|^~!<>()\[\],])",
+    r"|(?P<op>>>>|&&|\|\||\^\^|==|!=|<=|>=|<<|>>|[-+*/%&|^~!<>()\[\],])|(?P<end>\Z))",
     re.DOTALL,
 )
 _NUMBER_TAIL = re.compile(rf"(?:{_INNER}|\.)+", re.DOTALL)
 _PLAIN_FIRST = re.compile(r"[A-Za-z_]|[^\x00-\x7f\s]")
 _PLAIN_INNER = re.compile(r"[A-Za-z_0-9#$:;?@`{}]|[^\x00-\x7f\s]")
+_PLAIN_ELEMENT = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _ELEMENT = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _QUOTE_ESCAPE = re.compile(r"\\([\\\"'])")
@@ -43,25 +44,25 @@ class Token(NamedTuple):
 
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of `text`, the last of them of kind `end`."""
-    position = 0
-    while position < len(text):
+    position, kind = 0, ""
+    while kind != "end":
         found = _TOKEN.match(text, position)
         if found is None:
             raise _misplaced(text, position)
         kind = found.lastgroup or ""
-        if kind == "number" and (tail := _NUMBER_TAIL.match(text, found.end())):
+        position = found.end()
+        token = Token(kind, found[kind], found.start(kind))
+        if kind == "number" and (tail := _NUMBER_TAIL.match(text, position)):
             raise Complaint(
-                position,
-                f"{text[position : tail.end()]} is not a number",
+                token.position,
+                f"{token.text}{tail[0]:.40} is not a number",
                 "whole numbers are written 10, 10L or 0xff, reals 1.5 or 1.5e10",
             )
-        if kind != "space":
-            yield Token(kind, found[0], position)
-        position = found.end()
-    yield Token("end", "", len(text))
+        yield token
 
 
 def _misplaced(text: str, position: int) -> Complaint:
+    position += len(text[position:]) - len(text[position:].lstrip())
     character = text[position]
     if character in "\"'":
         return Complaint(position, f"the string has no closing {character}")
@@ -78,6 +79,8 @@ def name_path(text: str) -> tuple[str, ...]:
     >>> name_path(r"story.a\.b")
     ('story', 'a.b')
     """
+    if "\\" not in text:
+        return tuple(text.split("."))
     return tuple(_ESCAPE.sub(r"\1", element) for element in _ELEMENT.findall(text))
 
 
@@ -92,6 +95,8 @@ def name_text(path: tuple[str, ...]) -> str:
 
 
 def _element_text(element: str, number: int) -> str:
+    if _PLAIN_ELEMENT.fullmatch(element):
+        return element
     parts = []
     for index, character in enumerate(element):
         if character == "-":
@@ -110,7 +115,7 @@ def string_value(text: str) -> str:
     >>> string_value(r"'it\'s'")
     "it's"
     """
-    return _ESCAPE.sub(r"\1", text[1:-1])
+    return _ESCAPE.sub(r"\1", text[1:-1]) if "\\" in text else text[1:-1]
 
 
 def pattern_value(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infobus.filters import checking, lexer
+from infobus.filters import checking, functions, lexer
 from infobus.filters.checking import Typed
 from infobus.filters.complaints import Complaint
 from infobus.filters.lexer import Token
@@ -45,6 +45,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens = lexer.tokens(text)
         self._nesting = 0
+        self._regex_size = 0
         self._next = next(self._tokens)
 
     def whole(self) -> Tree:
@@ -137,8 +138,7 @@ class _Parser:
         is_long = digits.endswith("l")
         digits = digits.rstrip("l")
         if digits.startswith("0x"):
-            # No more digits than any integer has: long ones are slow to convert.
-            return checking.integer(sign * int(digits[:24], 16), is_long, position)
+            return checking.integer(sign * _whole(digits[2:], 16), is_long, position)
         if any(mark in digits for mark in ".e"):
             if is_long:
                 raise Complaint(position, "a real number takes no L")
@@ -147,7 +147,7 @@ class _Parser:
             raise Complaint(
                 position, "a whole number cannot begin with 0", "octal numbers are not known: 0x1f"
             )
-        return checking.integer(sign * int(digits[:24]), is_long, position)
+        return checking.integer(sign * _whole(digits, 10), is_long, position)
 
     def _name(self, token: Token) -> Typed:
         if self._is_next("("):
@@ -161,16 +161,22 @@ class _Parser:
         arguments = before
         self._expect("(")
         while not self._is_next(")"):
-            if function == "regex" and arguments and self._next.kind == "string":
-                token = self._take()
-                pattern = lexer.pattern_value(token.text)
-                arguments.append(checking.constant(pattern, "string", token.position))
+            if arguments and self._next.kind == "string":
+                arguments.append(self._pattern(function, self._take()))
             else:
                 arguments.append(self._inner())
             if not self._is_next(")"):
                 self._expect(",")
         self._take()
         return arguments
+
+    def _pattern(self, function: str, token: Token) -> Typed:
+        value = lexer.pattern_value if function == "regex" else lexer.string_value
+        pattern = value(token.text)
+        self._regex_size += functions.regex_size(function, pattern, token.position)
+        if self._regex_size > functions.REGEX_SIZE_MAX:
+            raise Complaint(token.position, "the regular expressions are too large together")
+        return checking.constant(pattern, "string", token.position)
 
     def _container(self) -> Typed | list[Typed]:
         if not self._is_next("["):
@@ -183,3 +189,8 @@ class _Parser:
                 self._expect(",")
         self._take()
         return items
+
+
+def _whole(digits: str, base: int) -> int:
+    # A few digits tell already that it does not fit; thousands are slow, or refused, to convert.
+    return int(digits.lstrip("0")[:24] or "0", base)

@@ -7,6 +7,7 @@ Spelling variants of one meaning parse to one tree: `a matches("x")` is `regex(a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from msgspec import Struct
@@ -139,3 +140,13 @@ Tree = (
     | Member
     | Constants
 )
+
+
+def nodes(tree: Tree) -> Iterator[Tree]:
+    """The tree and everything below it, in the order of the text."""
+    yield tree
+    for field in tree.__struct_fields__:
+        below = getattr(tree, field)
+        for part in below if isinstance(below, tuple) else (below,):
+            if isinstance(part, Struct):
+                yield from nodes(part)  # type: ignore[arg-type]
