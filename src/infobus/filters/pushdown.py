@@ -282,6 +282,8 @@ class _Translation:
             condition = condition & self._is_number(one) & self._is_number(other)
         if negated == (op == "!="):
             return condition
+        if one.kind != "real64":
+            return ~condition
         # Of a NaN and a `NULL` the condition is false, where the filter is undefined.
         return ~condition & self.target.is_present(one) & self.target.is_present(other)
 
