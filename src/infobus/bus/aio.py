@@ -50,16 +50,22 @@ class AioBus:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def publish(self, subject: str, obj: Any, *, quality: Quality = "reliable") -> None:
+    async def publish(
+        self, subject: str, obj: Any, *, quality: Quality = "reliable", quench: bool = True
+    ) -> None:
         """Publish without ever blocking the event loop; see `Bus.publish`."""
-        if not self._bus.publish_nowait(subject, obj, quality):
-            await _in_thread(self._bus.publish, subject, obj, quality=quality)
+        if not (quench and self._bus.publish_nowait(subject, obj, quality)):
+            await _in_thread(self._bus.publish, subject, obj, quality=quality, quench=quench)
 
     async def publish_many(
-        self, events: Iterable[tuple[str, Any]], *, quality: Quality = "reliable"
+        self,
+        events: Iterable[tuple[str, Any]],
+        *,
+        quality: Quality = "reliable",
+        quench: bool = True,
     ) -> None:
         """See `Bus.publish_many`."""
-        await _in_thread(self._bus.publish_many, events, quality=quality)
+        await _in_thread(self._bus.publish_many, events, quality=quality, quench=quench)
 
     async def subscribe(self, pattern: str, *args: Any, **options: Any) -> Subscription:
         """See `Bus.subscribe`; the result is async iterable."""

@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infobus.bus.aio import AioBus
+from infobus.bus.audience import filter_of
 from infobus.bus.event import Event
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher
@@ -20,6 +22,9 @@ from infobus.errors import BusClosed, BusError, UsageError
 from infobus.objects import Type, all_types
 from infobus.protocols.peers import Terms
 from infobus.subjects import check_pattern
+
+if TYPE_CHECKING:
+    from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
 
@@ -57,6 +62,7 @@ class Bus(Publisher):
         pattern: str,
         callback: Callable[[Event], object] | None = None,
         *,
+        where: str | Filter | None = None,
         on_loss: OnLoss = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
@@ -73,6 +79,8 @@ class Bus(Publisher):
             pattern: `*` stands for one element, a last `>` for one or more.
             callback: Called with each event on a delivery thread, one event at a time. Without
                 it, iterate over the subscription (also with `async for`).
+            where: A filter over the attributes of the objects, such as
+                `'symbol == "GMC" && price > 40'`; only what it is true of is delivered.
             on_loss: What to do about events that can no longer be had. `ignore` it; `warn` in
                 the log; `raise` a `LossError` once, from the iterator or to `on_error`, then
                 go on; `quit`: close the subscription; `quit_and_recover`: start anew, with
@@ -89,6 +97,7 @@ class Bus(Publisher):
         return self.subscribe_many(
             [pattern],
             callback,
+            where=where,
             on_loss=on_loss,
             on_error=on_error,
             when_full=when_full,
@@ -101,6 +110,7 @@ class Bus(Publisher):
         patterns: Iterable[str],
         callback: Callable[[Event], object] | None = None,
         *,
+        where: str | Filter | None = None,
         on_loss: OnLoss = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
@@ -125,6 +135,7 @@ class Bus(Publisher):
             self._hub,
             patterns,
             depth=self._hub.node.terms.depth,
+            where=filter_of(where),
             callback=callback,
             on_error=on_error,
             on_loss=on_loss,

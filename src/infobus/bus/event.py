@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -12,8 +12,25 @@ from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, runs, spelled, type_of
 from infobus.protocols.wire import Items
 
-#: A run of consecutive events: sender, channel, number of the first, events, initial state or not.
-Run = tuple[str, str, int, Items, bool]
+
+class Run(NamedTuple):
+    """Events of one sender and channel on their way to one or more subscriptions."""
+
+    sender: str
+    channel: str
+    seqs: Sequence[int]  # one for each event; 0 for best effort
+    items: Items
+    initial: bool = False  # initial state
+    is_sifted: bool = True  # a subscription's filter has been asked already
+
+    def part(self, start: int, end: int | None) -> Run:
+        """Some of the events."""
+        return self._replace(seqs=self.seqs[start:end], items=self.items[start:end])
+
+    def at(self, places: Sequence[int]) -> Run:
+        """The events at these places."""
+        seqs = [self.seqs[place] for place in places]
+        return self._replace(seqs=seqs, items=self.items.at(places))
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -57,26 +74,40 @@ def weight_of(items: Items) -> int:
     return count + sum(len(body) >> 11 for body in bodies)
 
 
-def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
-    """Decode a run, without events whose object cannot be read."""
-    sender, _, seq, items, initial = run
-    count, numbers = len(items), items.each_number()
-    # Best effort has no numbers, and initial state has that of the event it follows.
-    seqs = range(seq, seq + count) if seq and not initial else repeat(seq)
-    if count > 1 and len(items.types) == 1 and not items.object_ids:
-        objects = runs.decode(items.types[0], items.bodies, zip(repeat(sender), numbers))
+def seqs_from(first: int, count: int) -> Sequence[int]:
+    """The numbers of so many events, the first of which is `first`; 0 for best effort.
+
+    >>> list(seqs_from(7, 3)), list(seqs_from(0, 3))
+    ([7, 8, 9], [0, 0, 0])
+    """
+    return range(first, first + count) if first else (0,) * count
+
+
+def objects_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> tuple[list[Any], bool]:
+    """The objects of a run, and whether all could be read; those that could not are None."""
+    sender, items = run.sender, run.items
+    if len(items) > 1 and len(items.types) == 1 and not items.object_ids:
+        ids = zip(repeat(sender), items.each_number(), strict=False)
+        objects = runs.decode(items.types[0], items.bodies, ids)
         if objects is not None:
-            subjects, marks = items.each_subject(), repeat(initial)
-            envelopes = (repeat(sender), seqs, items.times, numbers, repeat("regular"), marks)
-            return list(map(Event, subjects, objects, *envelopes))
-    events = []
-    for item, event_seq in zip(items, seqs, strict=False):
-        object_id = item.object_id or (sender, item.number)
+            return objects, True
+    objects, are_whole = [], True
+    for item in items:
         try:
-            data = codec.reader_for(item.type)(item.body, object_id)
+            object_id = item.object_id or (sender, item.number)
+            objects.append(codec.reader_for(item.type)(item.body, object_id))
         except BadFrame as error:
             on_bad_object(sender, error)
-        else:
-            place = (sender, event_seq, item.time, item.number)
-            events.append(Event(item.subject, data, *place, "regular", initial))
-    return events
+            objects.append(None)
+            are_whole = False
+    return objects, are_whole
+
+
+def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
+    """Decode a run, without events whose object cannot be read."""
+    items = run.items
+    objects, are_whole = objects_of(run, on_bad_object)
+    place = (repeat(run.sender), run.seqs, items.times, items.each_number())
+    marks = (repeat("regular"), repeat(run.initial))
+    events = list(map(Event, items.each_subject(), objects, *place, *marks))
+    return events if are_whole else [event for event in events if event.data is not None]

@@ -11,10 +11,12 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from infobus.bus.audience import filter_of, text_of
 from infobus.bus.crowd import Crowd
-from infobus.bus.event import weight_of
+from infobus.bus.delivery import Delivery
 from infobus.bus.post import Mail, Post
 from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
@@ -23,7 +25,6 @@ from infobus.bus.workers import Workers
 from infobus.engines.base import Declaration, Engine
 from infobus.errors import (
     BadFrame,
-    BadSubject,
     BusClosed,
     BusError,
     DeliveryError,
@@ -37,7 +38,10 @@ from infobus.protocols.effects import Effects
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
 from infobus.protocols.wire import Data, Items
-from infobus.subjects import SubjectTrie, channel_keys_of, check_subject
+from infobus.subjects import channel_keys_of
+
+if TYPE_CHECKING:
+    from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
 
@@ -48,7 +52,6 @@ _TYPES_KEY = "types"
 _CHANNELS_KEY = "c/**"
 _DECLARATIONS_MAX = 16
 """Past this many channels a node listens to all of them: each declaration costs a thread."""
-_MATCHES_COUNT_MAX = 200_000
 _COMPLAINTS_COUNT_MAX = 1_000
 """Sources of bad input that are told apart: their names, too, come from outside."""
 
@@ -74,11 +77,17 @@ class Hub:
         self.on_state_came: Callable[[wire.State], None] = lambda message: None
         self.on_recover: Callable[[Subscription], None] = lambda subscription: None
         self.on_tick: Callable[[float], None] = lambda now_s: None
-        self._trie: SubjectTrie[Subscription] = SubjectTrie()
-        self._matches: dict[str, tuple[Subscription, ...]] = {}
+        self.delivery = Delivery(
+            name,
+            self.counters,
+            self.workers,
+            self.types,
+            look_at_crowded=self.crowd.look_at,
+            on_bad_object=self.on_bad_object,
+        )
+        self.audiences = self.delivery.audiences
         self._keys: Counter[str] = Counter()  # engine keys that the subscriptions need
         self._declared: dict[str, Declaration] = {}
-        self._late: Effects = []  # effects of dispatching, carried out after it
         self._post = Post(f"infobus-{name}", engine, self._on_engine_error)
         self._is_closed = threading.Event()
 
@@ -149,15 +158,41 @@ class Hub:
             if self._is_closed.is_set():
                 raise BusClosed("the bus was closed meanwhile")
             self.subscriptions[subscription] = None
-            for pattern in subscription.patterns:
-                self._trie.add(pattern, subscription)
+            self.audiences.add(subscription)
             self._keys.update(self._keys_of(subscription))
-            self._forget_matches()
+            self.on_interest_changed()
         self._declare_channels()
         with self.lock:
-            effects = self.node.add_interest(subscription.patterns, time.monotonic())
+            where = text_of(subscription.where)
+            effects = self.node.add_interest(subscription.patterns, time.monotonic(), where)
             mail = self._carry_out(effects)
             version = self.node.own.version
+        return self._wait_until_known(mail, version, timeout_s)
+
+    def change_filter(
+        self, subscription: Subscription, where: str | Filter | None, timeout_s: float
+    ) -> None:
+        """Another filter for a subscription, from now on."""
+        new = filter_of(where)
+        with self.lock:
+            if subscription not in self.subscriptions:
+                raise BusClosed(f"{subscription!r} is closed")
+            old = text_of(subscription.where)
+            self.audiences.replace(subscription, new)
+            effects = self.node.change_interest(
+                [(pattern, text_of(new)) for pattern in subscription.patterns],
+                [(pattern, old) for pattern in subscription.patterns],
+                time.monotonic(),
+            )
+            self.on_interest_changed()
+            mail = self._carry_out(effects)
+            version = self.node.own.version
+        silent = self._wait_until_known(mail, version, timeout_s)
+        if silent:
+            log.warning("%s: no answer in %s s from %s", subscription, timeout_s, ", ".join(silent))
+
+    def _wait_until_known(self, mail: Mail, version: int, timeout_s: float) -> list[str]:
+        """Tell the peers; those that are alive and have not answered in time are returned."""
         for key, frame, _ in mail:
             self.engine.put(key, frame)
         if self.wait_until(lambda: self.node.is_known(version), timeout_s):
@@ -199,39 +234,20 @@ class Hub:
             with self.lock:
                 self.unknown_types.difference_update(wanted)
 
-    def matching(self, subject: str) -> tuple[Subscription, ...]:
-        """The local subscriptions that want `subject`. Call it under the lock."""
-        found = self._matches.get(subject)
-        if found is None:
-            if len(self._matches) >= _MATCHES_COUNT_MAX:
-                self._matches.clear()
-            try:
-                check_subject(subject)
-            except BadSubject:
-                self.counters.bad_objects += 1
-                return ()
-            found = tuple(dict.fromkeys(self._trie.match(subject)))
-            self._matches[subject] = found
-        return found
-
     def _unregister(self, subscription: Subscription, error: DeliveryError | None) -> Effects:
         if self.subscriptions.pop(subscription, self) is self:
             return []
-        for pattern in subscription.patterns:
-            self._trie.remove(pattern, subscription)
+        self.audiences.remove(subscription)
         self._keys -= Counter(self._keys_of(subscription))
-        self._forget_matches()
+        self.on_interest_changed()
         now_s = time.monotonic()
-        effects = self.node.remove_interest(subscription.patterns, now_s)
+        where = text_of(subscription.where)
+        effects = self.node.remove_interest(subscription.patterns, now_s, where)
         effects += self.crowd.relieve(subscription, now_s)
         subscription.end(error)
         if subscription.callback is not None:
             self.workers.schedule(subscription)
         return effects
-
-    def _forget_matches(self) -> None:
-        self._matches = {}
-        self.on_interest_changed()
 
     def _keys_of(self, subscription: Subscription) -> list[str]:
         depth = self.node.terms.depth
@@ -264,7 +280,7 @@ class Hub:
             self.counters.received_frames += 1
             self.counters.received_bytes += len(payload)
             if message.__class__ is Data and self._is_next(message, len(payload)):
-                if not self._late:
+                if not self.delivery.late:
                     return
                 effects: Effects = []
             elif message is None:  # a kind that a newer minor version has added
@@ -287,8 +303,8 @@ class Hub:
         terms, unacked_count = self.node.terms, data.first - receiver.acked
         is_ack_due = unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes
         if is_ack_due and not self.crowd.holders:
-            self._late += self.node.acks(data.sender, peer)
-        self.dispatch(data.sender, data.channel, data.first, data.items)
+            self.delivery.late += self.node.acks(data.sender, peer)
+        self.delivery.dispatch(data.sender, data.channel, data.first, data.items)
         return True
 
     def _on_bad_frame(self, error: PeerError) -> None:
@@ -311,60 +327,15 @@ class Hub:
 
     # Doing what the node says.
 
-    def dispatch(
-        self, sender: str, channel: str, first: int, items: Items, initial: bool = False
-    ) -> None:
-        """Hand events to the subscriptions that want them, whole runs at a time."""
-        self.counters.received_events += len(items)
-        for type_ in items.types:
-            if type_ not in self.types.known and self.types.must_ask_for(type_, time.monotonic()):
-                self._late.append(effect.ToAll(wire.WantTypes(self.name, [type_])))
-        matches = self._matches
-        start, run_subscriptions = 0, None
-        for at, subject in enumerate(items.subjects):
-            subscriptions = matches.get(subject)
-            if subscriptions is None:
-                subscriptions = self.matching(subject)
-            if run_subscriptions is None:
-                run_subscriptions = subscriptions
-            elif subscriptions != run_subscriptions:
-                self.offer(run_subscriptions, sender, channel, first, start, items[start:at])
-                start, run_subscriptions = at, subscriptions
-        if run_subscriptions:
-            rest = items[start:] if start else items
-            self.offer(run_subscriptions, sender, channel, first, start, rest)
-
-    def offer(
-        self,
-        subscriptions: Iterable[Subscription],
-        sender: str,
-        channel: str,
-        first: int,
-        start: int,
-        items: Items,
-    ) -> None:
-        """Put a run of events into the queues of `subscriptions`."""
-        run = (sender, channel, first + start if first else 0, items, False)
-        for subscription in subscriptions:
-            if subscription.staged is not None:
-                subscription.staged.append(run)
-                subscription.offered += weight_of(items)
-            else:
-                subscription.offer(run)
-                if subscription.callback is not None:
-                    self.workers.schedule(subscription)
-            if subscription.offered - subscription.taken > subscription.high_count:
-                self._late += self.crowd.look_at(subscription, channel, time.monotonic())
-
     def _carry_out(self, effects: Effects) -> Mail:
         """Do what the node says; what is to be sent is returned, to be posted without the lock."""
         mail: Mail = []
-        effects, self._late = self._late + effects, []
+        effects, self.delivery.late = self.delivery.late + effects, []
         while effects:
             for one in effects:
                 match one:
                     case effect.Events(sender, channel, first, items):
-                        self.dispatch(sender, channel, first, items)
+                        self.delivery.dispatch(sender, channel, first, items)
                     case effect.ToPeer(peer, message, bulk):
                         self._count(message)
                         frame = message if isinstance(message, bytes) else wire.encode(message)
@@ -386,7 +357,7 @@ class Hub:
                         self.on_state_wanted(message)
                     case effect.StateCame(message):
                         self.on_state_came(message)
-            effects, self._late = self._late, []
+            effects, self.delivery.late = self.delivery.late, []
         return mail
 
     def _count(self, message: wire.Message | bytes) -> None:

@@ -21,7 +21,7 @@ BEHIND_S = 50e-6
 """Events that follow each other faster than this are gathered until the flusher gets its turn."""
 
 _GATHER_BYTES = 32 * 1024
-_ITEM_BYTES = 16  # of an event's envelope, about
+_ITEM_BYTES = 64  # of an event's envelope, about, when it is received
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002
 

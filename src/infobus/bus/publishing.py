@@ -9,12 +9,15 @@ from functools import partial
 from itertools import islice, repeat
 from typing import Any, Literal
 
+from infobus.bus.audience import NOBODY, Audience
+from infobus.bus.event import Run
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.subscription import Subscription
 from infobus.errors import Backpressure, BusClosed, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs
 from infobus.objects.codec import encode_event
+from infobus.protocols.peer_rows import Wanted
 from infobus.protocols.wire import Item, Items
 from infobus.subjects import channel_key, channel_of, check_subject
 
@@ -23,8 +26,8 @@ _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
 
 Quality = Literal["reliable", "best_effort"]
-Decision = tuple[Outlet | None, bool, tuple[Subscription, ...]]  # way out, is it wanted there, here
-_NOBODY: Decision = (None, False, ())
+Decision = tuple[Outlet | None, Wanted, Audience]  # way out, is it wanted there, who wants it here
+_UNWANTED: Decision = (None, False, NOBODY)
 
 
 class Publisher:
@@ -42,19 +45,22 @@ class Publisher:
         self._closed: BusClosed | None = None
         hub.on_interest_changed = self._forget_decisions
 
-    def publish(self, subject: str, obj: Any, *, quality: Quality = "reliable") -> None:
+    def publish(
+        self, subject: str, obj: Any, *, quality: Quality = "reliable", quench: bool = True
+    ) -> None:
         """Send `obj` to everyone who has subscribed to `subject`.
 
         Returning means that the bus has taken the object over: subscribers running now get it
-        in publication order, or are told what they missed. If nobody wants the subject, the
-        object is neither encoded nor sent. With `quality="best_effort"` nothing is repaired
-        and nothing reported.
+        in publication order, or are told what they missed. If no subscription's subject and
+        filter can match, the object is neither encoded nor sent (`Stats.quenched` counts it).
+        With `quality="best_effort"` nothing is repaired and nothing reported.
 
         Args:
             subject: A full name such as `plant.line4.oven.temperature`, without wildcards.
             obj: A `DataObject`, or a dict with string keys (an untyped notification). It is
                 copied before this returns; later changes to it are not sent.
             quality: `reliable` or `best_effort`.
+            quench: False sends it even if nobody is known to want it.
 
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
@@ -66,10 +72,11 @@ class Publisher:
         decision = self._decisions.get(subject)
         if decision is None:
             decision = self._decide(subject)
-        outlet, _, here = decision
-        if outlet is None or here or quality != "reliable":
-            self._publish(subject, obj, quality, False)
+        outlet, wanted, here = decision
+        if wanted is not True or here is not NOBODY or quality != "reliable" or not quench:
+            self._publish(subject, obj, quality, False, quench)
             return
+        assert outlet is not None
         # The usual case, in as few steps as possible.
         if self._flusher.gathering is not outlet:
             self._flusher.make_way_for(outlet)
@@ -79,7 +86,11 @@ class Publisher:
         outlet.send(item, len(body), types, False)
 
     def publish_many(
-        self, events: Iterable[tuple[str, Any]], *, quality: Quality = "reliable"
+        self,
+        events: Iterable[tuple[str, Any]],
+        *,
+        quality: Quality = "reliable",
+        quench: bool = True,
     ) -> None:
         """Publish (subject, object) pairs in order, gathered into few frames.
 
@@ -88,11 +99,11 @@ class Publisher:
         used: set[Outlet | None] = set()
         try:
             for chunk in _chunks(events):
-                outlet = self._publish_run(chunk) if quality == "reliable" else None
+                outlet = self._publish_run(chunk) if quality == "reliable" and quench else None
                 used.add(outlet)
                 if outlet is None:
                     for subject, obj in chunk:
-                        used.add(self._publish(subject, obj, quality, True))
+                        used.add(self._publish(subject, obj, quality, True, quench))
         finally:
             for outlet in used:  # no others: they may have to wait for receivers of their own
                 if outlet is not None:
@@ -105,8 +116,8 @@ class Publisher:
             subjects, objects = zip(*chunk, strict=True)
             different = set(subjects)
             for subject in different:
-                way_out, _, here = self._decisions[subject]
-                if way_out is None or here or outlet not in (None, way_out):
+                way_out, wanted, here = self._decisions[subject]
+                if wanted is not True or here is not NOBODY or outlet not in (None, way_out):
                     return None
                 outlet = way_out
         except (KeyError, TypeError, ValueError):
@@ -137,7 +148,9 @@ class Publisher:
         if quality != "reliable" or not is_alone or not outlet.lock.acquire(blocking=False):
             return False
         try:
-            if outlet.is_full() or any(subscription.is_holding for subscription in here):
+            with self._hub.lock:
+                takers = here.takers(obj)
+            if outlet.is_full() or any(subscription.is_holding for subscription in takers):
                 return False
             self._publish(subject, obj, quality, True)
             outlet.ask_flush()
@@ -152,39 +165,50 @@ class Publisher:
         for outlet in list(self._outlets.values()):
             outlet.flush()
 
-    def _publish(self, subject: str, obj: Any, quality: Quality, gather: bool) -> Outlet | None:
+    def _publish(
+        self, subject: str, obj: Any, quality: Quality, gather: bool, quench: bool = True
+    ) -> Outlet | None:
         """Publish one event; its way out is returned, None if nobody wants it."""
         if quality != "reliable" and quality != "best_effort":
             raise UsageError(f"quality={quality!r}: expected 'reliable' or 'best_effort'")
-        decision = self._decisions.get(subject)
-        if decision is None:
-            decision = self._decide(subject)
-        outlet, is_wanted_elsewhere, here = decision
-        if outlet is None:
-            self._hub.counters.quenched += 1
-            number = next(self._numbers)
-            if isinstance(obj, DataObject):
-                identify(obj, (self.node, number))
+        outlet, wanted, here = self._decisions.get(subject) or self._decide(subject)
+        if not quench:
+            with self._hub.lock:
+                outlet, wanted = self._outlet(self._channel(subject)), True
+        is_wanted = wanted if isinstance(wanted, bool) else wanted(obj)
+        if outlet is None or not (is_wanted or here is not NOBODY):
+            self._note_quenched(obj)
             return None
         self._flusher.make_way_for(outlet)
-        if here or quality == "best_effort":
-            # Local events, and those told apart by their numbers alone, keep one order.
-            with outlet.lock:
-                item, types = self._wire_item(subject, obj)
-                # In this order nothing was delivered if either half has no room in time.
-                self._wait_for_consumers(here)
-                if self._closed is not None:
-                    raise self._closed
-                if is_wanted_elsewhere and quality == "reliable":
-                    outlet.send(item, len(item[4]), types, gather)
-                elif is_wanted_elsewhere:
-                    outlet.send_best_effort(item, types)
-                if here:
-                    self._deliver_here(outlet, item, here, quality)
-        else:
+        if here is NOBODY and quality == "reliable":
             item, types = self._wire_item(subject, obj)
             outlet.send(item, len(item[4]), types, gather)
+            return outlet
+        # Local events, and those told apart by their numbers alone, keep one order.
+        with outlet.lock:
+            with self._hub.lock:
+                takers = here.takers(obj)
+            if not (is_wanted or takers):
+                self._note_quenched(obj)
+                return None
+            item, types = self._wire_item(subject, obj)
+            # In this order nothing was delivered if either half has no room in time.
+            self._wait_for_consumers(takers)
+            if self._closed is not None:
+                raise self._closed
+            if is_wanted and quality == "reliable":
+                outlet.send(item, len(item[4]), types, gather)
+            elif is_wanted:
+                outlet.send_best_effort(item, types)
+            if takers:
+                self._deliver_here(outlet, item, takers, quality)
         return outlet
+
+    def _note_quenched(self, obj: Any) -> None:
+        self._hub.counters.quenched += 1
+        number = next(self._numbers)
+        if isinstance(obj, DataObject):
+            identify(obj, (self.node, number))
 
     def _wire_item(self, subject: str, obj: Any) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         number = next(self._numbers)
@@ -198,18 +222,21 @@ class Publisher:
         check_subject(subject)
         hub = self._hub
         with hub.lock:
-            here = hub.matching(subject)
-            is_wanted_elsewhere = hub.node.rows.wants(subject)
-            decision = _NOBODY
-            channel = channel_of(subject, hub.node.terms.depth)
-            if here or is_wanted_elsewhere:
-                decision = (self._outlet(channel), is_wanted_elsewhere, here)
+            here = hub.audiences.of(subject)
+            wanted = hub.node.wanted(subject)
+            decision = _UNWANTED
+            channel = self._channel(subject)
+            if wanted is not False or here is not NOBODY:
+                decision = (self._outlet(channel), wanted, here)
             else:
                 hub.node.note_unwanted(channel)
             if len(self._decisions) >= _DECISIONS_COUNT_MAX:
                 self._decisions.clear()
             self._decisions[subject] = decision
         return decision
+
+    def _channel(self, subject: str) -> str:
+        return channel_of(subject, self._hub.node.terms.depth)
 
     def _outlet(self, channel: str) -> Outlet:
         outlet = self._outlets.get(channel)
@@ -238,13 +265,13 @@ class Publisher:
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         return Item(subject, number, time.time(), fingerprint, body, object_id), types
 
-    def _wait_for_consumers(self, here: tuple[Subscription, ...]) -> None:
+    def _wait_for_consumers(self, takers: tuple[Subscription, ...]) -> None:
         hub = self._hub
-        if not here:
+        if not takers:
             return
         with hub.changed:
             deadline_s = time.monotonic() + self.send_timeout_s
-            while holding := [s for s in here if s.is_holding and not s.is_closed]:
+            while holding := [s for s in takers if s.is_holding and not s.is_closed]:
                 if self._closed is not None:
                     return
                 left_s = deadline_s - time.monotonic()
@@ -256,12 +283,14 @@ class Publisher:
         self,
         outlet: Outlet,
         item: tuple[Any, ...],
-        here: tuple[Subscription, ...],
+        takers: tuple[Subscription, ...],
         quality: Quality,
     ) -> None:
         seq = outlet.local_next if quality == "reliable" else 0
+        run = Run(self.node, outlet.channel, [seq], Items.of([item]))
         with self._hub.lock:
-            self._hub.offer(here, self.node, outlet.channel, seq, 0, Items.of([item]))
+            for subscription in takers:
+                self._hub.delivery.offer(subscription, run)
         outlet.local_next += quality == "reliable"
 
     def _wait_for_room(self, outlet: Outlet) -> None:

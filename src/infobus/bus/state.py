@@ -11,12 +11,14 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
 
+from infobus.bus.audience import NOBODY
 from infobus.bus.event import Run, weight_of
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Outlet
@@ -119,11 +121,12 @@ class InitialState:
         for channel, last in state.lasts.items():
             recovery.lasts[state.sender, channel] = last
         for item in state.items:
-            if not self._hub.matching(item.subject):
+            if self._hub.audiences.of_stranger(item.subject) in (None, NOBODY):
                 continue
             channel = channel_of(item.subject, depth)
             last = state.lasts.get(channel, 0)
-            recovery.runs.append((state.sender, channel, last, Items.of([item]), True))
+            items = Items.of([item])
+            recovery.runs.append(Run(state.sender, channel, [last], items, True, False))
         if not recovery.awaited:
             self._finish(state.request, recovery)
 
@@ -143,7 +146,7 @@ class InitialState:
         if subscription.is_closed:
             return
         for run in recovery.runs + [_after(run, recovery.lasts) for run in staged]:
-            if run[3]:
+            if run.items:
                 subscription.offer(run)
         if subscription.callback is not None:
             self._hub.workers.schedule(subscription)
@@ -217,11 +220,10 @@ class InitialState:
 
 
 def _count(runs: list[Run]) -> int:
-    return sum(weight_of(run[3]) for run in runs)
+    return sum(weight_of(run.items) for run in runs)
 
 
 def _after(run: Run, lasts: dict[tuple[str, str], int]) -> Run:
     """The part of a run that a sender published after it gave its state."""
-    sender, channel, first, items, initial = run
-    skip = max(0, lasts.get((sender, channel), 0) + 1 - first) if first else 0
-    return sender, channel, first + skip if first else 0, items[skip:], initial
+    last = lasts.get((run.sender, run.channel), 0)
+    return run.part(bisect_right(run.seqs, last), None) if run.seqs[0] else run

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from infobus.bus.event import Event, Run, events_of, weight_of
+from infobus.bus.losses import loss_error
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
@@ -23,6 +24,8 @@ from infobus.protocols.wire import Items
 
 if TYPE_CHECKING:
     import asyncio
+
+    from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
 
@@ -63,6 +66,11 @@ class Host(Protocol):
     def forget(self, subscription: Subscription) -> None:
         """The subscription is closed."""
 
+    def change_filter(
+        self, subscription: Subscription, where: str | Filter | None, timeout_s: float
+    ) -> None:
+        """The subscription wants other events from now on."""
+
 
 class Subscription:
     """The events of one or more patterns, for one consumer. Made by `Bus.subscribe`.
@@ -78,6 +86,7 @@ class Subscription:
         patterns: Sequence[str],
         *,
         depth: int,
+        where: Filter | None,
         callback: Callable[[Event], object] | None,
         on_error: Callable[[BusError], object] | None,
         on_loss: OnLoss,
@@ -97,6 +106,7 @@ class Subscription:
         if queue_count_max < 1:
             raise UsageError(f"queue_count_max is {queue_count_max}; it must be at least 1")
         self.patterns = tuple(patterns)
+        self.where = where  # the bus's to change
         self.channels = frozenset(channel_pattern(pattern, depth) for pattern in patterns)
         self.callback = callback
         self.on_error = on_error
@@ -193,6 +203,17 @@ class Subscription:
                 await asyncio.sleep(0)  # a full queue must not starve the rest of the loop
             return event
 
+    def change_filter(self, where: str | Filter | None, *, timeout_s: float = 2.0) -> None:
+        """Receive only what `where` is true of; with None, whatever the patterns match.
+
+        Returning means that every live node this one can see knows. An event that both filters
+        let through is delivered, once, whenever it was published; what is in the queue stays.
+
+        Raises:
+            BadFilter: `where` is not a filter; nothing has changed.
+        """
+        self._host.change_filter(self, where, timeout_s)
+
     def close(self) -> None:
         """Stop receiving. What is in the queue can still be taken; then iteration ends."""
         if not self._is_closed:
@@ -222,23 +243,20 @@ class Subscription:
 
     def offer(self, run: Run) -> None:
         """Put a run of events into the queue; the bus looks after its bounds."""
-        items = run[3]
-        if len(items) > self.high_count:
+        if len(run.items) > self.high_count:
             self._put_in_parts(run)
         else:
-            self.offered += weight_of(items)
+            self.offered += weight_of(run.items)
             self._queue.put(run)
         if self._waiters:
             self._wake_async()
 
     def _put_in_parts(self, run: Run) -> None:
         # The oldest run is dropped as a whole: a small queue must not lose everything by that.
-        sender, channel, first, items, initial = run
-        for at in range(0, len(items), self.high_count):
-            part_first = first + at if first and not initial else first
-            part = items[at : at + self.high_count]
-            self.offered += weight_of(part)
-            self._queue.put((sender, channel, part_first, part, initial))
+        for at in range(0, len(run.items), self.high_count):
+            part = run.part(at, at + self.high_count)
+            self.offered += weight_of(part.items)
+            self._queue.put(part)
 
     def wake_with(self, entry: Lost | None) -> None:
         """Put a loss, or None for the end, into the queue."""
@@ -256,15 +274,14 @@ class Subscription:
                 entry = self._queue.get_nowait()
             except Empty:
                 break
-            if isinstance(entry, tuple):
-                sender, channel, first, items, _ = entry
-                self.offered -= weight_of(items)
-                if not first:
-                    return len(items)  # best effort: nothing is reported
-                with self._drop_lock:
-                    start, _last = self._dropped.get((sender, channel), (first, first))
-                    self._dropped[sender, channel] = (start, first + len(items) - 1)
-                return len(items)
+            if isinstance(entry, Run):
+                self.offered -= weight_of(entry.items)
+                first, route = entry.seqs[0], (entry.sender, entry.channel)
+                if first:  # best effort is not reported
+                    with self._drop_lock:
+                        start, _last = self._dropped.get(route, (first, first))
+                        self._dropped[route] = (start, entry.seqs[-1])
+                return len(entry.items)
             self._queue.put(entry)
         return 0
 
@@ -289,8 +306,8 @@ class Subscription:
                 entry = self._queue.get_nowait()
             except Empty:
                 return
-            if isinstance(entry, tuple):
-                self.offered -= weight_of(entry[3])
+            if isinstance(entry, Run):
+                self.offered -= weight_of(entry.items)
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
@@ -346,18 +363,20 @@ class Subscription:
         self._unread = None
         if entry is None:
             return self._ended()
-        if entry.__class__ is Lost:
+        if isinstance(entry, Lost):
             return self._react(entry)
-        items, unknown = entry[3], self._host.unknown_types  # type: ignore[index]
+        items, unknown = entry.items, self._host.unknown_types
         if unknown and not unknown.isdisjoint(items.types):
             if not wait_for_types:
-                self._unread = entry  # type: ignore[assignment]
+                self._unread = entry
                 raise _TypesWanted(items)
             self._host.wait_for_types(items)
         self.taken += weight_of(items)
         if self.is_holding or self.has_waited_enough:
             self._look_whether_relieved()
-        events = events_of(entry, self._host.on_bad_object)  # type: ignore[arg-type]
+        events = events_of(entry, self._host.on_bad_object)
+        if not entry.is_sifted and (where := self.where) is not None:
+            events = [event for event in events if where.matches(event.data)]
         if len(events) > 1:
             events.reverse()
         self._ready[:0] = events
@@ -386,7 +405,7 @@ class Subscription:
     def _react(self, lost: Lost) -> bool:
         """Do what the consumer chose to do about a loss (paper 004, section 3.4)."""
         self.lost += 1
-        self.loss = error = _loss_error(lost)
+        self.loss = error = loss_error(lost)
         match self.on_loss:
             case "warn":
                 log.warning("%s", error)
@@ -406,20 +425,6 @@ class Subscription:
                 self._dropped.clear()
                 self._host.recover(self)
         return True
-
-
-def _loss_error(lost: Lost) -> LossError:
-    where = f" on channel {lost.channel!r}" if lost.channel else ""
-    if lost.last is None:
-        what = (
-            f"{lost.sender} had taken this node for dead: an unknown number of its events"
-            f"{where} is lost, from number {lost.first} on"
-        )
-    else:
-        what = f"events {lost.first} to {lost.last} of {lost.sender}{where} are lost"
-    return LossError(
-        what, sender=lost.sender, channel=lost.channel, first=lost.first, last=lost.last
-    )
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

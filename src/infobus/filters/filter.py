@@ -11,7 +11,7 @@ from infobus.filters.evaluating import Evaluator, Predicate, evaluator, predicat
 from infobus.filters.lexer import name_text
 from infobus.filters.parser import TEXT_MAX, parse
 from infobus.filters.printing import text_of
-from infobus.filters.tree import Name, Tree, nodes
+from infobus.filters.tree import Call, Name, Tree, nodes
 from infobus.filters.values import attributes_of
 
 if TYPE_CHECKING:
@@ -77,6 +77,15 @@ class Filter:
         ['story.topics', 'test']
         """
         return frozenset(name_text(node.path) for node in nodes(self.tree) if type(node) is Name)
+
+    @cached_property
+    def asks_for_type(self) -> bool:
+        """Whether the filter can only be judged by one who knows the event's type.
+
+        >>> compile('isa("news.Story")').asks_for_type, compile("price > 40").asks_for_type
+        (True, False)
+        """
+        return any(isinstance(node, Call) and node.function == "isa" for node in nodes(self.tree))
 
     def to_sql(self, columns: Any) -> Pushed[Any]:
         """The part that a database can decide, and what is left; see `filters.sql`."""

@@ -116,6 +116,18 @@ class Items(Struct, array_like=True, gc=False):
             {at - start: id for at, id in self.object_ids.items() if at in positions},
         )
 
+    def at(self, places: Sequence[int]) -> Items:
+        """The events at these places."""
+        numbers, ids = self.each_number(), self.object_ids
+        return Items(
+            [self.subjects[at] for at in places] if len(self.subjects) > 1 else self.subjects,
+            [numbers[at] for at in places],
+            [self.times[at] for at in places],
+            [self.types[at] for at in places] if len(self.types) > 1 else self.types,
+            [self.bodies[at] for at in places],
+            {new: ids[at] for new, at in enumerate(places) if at in ids} if ids else ids,
+        )
+
     def each_subject(self) -> Iterable[str]:
         """The subject of each event in turn."""
         return repeat(self.subjects[0]) if len(self.subjects) == 1 else self.subjects

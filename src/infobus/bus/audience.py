@@ -1,0 +1,169 @@
+"""Who, on this node, wants an event: by its subject first, then by what it holds.
+
+Subscriptions without a filter get whatever has a matching subject. Those with one share a
+matcher per pattern, so that a hundred thousand of them cost little more than one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from infobus.bus.subscription import Subscription
+from infobus.errors import BadSubject
+from infobus.subjects import SubjectTrie, check_subject
+
+if TYPE_CHECKING:
+    from infobus.filters import Filter
+    from infobus.filters.matcher import Matcher
+
+_FOUND_COUNT_MAX = 200_000
+
+
+class Sieve:
+    """The subscriptions to one pattern that have a filter."""
+
+    __slots__ = ("by_type", "matcher")
+
+    def __init__(self) -> None:
+        from infobus.filters.matcher import Matcher  # late: it stands on numpy
+
+        self.matcher: Matcher = Matcher()
+        self.by_type: dict[Subscription, None] = {}  # whose filter asks for the type
+
+    def add(self, subscription: Subscription, where: Filter) -> None:
+        """Let through what `where` is true of."""
+        self.matcher.add(subscription, where)
+        self._note_type(subscription, where)
+
+    def replace(self, subscription: Subscription, where: Filter) -> None:
+        """Another filter from now on."""
+        self.matcher.replace(subscription, where)
+        self._note_type(subscription, where)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Nothing more for this one."""
+        self.matcher.remove(subscription)
+        self.by_type.pop(subscription, None)
+
+    def _note_type(self, subscription: Subscription, where: Filter) -> None:
+        if where.asks_for_type:
+            self.by_type[subscription] = None
+        else:
+            self.by_type.pop(subscription, None)
+
+
+class Audience(Struct, frozen=True):
+    """The subscriptions that a subject may concern."""
+
+    always: tuple[Subscription, ...] = ()
+    sieves: tuple[Sieve, ...] = ()
+
+    def takers(self, obj: object) -> tuple[Subscription, ...]:
+        """Those that want `obj`, each once. Call it under the hub's lock."""
+        if not self.sieves:
+            return self.always
+        return (*self.always, *self.sifted(obj))
+
+    def sifted(self, obj: object) -> dict[Subscription, None]:
+        """Those whose filter is true of `obj`. Call it under the hub's lock."""
+        found: dict[Subscription, None] = {}
+        for sieve in self.sieves:
+            found.update(dict.fromkeys(sieve.matcher.match(obj)))  # type: ignore[arg-type]
+        return found
+
+    def undecided(self) -> dict[Subscription, None]:
+        """Those that cannot be asked about an event whose type is not known yet."""
+        return {one: None for sieve in self.sieves for one in sieve.by_type}
+
+
+NOBODY = Audience()
+
+
+class Audiences:
+    """The audience of each subject. Everything here is called under the hub's lock."""
+
+    def __init__(self) -> None:
+        self._trie: SubjectTrie[Subscription | Sieve] = SubjectTrie()
+        self._sieves: dict[str, Sieve] = {}
+        self._found: dict[str, Audience] = {}
+
+    def add(self, subscription: Subscription) -> None:
+        """One more subscription."""
+        self._found = {}
+        for pattern in subscription.patterns:
+            if subscription.where is None:
+                self._trie.add(pattern, subscription)
+            else:
+                sieve = self._sieves.get(pattern)
+                if sieve is None:
+                    sieve = self._sieves[pattern] = Sieve()
+                    self._trie.add(pattern, sieve)
+                sieve.add(subscription, subscription.where)
+
+    def remove(self, subscription: Subscription) -> None:
+        """One subscription less."""
+        self._found = {}
+        for pattern in subscription.patterns:
+            if subscription.where is None:
+                self._trie.remove(pattern, subscription)
+            else:
+                sieve = self._sieves[pattern]
+                sieve.remove(subscription)
+                if not len(sieve.matcher):
+                    self._trie.remove(pattern, sieve)
+                    del self._sieves[pattern]
+
+    def replace(self, subscription: Subscription, where: Filter | None) -> None:
+        """Another filter for this subscription, or none."""
+        if subscription.where is not None and where is not None:
+            for pattern in subscription.patterns:
+                self._sieves[pattern].replace(subscription, where)
+            subscription.where = where
+        else:
+            self.remove(subscription)
+            subscription.where = where
+            self.add(subscription)
+
+    def of(self, subject: str) -> Audience:
+        """The audience of `subject`.
+
+        Raises:
+            BadSubject: `subject` is malformed.
+        """
+        found = self._found.get(subject)
+        if found is None:
+            check_subject(subject)
+            if len(self._found) >= _FOUND_COUNT_MAX:
+                self._found.clear()
+            entries = dict.fromkeys(self._trie.match(subject))
+            always = tuple(entry for entry in entries if isinstance(entry, Subscription))
+            sieves = tuple(entry for entry in entries if isinstance(entry, Sieve))
+            found = self._found[subject] = Audience(always, sieves) if entries else NOBODY
+        return found
+
+    def of_stranger(self, subject: str) -> Audience | None:
+        """As `of`, for a subject from outside; None if it is malformed."""
+        try:
+            return self._found.get(subject) or self.of(subject)
+        except BadSubject:
+            return None
+
+
+def filter_of(where: str | Filter | None) -> Filter | None:
+    """The filter that a user has given.
+
+    Raises:
+        BadFilter: The text is not a filter.
+    """
+    if where is None:
+        return None
+    from infobus.filters import Filter, compile  # late: many programs have no filter
+
+    return where if isinstance(where, Filter) else compile(where)
+
+
+def text_of(where: Filter | None) -> str:
+    """A filter as rows of the interest table have it."""
+    return "" if where is None else where.text

@@ -1,0 +1,95 @@
+"""From a frame to the queues: which subscriptions get which of its events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from infobus.bus.audience import NOBODY, Audience, Audiences
+from infobus.bus.event import Run, objects_of, seqs_from, weight_of
+from infobus.bus.stats import Counters
+from infobus.bus.subscription import Subscription
+from infobus.bus.types import Types
+from infobus.bus.workers import Workers
+from infobus.errors import BadFrame
+from infobus.protocols import effects as effect
+from infobus.protocols import wire
+from infobus.protocols.effects import Effects
+from infobus.protocols.wire import Items
+
+LookAt = Callable[[Subscription, str, float], Effects]
+
+
+class Delivery:
+    """Fills the queues of the subscriptions. Everything here is called under the hub's lock."""
+
+    def __init__(
+        self,
+        name: str,
+        counters: Counters,
+        workers: Workers,
+        types: Types,
+        *,
+        look_at_crowded: LookAt,
+        on_bad_object: Callable[[str, BadFrame], None],
+    ) -> None:
+        self.audiences = Audiences()
+        self.late: Effects = []  # effects of dispatching, to be carried out after it
+        self._name = name
+        self._counters = counters
+        self._workers = workers
+        self._types = types
+        self._look_at = look_at_crowded
+        self._on_bad_object = on_bad_object
+
+    def dispatch(self, sender: str, channel: str, first: int, items: Items) -> None:
+        """Hand events to the subscriptions that want them, whole runs at a time."""
+        self._counters.received_events += len(items)
+        for type_ in items.types:
+            if type_ not in self._types.known and self._types.must_ask_for(type_, time.monotonic()):
+                self.late.append(effect.ToAll(wire.WantTypes(self._name, [type_])))
+        run = Run(sender, channel, seqs_from(first, len(items)), items)
+        start, audience = 0, None
+        for at, subject in enumerate(items.subjects):
+            found = self.audiences.of_stranger(subject)
+            if found is None:
+                self._counters.bad_objects += 1
+                found = NOBODY
+            if audience is None:
+                audience = found
+            elif found != audience:
+                self._deliver(audience, run.part(start, at))
+                start, audience = at, found
+        if audience is not None:
+            self._deliver(audience, run.part(start, None) if start else run)
+
+    def _deliver(self, audience: Audience, run: Run) -> None:
+        for subscription in audience.always:
+            self.offer(subscription, run)
+        if not audience.sieves:
+            return
+        wanted: dict[Subscription, list[int]] = {}
+        objects, _ = objects_of(run, self._on_bad_object)
+        for at, obj in enumerate(objects):
+            if obj is not None:
+                for subscription in audience.sifted(obj):
+                    wanted.setdefault(subscription, []).append(at)
+        if not self._types.unknown.isdisjoint(run.items.types):
+            # Those who ask for types decide for themselves, once these are known.
+            for subscription in audience.undecided():
+                wanted.pop(subscription, None)
+                self.offer(subscription, run._replace(is_sifted=False))
+        for subscription, places in wanted.items():
+            self.offer(subscription, run if len(places) == len(objects) else run.at(places))
+
+    def offer(self, subscription: Subscription, run: Run) -> None:
+        """Put a run of events into the queue of a subscription."""
+        if subscription.staged is not None:
+            subscription.staged.append(run)
+            subscription.offered += weight_of(run.items)
+        else:
+            subscription.offer(run)
+            if subscription.callback is not None:
+                self._workers.schedule(subscription)
+        if subscription.offered - subscription.taken > subscription.high_count:
+            self.late += self._look_at(subscription, run.channel, time.monotonic())
