@@ -65,6 +65,7 @@ def assert_agrees(database, filter):
     query = sa.select(TABLE.c.id)
     if pushed.condition is not None:
         query = query.where(pushed.condition)
+        assert str(query.compile(dialect=postgresql.dialect()))  # it can be said there, too
     selected = set(database.execute(query).scalars())
     for id, row in enumerate(ROWS):
         decided = id in selected and (pushed.residual is None or pushed.residual.matches(row))

@@ -12,6 +12,8 @@ from pyspark.sql import types as T
 from infobus.filters import Filter, compile
 from tests.filters import typed_rows
 
+pytestmark = pytest.mark.timeout(300)  # a JVM that shares its cores takes long to start
+
 
 def struct(**fields: T.DataType) -> T.StructType:
     return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])

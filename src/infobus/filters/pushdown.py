@@ -31,7 +31,7 @@ LEAVES_MAX = 200
 """SQLite refuses expressions that are a thousand deep, and a chain of `AND` is that deep."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # comparing conditions makes another condition
 class Pushed(Generic[Condition]):
     """A filter in two halves; a row matches it if it satisfies both.
 
@@ -57,6 +57,10 @@ class Attribute(NamedTuple):
     item_kind: str = ""
 
 
+Push = tuple[Any, bool]
+"""A condition (None if there is none), and whether it is exact."""
+
+
 class Target(Protocol):
     """What differs between targets. None as an answer means: not with the same meaning."""
 
@@ -73,15 +77,12 @@ class Target(Protocol):
     def is_present(self, attribute: Attribute) -> Any: ...
     def literal(self, value: Scalar) -> Any | None: ...
     def one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any: ...
-    def textual(self, op: str, attribute: Attribute, value: str) -> tuple[Any, bool] | None:
+    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
         """`begins-with`, `ends-with` or `contains`, and whether that is exact."""
 
     def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any: ...
     def size(self, attribute: Attribute) -> Any | None: ...
 
-
-Push = tuple[Any, bool]
-"""A condition (None if there is none), and whether it is exact."""
 
 _NOT_PUSHED: Push = (None, False)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -93,6 +94,13 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+# By whether a pattern has a `*` at its beginning and at its end, and nothing special between.
+_WILDCARDS = {
+    (False, False): "==",
+    (False, True): "begins-with",
+    (True, False): "ends-with",
+    (True, True): "contains",
+}
 _KINDS_OF: dict[str, frozenset[str]] = {
     "integer": frozenset({"int32", "int64"}),
     "list": frozenset(),
@@ -178,7 +186,7 @@ class _Translation:
         if _family(attribute.kind) != test.family:
             return self.target.never
         if test.op == "==":
-            return self._equality(test, attribute)
+            return self._equality(test, attribute, attribute.kind, self.target.one_of)
         if attribute.kind not in self.target.ordered:
             return None
         op, value = _nearest(attribute.kind, test.op, test.values[0])
@@ -194,25 +202,25 @@ class _Translation:
             return condition & self._is_number(attribute) if op in (">", ">=") else condition
         return condition if op in ("<", "<=") else condition | ~self._is_number(attribute)
 
-    def _equality(self, test: Test, attribute: Attribute) -> Any | None:
-        literals = self._literals(attribute.kind, test.values)
-        if literals is None:
+    def _equality(
+        self,
+        test: Test,
+        attribute: Attribute,
+        kind: str,
+        ask: Callable[[Attribute, Sequence[Any]], Any],
+    ) -> Any | None:
+        if kind not in self.target.equated:
+            return None
+        values = test.values if _family(kind) == test.family else ()
+        held = ((value, _nearest(kind, "==", value)[1]) for value in values)
+        # What such a column cannot hold, it is not equal to.
+        literals = [self.target.literal(near) for value, near in held if near == value]
+        if any(literal is None for literal in literals):
             return None
         if not literals:
             return self.target.is_present(attribute) if test.negated else self.target.never
-        if len(literals) == 1:
-            condition = attribute.expression == literals[0]
-        else:
-            condition = self.target.one_of(attribute, literals)
+        condition = ask(attribute, literals)
         return ~condition if test.negated else condition
-
-    def _literals(self, kind: str, values: Iterable[Scalar]) -> list[Any] | None:
-        """The values that one of this kind can be equal to; None if that cannot be asked."""
-        if kind not in self.target.equated:
-            return None
-        near = ((value, _nearest(kind, "==", value)[1]) for value in values)
-        literals = [self.target.literal(held) for value, held in near if held == value]
-        return None if any(literal is None for literal in literals) else literals
 
     def _textual(self, test: Test, attribute: Attribute) -> Push:
         if attribute.kind != "string":
@@ -234,11 +242,7 @@ class _Translation:
             plain = value.strip("*")
             if "*" in plain or "?" in plain:
                 return None
-            begins, ends = not value.startswith("*"), not value.endswith("*")
-            op = {(True, True): "==", (True, False): "begins-with", (False, True): "ends-with"}.get(
-                (begins, ends), "contains"
-            )
-            value = plain
+            op, value = _WILDCARDS[value.startswith("*"), value.endswith("*")], plain
         literal = self.target.literal(value)
         if literal is None or op == "regex":
             return None
@@ -249,14 +253,7 @@ class _Translation:
     def _has(self, test: Test, attribute: Attribute) -> Any | None:
         if attribute.kind != "list":
             return self.target.never
-        of_family = test.family == _family(attribute.item_kind)
-        literals = self._literals(attribute.item_kind, test.values if of_family else ())
-        if literals is None:
-            return None
-        if not literals:
-            return self.target.is_present(attribute) if test.negated else self.target.never
-        condition = self.target.has_one_of(attribute, literals)
-        return ~condition if test.negated else condition
+        return self._equality(test, attribute, attribute.item_kind, self.target.has_one_of)
 
     def _datatype(self, test: Test, attribute: Attribute) -> Any:
         possible = _KINDS_OF.get(attribute.kind, frozenset({attribute.kind}))

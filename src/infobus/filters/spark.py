@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from infobus.errors import UsageError
 from infobus.filters import pushdown
-from infobus.filters.pushdown import Attribute, Pushed
+from infobus.filters.pushdown import Attribute, Push, Pushed
 from infobus.filters.tree import Name, Scalar
 
 try:
@@ -33,7 +33,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def push_down(filter: Filter, schema: types.StructType) -> Pushed[Column]:
-    """See `Filter.to_spark`."""
+    """Split `filter` into a condition of Spark and a residual; a match satisfies both.
+
+    A session of Spark must be there. Timestamps are the points in time that they stand for, so
+    a residual wants them with a zone, which `collect` leaves out and Arrow keeps.
+
+    Args:
+        filter: The filter.
+        schema: That of the DataFrame; `a.b` is the field `b` of the struct `a`.
+    """
     return pushdown.push_down(filter, _Frame(schema))
 
 
@@ -75,7 +83,7 @@ class _Frame:
     def one_of(self, attribute: Attribute, literals: Sequence[Column]) -> Any:
         return attribute.expression.isin(*literals)
 
-    def textual(self, op: str, attribute: Attribute, value: str) -> tuple[Any, bool]:
+    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
         text = attribute.expression
         test = {"begins-with": text.startswith, "ends-with": text.endswith}.get(op, text.contains)
         return test(F.lit(value)), True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from infobus.errors import UsageError
 from infobus.filters import pushdown
 from infobus.filters.lexer import name_text
-from infobus.filters.pushdown import Attribute, Pushed
+from infobus.filters.pushdown import Attribute, Push, Pushed
 from infobus.filters.tree import Name, Scalar
 
 try:
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 def push_down(
     filter: Filter, columns: Mapping[str, sqlalchemy.ColumnElement[Any]]
 ) -> Pushed[sqlalchemy.ColumnElement[bool]]:
-    """See `Filter.to_sql`.
+    """Split `filter` into a condition of SQL and a residual; a match satisfies both.
+
+    Args:
+        filter: The filter.
+        columns: The columns of attributes, by their names as a filter writes them
+            (`story.source.name`); `table.c` will do. Their types tell what they hold.
 
     >>> from infobus.filters import compile
     >>> columns = {
@@ -82,9 +87,11 @@ class _Database:
                 return None
 
     def one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+        if len(literals) == 1:
+            return attribute.expression == literals[0]
         return attribute.expression.in_(literals)
 
-    def textual(self, op: str, attribute: Attribute, value: str) -> tuple[Any, bool]:
+    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
         text, wanted = attribute.expression, self.literal(value)
         # Not LIKE: SQLite would take small letters for capitals.
         if op == "begins-with" or value == "":
