@@ -1,0 +1,194 @@
+"""Where rows are filed, so that an event finds those that it may fulfil.
+
+Every row is filed under one condition that it cannot do without. In order of preference: a value
+that an attribute must be equal to, an item that a list must have, a type, a pattern, and at
+least an attribute that must be there. What has none of these is looked at for every event.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from infobus.filters.clusters import Check, Cluster, Entry, Look
+from infobus.filters.functions import CONVERSIONS
+from infobus.filters.literals import TEXTUAL, Literal, Rest, Test, needs
+from infobus.filters.patterns import Patterns, required
+from infobus.filters.spans import ABSENT, Key, Span, key_of
+from infobus.filters.tree import Call, Constant, Name
+from infobus.filters.values import INT64_MAX, family, lineage_of
+
+POINTS_MAX = 64
+"""A row that asks for one of more values than this is not filed under each of them."""
+
+_DISTINCT_MAX = 1024
+"""Beyond so many values, one attribute is as good to file under as another."""
+
+_CLASSES: dict[type, str] = {int: "number", float: "number", str: "string", bool: "bool"}
+
+Values = dict[str, dict[Any, Cluster]]
+"""For each family, the rows that are filed under a value."""
+
+Text = tuple[Key, tuple[str, ...]]
+"""An attribute, and the functions (`fold-case`, ...) that make the text a pattern is for."""
+
+
+class Index:
+    """Rows by what they cannot do without."""
+
+    def __init__(self) -> None:
+        self._equal: dict[Key, Values] = {}
+        self._items: dict[Key, Values] = {}
+        self._types: dict[str, Cluster] = {}
+        self._texts: dict[Text, Patterns] = {}
+        self._present: dict[Key, Cluster] = {}
+        self._always: dict[None, Cluster] = {}
+        self._distinct: dict[Key, set[Any]] = {}
+        self._filed: Counter[Key] = Counter()
+        """How many rows are filed under the presence of an attribute."""
+
+    def add(self, entry: Entry) -> None:
+        """File a row; sets what is left to test once the row was found."""
+        clusters = self._places(entry)
+        entry.homes = tuple(cluster.add(entry) for cluster in clusters)
+
+    def remove(self, entry: Entry) -> None:
+        """Take a row out."""
+        for home in entry.homes:
+            home.cluster.remove(home)
+        entry.homes = ()
+
+    def found(self, look: Look) -> Iterator[Cluster]:
+        """The clusters in which rows may hold for an event; each of them once."""
+        get = look.get
+        for key in self._of_interest(self._equal, look):
+            value = get(key)
+            if value is not None:
+                kind = _CLASSES.get(value.__class__) or family(value)
+                values = self._equal[key].get(kind)  # type: ignore[arg-type]
+                if values is not None and (cluster := values.get(value)) is not None:
+                    yield cluster
+        for key in self._of_interest(self._present, look):
+            if get(key) is not None:
+                yield self._present[key]
+        if self._items or self._types or self._texts:
+            yield from self._found_inside(look)
+        yield from self._always.values()
+
+    def _found_inside(self, look: Look) -> Iterator[Cluster]:
+        """The same for items of lists, for types, and for patterns in texts."""
+        for key in self._of_interest(self._items, look):
+            value = look.get(key)
+            if isinstance(value, list | tuple):
+                yield from self._items_found(self._items[key], value)
+        if self._types:
+            yield from (self._types[name] for name in lineage_of(look.x) if name in self._types)
+        for (key, conversions), patterns in self._texts.items():
+            text = look.get(key)
+            if isinstance(text, str):
+                for conversion in conversions:
+                    text = CONVERSIONS[conversion](text)
+                yield from patterns.found(text)
+
+    def _items_found(self, values: Values, items: Iterable[Any]) -> Iterable[Cluster]:
+        found: dict[Cluster, None] = {}
+        for item in items:
+            cluster = values.get(kind, {}).get(item) if (kind := family(item)) else None
+            if cluster is not None:
+                found[cluster] = None
+        return found
+
+    def _of_interest(self, table: dict[Key, Any], look: Look) -> Iterable[Key]:
+        """The keys of the table, or only those that the event has if they are fewer."""
+        if len(table) <= len(look.attributes):
+            return table
+        deep = [key for key in table if not isinstance(key, str)] if look.has_deep else []
+        return [*filter(table.__contains__, look.attributes), *deep]
+
+    def _places(self, entry: Entry) -> list[Cluster]:
+        """Choose what to file a row under; several places where one of several values will do."""
+        if span := self._most_telling(entry.spans):
+            entry.tests = tuple(one for one in entry.spans if one is not span)
+            values = self._equal.setdefault(span.key, {}).setdefault(span.family, {})
+            return [_cluster(values, point) for point in span.points]
+        for check in sorted(entry.checks, key=_rank):
+            clusters = self._places_by_check(check.literal)
+            if clusters:
+                entry.left = tuple(one for one in entry.checks if one is not check)
+                entry.repeats = len(clusters) > 1
+                return clusters
+        keys = {span.key for span in entry.spans if span.family != ABSENT}
+        keys |= {key_of(name) for check in entry.checks for name in needs(check.literal)}
+        if keys:
+            key = min(keys, key=lambda key: (self._filed[key], str(key)))
+            self._filed[key] += 1
+            return [_cluster(self._present, key)]
+        return [_cluster(self._always, None)]
+
+    def _places_by_check(self, literal: Literal) -> list[Cluster]:
+        match literal:
+            case Test(name, "has", values, kind, False):
+                table = self._items.setdefault(key_of(name), {}).setdefault(kind, {})
+                return [_cluster(table, value) for value in values]
+            case Test(_, "isa", values, _, False):
+                return [_cluster(self._types, value) for value in values]
+        pattern = pattern_of(literal)
+        if pattern is None:
+            return []
+        text, op, values = pattern
+        patterns = self._texts.setdefault(text, Patterns())
+        return [patterns.cluster(op, value) for value in values]
+
+    def _most_telling(self, spans: Iterable[Span]) -> Span | None:
+        """The span whose attribute is compared with most different values."""
+        best, best_count = None, 0
+        for span in spans:
+            points = span.points
+            if not 0 < len(points) <= POINTS_MAX or not all(map(_can_be_filed, points)):
+                continue
+            distinct = self._distinct.setdefault(span.key, set())
+            if len(distinct) < _DISTINCT_MAX:
+                distinct.update(map(hash, points))
+            if len(distinct) > best_count:
+                best, best_count = span, len(distinct)
+        return best
+
+
+def pattern_of(literal: Literal) -> tuple[Text, str, tuple[str, ...]] | None:
+    """Return what a literal says about a text, if it is a pattern: the text, how, and patterns."""
+    conversions: list[str] = []
+    match literal:
+        case Test(name, op, values, _, False) if op in TEXTUAL:
+            return (key_of(name), ()), op, values  # type: ignore[return-value]
+        case Rest(Call(op, (text, *items)), False) if op in TEXTUAL:
+            while isinstance(text, Call):
+                conversions.insert(0, text.function)
+                (text,) = text.arguments
+            if isinstance(text, Name):
+                values = tuple(item.value for item in items if isinstance(item, Constant))
+                return (key_of(text), tuple(conversions)), op, values  # type: ignore
+    return None
+
+
+def _rank(check: Check) -> float:
+    """Which check is best to file under: the lower, the better."""
+    literal = check.literal
+    if isinstance(literal, Test) and literal.op in ("has", "isa"):
+        return 0 if literal.op == "has" else 1
+    pattern = pattern_of(literal)
+    if pattern is None:
+        return 2
+    _, op, values = pattern
+    return 1 / (1 + min(len(required(op, value)) for value in values))
+
+
+def _cluster(table: dict[Any, Cluster], key: Any) -> Cluster:
+    if key not in table:
+        table[key] = Cluster(table, key)
+    return table[key]
+
+
+def _can_be_filed(point: Any) -> bool:
+    # Larger integers are compared with nothing; let them not find an equal real number either.
+    return not isinstance(point, float) or abs(point) < INT64_MAX

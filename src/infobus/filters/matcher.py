@@ -1,0 +1,149 @@
+"""`Matcher`: which of many filters match an event, without evaluating each of them.
+
+A filter becomes rows (see `normal`), any of which may hold. Every row is filed under the one of
+its conditions that rules out most events: a value that an attribute must be equal to, an item
+that a list must have, a pattern, or at least an attribute that must be there. An event looks up
+what it has, and decides the rows it finds (see `clusters`). Filters with too many rows are filed
+under necessary conditions of theirs, and evaluated as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from itertools import chain
+
+from infobus.errors import UsageError
+from infobus.filters.clusters import Check, Entry, Look
+from infobus.filters.filter import Filter
+from infobus.filters.index import Index
+from infobus.filters.literals import Literal, Rest
+from infobus.filters.normal import access, normal, rows_of
+from infobus.filters.spans import Span, split
+
+
+class Matcher:
+    """Filters under ids of your choice, and the question which of them match an event.
+
+    Each answer is as if every filter were evaluated: ids whose filter is True of the event. A
+    matcher is not locked: whoever shares it between threads calls it under one lock. Then every
+    change is whole for the next event: with `replace` it meets either the old filter or the new.
+
+    >>> from infobus.filters import compile
+    >>> matcher = Matcher()
+    >>> matcher.add("a", compile('symbol == "GMC" && price > 40'))
+    >>> matcher.add("b", compile('symbol == "GMC" || exists(alert)'))
+    >>> matcher.match({"symbol": "GMC", "price": 41.5})
+    ['a', 'b']
+    >>> matcher.replace("a", compile("price < 40"))
+    >>> matcher.match({"alert": "fire"})
+    ['b']
+    """
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[Hashable, tuple[Entry, ...]] = {}
+        self._entries: dict[tuple[tuple[Span, ...], tuple[Literal, ...]], Entry] = {}
+        self._checks: dict[Literal, Check] = {}
+        self._index = Index()
+        self._deep = 0
+        """Rows that look at attributes inside others."""
+        self._repeating = 0
+        """Subscriptions that an event may find more than once."""
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def __contains__(self, id: Hashable) -> bool:
+        return id in self._subscriptions
+
+    def add(self, id: Hashable, filter: Filter) -> None:
+        """Let `match` answer with `id` from now on whenever `filter` matches.
+
+        Raises:
+            UsageError: There is a filter under this id.
+        """
+        if id in self._subscriptions:
+            raise UsageError(f"there is a filter under the id {id!r} already; replace it")
+        entries = tuple(self._entry(*parts) for parts in self._parts(filter))
+        for entry in entries:
+            entry.add_owner(id)
+        self._subscriptions[id] = entries
+        self._repeating += _may_repeat(entries)
+
+    def remove(self, id: Hashable) -> None:
+        """Forget a filter.
+
+        Raises:
+            UsageError: There is no filter under this id.
+        """
+        entries = self._subscriptions.pop(id, None)
+        if entries is None:
+            raise UsageError(f"there is no filter under the id {id!r}")
+        self._repeating -= _may_repeat(entries)
+        for entry in entries:
+            entry.remove_owner(id)
+            if not entry.owners:
+                self._drop(entry)
+
+    def replace(self, id: Hashable, filter: Filter) -> None:
+        """Let another filter stand for `id`.
+
+        Raises:
+            UsageError: There is no filter under this id.
+        """
+        self.remove(id)
+        self.add(id, filter)
+
+    def match(self, x: object) -> list[Hashable]:
+        """The ids of all filters that match `x`, a mapping or a data object; each id once."""
+        look = Look(x, has_deep=self._deep > 0)
+        found: list[Entry] = []
+        for cluster in self._index.found(look):
+            cluster.collect(look, found)
+        ids = list(chain.from_iterable([entry.owners for entry in found]))
+        return list(dict.fromkeys(ids)) if self._repeating else ids
+
+    def match_any(self, x: object) -> bool:
+        """Whether any filter matches `x`; stops at the first that does."""
+        look = Look(x, has_deep=self._deep > 0)
+        return any(cluster.has_any(look) for cluster in self._index.found(look))
+
+    def _parts(self, filter: Filter) -> Iterable[tuple[tuple[Span, ...], tuple[Literal, ...]]]:
+        """What the filter asks for: spans and literals, of which one set must hold."""
+        form = normal(filter.tree)
+        rows = rows_of(form)
+        if rows is None:
+            whole = Rest(filter.tree)
+            keys = access(form)
+            rows = ((whole,),) if keys is None else tuple((key, whole) for key in keys)
+        return dict.fromkeys(parts for parts in map(split, rows) if parts is not None)
+
+    def _entry(self, spans: tuple[Span, ...], literals: tuple[Literal, ...]) -> Entry:
+        """The row that asks for this; made if no other subscription has it."""
+        entry = self._entries.get((spans, literals))
+        if entry is None:
+            checks = tuple(self._check(literal) for literal in literals)
+            entry = self._entries[spans, literals] = Entry(spans, checks)
+            self._index.add(entry)
+            self._deep += entry.is_deep
+        return entry
+
+    def _check(self, literal: Literal) -> Check:
+        check = self._checks.get(literal)
+        if check is None:
+            check = self._checks[literal] = Check(literal)
+        check.users += 1
+        return check
+
+    def _drop(self, entry: Entry) -> None:
+        self._index.remove(entry)
+        self._deep -= entry.is_deep
+        literals = tuple(check.literal for check in entry.checks)
+        del self._entries[entry.spans, literals]
+        for check in entry.checks:
+            check.users -= 1
+            if not check.users:
+                del self._checks[check.literal]
+
+
+def _may_repeat(entries: tuple[Entry, ...]) -> bool:
+    return len(entries) > 1 or any(entry.repeats for entry in entries)
