@@ -133,7 +133,7 @@ def logical(op: str, operands: Sequence[Typed]) -> Typed:
 def comparison(op: str, left: Typed, right: Typed, position: int | None = None) -> Typed:
     """`left op right`."""
     if "datatype" in (left.type, right.type):
-        left, right = _data_type(left), _data_type(right)
+        left, right = data_type(left), data_type(right)
     for operand in (left, right):
         if operand.type == "condition":
             raise Complaint(
@@ -162,7 +162,8 @@ def comparison(op: str, left: Typed, right: Typed, position: int | None = None) 
     return _node(Compare(op, left.tree, right.tree), "condition", left.position, (left, right))
 
 
-def _data_type(operand: Typed) -> Typed:
+def data_type(operand: Typed) -> Typed:
+    """`operand` as one side of a comparison of data types: `string` is no attribute there."""
     if operand.type == "datatype":
         return operand
     if isinstance(operand.tree, Name):
@@ -376,38 +377,3 @@ def _described(operand: Typed) -> str:
     if isinstance(operand.tree, Constant) and operand.type not in ("bool", "datetime"):
         return f"{what} ({_shown(operand)})"
     return what
-
-
-def checked(tree: Tree, depth: int = 1) -> Typed:
-    """A tree made by a program, built anew from its leaves."""
-    if depth > DEPTH_MAX:
-        raise too_deep(None)
-
-    def inside(part: Tree) -> Typed:
-        return checked(part, depth + 1)
-
-    match tree:
-        case Name(path):
-            return name(path)
-        case Constant(value, kind):
-            return constant(value, kind)
-        case TypeName(word):
-            return _data_type(Typed(Name((word,)), "any"))
-        case Not(operand):
-            return negation(inside(operand))
-        case And(operands) | Or(operands) | Xor(operands):
-            op = next(op for op, cls in LOGICAL.items() if isinstance(tree, cls))
-            return logical(op, [inside(operand) for operand in operands])
-        case Compare(op, left, right) if op in MIRRORED:
-            return comparison(op, inside(left), inside(right))
-        case Binary(op, left, right) if op in values.BINARY:
-            return binary(op, inside(left), inside(right))
-        case Unary(op, operand) if op in ("-", "+", "~"):
-            return unary(op, inside(operand))
-        case Call(function, arguments):
-            return call(function, [inside(argument) for argument in arguments])
-        case Member(item, Constants(items)):
-            return member(inside(item), [inside(constant_) for constant_ in items])
-        case Member(item, container):
-            return member(inside(item), inside(container))
-    raise Complaint(None, f"{tree!r:.60} is not part of a filter")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from infobus.filters import checking
+from infobus.filters import checking, values
+from infobus.filters.checking import Typed
 from infobus.filters.complaints import Complaint
 from infobus.filters.evaluating import Evaluator, Predicate, evaluator, predicate
 from infobus.filters.lexer import name_text
 from infobus.filters.parser import TEXT_MAX, parse
 from infobus.filters.printing import text_of
 from infobus.filters.tree import Call, Name, Tree, nodes
-from infobus.filters.values import attributes_of
 
 if TYPE_CHECKING:
     from infobus.filters.pushdown import Pushed
@@ -38,7 +38,7 @@ class Filter:
             BadFilter: The tree makes no sense, or is too large.
         """
         try:
-            made = cls(checking.condition(checking.checked(tree)).tree)
+            made = cls(checking.condition(_checked(tree)).tree)
             _check_length(made)
             return made
         except Complaint as complaint:
@@ -50,7 +50,7 @@ class Filter:
         >>> compile("price > 40").evaluate({"price": "high"}) is None
         True
         """
-        return self._evaluator(attributes_of(x), x)
+        return self._evaluator(values.attributes_of(x), x)
 
     def matches(self, x: object) -> bool:
         """Whether the filter is true of `x`: what decides if an event is delivered.
@@ -58,7 +58,7 @@ class Filter:
         >>> compile('symbol == "GMC" && price > 40').matches({"symbol": "GMC", "price": 41.5})
         True
         """
-        return self._predicate(attributes_of(x), x)
+        return self._predicate(values.attributes_of(x), x)
 
     @cached_property
     def text(self) -> str:
@@ -150,3 +150,38 @@ def _check_length(made: Filter) -> None:
     # What was short with few spaces, or `1e300`, is longer in its one spelling.
     if len(made.text) > TEXT_MAX:
         raise Complaint(None, f"the filter would print as more than {TEXT_MAX} characters")
+
+
+def _checked(tree: Tree, depth: int = 1) -> Typed:
+    """A tree made by a program, built anew from its leaves."""
+    if depth > checking.DEPTH_MAX:
+        raise checking.too_deep(None)
+
+    def inside(part: Tree) -> Typed:
+        return _checked(part, depth + 1)
+
+    match tree:
+        case Name(path):
+            return checking.name(path)
+        case Constant(value, kind):
+            return checking.constant(value, kind)
+        case TypeName(word):
+            return checking.data_type(Typed(Name((word,)), "any"))
+        case Not(operand):
+            return checking.negation(inside(operand))
+        case And(operands) | Or(operands) | Xor(operands):
+            op = next(op for op, cls in checking.LOGICAL.items() if isinstance(tree, cls))
+            return checking.logical(op, [inside(operand) for operand in operands])
+        case Compare(op, left, right) if op in checking.MIRRORED:
+            return checking.comparison(op, inside(left), inside(right))
+        case Binary(op, left, right) if op in values.BINARY:
+            return checking.binary(op, inside(left), inside(right))
+        case Unary(op, operand) if op in ("-", "+", "~"):
+            return checking.unary(op, inside(operand))
+        case Call(function, arguments):
+            return checking.call(function, [inside(argument) for argument in arguments])
+        case Member(item, Constants(items)):
+            return checking.member(inside(item), [inside(constant) for constant in items])
+        case Member(item, container):
+            return checking.member(inside(item), inside(container))
+    raise Complaint(None, f"{tree!r:.60} is not part of a filter")

@@ -11,7 +11,8 @@ from infobus.filters.tree import Tree
 TEXT_MAX = 64 * 1024
 """How many characters a filter may have, as it is written and as it is printed."""
 
-_NESTING_MAX = 2 * checking.DEPTH_MAX  # A level of the tree can print as `!` and `(`.
+# A level of a tree is printed as an operand in parentheses at most: two expressions.
+_NESTING_MAX = 2 * checking.DEPTH_MAX + 2
 
 _COMPARING = 40
 _NEGATING = 35  # `!` takes in the whole comparison after it: `!a == 1` is `!(a == 1)`.
@@ -75,6 +76,9 @@ class _Parser:
         return Complaint(self._next.position, f"expected {expected}, got {got}", hint)
 
     def _expression(self, power: int = 0) -> Typed:
+        self._nesting += 1
+        if self._nesting > _NESTING_MAX:
+            raise checking.too_deep(self._next.position)
         left = self._operand()
         while self._next.kind in ("op", "name") and POWERS.get(self._next.text, 0) > power:
             token = self._take()
@@ -90,6 +94,7 @@ class _Parser:
                 right = self._expression(POWERS[op])
                 build = checking.comparison if POWERS[op] == _COMPARING else checking.binary
                 left = build(op, left, right, position)
+        self._nesting -= 1
         return left
 
     def _operands(self, first: Typed, op: str) -> list[Typed]:
@@ -118,20 +123,12 @@ class _Parser:
         if op == "-" and self._next.kind == "number":
             return self._number(self._take(), -1)
         if op == "(":
-            result = self._inner()
+            result = self._expression()
             self._expect(")")
             return result
         if op == "!":
-            return checking.negation(self._inner(_NEGATING), position)
-        return checking.unary(op, self._inner(_UNARY), position)
-
-    def _inner(self, power: int = 0) -> Typed:
-        self._nesting += 1
-        if self._nesting > _NESTING_MAX:
-            raise checking.too_deep(self._next.position)
-        result = self._expression(power)
-        self._nesting -= 1
-        return result
+            return checking.negation(self._expression(_NEGATING), position)
+        return checking.unary(op, self._expression(_UNARY), position)
 
     def _number(self, token: Token, sign: int) -> Typed:
         digits, position = token.text.lower(), token.position
@@ -164,7 +161,7 @@ class _Parser:
             if arguments and self._next.kind == "string":
                 arguments.append(self._pattern(function, self._take()))
             else:
-                arguments.append(self._inner())
+                arguments.append(self._expression())
             if not self._is_next(")"):
                 self._expect(",")
         self._take()
@@ -184,7 +181,7 @@ class _Parser:
         self._take()
         items: list[Typed] = []
         while not self._is_next("]"):
-            items.append(self._inner())
+            items.append(self._expression())
             if not self._is_next("]"):
                 self._expect(",")
         self._take()
