@@ -13,6 +13,7 @@ GM up
 from infobus.bus import Batch, Bus, Event, Stats, Subscription, connect
 from infobus.errors import (
     Backpressure,
+    BadFilter,
     BadFrame,
     BadSubject,
     BadType,
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Attribute",
     "Backpressure",
+    "BadFilter",
     "BadFrame",
     "BadSubject",
     "BadType",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from infobus.bus.subscription import Subscription
-from infobus.errors import BadSubject
+from infobus.errors import BadSubject, UsageError
 from infobus.subjects import SubjectTrie, check_subject
 
 if TYPE_CHECKING:
@@ -161,7 +161,11 @@ def filter_of(where: str | Filter | None) -> Filter | None:
         return None
     from infobus.filters import Filter, compile  # late: many programs have no filter
 
-    return where if isinstance(where, Filter) else compile(where)
+    if isinstance(where, Filter):
+        return where
+    if not isinstance(where, str):
+        raise UsageError(f"where must be a filter or its text, got {where!r:.60}")
+    return compile(where)
 
 
 def text_of(where: Filter | None) -> str:
