@@ -12,7 +12,23 @@ from infobus.filters.evaluating import Evaluator, Predicate, evaluator, predicat
 from infobus.filters.lexer import name_text
 from infobus.filters.parser import TEXT_MAX, parse
 from infobus.filters.printing import text_of
-from infobus.filters.tree import Call, Name, Tree, nodes
+from infobus.filters.tree import (
+    And,
+    Binary,
+    Call,
+    Compare,
+    Constant,
+    Constants,
+    Member,
+    Name,
+    Not,
+    Or,
+    Tree,
+    TypeName,
+    Unary,
+    Xor,
+    nodes,
+)
 
 if TYPE_CHECKING:
     from infobus.filters.pushdown import Pushed
