@@ -1,30 +1,13 @@
 """Real processes on one host: each event once and in order, whoever starts, dies or freezes."""
 
-import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.processes.conftest import Start
 from tests.processes.programs.node import Node
-
-Start = Callable[..., Node]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Start nodes on a bus of the test's own; all are killed after it."""
-    bus = f"test-{uuid.uuid4().hex}"
-    with contextlib.ExitStack() as stack:
-
-        def start(wait: bool = True, on_bus: str = bus, **options: Any) -> Node:
-            node = Node(on_bus, **options)
-            stack.callback(node.kill)
-            return node.wait_open() if wait else node
-
-        yield start
 
 
 def numbers(entries: list[Any]) -> list[int]:

@@ -1,0 +1,26 @@
+"""Programs on a bus of the test's own."""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.processes.programs.node import Node
+
+Start = Callable[..., Node]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start nodes on a bus of the test's own; all are killed after it."""
+    bus = f"test-{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as stack:
+
+        def start(wait: bool = True, on_bus: str = bus, **options: Any) -> Node:
+            node = Node(on_bus, **options)
+            stack.callback(node.kill)
+            return node.wait_open() if wait else node
+
+        yield start
