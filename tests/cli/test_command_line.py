@@ -70,7 +70,7 @@ def test_a_loss_is_told_and_watching_goes_on(monkeypatch, capsys):
                 raise item
             return item
 
-    monkeypatch.setattr(infobus.Bus, "subscribe_many", lambda bus, patterns: Lossy())
+    monkeypatch.setattr(infobus.Bus, "subscribe_many", lambda *_, **__: Lossy())
     with infobus.connect("cli_loss", engine="memory") as bus:
         monkeypatch.setattr(infobus, "connect", lambda *_, **__: bus)
         monkeypatch.setattr(sys, "argv", ["infobus", "sub", "a.>", "--json", "--count", "2"])

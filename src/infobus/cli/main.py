@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import infobus
-from infobus.cli import bench, demo, describe, pub, sub, types
+from infobus.cli import bench, demo, describe, filter, pub, sub, types
 from infobus.cli.rendering import printable
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command("pub")(pub.command)
 app.command("sub")(sub.command)
 app.command("types")(types.command)
 app.command("describe")(describe.command)
+app.add_typer(filter.app, name="filter")
 app.command("demo")(demo.command)
 app.command("bench")(bench.command)
 
@@ -58,6 +59,10 @@ def main() -> None:
     """Run the command line; errors of the bus become one line and an exit code."""
     try:
         app()
+    except infobus.BadFilter as error:  # several lines: what is wrong, where, and a hint
+        lines = map(printable, str(error).split("\n"))
+        print("infobus:", "\n".join(lines), file=sys.stderr)
+        sys.exit(2)
     except infobus.BusError as error:
         print(f"infobus: {printable(str(error))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, infobus.UsageError) else 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -59,6 +61,14 @@ def join(
 ) -> Bus:
     """Join the bus that the options name; what they leave open is settled as by `connect`."""
     return infobus.connect(bus, home=home, connect=connect or None, listen=listen or None)
+
+
+def stdin() -> TextIOWrapper:
+    """Standard input, in which bytes that are no UTF-8 fail no earlier than in their own line."""
+    if not isinstance(sys.stdin, TextIOWrapper):
+        raise UsageError("there is nothing to read: standard input is closed")
+    sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin
 
 
 def type_on_bus(bus: Bus, name: str) -> Type:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from infobus import Type, UsageError
-from infobus.cli.options import BusName, Connect, Home, Listen, complete_types, join, type_on_bus
+from infobus.cli.options import (
+    BusName,
+    Connect,
+    Home,
+    Listen,
+    complete_types,
+    join,
+    stdin,
+    type_on_bus,
+)
 from infobus.cli.publishing import Publisher, warn
 from infobus.cli.values import object_from_items, object_from_json
 
@@ -66,7 +73,7 @@ def command(
     Exit codes: 1 if --wait was in vain, 2 if a line of stdin was bad (and skipped).
     """
     with join(bus, home, connect, listen) as node:
-        if subject is None and _stdin().isatty():
+        if subject is None and stdin().isatty():
             from infobus.cli.prompting import prompt_until_end
 
             prompt_until_end(node)
@@ -91,11 +98,8 @@ def command(
 
 def _publish_lines(publisher: Publisher, subject: str | None, type_: Type | None) -> int:
     """Publish each line of stdin; returns how many were bad, each of which was reported."""
-    stdin = _stdin()
-    # Bytes that are no UTF-8 then fail in their own line, not in the middle of reading.
-    stdin.reconfigure(errors="surrogateescape")
     bad_count = 0
-    for number, line in enumerate(stdin, 1):
+    for number, line in enumerate(stdin(), 1):
         if not line.strip():
             continue
         try:
@@ -105,12 +109,6 @@ def _publish_lines(publisher: Publisher, subject: str | None, type_: Type | None
             bad_count += 1
             warn(f"line {number}: {error}")
     return bad_count
-
-
-def _stdin() -> TextIOWrapper:
-    if not isinstance(sys.stdin, TextIOWrapper):
-        raise UsageError("there is nothing to read: standard input is closed")
-    return sys.stdin
 
 
 def _split_line(line: str) -> tuple[str, str]:

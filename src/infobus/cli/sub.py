@@ -13,6 +13,7 @@ from rich.console import Console
 import infobus
 from infobus.cli.options import BusName, Connect, Home, Listen, join
 from infobus.cli.rendering import event_heading, event_json, event_line
+from infobus.filters import compile
 
 
 def command(
@@ -23,6 +24,14 @@ def command(
             help="Subjects; [b]*[/b] stands for one element, a last [b]>[/b] for one or more.",
         ),
     ],
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="EXPR",
+            help="Only what this is true of, such as 'symbol == \"GMC\" && price > 40'.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per line, for other programs.")
     ] = False,
@@ -45,11 +54,11 @@ def command(
     Quote the patterns: shells have their own * and >.
     """
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
+    wanted = None if where is None else compile(where)
+    told = ", ".join(patterns) + ("" if wanted is None else f" where {wanted}")
     with join(bus, home, connect, listen) as node:
-        subscription = node.subscribe_many(patterns)
-        err.print(
-            f"listening on {', '.join(patterns)} (bus {node.name})", style="dim", markup=False
-        )
+        subscription = node.subscribe_many(patterns, where=wanted)
+        err.print(f"listening on {told} (bus {node.name})", style="dim", markup=False)
         for event in _events(subscription, count, seconds, err):
             if as_json:
                 print(event_json(event))

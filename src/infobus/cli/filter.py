@@ -1,0 +1,187 @@
+"""`infobus filter explain` and `infobus filter test`: trying a filter before subscribing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree as Picture
+
+from infobus import UsageError
+from infobus.cli.options import stdin
+from infobus.cli.publishing import warn
+from infobus.cli.rendering import printable, to_json
+from infobus.cli.values import object_from_json
+from infobus.filters import Filter, compile
+from infobus.filters.explaining import why
+from infobus.filters.printing import text_of
+from infobus.filters.reducing import reduce
+from infobus.filters.tree import And, Not, Or, Tree, Xor
+
+app = typer.Typer(no_args_is_help=True, help="Try a filter, as for [b]sub --where[/b].")
+
+Expression = Annotated[
+    str, typer.Argument(metavar="EXPR", help="Such as 'symbol == \"GMC\" && price > 40'.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For other programs.")]
+
+_EVENT_KEYS = {"subject", "type", "data", "id", "sender", "seq", "time"}  # of `sub --json`
+_RESULTS = {True: "matched", False: "false", None: "undefined"}
+
+
+@app.command("explain")
+def explain(expression: Expression, as_json: AsJson = False) -> None:
+    """Show how a filter is understood: its parts, its attributes, what it reduces to, its SQL.
+
+    The types of the SQL columns are guessed from what the filter compares them with.
+    """
+    where = compile(expression)
+    found: dict[str, Any] = {
+        "filter": where.text,
+        "attributes": sorted(where.attributes),
+        "reduced": str(reduce([where])),
+        "tree": _branch(where.tree),
+        "sql": _sql(where),
+    }
+    if as_json:
+        print(to_json(found))
+        return
+    console = Console(highlight=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("filter", Text(printable(found["filter"]), "bold"))
+    table.add_row("tree", _picture(found["tree"]))
+    table.add_row("attributes", Text(printable(", ".join(found["attributes"])) or "none"))
+    table.add_row("reduces to", Text(printable(_reduced_text(found["reduced"]))))
+    for name, text in found["sql"].items():
+        table.add_row(_SQL_LABELS[name], Text(printable(_sql_text(name, text))))
+    console.print(table)
+
+
+@app.command("test")
+def test(expression: Expression, as_json: AsJson = False) -> None:
+    """Count which events on stdin match, and say of the others why not.
+
+    \b
+    infobus filter test 'price > 40' < events.jsonl
+    infobus sub 'trades.>' --json --count 100 | infobus filter test 'price > 40'
+
+    Each line is one event: a JSON object, or what [b]sub --json[/b] prints.
+
+    JSON has no types of objects, so [b]isa[/b] is false here.
+
+    Exit codes: 0 if an event matched, 1 if none did. Bad lines are reported and counted.
+    """
+    where = compile(expression)
+    counts = Counter(dict.fromkeys((*_RESULTS.values(), "bad"), 0))
+    reasons: Counter[str] = Counter()
+    for number, event in _events(counts):
+        truth = where.evaluate(event)
+        counts[_RESULTS[truth]] += 1
+        found = why(where, event)
+        # Counted without the values, which differ from event to event.
+        reasons.update(f"{one.condition}: {_RESULTS[one.truth]}" for one in found)
+        if as_json:
+            print(to_json({"line": number, "result": truth, "why": found}))
+        elif found:
+            print(printable(f"line {number}: {'; '.join(map(str, found))}"))
+    if as_json:
+        print(to_json({"summary": counts}))
+    else:
+        _print_summary(counts, reasons)
+    if not counts["matched"]:
+        raise typer.Exit(1)
+
+
+def _events(counts: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The events on stdin with the numbers of their lines; bad lines are told and counted."""
+    for number, line in enumerate(stdin(), 1):
+        if not line.strip():
+            continue
+        try:
+            event = object_from_json(line.strip())
+        except UsageError as error:
+            counts["bad"] += 1
+            warn(f"line {number}: {error}")
+            continue
+        yield number, event["data"] if event.keys() == _EVENT_KEYS else event
+
+
+def _print_summary(counts: Counter[str], reasons: Counter[str]) -> None:
+    console = Console(highlight=False)
+    table = Table(box=box.SIMPLE, pad_edge=False, show_header=False)
+    table.add_column(justify="right", style="bold")
+    table.add_column(overflow="fold")
+    table.add_row(str(counts["matched"]), "matched")
+    table.add_row(str(counts["false"] + counts["undefined"]), "did not match")
+    for reason, count in reasons.most_common():
+        table.add_row("", Text(printable(f"{count} {reason}"), "dim"))
+    if counts["bad"]:
+        table.add_row(str(counts["bad"]), "bad lines")
+    console.print(table)
+
+
+_JOINTS = {And: "&& all of", Or: "|| any of", Xor: "^^ an odd number of"}
+
+
+def _branch(tree: Tree) -> dict[str, Any]:
+    """A condition as its text, or as what joins its parts, and the parts."""
+    match tree:
+        case And(operands) | Or(operands) | Xor(operands):
+            return {"node": _JOINTS[type(tree)], "parts": [_branch(one) for one in operands]}
+        case Not(operand):
+            return {"node": "! not", "parts": [_branch(operand)]}
+        case _:
+            return {"node": text_of(tree), "parts": []}
+
+
+def _picture(branch: dict[str, Any]) -> Picture:
+    picture = Picture(Text(printable(branch["node"]), "bold" if branch["parts"] else ""))
+    for part in branch["parts"]:
+        picture.children.append(_picture(part))
+    return picture
+
+
+def _reduced_text(reduced: str) -> str:
+    told = {"everything": "everything: every event matches", "nothing": "nothing: none can match"}
+    return told.get(reduced, reduced)
+
+
+_SQL_LABELS = {
+    "error": "SQL",
+    "columns": "SQL columns",
+    "condition": "SQL",
+    "residual": "left over",
+}
+_IF_NONE = {"condition": "none: nothing of it can be left to a database", "residual": "nothing"}
+
+
+def _sql_text(name: str, text: str | dict[str, str] | None) -> str:
+    if isinstance(text, dict):
+        return ", ".join(f"{column} {kind}" for column, kind in text.items()) or "none"
+    return _IF_NONE[name] if text is None else text
+
+
+def _sql(where: Filter) -> dict[str, Any]:
+    """The condition for a database, what is left of the filter, and the columns it assumes."""
+    try:
+        from infobus.cli.guessing import guess_columns, type_text
+    except UsageError as error:  # SQLAlchemy is not installed
+        return {"error": str(error)}
+    columns = guess_columns(where)
+    pushed = where.to_sql(columns)
+    condition, residual = pushed.condition, pushed.residual
+    return {
+        "columns": {name: type_text(column) for name, column in columns.items()},
+        "condition": condition
+        if condition is None
+        else str(condition.compile(compile_kwargs={"literal_binds": True})),
+        "residual": residual if residual is None else residual.text,
+    }
