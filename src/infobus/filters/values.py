@@ -62,33 +62,28 @@ def lineage_of(x: object) -> frozenset[str]:
     return type_of(x).lineage if isinstance(x, DataObject) else frozenset()
 
 
-_FAMILIES: dict[type, str] = {
-    bool: "bool",
-    int: "number",
-    float: "number",
-    str: "string",
-    bytes: "opaque",
-    datetime: "datetime",
-}
+# Classes of which every value is comparable, beside integers and datetimes.
+_FAMILIES: dict[type, str] = {bool: "bool", float: "number", str: "string", bytes: "opaque"}
 _UNORDERED = {"bool", "opaque"}
 
 
-def family(value: object) -> str | None:
+def family(value: Any) -> str | None:
     """What `value` can be compared with: `number`, `string`, `bool`, `opaque`, `datetime`.
 
     None for lists, objects, integers beyond 64 bits and datetimes without a zone.
     """
-    found = _FAMILIES.get(value.__class__)
-    if found is None:
-        found = next((name for cls, name in _FAMILIES.items() if isinstance(value, cls)), None)
-    if found == "number":
-        return found if isinstance(value, float) or _fits(value, INT64_MAX) else None
-    if found == "datetime":
-        return found if value.utcoffset() is not None else None  # type: ignore[attr-defined]
-    return found
+    if (found := _FAMILIES.get(value.__class__)) is not None:
+        return found
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return "number" if _fits(value, INT64_MAX) else None
+    if isinstance(value, datetime):
+        return "datetime" if value.utcoffset() is not None else None
+    return next((name for cls, name in _FAMILIES.items() if isinstance(value, cls)), None)
 
 
-def kind_of(value: object) -> str | None:
+def kind_of(value: Any) -> str | None:
     """The data type of `value`, or None if it has none that the language knows.
 
     >>> kind_of(5), kind_of(2**31), kind_of(2**63), kind_of(True), kind_of([])
@@ -102,8 +97,8 @@ def kind_of(value: object) -> str | None:
     return "int32" if _fits(value, INT32_MAX) else "int64"
 
 
-def _fits(value: Any, limit: int) -> bool:
-    return bool(-limit - 1 <= value <= limit)
+def _fits(value: int, limit: int) -> bool:
+    return -limit - 1 <= value <= limit
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -130,13 +125,13 @@ def compare(op: str, left: object, right: object) -> bool | None:
     return bool(_COMPARISONS[op](left, right))
 
 
-def number(value: object) -> Number | None:
+def number(value: Any) -> Number | None:
     """A number with its width, or None for anything else."""
     if family(value) != "number":
         return None
     if isinstance(value, float):
         return value, REAL
-    return value, 32 if _fits(value, INT32_MAX) else 64  # type: ignore[return-value]
+    return value, 32 if _fits(value, INT32_MAX) else 64
 
 
 def wrap(value: int, bits: int) -> int:
