@@ -1,11 +1,14 @@
-"""Rows and their replication, against plain sets."""
+"""The rows a node tells, against plain sets of what its subscriptions want."""
 
 from collections import Counter
+from functools import cache
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols.interest import OwnRows, channel_pattern, touches
+from infobus import filters
+from infobus.protocols.interest import OwnRows, channel_pattern, reduced_filters, touches
 from infobus.protocols.peer_rows import PeerRows
 from infobus.subjects import matches
 
@@ -15,12 +18,39 @@ patterns = st.builds(
     st.lists(elements, min_size=1, max_size=3),
     st.sampled_from([[], [">"]]),
 )
+wheres = st.sampled_from(
+    ["", "n > 2", "n == 1", "n < 0", 'c == "red"', "n in [3, 4]", "n > 2 && n < 2"]
+)
+rows = st.tuples(patterns, wheres)
+changes = st.lists(
+    st.tuples(st.lists(rows, max_size=3), st.lists(rows, max_size=2)), min_size=1, max_size=12
+)
+limits = st.fixed_dictionaries(
+    {
+        "depth": st.integers(1, 2),
+        "rows_count_max": st.sampled_from([2, 5, 100]),
+        "filters_count_max": st.sampled_from([1, 2, 64]),
+    }
+)
 subjects = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(".".join)
-changes = st.lists(st.tuples(st.booleans(), st.lists(patterns, max_size=3)), max_size=12)
+events = st.fixed_dictionaries({"n": st.integers(-1, 5)}, optional={"c": st.just("red")})
 
 
-def change(own, adds, some):
-    return own.add(some) if adds else own.remove(some)
+compiled = cache(filters.compile)
+
+
+def some_match(rows, subject, event):
+    return any(
+        matches(pattern, subject) and (not where or compiled(where).matches(event))
+        for pattern, where in rows
+    )
+
+
+def reduce_all(own, now_s):
+    while (reduction := own.next_reduction(now_s)) is not None:
+        own.reduced(reduction, reduced_filters(reduction))
+        now_s += 1.0
+    return now_s
 
 
 @given(patterns, subjects, st.integers(1, 3))
@@ -30,107 +60,193 @@ def test_a_pattern_touches_the_channel_of_every_subject_it_matches(pattern, subj
         assert touches([channel_pattern(pattern, depth)], channel)
 
 
-@given(changes, st.integers(1, 2))
-def test_own_rows_are_the_patterns_wanted_more_often_than_taken_back(steps, depth):
-    own, wanted, version = OwnRows(depth), Counter(), 1
-    for adds, some in steps:
-        before = set(wanted)
-        for pattern in some:
-            if adds:
-                wanted[pattern] += 1
-            elif wanted[pattern]:
-                wanted[pattern] -= 1
-            wanted += Counter()  # drops what is zero
-        assert change(own, adds, some) == (set(wanted) != before)
-        version += set(wanted) != before
-        assert set(own.added) == set(wanted)
-        assert own.version == version
-        assert own.channel_patterns() == {channel_pattern(p, depth) for p in wanted}
+@given(changes)
+def test_few_rows_are_told_as_they_are_wanted(steps):
+    """Each as long as it is wanted more often than taken back, unless one without filter does."""
+    own, wanted = OwnRows(1), Counter()
+    for add, remove in steps:
+        told, version = set(own.added), own.version
+        wanted.update(add)
+        for row in remove:
+            wanted[row] -= wanted[row] > 0
+        plain = {pattern for (pattern, where), uses in wanted.items() if uses and not where}
+        expected = {(p, where) for (p, where), uses in wanted.items() if uses and p not in plain}
+        expected |= {(pattern, "") for pattern in plain}
+        assert own.change(add, remove) == (expected != told)
+        assert set(own.added) == expected
+        assert own.version == version + (expected != told)
 
 
-@given(changes, subjects)
-def test_a_channel_is_wanted_without_a_break_since_the_version_that_is_told(steps, channel):
-    own = OwnRows(1)
-    channel = channel.split(".")[0]
-    wanted_at = {1: False}
-    for adds, some in steps:
-        change(own, adds, some)
-        wanted_at[own.version] = touches(own.channel_patterns(), channel)
+@given(changes, limits, st.lists(st.tuples(subjects, events), min_size=4, max_size=8), st.data())
+def test_whatever_is_wanted_is_told_at_once_and_for_as_long(steps, limits, some, data):
+    own, wanted, now_s, under_way = OwnRows(**limits), Counter(), 0.0, []
+    for add, remove in steps:
+        own.change(add, remove)
+        wanted.update(add)
+        for row in remove:
+            wanted[row] -= wanted[row] > 0
+        for step in data.draw(st.lists(st.sampled_from(["ask", "done"]), max_size=3)):
+            now_s += 0.5
+            if step == "ask" and (reduction := own.next_reduction(now_s)):
+                under_way.append(reduction)
+            elif step == "done" and under_way:
+                reduction = under_way.pop(0)
+                own.reduced(reduction, reduced_filters(reduction))
+        for subject, event in some:
+            if some_match(+wanted, subject, event):
+                assert some_match(own.added, subject, event)
+        assert len(own.added) <= max(limits["rows_count_max"], 4 * limits["filters_count_max"])
+
+
+@given(changes, limits, st.sampled_from(["a", "b"]))
+def test_a_channel_is_wanted_without_a_break_since_the_version_that_is_told(steps, limits, channel):
+    """However the rows that say so come and go, peers see the channel told all the time."""
+    own = OwnRows(**{**limits, "depth": 1})
+    told_at, now_s = {1: False}, 0.0
+    for add, remove in steps:
+        own.change(add, remove)
+        told_at[own.version] = touches((p.split(".")[0] for p, _ in own.added), channel)
+        now_s = reduce_all(own, now_s)
+        told_at[own.version] = touches((p.split(".")[0] for p, _ in own.added), channel)
     version = own.version_that_touched(channel)
-    assert (version is not None) == wanted_at[own.version]
+    assert (version is not None) == told_at[own.version]
     if version is not None:
-        assert all(is_wanted for v, is_wanted in wanted_at.items() if v >= version)
+        assert all(is_told for v, is_told in told_at.items() if v >= version)
 
 
 @given(
     changes,
+    limits,
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=20),
     st.integers(0, 12),
     st.integers(0, 5),
 )
-def test_any_peer_is_brought_up_to_date_by_any_mix_of_deltas(steps, told, forget_at, removed_max):
+def test_any_peer_is_brought_up_to_date_by_any_mix_of_deltas(
+    steps, limits, told, forget_at, removed_max
+):
     """Deltas are made at any time from any version, then lost, doubled and reordered."""
-    own = OwnRows(1, removed_count_max=removed_max)
+    own = OwnRows(**{**limits, "depth": 1}, removed_count_max=removed_max)
     deltas, history = [], {1: set()}
-    for at, (adds, some) in enumerate(steps):
-        change(own, adds, some)
+    for at, change in enumerate(steps):
+        own.change(*change)
         history[own.version] = set(own.added)
         if at == forget_at:
             own.forget_removals(own.version // 2)
         for when, since in told:
             if when == at and since <= own.version:
-                start, added, removed = own.since(since)
-                deltas.append((start, own.version, added, removed))
-    rows = PeerRows()
-    for start, version, added, removed in reversed(deltas):
-        rows.update("n", start, version, added, removed, 1)
-    for start, version, added, removed in deltas * 2:
-        rows.update("n", start, version, added, removed, 1)
-        record = rows.records.get("n")
-        if record is not None and record.version:
-            assert record.patterns == history[record.version]
-    last = rows.records["n"].version if "n" in rows.records else 0
-    start, added, removed = own.since(last)
-    rows.update("n", start, own.version, added, removed, 1)
-    assert rows.records["n"].patterns == set(own.added)
+                deltas.append((own.version, *own.since(since)))
+    new, old = PeerRows(), PeerRows()  # the old one knows of patterns only
+    for version, start, added, removed, dropped in [*reversed(deltas), *deltas, *deltas]:
+        new.update("n", start, version, added, removed, dropped)
+        old.update("n", start, version, [(p, "") for p, _ in added], removed)
+        if "n" in new.records:
+            version = new.records["n"].version
+            assert held(new) == history[version]
+            assert held(old) == {(pattern, "") for pattern, _ in history[version]}
+    last = new.records["n"].version if "n" in new.records else 0
+    start, added, removed, dropped = own.since(last)
+    new.update("n", start, own.version, added, removed, dropped)
+    assert held(new) == set(own.added)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("xyz"), st.sets(patterns, max_size=4)), max_size=8),
-    st.sets(st.sampled_from("xyz")),
-    subjects,
+def held(peer_rows):
+    filters_of = peer_rows.records["n"].rows.items()
+    return {(pattern, where) for pattern, some in filters_of for where in some}
+
+
+def test_a_filter_is_replaced_under_one_version():
+    own = OwnRows()
+    own.add(["a.>"], "n > 1")
+    own.change([("a.>", "n > 2")], [("a.>", "n > 1")])
+    assert own.since(2) == (2, [("a.>", "n > 2")], [], [("a.>", "n > 1")])
+    own.remove(["a.>"], "n > 2")
+    assert own.since(2) == (2, [], ["a.>"], [])
+
+
+def test_a_thousand_filters_become_few_rows():
+    own = OwnRows()
+    for number in range(1000):
+        own.add(["trades.>"], f"n == {number}")
+        assert len(own.added) <= 4 * 64
+    reduce_all(own, 0.0)
+    assert len(own.added) <= 64
+    assert some_match(own.added, "trades.x", {"n": 999})
+    assert not some_match(own.added, "trades.x", {"n": 1000})
+
+
+def test_a_new_filter_among_many_is_told_at_once_as_one_row_more():
+    own = OwnRows(filters_count_max=2)
+    for number in range(5):
+        own.add(["a"], f"n == {number}")
+    now_s = reduce_all(own, 0.0)
+    version = own.version
+    assert own.add(["a"], "n == 9")
+    assert own.since(version) == (version, [("a", "n == 9")], [], [])
+    reduce_all(own, now_s)
+    assert len(own.added) == 1
+
+
+def test_one_without_a_filter_absorbs_the_others_until_it_goes():
+    own = OwnRows(filters_count_max=2)
+    for number in range(2):
+        own.add(["a"], f"n == {number}")
+    own.add(["a"])
+    assert list(own.added) == [("a", "")]
+    own.remove(["a"])
+    assert list(own.added) == [("a", "n == 0"), ("a", "n == 1")]
+
+
+def test_filters_taken_back_from_among_many_go_once_an_eighth_is_gone():
+    own = OwnRows(filters_count_max=8)
+    for number in range(40):
+        own.add(["a"], f"n == {number}")
+    now_s = reduce_all(own, 0.0)
+    for number in range(4):
+        own.remove(["a"], f"n == {number}")
+        assert own.next_reduction(now_s) is None
+    own.remove(["a"], "n == 4")
+    reduce_all(own, now_s)
+    assert not some_match(own.added, "a", {"n": 4})
+    assert some_match(own.added, "a", {"n": 5})
+
+
+def test_the_answer_to_a_reduction_that_no_longer_applies_is_ignored():
+    own = OwnRows(filters_count_max=1)
+    own.add(["a"], "n == 1")
+    own.add(["a"], "n == 2")
+    late = own.next_reduction(0.0)
+    own.remove(["a"], "n == 1")
+    own.add(["a"], "n == 3")
+    assert not own.reduced(late, ["n in [1, 2]"])
+    assert some_match(own.added, "a", {"n": 3})
+
+
+def test_a_filter_too_long_to_tell_makes_its_pattern_unfiltered():
+    own = OwnRows()
+    own.add(["a"], "n in [" + ", ".join(map(str, range(20_000))) + "]")
+    assert list(own.added) == [("a", "")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "told"),
+    [("a.b{0}", "a.>"), ("a.b.c{0}.d", "a.b.>"), ("c{0}.x", ">")],
 )
-def test_the_tries_agree_with_the_rows(told, dead, subject):
-    rows, wanted = PeerRows(), {}
-    for version, (peer, some) in enumerate(told, start=1):
-        rows.update(peer, 0, version, sorted(some), [], 1)
-        wanted[peer] = some
-    for peer in dead:
-        rows.forget(peer)
-        wanted.pop(peer, None)
-    assert rows.wants(subject) == any(matches(p, subject) for s in wanted.values() for p in s)
-    channel = subject.split(".")[0]
-    listeners = {
-        peer for peer, s in wanted.items() if touches({channel_pattern(p, 1) for p in s}, channel)
-    }
-    assert set(rows.listeners(channel)) == listeners
-    if not wanted:
-        assert len(rows.trie) == len(rows.channel_trie) == 0
+def test_very_many_subjects_are_told_as_their_common_beginning(subject, told):
+    own = OwnRows(rows_count_max=1000)
+    for number in range(3000):
+        own.add([subject.format(number)])
+        assert len(own.added) <= 1000
+    assert list(own.added) == [(told, "")]
+    for number in range(100, 3000):
+        own.remove([subject.format(number)])
+    assert set(own.added) == {(subject.format(number), "") for number in range(100)}
 
 
-def test_rows_past_the_bound_are_counted_and_not_claimed_to_be_known():
-    rows = PeerRows(rows_count_max=2)
-    assert rows.update("n", 0, 5, ["a", "b", "c"], [], 1)
-    assert rows.records["n"].version == 0
-    assert rows.records["n"].patterns == {"a", "b"}
-    assert rows.refused == 1
-
-
-def test_changes_after_something_that_is_missing_are_not_taken_in():
-    rows = PeerRows()
-    rows.update("n", 0, 2, ["a"], [], 1)
-    assert not rows.update("n", 3, 4, ["c"], [], 1)
-    assert rows.records["n"].version == 2
+def test_the_smallest_beginnings_are_left_as_they_are():
+    own = OwnRows(rows_count_max=100)
+    own.add([f"many.x{number}" for number in range(99)])
+    own.add(["few.x", "few.y"])
+    assert list(own.added) == [("few.x", ""), ("few.y", ""), ("many.>", "")]
 
 
 def test_forgotten_removals_are_never_missing_from_a_delta():
@@ -140,7 +256,7 @@ def test_forgotten_removals_are_never_missing_from_a_delta():
     held_by_peer = own.version
     own.remove(["a"])
     own.forget_removals(own.version)
-    assert own.since(held_by_peer) == (0, [], [])
+    assert own.since(held_by_peer) == (0, [], [], [])
 
 
 def test_removals_are_remembered_within_bounds():

@@ -5,16 +5,26 @@ from itertools import pairwise
 import pytest
 
 from infobus.protocols import wire
-from infobus.protocols.effects import Complain, Events, InterestChanged, Learn, Lost, ToAll, ToPeer
+from infobus.protocols.effects import (
+    Complain,
+    Events,
+    InterestChanged,
+    Learn,
+    Lost,
+    Reduce,
+    ToAll,
+    ToPeer,
+)
+from infobus.protocols.interest import reduced_filters
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
 
 WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 
 
-def interest(sender, since, version, added=(), removed=(), welcome=0, depth=1):
+def interest(sender, since, version, added=(), removed=(), welcome=0, depth=1, **filters):
     rows = (since, version, list(added), list(removed), welcome)
-    return wire.Interest(sender, WIRE, depth, *rows)
+    return wire.Interest(sender, WIRE, depth, *rows, **filters)
 
 
 def item(subject, number=1):
@@ -470,6 +480,117 @@ def test_a_removal_that_a_peer_missed_while_it_was_away_is_made_good():
     talk.stopped = None
     talk.do(two, two.tick(2.1), 2.1)
     assert not one.rows.wants("a.x")
+
+
+# Filters.
+
+
+def is_wanted(node, subject, **attributes):
+    wanted = node.wanted(subject)
+    return wanted if isinstance(wanted, bool) else wanted(attributes)
+
+
+def test_rows_are_told_with_their_filters():
+    node = Node("me")
+    node.add_interest(["a.>", "b"], 0.0, "n > 1")
+    node.add_interest(["c"], 0.0)
+    told = interest("me", 0, 3, ["a.>", "b", "c"], filters=["n > 1", "n > 1", ""])
+    assert messages(node.peer_up("p", 0.0)) == [told]
+
+
+def test_a_filter_is_replaced_in_one_frame():
+    node = subscriber("a.>")
+    effects = node.change_interest([("a.>", "n > 2")], [("a.>", "")], 1.0)
+    dropped = [("a.>", "")]
+    told = interest("me", 2, 3, ["a.>"], welcome=1, filters=["n > 2"], dropped=dropped)
+    assert messages(effects) == [told]
+    assert numbers(node.take(data("p", 1), 1.0)) == [(1, 1)]
+
+
+def test_what_a_publisher_asks_follows_the_rows():
+    node = publisher("b.>")
+    assert node.wanted("b.x") is True
+    node.take(interest("r", 2, 3, ["a.>", "a.x"], filters=["n > 2", "n == 1"]), 0.0)
+    assert is_wanted(node, "a.x", n=1)
+    assert not is_wanted(node, "a.y", n=1)
+    assert is_wanted(node, "a.y", n=3)
+    assert not is_wanted(node, "c", n=3)
+    node.take(interest("r", 3, 4, dropped=[("a.>", "n > 2")]), 0.0)
+    assert not is_wanted(node, "a.x", n=3)
+    node.take(interest("r", 4, 5, removed=["a.x"]), 0.0)
+    assert node.wanted("a.x") is False
+
+
+def test_rows_of_a_peer_that_knows_of_no_filters_are_unfiltered():
+    node = Node("me")
+    node.take(wire.Interest("old", (1, 0), 1, 0, 2, ["a.>"]), 0.0)
+    assert node.wanted("a.x") is True
+
+
+def test_what_nobody_wants_by_its_content_takes_no_number():
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    two.add_interest(["a.>"], 0.0, "n > 2")
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    for n in (1, 3, 2, 4):
+        if is_wanted(one, "a.x", n=n):
+            first = one.route("a", 0.0).next
+            one.route("a", 0.0).sent(b"frame", 1)
+            talk.do(two, two.take(data("one", first), 0.0))
+        else:
+            one.note_unwanted("a")
+    assert numbers(talk.log) == [(1, 1), (2, 2)]
+
+
+def test_a_node_cut_off_while_its_content_was_not_wanted_yet_hears_of_a_loss():
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    two.add_interest(["a.>"], 0.0, "n > 2")
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    one.peer_down("two", 1.0)
+    assert not is_wanted(one, "a.x", n=3)
+    one.note_unwanted("a")
+    talk.do(one, one.peer_up("two", 2.0), 2.0)
+    assert talk.log == [Lost("one", "a", 0, None)]
+
+
+def test_many_filters_are_reduced_by_whoever_drives_the_node_and_told_again():
+    node = Node("me", Terms(filters_count_max=2))
+    node.peer_up("p", 0.0)
+    for n in range(3):
+        node.add_interest(["a"], 0.0, f"n == {n}")
+    (reduction,) = [e.reduction for e in node.tick(0.1) if isinstance(e, Reduce)]
+    assert reduction.filters == ["n == 0", "n == 1", "n == 2"]
+    node.take(wire.Known("p", 4, 1), 0.1)
+    (told,) = messages(node.reduced(reduction, reduced_filters(reduction), 0.2))
+    assert told.rows() == [("a", "n in [0, 1, 2]")]
+    assert told.dropped == [("a", "n == 0"), ("a", "n == 1"), ("a", "n == 2")]
+
+
+def test_rows_that_were_let_go_are_asked_for_when_they_matter():
+    one, two = Node("one", Terms(spare_count_max=0)), Node("two")
+    talk = Talk(one, two)
+    two.add_interest(["a.>", "b.>"], 0.0, "n > 2")
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    assert one.is_synced() and not one.rows.count
+    assert is_wanted(one, "a.x", n=1), "it is unsure, so it sends"
+    assert one.route("a", 0.0).receivers.keys() == {"two"}
+    talk.do(one, one.tick(0.1), 0.1)
+    talk.do(two, two.tick(0.2), 0.2)
+    assert not is_wanted(one, "a.x", n=1)
+    assert list(one.rows.records["two"].rows) == ["a.>"]
+    assert not any(isinstance(m, wire.WantRows) for m in messages(one.tick(2.0)))
+
+
+def test_rows_asked_for_again_and_again_are_told_once_a_tick():
+    node = subscriber("a.>")
+    for _ in range(100):
+        assert node.take(wire.WantRows("p"), 0.0) == []
+    told = [m for m in messages(node.tick(0.1)) if isinstance(m, wire.Interest)]
+    assert told == [interest("me", 0, 2, ["a.>"], welcome=1)]
 
 
 # Leaving.

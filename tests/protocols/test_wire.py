@@ -38,7 +38,13 @@ messages = st.one_of(
     st.builds(wire.Ask, names, channels, counts, counts),
     st.builds(wire.Gone, names, channels, counts, counts),
     st.builds(wire.Beat, names, versions, counts, nexts),
-    st.builds(wire.Interest, names, versions, counts, counts, counts, texts, texts, counts),
+    st.builds(
+        wire.Interest,
+        *(names, versions, counts, counts, counts, texts, texts, counts),
+        filters=texts,
+        dropped=st.lists(st.tuples(channels, channels), max_size=3),
+    ),
+    st.builds(wire.WantRows, names),
     st.builds(wire.Known, names, counts, counts, nexts, byte_strings),
     st.builds(wire.WantTypes, names, st.lists(st.integers(0, 2**64 - 1), max_size=3)),
     st.builds(wire.Types, names, byte_strings),
@@ -65,7 +71,7 @@ def test_fields_added_by_a_newer_minor_version_are_skipped(message, more):
     assert wire.decode(msgspec.msgpack.encode([*fields(message), *more])) == message
 
 
-@given(st.integers(13, 2**31), names, st.lists(st.integers(0, 9), max_size=4))
+@given(st.integers(14, 2**31), names, st.lists(st.integers(0, 9), max_size=4))
 def test_kinds_of_frames_added_by_a_newer_minor_version_are_skipped(tag, sender, rest):
     assert wire.decode(msgspec.msgpack.encode([tag, sender, *rest])) is None
 
@@ -79,6 +85,33 @@ def test_another_major_version_is_refused_aloud_whatever_its_frames_hold(tag, ma
     frame = msgspec.msgpack.encode([tag, "stranger", [major, 0], *rest])
     with pytest.raises(IncompatiblePeer, match=f"stranger speaks wire version {major}"):
         wire.decode(frame)
+
+
+@given(st.lists(st.tuples(channels, channels), max_size=4), st.integers(0, 4))
+def test_rows_without_a_filter_have_none(rows, count):
+    """A node of minor version 0 tells patterns alone."""
+    patterns, filters = [p for p, _ in rows], [f for _, f in rows][:count]
+    told = wire.Interest("n", (1, 0), 1, 0, 2, patterns, filters=filters)
+    assert told.rows() == rows[:count] + [(pattern, "") for pattern in patterns[count:]]
+    more = wire.Interest("n", (1, 0), 1, 0, 2, [], filters=filters)
+    assert more.rows() == []
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        [["a"], [], 0, ["x" * (wire.FILTER_CHARS_MAX + 1)]],
+        [["a"], [], 0, [7]],
+        [["a"], [], 0, "n == 1"],
+        [["a"], [], 0, [], [["a"]]],
+        [["a"], [], 0, [], [["a", "n == 1", "b"]]],
+        [["a"], [], 0, [], [["a", None]]],
+        [["a"], [], 0, [], [["x" * 5000, ""]]],
+    ],
+)
+def test_rows_that_are_none_are_refused(rest):
+    with pytest.raises(BadFrame):
+        wire.decode(msgspec.msgpack.encode([6, "n", [1, 1], 1, 0, 2, *rest]))
 
 
 def decodes_or_is_refused(payload):

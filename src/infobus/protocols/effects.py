@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from infobus.protocols import wire
+from infobus.protocols.interest import Reduction
 
 
 class ToPeer(Struct, frozen=True):
@@ -54,6 +55,12 @@ class InterestChanged(Struct, frozen=True):
     """What the peers want has changed: decisions made from it are void."""
 
 
+class Reduce(Struct, frozen=True):
+    """Do the reduction, which may take seconds, and hand the filters to `Node.reduced`."""
+
+    reduction: Reduction
+
+
 class Complain(Struct, frozen=True):
     """Log once per `peer` and count: it did something that cannot be accepted."""
 
@@ -74,5 +81,14 @@ class StateCame(Struct, frozen=True):
 
 
 Effects = list[
-    ToPeer | ToAll | Events | Lost | Learn | InterestChanged | Complain | StateWanted | StateCame
+    ToPeer
+    | ToAll
+    | Events
+    | Lost
+    | Learn
+    | InterestChanged
+    | Reduce
+    | Complain
+    | StateWanted
+    | StateCame
 ]

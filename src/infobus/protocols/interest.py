@@ -9,21 +9,25 @@ However many subscriptions there are, few rows are told, so that many nodes can 
 
 * a pattern's filters are told as they are up to `filters_count_max`; one that is wanted without
   a filter absorbs all others;
-* past that a new filter is told at once, as one row more, and `reduce` (called at every tick)
-  makes few rows out of many, a slice at a time. Many new ones at once make the pattern
-  unfiltered until then;
+* past that a new filter is told at once, as one row more, and at most once a second the whole
+  is reduced to few rows. Many new ones in between make the pattern unfiltered until then;
 * past `rows_count_max` rows, patterns with a common beginning are told as one, `beginning.>`.
 
 Each of these may cause an unneeded send, never a miss. A filter that is taken back goes at once
 if its pattern's filters are told as they are; otherwise the rows stay as wide as they were until
 an eighth of the filters is gone and the rest has been reduced again.
+
+Reducing very many filters takes seconds. So `next_reduction` only says what is to be done, and
+whoever drives the node does it (`reduced_filters`) when and where it likes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from infobus.protocols.wire import FILTER_CHARS_MAX
 from infobus.subjects import SubjectTrie, matches
@@ -32,7 +36,7 @@ Row = tuple[str, str]
 """A subject pattern, and the text of a filter; empty if there is none."""
 
 _FILTERS_CHARS_MAX = 8 * 1024 * 1024  # of all rows: they must fit one frame
-_SLICE_COUNT = 256  # filters that one tick reduces: a few milliseconds
+_REDUCE_EVERY_S = 1.0
 
 
 def channel_pattern(pattern: str, depth: int) -> str:
@@ -82,6 +86,15 @@ class Channels:
         return min((self.versions[pattern] for pattern in self.trie.match(channel)), default=None)
 
 
+class Reduction(Struct, frozen=True):
+    """The filters of `pattern` are to be reduced to a few."""
+
+    pattern: str
+    filters: list[str]
+    count_max: int
+    number: int  # tells it from others
+
+
 @dataclass(slots=True)
 class _Group:
     """What is wanted and what is told under one pattern."""
@@ -89,16 +102,17 @@ class _Group:
     wanted: Counter[str] = field(default_factory=Counter)  # filter -> rows that want it
     told: dict[str, None] = field(default_factory=dict)  # filters
     # Of a crowded group, one with too many filters:
-    fresh: list[str] = field(default_factory=list)  # wanted, and not told yet
-    unreduced: list[str] | None = None  # what its reduction has still to look at
-    reduced: list[str] = field(default_factory=list)  # what that has made of the others
-    taken_back: int = 0  # filters, since the reduction began
+    is_crowded: bool = False
+    reduced: list[str] | None = None  # the last reduction; None: none yet, or it is out of date
+    extra: list[str] = field(default_factory=list)  # filters that came after it was begun
+    taken_back: int = 0  # filters that went
+    asked: int = 0  # number of the reduction that is under way
+    asked_at_s: float = float("-inf")
 
     def want(self, where: str, uses: int = 1) -> None:
         """Some more rows want `where`."""
-        if where not in self.wanted and self.unreduced is not None:
-            self.fresh.append(where)
-            self.unreduced.append(where)
+        if self.is_crowded and where not in self.wanted:
+            self.extra.append(where)
         self.wanted[where] += uses
 
     def want_no_more(self, where: str) -> None:
@@ -108,14 +122,31 @@ class _Group:
             del self.wanted[where]
             self.taken_back += 1
 
-    def begin_to_reduce(self) -> None:
-        """Look at all filters, of which some may not be told yet."""
-        self.fresh = [where for where in self.wanted if where not in self.told]
-        self.unreduced, self.reduced, self.taken_back = list(self.wanted), [], 0
+    def be_crowded(self) -> None:
+        """There are too many filters, some of which may not be told yet."""
+        if not self.is_crowded:
+            self.is_crowded = True
+            self.extra = [where for where in self.wanted if where not in self.told]
+        if self.taken_back > len(self.wanted) // 8:
+            self.reduced = None
 
-    def clear(self) -> None:
-        """Nothing is wanted, or nothing is crowded, any more."""
-        self.fresh, self.unreduced, self.reduced, self.taken_back = [], None, [], 0
+    def be_plain(self) -> None:
+        """There are few filters, or none."""
+        self.is_crowded, self.reduced, self.extra = False, None, []
+        self.taken_back = self.asked = 0
+
+    def is_due(self) -> bool:
+        """Whether a reduction would change anything."""
+        return self.reduced is None or (bool(self.extra) and "" not in self.reduced)
+
+    def to_reduce(self) -> list[str]:
+        """The filters that a reduction must look at; those that come later are extra."""
+        if self.reduced is not None:
+            filters = [*self.reduced, *self.extra]
+        else:
+            filters, self.taken_back = list(self.wanted), 0
+        self.extra = []
+        return filters
 
 
 @dataclass(slots=True)
@@ -136,6 +167,7 @@ class OwnRows:
     wide: set[str] = field(default_factory=set)  # patterns that stand for many
     channels: Channels = field(default_factory=Channels)
     filters_chars: int = 0
+    reductions_count: int = 0
 
     def add(self, patterns: Iterable[str], where: str = "") -> bool:
         """Want these, as far as `where` lets through; True if there is something to tell."""
@@ -166,25 +198,33 @@ class OwnRows:
         if self.wide and len(self.wanted) < self.rows_count_max // 4:
             touched |= self._tell_apart()
         is_news = self._tell({key: self._to_tell(key) for key in touched})
-        if len(self.added) > self.rows_count_max:
+        while len(self.added) > self.rows_count_max and len(self.groups) > 1:
             widened = self._widen()
             is_news |= self._tell({key: self._to_tell(key) for key in widened})
         return is_news
 
-    def reduce(self) -> bool:
-        """Go on with reducing the rows of one crowded pattern; True if there is news to tell."""
-        if not self.crowded:
-            return False
-        key = next(iter(self.crowded))
-        del self.crowded[key]
-        group = self.groups[key]
-        assert group.unreduced is not None
-        some, group.unreduced = group.unreduced[:_SLICE_COUNT], group.unreduced[_SLICE_COUNT:]
-        group.reduced = _reduced(group.reduced + some, self.filters_count_max)
-        if group.unreduced:
-            self.crowded[key] = None  # behind the others
-            return False
-        return self._tell({key: group.reduced})
+    def next_reduction(self, now_s: float) -> Reduction | None:
+        """What is to be reduced now, if anything."""
+        for pattern in self.crowded:
+            group = self.groups[pattern]
+            if not group.asked and now_s >= group.asked_at_s + _REDUCE_EVERY_S:
+                del self.crowded[pattern]
+                self.reductions_count += 1
+                group.asked, group.asked_at_s = self.reductions_count, now_s
+                return Reduction(pattern, group.to_reduce(), self.filters_count_max, group.asked)
+        return None
+
+    def reduced(self, reduction: Reduction, filters: list[str]) -> bool:
+        """A reduction is done; True if there is something to tell."""
+        pattern = reduction.pattern
+        group = self.groups.get(pattern)
+        if group is None or group.asked != reduction.number:
+            return False  # the group has changed its nature meanwhile
+        group.asked, group.reduced = 0, filters
+        group.be_crowded()
+        if group.is_due():
+            self.crowded[pattern] = None
+        return self._tell({pattern: self._at_least(filters, group.extra)})
 
     def since(self, version: int) -> tuple[int, list[Row], list[str], list[Row]]:
         """The version a delta starts from, and what has happened after it.
@@ -236,17 +276,19 @@ class OwnRows:
         """The filters to tell under `key` now; a crowded group is put down for reduction."""
         group = self.groups[key]
         if "" in group.wanted or len(group.wanted) <= self.filters_count_max:
-            group.clear()
+            group.be_plain()
             self.crowded.pop(key, None)
             return [""] if "" in group.wanted else group.wanted
-        if group.unreduced is None or group.taken_back > len(group.wanted) // 8:
-            group.begin_to_reduce()
-        if group.unreduced:
+        group.be_crowded()
+        if group.is_due():
             self.crowded[key] = None
-        fresh, group.fresh = group.fresh, []
-        if "" in group.told or len(group.told) + len(fresh) > 4 * self.filters_count_max:
+        return self._at_least(group.told, group.extra)
+
+    def _at_least(self, filters: Collection[str], more: Collection[str]) -> Iterable[str]:
+        """Filters that let through at least these; not too many."""
+        if "" in filters or len(filters) + len(more) > 4 * self.filters_count_max:
             return [""]
-        return [*group.told, *fresh]
+        return [*filters, *more]
 
     def _tell(self, filters: dict[str, Iterable[str]]) -> bool:
         """Tell these filters under their patterns instead of others, as one new version."""
@@ -318,7 +360,7 @@ class OwnRows:
         self.wide.clear()
         for group in self.groups.values():
             group.wanted.clear()
-            group.clear()
+            group.be_plain()
         touched = dict.fromkeys(self.groups)
         return touched | dict.fromkeys([self._want(row) for row in self.wanted])
 
@@ -333,13 +375,15 @@ def _after(versions: dict[Row, int], version: int) -> Iterator[Row]:
     return reversed(newest)
 
 
-def _reduced(wheres: list[str], count_max: int) -> list[str]:
-    """Few filters that let through whatever any of `wheres` does; at least one."""
+def reduced_filters(reduction: Reduction) -> list[str]:
+    """Few filters that let through whatever any of the reduction's does; at least one."""
+    if "" in reduction.filters:
+        return [""]
     from infobus.filters import compile  # late: a bus without many filters needs none of it
     from infobus.filters.reducing import reduce
 
-    combined = reduce(map(compile, wheres), count_max)
+    combined = reduce(map(compile, reduction.filters), reduction.count_max)
     if combined.everything:
         return [""]
     # Filters that nothing can pass are told all the same: a row keeps its place in the streams.
-    return [where.text for where in combined.filters] or wheres[:1]
+    return [where.text for where in combined.filters] or reduction.filters[:1]

@@ -30,12 +30,13 @@ from infobus.protocols.effects import (
     Effects,
     InterestChanged,
     Learn,
+    Reduce,
     StateCame,
     StateWanted,
     ToAll,
     ToPeer,
 )
-from infobus.protocols.interest import OwnRows, Row
+from infobus.protocols.interest import OwnRows, Reduction, Row
 from infobus.protocols.peer_rows import PeerRows, Wanted
 from infobus.protocols.peers import Peer, Route, Terms
 from infobus.protocols.routes import Routes
@@ -167,6 +168,10 @@ class Node:
         peer.heard_at_s, peer.given_up = now_s, False
         return _HANDLERS[type(message)](self, peer, message, now_s)
 
+    def reduced(self, reduction: Reduction, filters: list[str], now_s: float) -> Effects:
+        """Some filters of this node have been reduced to few."""
+        return self._tell_everyone(now_s) if self.own.reduced(reduction, filters) else []
+
     def refuse(self, name: str) -> None:
         """A peer cannot be understood, so nothing is to be expected from it."""
         self._heard(name).refused = True
@@ -182,8 +187,9 @@ class Node:
                 effects += self._forget_rows(name, peer) + self._streams.sender_lost(
                     name, peer, now_s
                 )
-        if self.own.reduce():
-            effects += self._tell_everyone(now_s)
+        reduction = self.own.next_reduction(now_s)
+        if reduction is not None:
+            effects.append(Reduce(reduction))
         return effects + self._routes.tick(now_s) + self._beat(now_s)
 
     def leave(self) -> Effects:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -16,12 +17,14 @@ from infobus.engines.base import Declaration
 from infobus.engines.memory import MemoryEngine, Network
 from infobus.filters import Filter, compile
 from infobus.protocols import wire
-from infobus.protocols.effects import Effects, Events, Lost, ToAll, ToPeer
+from infobus.protocols.effects import Effects, Events, Lost, Reduce, ToAll, ToPeer
+from infobus.protocols.interest import Reduction, reduced_filters
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
 from infobus.subjects import channel_key, channel_keys_of, channel_of, matches
 
 TICK_S = 0.1
+REDUCING_S_MAX = 0.5
 
 
 Attributes = dict[str, Any]
@@ -224,6 +227,10 @@ class SimulatedNode:
         self._do(self.node.tick(self.network.now_s))
         self._tick_after(TICK_S)
 
+    def _reduce(self, reduction: Reduction) -> None:
+        filters = reduced_filters(reduction)
+        self._do(self.node.reduced(reduction, filters, self.network.now_s))
+
     def _do(self, effects: Effects) -> None:
         for effect in effects:
             match effect:
@@ -236,5 +243,10 @@ class SimulatedNode:
                     self._witness.delivered(self, effect)
                 case Lost():
                     self._witness.lost(self, effect)
+                case Reduce(reduction):
+                    later_s = self.network.random.uniform(0, REDUCING_S_MAX)
+                    self.network.call_later(
+                        later_s, partial(self._reduce, reduction), node=self.name
+                    )
                 case _:
                     pass  # types, complaints and initial state are the bus's business
