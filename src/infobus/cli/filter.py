@@ -172,9 +172,11 @@ def _sql_text(name: str, text: str | dict[str, str] | None) -> str:
 def _sql(where: Filter) -> dict[str, Any]:
     """The condition for a database, what is left of the filter, and the columns it assumes."""
     try:
-        from infobus.cli.guessing import guess_columns, type_text
+        import infobus.filters.sql  # noqa: F401
     except UsageError as error:  # SQLAlchemy is not installed
         return {"error": str(error)}
+    from infobus.cli.guessing import guess_columns, type_text
+
     columns = guess_columns(where)
     pushed = where.to_sql(columns)
     condition, residual = pushed.condition, pushed.residual

@@ -9,7 +9,6 @@ import sqlalchemy
 from sqlalchemy import types
 from sqlalchemy.types import TypeEngine
 
-import infobus.filters.sql  # noqa: F401  says what to do if SQLAlchemy is not installed
 from infobus.filters import Filter
 from infobus.filters.lexer import name_text
 from infobus.filters.literals import TEXTUAL, Test

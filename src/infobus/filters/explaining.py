@@ -72,7 +72,11 @@ def _reasons(tree: Tree, x: object, wanted: bool) -> Iterator[Reason]:
 def _because(tree: Tree, x: object, truth: bool | None) -> str:
     match tree:
         case Call("isa"):
-            return f"it is a {type_of(x).name}" if isinstance(x, DataObject) else "it has no type"
+            return (
+                f"it is of type {type_of(x).name}"
+                if isinstance(x, DataObject)
+                else "it has no type"
+            )
         case Call("exists", (Name(),)) if not truth:
             return ""
     names = dict.fromkeys(node.path for node in nodes(tree) if isinstance(node, Name))
