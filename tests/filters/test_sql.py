@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 
 from infobus.filters import compile
 from infobus.filters.values import read
-from tests.filters import typed_rows
+from tests.filters import strategies, typed_rows
 
 INTEGER, REAL, TEXT, BOOL = sa.BigInteger(), sa.Double(), sa.Text(), sa.Boolean()
 TYPES = {
@@ -69,12 +69,23 @@ def assert_agrees(database, filter):
     selected = set(database.execute(query).scalars())
     for id, row in enumerate(ROWS):
         decided = id in selected and (pushed.residual is None or pushed.residual.matches(row))
-        assert decided == (filter.evaluate(row) is True), row
+        assert decided == (filter.evaluate(row) is True), (str(filter), row)
 
 
-@settings(max_examples=500)
-@given(typed_rows.filters())
-def test_condition_and_residual_together_agree_with_the_filter(database, filter):
+def test_condition_and_residual_together_agree_with_every_test_and_its_opposite(database):
+    for text in typed_rows.tests():
+        assert_agrees(database, compile(text))
+        assert_agrees(database, compile(f"!({text})"))
+
+
+def test_condition_and_residual_together_agree_with_joined_tests(database):
+    for text in typed_rows.joined_tests(300):
+        assert_agrees(database, compile(text))
+
+
+@settings(max_examples=200)
+@given(strategies.filters())
+def test_condition_and_residual_together_agree_with_any_filter(database, filter):
     assert_agrees(database, filter)
 
 

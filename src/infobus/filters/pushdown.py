@@ -166,20 +166,20 @@ class _Translation:
         attribute = None if test.op == "isa" else self.target.attribute(test.name)
         if attribute is None or (not attribute.kind and test.negated and test.op == "exists"):
             return _NOT_PUSHED
-        is_present = self.target.is_present(attribute)
-        if not attribute.kind:
-            return is_present, False
-        if test.op == "exists":
-            return (~is_present if test.negated else is_present), True
-        if test.op in TEXTUAL:
+        if attribute.kind and test.op in TEXTUAL:
             return self._textual(test, attribute)
-        if test.op == "has":
+        if not attribute.kind:
+            exact = None
+        elif test.op == "exists":
+            exact = self.target.is_present(attribute)
+            exact = ~exact if test.negated else exact
+        elif test.op == "has":
             exact = self._has(test, attribute)
         elif test.op == "datatype":
             exact = self._datatype(test, attribute)
         else:
             exact = self._comparison(test, attribute)
-        return (is_present, False) if exact is None else (exact, True)
+        return (self.target.is_present(attribute), False) if exact is None else (exact, True)
 
     def _comparison(self, test: Test, attribute: Attribute) -> Any | None:
         """`==`, which may have several values, and the orders."""
