@@ -1,7 +1,9 @@
 """Filters handed to a database: what it decides, what is left, and that both together agree."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -226,3 +228,14 @@ def test_sqlalchemy_is_loaded_when_asked_for_and_missed_aloud():
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "pip install information-bus[sql]" in done.stdout, done.stderr
+
+
+def test_the_example_in_the_docs_gives_what_it_says():
+    page = (Path(__file__).parents[2] / "docs" / "filters.md").read_text("utf-8")
+    section = page.split("## SQL and Spark\n")[1]
+    code = section.split("```python\n")[1].split("```")[0]
+    shown = re.findall(r"^print\((.*)\) +# (.*)$", code, re.MULTILINE)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert len(shown) == 2
+    assert [str(eval(expression, names)) for expression, _ in shown] == [text for _, text in shown]
