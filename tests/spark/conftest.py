@@ -1,5 +1,6 @@
 """One small Spark for all tests of this folder: starting it is most of what they cost."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    if shutil.which("java") is None:
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs a Java runtime (on Debian: openjdk-17-jre-headless)")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
