@@ -7,14 +7,14 @@ gathered and worked into the bitmaps when the next event comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Protocol
 
 from infobus.filters.evaluating import Predicate, predicate
 from infobus.filters.literals import Literal, needs, tree_of_literal
-from infobus.filters.scales import Column, Scale, mask_of, slots_of
-from infobus.filters.spans import Key, Span
-from infobus.filters.values import attributes_of, read
+from infobus.filters.scales import Column, Part, Verdict, mask_of, slots_of
+from infobus.filters.spans import Key, Parts, key_of
+from infobus.filters.values import INT64_MAX, attributes_of, family, read
 
 FEW = 24
 """Up to so many rows, trying each of them is as quick as bitmaps."""
@@ -46,15 +46,13 @@ class Check:
 class Look:
     """One event while it is being matched; each check is evaluated at most once."""
 
-    __slots__ = ("attributes", "get", "has_deep", "known", "x")
+    __slots__ = ("attributes", "get", "known", "x")
 
-    def __init__(self, x: object, *, has_deep: bool) -> None:
+    def __init__(self, x: object, has_deep: bool) -> None:
         self.x = x
         self.attributes = attributes_of(x)
-        self.get: Callable[[Any], Any] = self.attributes.get
-        self.has_deep = has_deep
-        if has_deep:
-            self.get = self._read
+        self.get: Callable[[Any], Any] = self.read if has_deep else self.attributes.get
+        """The value of the attribute with some key."""
         self.known: dict[Check, bool] = {}
 
     def holds(self, check: Check) -> bool:
@@ -64,7 +62,7 @@ class Look:
             found = self.known[check] = check.holds(self.attributes, self.x)
         return found
 
-    def _read(self, key: Key) -> Any:
+    def read(self, key: Key) -> Any:
         """The value of an attribute, which may be inside another."""
         return self.attributes.get(key) if isinstance(key, str) else read(self.attributes, key)
 
@@ -72,12 +70,12 @@ class Look:
 class Entry:
     """One row of the matcher, and the subscriptions that have it."""
 
-    __slots__ = ("checks", "homes", "left", "owners", "repeats", "spans", "tests")
+    __slots__ = ("checks", "homes", "left", "owners", "parts", "repeats", "spans")
 
-    def __init__(self, spans: tuple[Span, ...], checks: tuple[Check, ...]) -> None:
-        self.spans = spans
+    def __init__(self, parts: Parts, checks: tuple[Check, ...]) -> None:
+        self.parts = parts
         self.checks = checks
-        self.tests = spans
+        self.spans = parts.spans
         self.left = checks
         """Spans and checks that are left to test once the row was found where it is filed."""
         self.repeats = False
@@ -87,20 +85,19 @@ class Entry:
         """A dict when they are many, so that one more does not copy all the others."""
 
     @property
-    def is_deep(self) -> bool:
-        """Whether it looks at attributes inside others."""
-        return any(not isinstance(span.key, str) for span in self.spans) or any(
-            len(name.path) > 1 for check in self.checks for name in needs(check.literal)
-        )
+    def keys(self) -> set[Key]:
+        """The attributes it looks at, as far as it must have them or must not have them."""
+        keys = {limit[0] for limit in self.parts.limits} | {span.key for span in self.parts.spans}
+        return keys.union(key_of(name) for check in self.checks for name in needs(check.literal))
 
     def add_owner(self, id: Hashable) -> None:
         """Let the row stand for one more subscription."""
-        if isinstance(self.owners, tuple) and len(self.owners) < 8:
-            self.owners += (id,)
-        else:
-            if isinstance(self.owners, tuple):
-                self.owners = dict.fromkeys(self.owners)
-            self.owners[id] = None
+        if isinstance(self.owners, tuple):
+            if len(self.owners) < FEW:
+                self.owners += (id,)
+                return
+            self.owners = dict.fromkeys(self.owners)
+        self.owners[id] = None
 
     def remove_owner(self, id: Hashable) -> None:
         """Let the row no longer stand for a subscription."""
@@ -110,9 +107,18 @@ class Entry:
             del self.owners[id]
 
     def fits(self, look: Look) -> bool:
-        """Whether the event, which was found by the entry's key, fulfils the row."""
+        """Whether the event, which was found where the row is filed, fulfils it."""
         get = look.get
-        for span in self.tests:
+        for key, low, high in self.parts.limits:
+            value = get(key)
+            if value.__class__ is not float:
+                if value.__class__ is not int and family(value) != "number":
+                    return False
+                if not -INT64_MAX - 1 <= value <= INT64_MAX and not isinstance(value, float):
+                    return False
+            if not low <= value <= high:
+                return False
+        for span in self.spans:
             if not span.fits(get(span.key)):
                 return False
         return all(map(look.holds, self.left)) if self.left else True
@@ -133,10 +139,11 @@ class Home:
 class Block:
     """Some thousand rows under bitmaps, one bit for each row in every bitmap."""
 
-    __slots__ = ("added", "columns", "free", "gone", "homes", "live", "loose")
+    __slots__ = ("added", "columns", "entries", "free", "gone", "live", "loose")
 
     def __init__(self) -> None:
-        self.homes: list[Home | None] = []
+        self.entries: list[Any] = []
+        """By slot; None where a row is gone."""
         self.columns: dict[Key, Column] = {}
         self.free: list[int] = []
         self.live = 0
@@ -146,30 +153,30 @@ class Block:
         self.gone: list[int] = []
 
     def __len__(self) -> int:
-        return len(self.homes) - len(self.free) - len(self.gone)
+        return len(self.entries) - len(self.free) - len(self.gone)
 
     def add(self, home: Home) -> None:
         """Give a row a slot; it counts from the next `sift` on."""
+        home.block = self
         if self.free:
             home.slot = self.free.pop()
-            self.homes[home.slot] = home
+            self.entries[home.slot] = home.entry
         else:
-            home.slot = len(self.homes)
-            self.homes.append(home)
-        home.block = self
+            home.slot = len(self.entries)
+            self.entries.append(home.entry)
         self.added.append(home.slot)
         if len(self.added) >= CHANGES_MAX:
             self._work_in()
 
     def remove(self, home: Home) -> None:
         """Take a row out at once; its slot can be used again after the next `sift`."""
-        self.homes[home.slot] = None
+        self.entries[home.slot] = None
         self.live &= ~(1 << home.slot)
         self.gone.append(home.slot)
         if len(self.gone) >= CHANGES_MAX:
             self._work_in()
 
-    def sift(self, look: Look) -> tuple[int, int]:
+    def sift(self, look: Look) -> Verdict:
         """The rows that hold for certain, and those that must be tried."""
         if self.added or self.gone:
             self._work_in()
@@ -186,45 +193,40 @@ class Block:
     def _work_in(self) -> None:
         """Bring the bitmaps up to date with what was added and removed."""
         gone = mask_of(self.gone)
-        fresh = [(slot, home.entry) for slot in self.added if (home := self.homes[slot])]
-        new = mask_of(slot for slot, _ in fresh)
-        self.live |= new
+        fresh = [(slot, entry) for slot in self.added if (entry := self.entries[slot])]
+        self.live |= mask_of(slot for slot, _ in fresh)
         self.loose = self.loose & ~gone | mask_of(slot for slot, one in fresh if one.left)
         self.free += self.gone
         self.added, self.gone = [], []
-        by_key: dict[Key, list[tuple[int, Span]]] = {key: [] for key in self.columns if gone}
+        by_key: dict[Key, list[tuple[int, Part]]] = {key: [] for key in self.columns if gone}
         for slot, entry in fresh:
-            for span in entry.tests:
+            for limit in entry.parts.limits:
+                by_key.setdefault(limit[0], []).append((slot, limit))
+            for span in entry.spans:
                 by_key.setdefault(span.key, []).append((slot, span))
         for key, added in by_key.items():
-            column = self.columns.get(key)
-            if column is None:
-                column = self.columns[key] = Column()
+            column = self.columns.setdefault(key, Column())
             column.update(gone, added)
             if column.is_empty:
                 del self.columns[key]
-        # One at a time, so that no event waits long.
-        outgrown = (
-            (key, column, family)
-            for key, column in self.columns.items()
-            for family, scale in column.scales.items()
-            if scale.is_outgrown
-        )
-        for key, column, family in outgrown:
-            self._divide_anew(key, column, family)
-            break
+        self._divide_anew()
 
-    def _divide_anew(self, key: Key, column: Column, family: str) -> None:
-        """Choose edges that suit the rows there are now."""
-        rows = [
-            (home.slot, span)
-            for home in self.homes
-            if home is not None
-            for span in home.entry.tests
-            if span.key == key and span.family == family
-        ]
-        scale = column.scales[family] = Scale([span for _, span in rows])
-        scale.update(0, rows)
+    def _divide_anew(self) -> None:
+        """Choose edges anew where they are outgrown; for one attribute at a time, to be quick."""
+        for key, column in self.columns.items():
+            for family, scale in column.scales.items():
+                if scale.is_outgrown:
+                    column.divide_anew(family, list(self._parts(key, family)))
+                    return
+
+    def _parts(self, key: Key, family: str) -> Iterator[tuple[int, Part]]:
+        for slot, entry in enumerate(self.entries):
+            if entry is not None:
+                if family == "number":
+                    yield from ((slot, one) for one in entry.parts.limits if one[0] == key)
+                for span in entry.spans:
+                    if span.key == key and span.family == family:
+                        yield slot, span
 
 
 class Place(Protocol):
@@ -284,25 +286,22 @@ class Cluster:
                 found.append(home.entry)
         for block in self.blocks:
             sure, doubtful = block.sift(look)
-            homes: Sequence[Any] = block.homes
             if sure:
-                found += [homes[slot].entry for slot in slots_of(sure)]
+                found += map(block.entries.__getitem__, slots_of(sure))
             if doubtful:
                 for slot in slots_of(doubtful):
-                    entry = homes[slot].entry
+                    entry = block.entries[slot]
                     if entry.fits(look):
                         found.append(entry)
 
     def has_any(self, look: Look) -> bool:
         """Whether some row holds for the event."""
-        if any(home.entry.fits(look) for home in self.few):
-            return True
+        for home in self.few:
+            if home.entry.fits(look):
+                return True
         for block in self.blocks:
             sure, doubtful = block.sift(look)
-            if sure:
-                return True
-            homes: Sequence[Any] = block.homes
-            if any(homes[slot].entry.fits(look) for slot in slots_of(doubtful)):
+            if sure or any(block.entries[slot].fits(look) for slot in slots_of(doubtful)):
                 return True
         return False
 
@@ -311,4 +310,4 @@ class Cluster:
         for home in self.few:
             yield home.entry
         for block in self.blocks:
-            yield from (home.entry for home in block.homes if home is not None)
+            yield from filter(None, block.entries)

@@ -13,7 +13,7 @@ from typing import Any
 
 from infobus.filters.clusters import Check, Cluster, Entry, Look
 from infobus.filters.functions import CONVERSIONS
-from infobus.filters.literals import TEXTUAL, Literal, Rest, Test, needs
+from infobus.filters.literals import TEXTUAL, Literal, Rest, Test
 from infobus.filters.patterns import Patterns, required
 from infobus.filters.spans import ABSENT, Key, Span, key_of
 from infobus.filters.tree import Call, Constant, Name
@@ -21,6 +21,9 @@ from infobus.filters.values import INT64_MAX, family, lineage_of
 
 POINTS_MAX = 64
 """A row that asks for one of more values than this is not filed under each of them."""
+
+COMMON_MAX = 12
+"""While all rows look at few attributes, they stand together, whatever the event has."""
 
 _DISTINCT_MAX = 1024
 """Beyond so many values, one attribute is as good to file under as another."""
@@ -44,13 +47,18 @@ class Index:
         self._texts: dict[Text, Patterns] = {}
         self._present: dict[Key, Cluster] = {}
         self._always: dict[None, Cluster] = {}
+        self._common: set[Key] = set()
+        """The attributes that rows in `_always` look at."""
         self._distinct: dict[Key, set[Any]] = {}
+        self._deep: Counter[Key] = Counter()
+        """The keys of attributes inside others, and how many rows look at them."""
         self._filed: Counter[Key] = Counter()
         """How many rows are filed under the presence of an attribute."""
 
     def add(self, entry: Entry) -> None:
         """File a row; sets what is left to test once the row was found."""
         clusters = self._places(entry)
+        self._deep.update(key for key in entry.keys if not isinstance(key, str))
         entry.homes = tuple(cluster.add(entry) for cluster in clusters)
 
     def remove(self, entry: Entry) -> None:
@@ -58,23 +66,31 @@ class Index:
         for home in entry.homes:
             home.cluster.remove(home)
         entry.homes = ()
+        self._deep -= Counter(key for key in entry.keys if not isinstance(key, str))
 
-    def found(self, look: Look) -> Iterator[Cluster]:
+    @property
+    def has_deep(self) -> bool:
+        """Whether any row looks at attributes inside others."""
+        return bool(self._deep)
+
+    def found(self, look: Look) -> list[Cluster]:
         """The clusters in which rows may hold for an event; each of them once."""
         get = look.get
+        found = list(self._always.values())
         for key in self._of_interest(self._equal, look):
             value = get(key)
             if value is not None:
                 kind = _CLASSES.get(value.__class__) or family(value)
                 values = self._equal[key].get(kind)  # type: ignore[arg-type]
-                if values is not None and (cluster := values.get(value)) is not None:
-                    yield cluster
-        for key in self._of_interest(self._present, look):
-            if get(key) is not None:
-                yield self._present[key]
+                if values is not None and value in values:
+                    found.append(values[value])
+        if self._present:
+            for key in self._of_interest(self._present, look):
+                if get(key) is not None:
+                    found.append(self._present[key])
         if self._items or self._types or self._texts:
-            yield from self._found_inside(look)
-        yield from self._always.values()
+            found += self._found_inside(look)
+        return found
 
     def _found_inside(self, look: Look) -> Iterator[Cluster]:
         """The same for items of lists, for types, and for patterns in texts."""
@@ -103,13 +119,15 @@ class Index:
         """The keys of the table, or only those that the event has if they are fewer."""
         if len(table) <= len(look.attributes):
             return table
-        deep = [key for key in table if not isinstance(key, str)] if look.has_deep else []
-        return [*filter(table.__contains__, look.attributes), *deep]
+        return [
+            *filter(table.__contains__, look.attributes),
+            *filter(table.__contains__, self._deep),
+        ]
 
     def _places(self, entry: Entry) -> list[Cluster]:
         """Choose what to file a row under; several places where one of several values will do."""
         if span := self._most_telling(entry.spans):
-            entry.tests = tuple(one for one in entry.spans if one is not span)
+            entry.spans = tuple(one for one in entry.spans if one is not span)
             values = self._equal.setdefault(span.key, {}).setdefault(span.family, {})
             return [_cluster(values, point) for point in span.points]
         for check in sorted(entry.checks, key=_rank):
@@ -118,12 +136,13 @@ class Index:
                 entry.left = tuple(one for one in entry.checks if one is not check)
                 entry.repeats = len(clusters) > 1
                 return clusters
-        keys = {span.key for span in entry.spans if span.family != ABSENT}
-        keys |= {key_of(name) for check in entry.checks for name in needs(check.literal)}
-        if keys:
+        keys = entry.keys
+        keys -= {span.key for span in entry.spans if span.family == ABSENT}
+        if keys and len(self._common | keys) > COMMON_MAX:
             key = min(keys, key=lambda key: (self._filed[key], str(key)))
             self._filed[key] += 1
             return [_cluster(self._present, key)]
+        self._common |= keys
         return [_cluster(self._always, None)]
 
     def _places_by_check(self, literal: Literal) -> list[Cluster]:
@@ -180,7 +199,7 @@ def _rank(check: Check) -> float:
     if pattern is None:
         return 2
     _, op, values = pattern
-    return 1 / (1 + min(len(required(op, value)) for value in values))
+    return 1 / (1 + min(len(piece) for value in values for piece in required(op, value)))
 
 
 def _cluster(table: dict[Any, Cluster], key: Any) -> Cluster:

@@ -9,7 +9,7 @@ under necessary conditions of theirs, and evaluated as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from itertools import chain
 
 from infobus.errors import UsageError
@@ -18,7 +18,7 @@ from infobus.filters.filter import Filter
 from infobus.filters.index import Index
 from infobus.filters.literals import Literal, Rest
 from infobus.filters.normal import access, normal, rows_of
-from infobus.filters.spans import Span, split
+from infobus.filters.spans import Parts, split
 
 
 class Matcher:
@@ -41,11 +41,9 @@ class Matcher:
 
     def __init__(self) -> None:
         self._subscriptions: dict[Hashable, tuple[Entry, ...]] = {}
-        self._entries: dict[tuple[tuple[Span, ...], tuple[Literal, ...]], Entry] = {}
+        self._entries: dict[Parts, Entry] = {}
         self._checks: dict[Literal, Check] = {}
         self._index = Index()
-        self._deep = 0
-        """Rows that look at attributes inside others."""
         self._repeating = 0
         """Subscriptions that an event may find more than once."""
 
@@ -63,7 +61,7 @@ class Matcher:
         """
         if id in self._subscriptions:
             raise UsageError(f"there is a filter under the id {id!r} already; replace it")
-        entries = tuple(self._entry(*parts) for parts in self._parts(filter))
+        entries = self._entries_of(filter)
         for entry in entries:
             entry.add_owner(id)
         self._subscriptions[id] = entries
@@ -95,36 +93,39 @@ class Matcher:
 
     def match(self, x: object) -> list[Hashable]:
         """The ids of all filters that match `x`, a mapping or a data object; each id once."""
-        look = Look(x, has_deep=self._deep > 0)
+        look = Look(x, self._index.has_deep)
         found: list[Entry] = []
         for cluster in self._index.found(look):
             cluster.collect(look, found)
-        ids = list(chain.from_iterable([entry.owners for entry in found]))
+        ids = list(chain.from_iterable([entry.owners for entry in found])) if found else []
         return list(dict.fromkeys(ids)) if self._repeating else ids
 
     def match_any(self, x: object) -> bool:
         """Whether any filter matches `x`; stops at the first that does."""
-        look = Look(x, has_deep=self._deep > 0)
-        return any(cluster.has_any(look) for cluster in self._index.found(look))
+        look = Look(x, self._index.has_deep)
+        for cluster in self._index.found(look):
+            if cluster.has_any(look):
+                return True
+        return False
 
-    def _parts(self, filter: Filter) -> Iterable[tuple[tuple[Span, ...], tuple[Literal, ...]]]:
-        """What the filter asks for: spans and literals, of which one set must hold."""
+    def _entries_of(self, filter: Filter) -> tuple[Entry, ...]:
+        """The rows of which one must hold."""
         form = normal(filter.tree)
         rows = rows_of(form)
         if rows is None:
             whole = Rest(filter.tree)
             keys = access(form)
             rows = ((whole,),) if keys is None else tuple((key, whole) for key in keys)
-        return dict.fromkeys(parts for parts in map(split, rows) if parts is not None)
+        different = dict.fromkeys(parts for parts in map(split, rows) if parts is not None)
+        return tuple(map(self._entry, different))
 
-    def _entry(self, spans: tuple[Span, ...], literals: tuple[Literal, ...]) -> Entry:
+    def _entry(self, parts: Parts) -> Entry:
         """The row that asks for this; made if no other subscription has it."""
-        entry = self._entries.get((spans, literals))
+        entry = self._entries.get(parts)
         if entry is None:
-            checks = tuple(self._check(literal) for literal in literals)
-            entry = self._entries[spans, literals] = Entry(spans, checks)
+            checks = tuple(map(self._check, parts.literals))
+            entry = self._entries[parts] = Entry(parts, checks)
             self._index.add(entry)
-            self._deep += entry.is_deep
         return entry
 
     def _check(self, literal: Literal) -> Check:
@@ -136,9 +137,7 @@ class Matcher:
 
     def _drop(self, entry: Entry) -> None:
         self._index.remove(entry)
-        self._deep -= entry.is_deep
-        literals = tuple(check.literal for check in entry.checks)
-        del self._entries[entry.spans, literals]
+        del self._entries[entry.parts]
         for check in entry.checks:
             check.users -= 1
             if not check.users:

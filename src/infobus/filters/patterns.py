@@ -26,62 +26,64 @@ _FOLDS_CASE = re.compile(r"\(\?[A-Za-z]*i")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
 
 
-def required(op: str, value: str) -> str:
-    """Return a piece of text that is in every string that fulfils the pattern, or "".
+def required(op: str, value: str) -> tuple[str, ...]:
+    """Return pieces of text of which every string that fulfils the pattern holds at least one.
 
-    >>> required("regex", r"oil (price|stock)s? up+"), required("wildcard", "*.py?")
-    ('oil ', '.py')
+    >>> required("regex", r"oil (price|stock)s? up+|gas"), required("wildcard", "*.py?")
+    (('oil ', 'gas'), ('.py',))
+
+    A piece can be empty, which every string holds.
     """
     if op == "regex":
         return _required_by_regex(value)
     if op == "wildcard":
-        return max(re.split(r"[*?]", value), key=len)
-    return value
+        return (max(re.split(r"[*?]", value), key=len),)
+    return (value,)
 
 
-def _required_by_regex(pattern: str) -> str:
-    """The longest run of literals outside groups; "" wherever the syntax leaves a doubt."""
+def _required_by_regex(pattern: str) -> tuple[str, ...]:
+    """For each alternative its longest run of literals outside groups.
+
+    Wherever the syntax leaves a doubt, nothing is required.
+    """
     if _FOLDS_CASE.search(pattern):
-        return ""
-    runs, run = [""], ""
-    position, end = 0, len(pattern)
-    while position < end:
+        return ("",)
+    alternatives: list[str] = []
+    longest = run = ""
+    position = 0
+    while position < len(pattern):
         sign = pattern[position]
-        position += 1
+        end: int | None = position + 1
         if sign == "\\":
-            escaped = pattern[position : position + 1]
-            position += 1
-            if escaped.isalnum() and escaped not in _ESCAPES:
-                return ""
-            sign = "" if escaped.isalnum() else escaped
-            if sign:
-                run += sign
-                continue
-        elif sign == "[":
-            found = _CLASS.match(pattern, position - 1)
-            if not found:
-                return ""
-            position = found.end()
-        elif sign == "(":
-            after = _end_of_group(pattern, position)
-            if after is None:
-                return ""
-            position = after
-        elif sign in "*?":
-            run = run[:-1]
-        elif sign == "{":
-            repeat = _REPEAT.match(pattern, position - 1)
-            if not repeat:
-                return ""
-            run, position = run[:-1], repeat.end()
-        elif sign == "|":
-            return ""
-        elif sign not in ".^$+":
+            sign = pattern[position + 1 : position + 2]
+            end = position + 2 if not sign.isalnum() or sign in _ESCAPES else None
+            is_literal = not sign.isalnum()
+        else:
+            is_literal = sign not in "[({.^$*?+|"
+            if sign == "[":
+                end = _end_of(_CLASS, pattern, position)
+            elif sign == "(":
+                end = _end_of_group(pattern, position + 1)
+            elif sign == "{":
+                end = _end_of(_REPEAT, pattern, position)
+        if end is None:
+            return ("",)
+        position = end
+        if is_literal:
             run += sign
             continue
-        runs.append(run)
-        run = ""
-    return max(*runs, run, key=len)
+        if sign in "*?{":  # What it repeats may be missing.
+            run = run[:-1]
+        longest, run = max(longest, run, key=len), ""
+        if sign == "|":
+            alternatives.append(longest)
+            longest = ""
+    return (*alternatives, max(longest, run, key=len))
+
+
+def _end_of(syntax: re.Pattern[str], pattern: str, position: int) -> int | None:
+    found = syntax.match(pattern, position)
+    return found.end() if found else None
 
 
 def _end_of_group(pattern: str, position: int) -> int | None:
@@ -109,13 +111,17 @@ def _end_of_group(pattern: str, position: int) -> int | None:
 class Pattern:
     """One pattern, and the rows that are found by it."""
 
-    __slots__ = ("cluster", "fits", "gram", "piece")
+    __slots__ = ("cluster", "fits", "grams", "pieces")
 
     def __init__(self, op: str, value: str, cluster: Cluster) -> None:
-        self.piece = required(op, value)
-        self.gram = ""
+        self.pieces = required(op, value)
+        self.grams: set[str] = set()
         self.fits = string_test(op, (value,))
         self.cluster = cluster
+
+    def may_fit(self, text: str) -> bool:
+        """Whether a piece is there without which the pattern cannot fit."""
+        return any(piece in text for piece in self.pieces)
 
 
 class Patterns:
@@ -126,35 +132,35 @@ class Patterns:
         self._filed: dict[str, dict[Pattern, None]] = {}
         self._sizes: Counter[int] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._patterns)
-
     def cluster(self, op: str, value: str) -> Cluster:
         """The rows that are found by a pattern."""
         key = (op, value)
         pattern = self._patterns.get(key)
         if pattern is None:
             pattern = self._patterns[key] = Pattern(op, value, Cluster(self, key))
-            pattern.gram = min(
-                _grams(pattern.piece), key=lambda gram: len(self._filed.get(gram, ()))
-            )
-            self._filed.setdefault(pattern.gram, {})[pattern] = None
-            self._sizes[len(pattern.gram)] += 1
+            for piece in pattern.pieces:
+                # Under the gram that fewest others are filed under.
+                gram = min(_grams(piece), key=lambda gram: len(self._filed.get(gram, ())))
+                pattern.grams.add(gram)
+            for gram in pattern.grams:
+                self._filed.setdefault(gram, {})[pattern] = None
+                self._sizes[len(gram)] += 1
         return pattern.cluster
 
     def __delitem__(self, key: tuple[str, str]) -> None:
         """Forget a pattern that finds nothing any more."""
         pattern = self._patterns.pop(key)
-        del self._filed[pattern.gram][pattern]
-        if not self._filed[pattern.gram]:
-            del self._filed[pattern.gram]
-        self._sizes[len(pattern.gram)] -= 1
-        self._sizes += Counter()
+        for gram in pattern.grams:
+            del self._filed[gram][pattern]
+            if not self._filed[gram]:
+                del self._filed[gram]
+            self._sizes[len(gram)] -= 1
+        self._sizes += Counter()  # drops what is 0
 
     def found(self, text: str) -> Iterator[Cluster]:
         """The rows of every pattern that `text` fulfils."""
         for pattern in self._candidates(text):
-            if pattern.piece in text and pattern.fits(text):
+            if pattern.may_fit(text) and pattern.fits(text):
                 yield pattern.cluster
 
     def all(self) -> Iterator[Cluster]:
@@ -171,7 +177,8 @@ class Patterns:
             for size in self._sizes
             for start in range(len(text) - size + 1 if size else 1)
         }
-        return chain.from_iterable(filed[gram] for gram in filter(filed.__contains__, grams))
+        found = [filed[gram] for gram in filter(filed.__contains__, grams)]
+        return dict.fromkeys(chain.from_iterable(found))
 
 
 def _grams(piece: str) -> list[str]:

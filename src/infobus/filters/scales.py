@@ -10,21 +10,26 @@ Python's own integers are the bitmaps: for some thousand rows they are quicker t
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from itertools import accumulate
 from operator import or_
 from typing import Any
 
-from infobus.filters.spans import ABSENT, PRESENT, Span
-from infobus.filters.values import family
+import numpy as np
+
+from infobus.filters.spans import ABSENT, EXACT, PRESENT, Limit, Span
+from infobus.filters.values import INT64_MAX, family
 
 EDGE_COUNT_MAX = 40
-"""More edges leave fewer rows in doubt, but take more memory: 40 measured best (32 to 96)."""
+"""More edges leave fewer rows in doubt, but take more memory."""
 
-_INT64 = 2**63
-_CLASSES: dict[type, str] = {int: "number", float: "number", str: "string", bool: "bool"}
+# Classes whose values need no closer look than whether they are NaN or too large.
+_CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
 
+Part = Limit | Span
 Verdict = tuple[int, int]
 """The rows that fail, and the rows that fail or are in doubt."""
 
@@ -57,44 +62,50 @@ def slots_of(mask: int) -> list[int]:
             found.append(lowest.bit_length() - 1)
             mask ^= lowest
         return found
-    import numpy as np
-
     octets = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
-    slots: list[int] = np.flatnonzero(np.unpackbits(octets, bitorder="little")).tolist()
+    slots: list[int] = np.unpackbits(octets, bitorder="little").nonzero()[0].tolist()
     return slots
 
 
 class Scale:
-    """The rows with a span of one family, by where a value lies.
+    """The rows with a limit or span of one family, by where a value lies.
 
     Stretches are numbered from below: below the first edge 0, on it 1, between it and the next
-    2, and so on.
+    2, and so on. `edges` has every edge and its successor, so one search tells the stretch.
     """
 
-    __slots__ = ("added", "basis", "doubts", "edges", "fails", "nan", "rows")
+    __slots__ = (
+        "added",
+        "basis",
+        "doubts",
+        "edges",
+        "fails",
+        "nan",
+        "rows",
+        "strangers",
+        "verdicts",
+    )
 
-    def __init__(self, spans: Sequence[Span] = ()) -> None:
-        self.edges: list[Any] = _edges(spans)
-        count = 2 * len(self.edges) + 1
-        self.fails = [0] * count
-        self.doubts = [0] * count
+    def __init__(self, family: str, parts: Sequence[Part] = ()) -> None:
+        self.edges: list[Any] = _edges(family, parts)
+        self.fails = [0] * (len(self.edges) + 1)
+        self.doubts = self.fails
+        self.verdicts: list[Verdict] = []
         self.nan = 0
         """Rows that NaN does not fit."""
         self.rows = 0
-        self.basis = len(spans)
+        self.strangers = 0
+        """Rows that want a value of another family, or none."""
+        self.basis = len(parts)
         """Rows that the edges were chosen for."""
         self.added = 0
-
-    def place(self, value: Any) -> int:
-        """The number of the stretch in which `value` lies."""
-        return bisect_left(self.edges, value) + bisect_right(self.edges, value)
 
     @property
     def is_outgrown(self) -> bool:
         """Whether the edges were chosen for few of the rows that have come."""
         return self.added > 4 * max(self.basis, 8)
 
-    def update(self, gone: int, added: Sequence[tuple[int, Span]]) -> None:
+    def update(self, gone: int, added: Sequence[tuple[int, Part]]) -> None:
         """Forget the rows of a mask, then take in others."""
         if gone & self.rows:
             keep = ~gone
@@ -102,125 +113,178 @@ class Scale:
             self.nan &= keep
             self.fails = [mask & keep for mask in self.fails]
             self.doubts = [mask & keep for mask in self.doubts]
-        if not added:
-            return
-        last = len(self.fails) - 1
-        # Slots by the first and the last stretch in which a row may hold, and surely holds.
-        starts: list[list[int]] = [[] for _ in self.fails]
-        sure_starts: list[list[int]] = [[] for _ in range(last + 2)]
-        ends: list[list[int]] = [[] for _ in self.fails]
-        sure_ends: list[list[int]] = [[] for _ in range(last + 2)]
-        unsure = []
-        for slot, span in added:
-            if span.low is not None:
-                place = self.place(span.low)
-                on_edge = place & 1
-                starts[place + (on_edge and span.low_open)].append(slot)
-                sure_starts[place + (not on_edge or span.low_open)].append(slot)
-            if span.high is not None:
-                place = self.place(span.high)
-                on_edge = place & 1
-                ends[place - (on_edge and span.high_open)].append(slot)
-                # One to the right, so that "nowhere" has a place, too.
-                sure_ends[place + 1 - (not on_edge or span.high_open)].append(slot)
-            if span.among is not None or span.barring is not None:
+        if added:
+            self._add(added)
+
+    def _add(self, added: Sequence[tuple[int, Part]]) -> None:
+        count = len(self.fails)
+        # Slots by the first and the last stretch in which a row may hold, and surely holds. The
+        # last are one to the right, so that "nowhere" has a place, too.
+        starts: list[list[int]] = [[] for _ in range(count + 1)]
+        ends: list[list[int]] = [[] for _ in range(count + 1)]
+        sure_starts: list[list[int]] = [[] for _ in range(count + 1)]
+        sure_ends: list[list[int]] = [[] for _ in range(count + 1)]
+        unsure, not_nan = [], []
+        for slot, part in added:
+            low, low_open, high, high_open = _ends(part)
+            if low is not None:
+                place = bisect_right(self.edges, low)
+                in_gap = not place & 1
+                starts[place + (low_open and not in_gap)].append(slot)
+                sure_starts[place + (low_open or in_gap)].append(slot)
+            if high is not None:
+                place = bisect_right(self.edges, high) + 1
+                in_gap = bool(place & 1)
+                ends[place - (high_open and not in_gap)].append(slot)
+                sure_ends[place - (high_open or in_gap)].append(slot)
+            if isinstance(part, tuple) or not part.nan:
+                not_nan.append(slot)
+            if isinstance(part, Span) and (part.among is not None or part.barring is not None):
                 unsure.append(slot)
-        new = mask_of(slot for slot, _ in added)
-        self.rows |= new
-        self.nan |= mask_of(slot for slot, span in added if not span.nan)
+        self.rows |= mask_of(slot for slot, _ in added)
+        self.nan |= mask_of(not_nan)
         self.added += len(added)
-        before = [*_suffixes(starts)[1:], 0]
-        after = [0, *_prefixes(ends)[:-1]]
-        self.fails = [old | a | b for old, a, b in zip(self.fails, before, after, strict=True)]
-        before = _suffixes(sure_starts)[1:]
-        after = _prefixes(sure_ends)[:-1]
-        loose = mask_of(unsure)
-        self.doubts = [
-            old | a | b | loose for old, a, b in zip(self.doubts, before, after, strict=True)
-        ]
+        self.fails = _joined(self.fails, starts, ends, 0)
+        self.doubts = _joined(self.doubts, sure_starts, sure_ends, mask_of(unsure))
+
+    def settle(self, strangers: int) -> None:
+        """Make the verdicts, in which strangers always fail."""
+        self.strangers = strangers
+        verdicts = zip(self.fails, self.doubts, strict=True)
+        if strangers:
+            self.verdicts = [(fails | strangers, doubts | strangers) for fails, doubts in verdicts]
+        else:
+            self.verdicts = list(verdicts)
+
+    def verdict(self, value: Any) -> Verdict:
+        """Which rows a value of this family rules out or leaves in doubt."""
+        place = bisect_right(self.edges, value)
+        # Beyond all edges is also where NaN and integers of more than 64 bits end up.
+        if place == 0 or place == len(self.edges):
+            if value != value:
+                return self.strangers | self.nan, self.strangers | self.rows
+            if value.__class__ is int and not -INT64_MAX - 1 <= value <= INT64_MAX:
+                return self.strangers | self.rows, self.strangers | self.rows
+        return self.verdicts[place]
 
 
 class Column:
     """All rows of a block that say something about one attribute."""
 
-    __slots__ = ("absent", "compared", "present", "scales")
+    __slots__ = ("_by_class", "_missing", "_other", "absent", "present", "scales")
 
     def __init__(self) -> None:
         self.scales: dict[str, Scale] = {}
-        self.compared = 0
-        """Rows that compare the attribute, in any family."""
         self.present = 0
         self.absent = 0
+        self._by_class: dict[type, Scale] = {}
+        self._missing: Verdict = (0, 0)
+        self._other: Verdict = (0, 0)
 
-    def update(self, gone: int, added: Sequence[tuple[int, Span]]) -> None:
+    def update(self, gone: int, added: Sequence[tuple[int, Part]]) -> None:
         """Forget the rows of a mask, then take in others."""
-        self.compared &= ~gone
         self.present &= ~gone
         self.absent &= ~gone
-        by_family: dict[str, list[tuple[int, Span]]] = {name: [] for name in self.scales}
-        for one in added:
-            by_family.setdefault(one[1].family, []).append(one)
+        by_family: dict[str, list[tuple[int, Part]]] = {name: [] for name in self.scales}
+        for slot, part in added:
+            name = "number" if isinstance(part, tuple) else part.family
+            by_family.setdefault(name, []).append((slot, part))
         self.present |= mask_of(slot for slot, _ in by_family.pop(PRESENT, ()))
         self.absent |= mask_of(slot for slot, _ in by_family.pop(ABSENT, ()))
         for name, some in by_family.items():
-            scale = self.scales.get(name)
-            if scale is None:
-                scale = self.scales[name] = Scale([span for _, span in some])
-            scale.update(gone, some)
-            if not scale.rows:
-                del self.scales[name]
-            self.compared |= scale.rows
+            if name not in self.scales:
+                self.scales[name] = Scale(name, [part for _, part in some])
+            self.scales[name].update(gone, some)
+        self._settle()
+
+    def divide_anew(self, family: str, rows: Sequence[tuple[int, Part]]) -> None:
+        """Choose edges that suit the rows there are now."""
+        scale = self.scales[family] = Scale(family, [part for _, part in rows])
+        scale.update(0, rows)
+        self._settle()
+
+    def _settle(self) -> None:
+        self.scales = {name: scale for name, scale in self.scales.items() if scale.rows}
+        compared = 0
+        for scale in self.scales.values():
+            compared |= scale.rows
+        self._missing = (compared | self.present,) * 2
+        self._other = (compared | self.absent,) * 2
+        self._by_class = {}
+        for name, scale in self.scales.items():
+            scale.settle(self._other[0] & ~scale.rows)
+            self._by_class.update(dict.fromkeys(_CLASSES.get(name, ()), scale))
 
     @property
     def is_empty(self) -> bool:
         """Whether no row says anything about the attribute any more."""
-        return not (self.compared or self.present or self.absent)
+        return not (self.scales or self.present or self.absent)
 
     def verdict(self, value: Any) -> Verdict:
         """Which rows `value`, None if it is missing, rules out or leaves in doubt."""
-        if value is None:
-            fails = self.compared | self.present
-            return fails, fails
-        found = _CLASSES.get(value.__class__) or family(value)
-        scale = self.scales.get(found) if found else None
-        fails = self.compared | self.absent
+        scale = self._by_class.get(value.__class__)
         if scale is None:
-            return fails, fails
-        edges = scale.edges
-        place = bisect_left(edges, value)
-        place += bisect_right(edges, value, place)
-        fails ^= scale.rows
-        if place == 0 or place == len(scale.fails) - 1:
-            # Beyond all edges, where also NaN and integers of more than 64 bits end up.
-            if value != value:
-                return fails | scale.nan, fails | scale.rows
-            if value.__class__ is int and not -_INT64 <= value < _INT64:
-                fails |= scale.rows
-                return fails, fails
-        if fails:
-            return fails | scale.fails[place], fails | scale.doubts[place]
-        return scale.fails[place], scale.doubts[place]
+            if value is None:
+                return self._missing
+            scale = self.scales.get(family(value) or "")
+            if scale is None:
+                return self._other
+        return scale.verdict(value)
 
 
-def _edges(spans: Sequence[Span]) -> list[Any]:
-    """Constants that divide the ends of the spans evenly; all of them if they are few."""
-    ends = [end for span in spans for end in (span.low, span.high) if end is not None]
-    if ends and spans[0].family == "number":
-        # Integers beyond are compared with nothing: so they never lie between two edges.
-        ends = [end for end in ends if -_INT64 <= end < _INT64]
+def _ends(part: Part) -> tuple[Any, bool, Any, bool]:
+    """The lower end, whether it is left out, the upper end, whether it is left out."""
+    if isinstance(part, tuple):
+        _, low, high = part
+        return (
+            None if low == -math.inf else low,
+            False,
+            None if high == math.inf else high,
+            False,
+        )
+    return part.low, part.low_open, part.high, part.high_open
+
+
+def _edges(family: str, parts: Sequence[Part]) -> list[Any]:
+    """Constants that divide the ends of all parts evenly, each followed by its successor."""
+    ends = [end for part in parts for end in _ends(part)[::2] if end is not None]
+    if family == "number":
+        # Only of these the successor is known in any case.
+        ends = [end for end in ends if abs(end) < EXACT]
+    elif family == "datetime":
+        ends = [end for end in ends if end.year < datetime.max.year]
     edges = sorted(set(ends))
     if len(edges) > EDGE_COUNT_MAX:
         ends.sort()
         step = len(ends) / EDGE_COUNT_MAX
         edges = sorted({ends[int(step * (number + 0.5))] for number in range(EDGE_COUNT_MAX)})
-    return edges
+    return [one for edge in edges for one in (edge, _successor(edge))]
 
 
-def _prefixes(groups: Sequence[list[int]]) -> list[int]:
-    """For each place, the slots of all groups up to it, as a mask."""
-    return list(accumulate(map(mask_of, groups), or_))
+def _successor(edge: Any) -> Any:
+    """Something above `edge`, with no value of its family between them."""
+    match edge:
+        case str():
+            return edge + "\0"
+        case datetime():
+            return edge + timedelta(microseconds=1)
+        case bool():
+            return edge + 0.5
+        case _:
+            return math.nextafter(edge, math.inf)
 
 
-def _suffixes(groups: Sequence[list[int]]) -> list[int]:
-    """For each place, the slots of all groups from it on, as a mask."""
-    return list(accumulate(map(mask_of, reversed(groups)), or_))[::-1]
+def _joined(
+    masks: list[int], starts: Sequence[list[int]], ends: Sequence[list[int]], everywhere: int
+) -> list[int]:
+    """Add to each stretch the rows that start after it or end before it."""
+    later = list(accumulate(map(_mask, reversed(starts)), or_))[-2::-1]
+    earlier = accumulate(map(_mask, ends), or_)
+    return [
+        mask | after | before | everywhere
+        for mask, after, before in zip(masks, later, earlier, strict=False)
+    ]
+
+
+def _mask(slots: list[int]) -> int:
+    return mask_of(slots) if slots else 0

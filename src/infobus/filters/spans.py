@@ -7,8 +7,9 @@ over, to be evaluated for the few events that pass the spans.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -23,6 +24,13 @@ PRESENT = "present"
 ABSENT = "absent"
 """Families of spans that ask only whether the attribute is there."""
 
+Limit = tuple[Key, float, float]
+"""A number from one value to another, both included: what most rows ask for, in little room."""
+
+EXACT = 2**52
+"""Below this, no integer lies between a real number and the next one."""
+
+_ENDLESS = (-math.inf, math.inf)
 _ORDERS = frozenset({"<", "<=", ">", ">="})
 # Classes whose values need no closer look; all others ask `values.family`.
 _PLAIN: dict[type, str] = {float: "number", str: "string", bool: "bool"}
@@ -84,10 +92,18 @@ class Span(Struct, frozen=True, gc=False):
         return self.barring is None or value not in self.barring
 
 
-def split(row: Iterable[Literal]) -> tuple[tuple[Span, ...], tuple[Literal, ...]] | None:
-    """Divide a row into spans, at most one for each attribute, and the literals left over.
+class Parts(NamedTuple):
+    """What a row asks for: limits and spans, at most one for each attribute, and the rest."""
 
-    None: the row can never hold. Rows that say the same in another order give equal results.
+    limits: tuple[Limit, ...] = ()
+    spans: tuple[Span, ...] = ()
+    literals: tuple[Literal, ...] = ()
+
+
+def split(row: Iterable[Literal]) -> Parts | None:
+    """Divide a row into its parts; None if it can never hold.
+
+    Rows that say the same in another order give equal parts.
     """
     tests: dict[Key, list[Test]] = {}
     left: dict[Literal, None] = {}
@@ -96,15 +112,35 @@ def split(row: Iterable[Literal]) -> tuple[tuple[Span, ...], tuple[Literal, ...]
             tests.setdefault(key_of(literal.name), []).append(literal)
         else:
             left[literal] = None
-    spans = [_joined(key, some) for key, some in tests.items()]
-    if None in spans:
+    limits, spans = [], []
+    for key in sorted(tests, key=str) if len(tests) > 1 else tests:
+        span = _joined(key, tests[key])
+        if span is None:
+            return None
+        limit = _limit(span)
+        if limit is None:
+            spans.append(span)
+        else:
+            limits.append(limit)
+    literals = tuple(sorted(left, key=repr) if len(left) > 1 else left)
+    return Parts(tuple(limits), tuple(spans), literals)
+
+
+def _limit(span: Span) -> Limit | None:
+    """The span as a limit, if that says the same."""
+    if span.family != "number" or span.nan or span.among or span.barring:
         return None
-    ordered = sorted((span for span in spans if span is not None), key=_by_key)
-    return tuple(ordered), tuple(sorted(left, key=repr) if len(left) > 1 else left)
-
-
-def _by_key(span: Span) -> str:
-    return span.key if isinstance(span.key, str) else "\0".join(span.key)
+    low = -math.inf if span.low is None else span.low
+    high = math.inf if span.high is None else span.high
+    if low == high or not all(end in _ENDLESS or abs(end) < EXACT for end in (low, high)):
+        return None
+    if low == math.inf or high == -math.inf:
+        return None
+    if span.low_open:
+        low = math.nextafter(low, math.inf)
+    if span.high_open:
+        high = math.nextafter(high, -math.inf)
+    return span.key, low, high
 
 
 def _joined(key: Key, tests: list[Test]) -> Span | None:

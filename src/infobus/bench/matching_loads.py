@@ -1,0 +1,172 @@
+"""Subscriptions and events to measure matching with, made from a seed.
+
+Three loads, after what subscribers of market data ask for. `equal`: a symbol, of 120 that are
+wanted very unevenly, and two to four limits (one in five also a side of the market). `range`:
+three to five limits and no equality. `regex`: as `equal`, but one in twenty asks for a pattern
+in a text. And Elvin's own: ten subscriptions, events of five elements, a tenth of them wanted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from infobus.filters import Filter
+from infobus.filters.tree import And, Call, Compare, Constant, Name, Tree
+
+Event = dict[str, Any]
+
+NUMBERS = {"price": 100.0, "volume": 10_000, "bid": 100.0, "ask": 100.0, "change": 10.0, "yield": 1}
+"""Attributes and the largest value of each; values are even from 0 up."""
+
+_SYMBOLS = [f"S{number:03}" for number in range(120)]
+_WEIGHTS = [1 / (number + 3) for number in range(120)]
+_SIDES = ["buy", "sell", "short"]
+_SYLLABLES = "ba ko ri tel mun sa dor vi lep nar osh que zim fal gor ith jax wen pul cro".split()
+
+
+class Condition(NamedTuple):
+    """One attribute against one constant; the operator `regex` searches."""
+
+    name: str
+    op: str
+    value: Any
+
+
+Subscription = tuple[Condition, ...]
+
+
+class Load(NamedTuple):
+    """What is measured: a name, and how subscriptions and events are made."""
+
+    name: str
+    subscription: Callable[[Random], Subscription]
+    event: Callable[[Random], Event]
+
+    def subscriptions(self, count: int, seed: int = 1) -> list[Subscription]:
+        """The same ones for the same seed."""
+        random = Random(f"{self.name} subscriptions {seed}")
+        return [self.subscription(random) for _ in range(count)]
+
+    def events(self, count: int, seed: int = 1) -> list[Event]:
+        """The same ones for the same seed; other seeds give fresh ones."""
+        random = Random(f"{self.name} events {seed}")
+        return [self.event(random) for _ in range(count)]
+
+
+def filter_of(subscription: Subscription) -> Filter:
+    """The subscription as a filter of ours.
+
+    >>> str(filter_of((Condition("symbol", "==", "S001"), Condition("price", ">", 40.5))))
+    'symbol == "S001" && price > 40.5'
+    """
+    trees = tuple(map(_tree, subscription))
+    return Filter(trees[0] if len(trees) == 1 else And(trees))
+
+
+def predicates_of(subscriptions: Sequence[Subscription]) -> list[Callable[[Event], bool]]:
+    """The subscriptions as plain compiled lambdas, as quick as Python can: no types are checked.
+
+    >>> [holds] = predicates_of([(Condition("price", ">", 40.5),)])
+    >>> holds({"price": 41.0}), holds({})
+    (True, False)
+    """
+    made: list[Callable[[Event], bool]] = []
+    for start in range(0, len(subscriptions), 1000):
+        bound: dict[str, Any] = {"nan": float("nan")}
+        lines = [_source(one, bound) for one in subscriptions[start : start + 1000]]
+        made += eval(f"[{', '.join(lines)}]", bound)
+    return made
+
+
+def _tree(condition: Condition) -> Tree:
+    name, op, value = condition
+    kind = {int: "int32", float: "real64", str: "string"}[type(value)]
+    constant, attribute = Constant(value, kind), Name((name,))
+    return Call(op, (attribute, constant)) if op == "regex" else Compare(op, attribute, constant)
+
+
+def _source(subscription: Subscription, bound: dict[str, Any]) -> str:
+    return f"lambda e: {' and '.join(_expression(*one, bound) for one in subscription)}"
+
+
+def _expression(name: str, op: str, value: Any, bound: dict[str, Any]) -> str:
+    if op == "regex":
+        search = f"search{len(bound)}"
+        bound[search] = re.compile(value).search
+        return f"{search}(e.get({name!r}, '')) is not None"
+    # A missing number compares as NaN, with which nothing is true.
+    return f"e.get({name!r}{', nan' * (op != '==')}) {op} {value!r}"
+
+
+def _limits(random: Random, count: int) -> Iterator[Condition]:
+    """Different attributes, each with a limit that a twentieth to half of all values pass."""
+    for name in random.sample(list(NUMBERS), count):
+        op = random.choice(["<", ">", "<=", ">="])
+        passing = random.uniform(0.05, 0.5)
+        top = NUMBERS[name]
+        limit = top * (passing if op in ("<", "<=") else 1 - passing)
+        yield Condition(name, op, int(limit) if isinstance(top, int) and top > 1 else limit)
+
+
+def _equal(random: Random) -> Subscription:
+    symbol = Condition("symbol", "==", random.choices(_SYMBOLS, _WEIGHTS)[0])
+    side = [Condition("side", "==", random.choice(_SIDES))] if random.random() < 0.2 else []
+    return (symbol, *side, *_limits(random, random.randint(2, 4)))
+
+
+def _range(random: Random) -> Subscription:
+    return tuple(_limits(random, random.randint(3, 5)))
+
+
+def _regex(random: Random) -> Subscription:
+    if random.random() >= 0.05:
+        return _equal(random)
+    words = (_word(random), _word(random))
+    pattern = random.choice(["{}.*{}", r"\b{} {}s?\b", "{}|{}", "^{}.+{}$", "({}|x)+ {}"])
+    return (Condition("msg", "regex", pattern.format(*words)), *_limits(random, 1))
+
+
+def _event(random: Random) -> Event:
+    event: Event = {
+        "symbol": random.choices(_SYMBOLS, _WEIGHTS)[0],
+        "side": random.choice(_SIDES),
+    }
+    for name, top in NUMBERS.items():
+        value = random.uniform(0, top)
+        event[name] = int(value) if isinstance(top, int) and top > 1 else value
+    if random.random() < 0.2:
+        del event[random.choice(list(event))]
+    return event
+
+
+def _event_with_text(random: Random) -> Event:
+    return _event(random) | {"msg": " ".join(_word(random) for _ in range(10))}
+
+
+def _word(random: Random) -> str:
+    return "".join(random.choices(_SYLLABLES, k=random.randint(2, 3)))
+
+
+def _elvin(random: Random) -> Subscription:
+    symbol = Condition("symbol", "==", random.choice(_SYMBOLS))
+    return (symbol, Condition("price", ">", random.uniform(0, 30)))
+
+
+def _elvin_event(random: Random) -> Event:
+    # Some of 120 symbols are asked for by ten, so that a tenth of all events is wanted.
+    return {
+        "symbol": random.choice(_SYMBOLS),
+        "price": random.uniform(0, 100),
+        "volume": random.randint(1, 10_000),
+        "side": random.choice(_SIDES),
+        "change": random.uniform(-5, 5),
+    }
+
+
+EQUAL = Load("equal", _equal, _event)
+RANGE = Load("range", _range, _event)
+REGEX = Load("regex", _regex, _event_with_text)
+ELVIN = Load("elvin", _elvin, _elvin_event)
