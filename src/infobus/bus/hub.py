@@ -35,6 +35,7 @@ from infobus.objects import codec
 from infobus.protocols import effects as effect
 from infobus.protocols import wire
 from infobus.protocols.effects import Effects
+from infobus.protocols.interest import Reduction, reduced_filters
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
 from infobus.protocols.wire import Data, Items
@@ -72,6 +73,7 @@ class Hub:
         self.subscriptions: dict[Subscription, None] = {}
         self.types = Types()
         self.unknown_types = self.types.unknown
+        self.interest_version = 0  # counts what anyone here or elsewhere changes
         self.on_interest_changed: Callable[[], None] = lambda: None
         self.on_state_wanted: Callable[[wire.WantState], None] = lambda message: None
         self.on_state_came: Callable[[wire.State], None] = lambda message: None
@@ -140,6 +142,11 @@ class Hub:
             is_confirmed = self.wait_until(self.node.is_confirmed, min(0.1, left_s))
         return is_confirmed
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the node has left the bus."""
+        return self._is_closed.is_set()
+
     def wake(self) -> None:
         """Let everyone who waits look again at what they wait for."""
         with self.lock:
@@ -160,7 +167,7 @@ class Hub:
             self.subscriptions[subscription] = None
             self.audiences.add(subscription)
             self._keys.update(self._keys_of(subscription))
-            self.on_interest_changed()
+            self._note_interest_changed()
         self._declare_channels()
         with self.lock:
             where = text_of(subscription.where)
@@ -184,7 +191,7 @@ class Hub:
                 [(pattern, old) for pattern in subscription.patterns],
                 time.monotonic(),
             )
-            self.on_interest_changed()
+            self._note_interest_changed()
             mail = self._carry_out(effects)
             version = self.node.own.version
         silent = self._wait_until_known(mail, version, timeout_s)
@@ -239,7 +246,7 @@ class Hub:
             return []
         self.audiences.remove(subscription)
         self._keys -= Counter(self._keys_of(subscription))
-        self.on_interest_changed()
+        self._note_interest_changed()
         now_s = time.monotonic()
         where = text_of(subscription.where)
         effects = self.node.remove_interest(subscription.patterns, now_s, where)
@@ -248,6 +255,11 @@ class Hub:
         if subscription.callback is not None:
             self.workers.schedule(subscription)
         return effects
+
+    def _note_interest_changed(self) -> None:
+        self.interest_version += 1
+        self.on_interest_changed()
+        self.changed.notify_all()
 
     def _keys_of(self, subscription: Subscription) -> list[str]:
         depth = self.node.terms.depth
@@ -350,7 +362,12 @@ class Hub:
                                 self.counters.bad_frames += 1
                                 self._complain("descriptor", str(error))
                     case effect.InterestChanged():
-                        self.on_interest_changed()
+                        self._note_interest_changed()
+                    case effect.Reduce(reduction):
+                        name = f"infobus-{self.name}-reduce"
+                        threading.Thread(
+                            target=self._reduce, args=(reduction,), name=name, daemon=True
+                        ).start()
                     case effect.Complain(peer, what):
                         self._complain(peer, what)
                     case effect.StateWanted(message):
@@ -359,6 +376,13 @@ class Hub:
                         self.on_state_came(message)
             effects, self.delivery.late = self.delivery.late, []
         return mail
+
+    def _reduce(self, reduction: Reduction) -> None:
+        """Find few rows for many filters, without the lock: that may take seconds."""
+        filters = reduced_filters(reduction)
+        with self.lock:
+            mail = self._carry_out(self.node.reduced(reduction, filters, time.monotonic()))
+        self._post.send(mail)
 
     def _count(self, message: wire.Message | bytes) -> None:
         if isinstance(message, bytes):
