@@ -3,6 +3,8 @@
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from infobus.protocols import wire
 from infobus.protocols.effects import (
@@ -624,6 +626,35 @@ def test_nothing_that_comes_after_a_goodbye_is_taken():
 
 
 # Bounds.
+
+strange_patterns = st.sampled_from(["a.>", "a.x", "*", ">", "a..b", "", "a.>.b", "\x00", "b"])
+strange_filters = st.text(max_size=12) | st.sampled_from(
+    ["n == 1", "n ==", "(" * 5000, 'regex(n, "(a+)+$")', "nan(n)", "f(f(f(f)))", "5 > 'x'", ""]
+)
+strange_rows = st.lists(st.tuples(strange_patterns, strange_filters), max_size=4)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.integers(0, 4), strange_rows, strange_rows, st.integers(0, 2)
+        ),
+        max_size=6,
+    )
+)
+def test_rows_of_any_kind_do_no_harm(told):
+    node = Node("me", Terms(spare_count_max=2))
+    for since, version, rows, dropped, welcome in told:
+        patterns, filters = [p for p, _ in rows], [where for _, where in rows]
+        removed = [pattern for pattern, _ in dropped[:1]]
+        rest = {"filters": filters, "dropped": dropped}
+        node.take(interest("r", since, version, patterns, removed, welcome, **rest), 0.0)
+        node.take(wire.WantRows("r"), 0.0)
+        is_wanted(node, "a.x", n=1)
+        node.tick(1.0)
+    node.peer_up("r", 2.0)
+    node.peer_down("r", 3.0)
+    assert not (node.rows.records or node.rows.count or node.rows.patterns)
 
 
 def test_a_node_does_not_listen_to_itself():

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import filters
+from infobus.filters import Matcher
 from infobus.protocols.interest import channel_pattern, touches
 from infobus.protocols.peer_rows import PeerRows
 from infobus.subjects import matches, overlaps
@@ -166,6 +167,20 @@ def test_an_answer_stays_what_it_was_while_rows_change():
     assert before({"n": 1})
     assert not wanted(peer_rows, "a", {"n": 1})
     assert wanted(peer_rows, "a", {"n": 2})
+
+
+def test_one_filter_more_or_less_among_many_does_not_make_everything_anew(monkeypatch):
+    made, peer_rows = [], PeerRows()
+    monkeypatch.setattr(
+        Matcher, "__init__", lambda self, make=Matcher.__init__: made.append(make(self))
+    )
+    peer_rows.update("p", 0, 1, [("a", f"n == {n}") for n in range(800)])
+    for n in range(800, 1200):
+        changes = [("a", f"n == {n}")], (), [("a", f"n == {n - 800}")]
+        peer_rows.update("p", 1, n, *changes)
+        assert wanted(peer_rows, "a", {"n": n})
+    assert len(made) <= 1 + 2 * 400 // 100
+    assert not wanted(peer_rows, "a", {"n": 0})
 
 
 def test_peers_that_want_the_same_share_it():

@@ -18,6 +18,7 @@ def test_every_event_is_delivered_once_in_order_or_reported_lost(first):
     outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]
     # A simulation in which nothing happens proves nothing.
     assert sum(outcome.delivered_count for outcome in outcomes) > 20 * len(outcomes)
+    assert sum(outcome.quenched_count for outcome in outcomes) > 20 * len(outcomes)
     assert any(outcome.lost_count for outcome in outcomes)
     assert max(outcome.settled_after_s for outcome in outcomes) <= SETTLE_S
 

@@ -10,7 +10,7 @@ told it their rows again. So is it about whatever one peer tells past `rows_coun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _LET_GO_COUNT_MAX = 10_000  # channel patterns of one peer; past it: any channel
 _NEEDED_COUNT_MAX = 100_000
 _FILTERS_COUNT_MAX = 10_000  # of one pattern, over all peers; past it nobody looks at them
+_REMADE_COUNT = 64  # so many filters are worth a new matcher with every change
 
 
 def is_wild(pattern: str) -> bool:
@@ -36,11 +37,12 @@ def is_wild(pattern: str) -> bool:
     return "*" in elements or elements[-1] == ">"
 
 
-Wanted = bool | Callable[[Any], bool]
+Question = Callable[[Any], bool]
+Wanted = bool | Question
 """Whether an event is wanted: no, yes whatever it holds, or a question to ask about that.
 
-The question takes the object or mapping. It never changes: any thread may go on asking it while
-rows come and go, and gets the answers of the moment when it was made.
+The question takes the object or mapping. It may still be asked while rows come and go, and gets
+the answers of the moment when it was made. Threads that share one take turns.
 """
 
 
@@ -49,8 +51,35 @@ class _Filters:
     """The filters of one pattern, over all peers."""
 
     uses: Counter[str] = field(default_factory=Counter)  # filter -> peers
-    # True: whatever it holds; None: not known since the filters have changed
-    answer: Matcher | Literal[True] | None = None
+    answer: Question | Literal[True] | None = None  # None: not known since they have changed
+    indexed: dict[str, None] = field(default_factory=dict)  # filters in the matcher
+    matcher: Matcher | None = None
+
+    def question(self) -> Question:
+        """Whether any of the filters lets an event through.
+
+        Of many filters only some are new: these are asked one by one, and those that are gone
+        may go on saying yes, until they are an eighth and the matcher is worth making anew.
+        """
+        from infobus.filters import compile  # late: a bus without filters needs none of it
+        from infobus.filters.matcher import Matcher
+
+        new = [where for where in self.uses if where not in self.indexed]
+        gone_count = len(self.indexed) - (len(self.uses) - len(new))
+        tolerated = len(self.uses) // 8 if len(self.uses) > _REMADE_COUNT else 0
+        if self.matcher is None or len(new) + gone_count > tolerated:
+            matcher = Matcher()
+            for where in self.uses:
+                matcher.add(where, compile(where))
+            self.matcher, self.indexed, new = matcher, dict.fromkeys(self.uses), []
+        return any_of([self.matcher.match_any, *(compile(where).matches for where in new)])
+
+
+def any_of(questions: list[Question]) -> Question:
+    """Whether any of some questions is answered with yes."""
+    if len(questions) == 1:
+        return questions[0]
+    return lambda event: any(question(event) for question in questions)
 
 
 @dataclass(slots=True)
@@ -163,13 +192,11 @@ class PeerRows:
         questions = []
         for filters in self.trie.match(subject):
             if filters.answer is None:
-                filters.answer = self._answer(filters.uses)
+                filters.answer = self._answer(filters)
             if filters.answer is True:
                 return True
-            questions.append(filters.answer.match_any)
-        if len(questions) > 1:
-            return lambda event: any(question(event) for question in questions)
-        return questions[0] if questions else False
+            questions.append(filters.answer)
+        return any_of(questions) if questions else False
 
     def overlapping(self, pattern: str) -> list[Row]:
         """The rows under which peers want some subject of `pattern`; one for all their owners.
@@ -199,21 +226,15 @@ class PeerRows:
             len(self.let_go_trie) and self.let_go_trie.match(channel_of(subject, self.depth))
         )
 
-    def _answer(self, wheres: Collection[str]) -> Matcher | Literal[True]:
-        """A matcher over these filters; True if that cannot be had, or always says yes."""
-        if "" in wheres or len(wheres) > _FILTERS_COUNT_MAX:
+    def _answer(self, filters: _Filters) -> Question | Literal[True]:
+        """What to ask about the filters; True if some cannot be understood, or there is none."""
+        if "" in filters.uses or len(filters.uses) > _FILTERS_COUNT_MAX:
             return True
-        from infobus import filters as language  # late: a bus without filters needs none of it
-        from infobus.filters.matcher import Matcher
-
-        matcher = Matcher()
         try:
-            for where in wheres:
-                matcher.add(where, language.compile(where))
+            return filters.question()
         except BadFilter:
             self.unreadable += 1
             return True
-        return matcher
 
     def _take(
         self, peer: str, record: PeerRecord, pattern: str, where: str, can_be_asked: bool
