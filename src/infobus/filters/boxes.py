@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from infobus.filters.domains import ANY, Domain, domain, includes, tests
+from infobus.filters.domains import ANY, Domain, as_tests, domain, includes
 from infobus.filters.literals import Literal, Rest, Test
 from infobus.filters.normal import Row, normal, rows_of
 from infobus.filters.tree import Name, Tree
 
 
-class Box(Struct, frozen=True):
+class Box(Struct, frozen=True, gc=False):
     """A row: each attribute within its domain, and every condition of another shape true.
 
     The name with an empty path stands for the event itself. With no conditions at all, a box
@@ -61,7 +61,7 @@ def row(one: Box) -> Row:
     """Return the box as a row again, its attributes in the order of their names."""
     literals: list[Literal] = []
     for name in sorted(one.domains, key=_path):
-        literals.extend(tests(name, one.domains[name]))
+        literals.extend(as_tests(name, one.domains[name]))
     return (*literals, *sorted(one.loose, key=repr))
 
 
@@ -71,6 +71,9 @@ def _path(name: Name) -> tuple[str, ...]:
 
 def covers(outer: Box, inner: Box) -> bool:
     """Whether every event in `inner` is certainly in `outer`."""
-    return outer.loose <= inner.loose and all(
-        includes(allowed, inner.domains.get(name, ANY)) for name, allowed in outer.domains.items()
-    )
+    if not outer.loose <= inner.loose:
+        return False
+    for name, allowed in outer.domains.items():
+        if not includes(allowed, inner.domains.get(name, ANY)):
+            return False
+    return True

@@ -18,7 +18,7 @@ from infobus.filters.literals import FAMILY, TEXTUAL, Test, fits
 from infobus.filters.tree import Name, Scalar
 
 
-class Domain(Struct, frozen=True):
+class Domain(Struct, frozen=True, gc=False):
     """The states of one attribute that are allowed.
 
     `family` is `any` (no condition), `absent`, `present` (whatever it is), `list`, a family of
@@ -42,14 +42,15 @@ class Domain(Struct, frozen=True):
         """Whether a value of the same family, not NaN, is allowed, `others` left aside."""
         if self.values is not None:
             return value in self.values
-        return self._is_between(value) and value not in self.excluded
+        return self.is_between(value) and value not in self.excluded
 
     @property
     def is_interval(self) -> bool:
         """Whether this is an interval of values, perhaps without bounds."""
         return self.values is None and self.family in _KINDS
 
-    def _is_between(self, value: Any) -> bool:
+    def is_between(self, value: Any) -> bool:
+        """Whether a value lies within the bounds."""
         if self.low is not None and (value < self.low or (self.low_open and value == self.low)):
             return False
         return self.high is None or value < self.high or (value == self.high and not self.high_open)
@@ -59,7 +60,9 @@ ANY = Domain("any")
 ABSENT = Domain("absent")
 PRESENT = Domain("present")
 
-_ON_OTHERS = {"has": "list", "isa": "isa"}
+_ORDERS = {"<", "<=", ">", ">="}
+_BY_FAMILY = {"==", *_ORDERS}
+_FAMILIES = {"has": "list", "isa": "isa"} | dict.fromkeys(TEXTUAL, "string")
 _KINDS = {
     "number": ("int32", "int64", "real64"),
     "string": ("string",),
@@ -70,108 +73,119 @@ _KINDS = {
 
 def domain(tests: Iterable[Test]) -> Domain | None:
     """Return what tests of one attribute leave together; None if they contradict each other."""
-    families: set[str] = set()
+    family: str | None = None
     values: frozenset[Scalar] | None = None
-    excluded: set[Scalar] = set()
-    others: set[Test] = set()
-    nan, low, high = True, _Bound(), _Bound()
+    excluded: frozenset[Scalar] = frozenset()
+    others: frozenset[Test] = frozenset()
+    low = high = None
+    low_open = high_open = False
+    nan = True
     for test in tests:
-        family, op = test.family, test.op
-        if op == "exists":
-            family = "absent" if test.negated else ""
-        elif op == "==":
-            some = frozenset(test.values)
+        family = _narrower(family, _family_of(test))
+        if family is None:
+            return None
+        op = test.op
+        if op == "==":
             if test.negated:
-                excluded |= some
+                excluded = excluded.union(test.values)
             else:
-                values = some if values is None else values & some
-        elif op in TEXTUAL:
-            family = "string"
-            others.add(test)
-        elif op in _ON_OTHERS:
-            family = _ON_OTHERS[op]
-            others.add(test)
-        elif op == "datatype":
-            family = _family_of_kinds(test)
-            if not family or set(_KINDS[family]) - set(test.values):
-                others.add(test)
-        else:
+                values = frozenset(test.values) if values is None else values & set(test.values)
+        elif op in _ORDERS:
+            (limit,) = test.values
             nan = nan and test.negated
-            # Negated, `a < 5` bounds from below and `a > 5` from above.
-            bound = high if (op[0] == "<") != test.negated else low
-            bound.tighten(test.values[0], open_=(len(op) == 1) != test.negated, below=bound is high)
-        families.add(family or "present")
-    families = families - {"present"} or families
-    if len(families) > 1 or ("absent" in families and others):
-        return None
-    found = Domain(
-        families.pop(),
-        values,
-        low.value,
-        low.open,
-        high.value,
-        high.open,
-        nan,
-        frozenset(excluded),
-        frozenset(others),
+            is_open = (len(op) == 1) != test.negated
+            # Negated, `a < 5` is a bound from below and `a > 5` one from above.
+            if (op[0] == "<") != test.negated:
+                high, high_open = min((high, high_open), (limit, is_open), key=_high)
+            else:
+                low, low_open = max((low, low_open), (limit, is_open), key=_low)
+        elif op != "exists" and not _says_only(test, family):
+            others |= {test}
+    assert family is not None
+    return _settled(Domain(family, values, low, low_open, high, high_open, nan, excluded, others))
+
+
+def _low(bound: tuple[Any, bool]) -> tuple[Any, ...]:
+    """A key to order bounds from below: the larger, the less they allow."""
+    value, is_open = bound
+    return (0,) if value is None else (1, value, is_open)
+
+
+def _high(bound: tuple[Any, bool]) -> tuple[Any, ...]:
+    """A key to order bounds from above: the larger, the more they allow."""
+    value, is_open = bound
+    return (1,) if value is None else (0, value, not is_open)
+
+
+def _says_only(test: Test, family: str) -> bool:
+    """Whether the test is true of whatever is of the family."""
+    kinds = _KINDS.get(family)
+    return (
+        test.op == "datatype"
+        and not test.negated
+        and kinds is not None
+        and set(kinds) <= set(test.values)
     )
-    return _settled(found)
 
 
-class _Bound:
-    """The tightest bound so far, from above or from below."""
-
-    __slots__ = ("open", "value")
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.open = False
-
-    def tighten(self, value: Any, *, open_: bool, below: bool) -> None:
-        if self.value is None or (value < self.value if below else value > self.value):
-            self.value, self.open = value, open_
-        elif value == self.value:
-            self.open = self.open or open_
+def _family_of(test: Test) -> str:
+    """What an attribute must be for the test to be defined (or, for `exists`, true)."""
+    if test.op in _BY_FAMILY:
+        return test.family
+    if test.op == "datatype" and not test.negated:
+        families = {FAMILY.get(str(kind), "present") for kind in test.values}
+        return families.pop() if len(families) == 1 else "present"
+    if test.op == "exists" and test.negated:
+        return "absent"
+    return _FAMILIES.get(test.op, "present")
 
 
-def _family_of_kinds(test: Test) -> str:
-    families = {FAMILY.get(str(kind), "") for kind in test.values}
-    return "" if test.negated or len(families) > 1 else families.pop()
+def _narrower(family: str | None, other: str) -> str | None:
+    """The family that is both; None if nothing is."""
+    if family is None or family == other or (family == "present" and other != "absent"):
+        return other
+    return family if other == "present" and family != "absent" else None
 
 
 def _settled(found: Domain) -> Domain | None:
     """Write the same states in one way only; None if there are none."""
-    if _contradict(found.others):
+    if len(found.others) > 1 and _contradict(found.others):
         return None
     if found.family not in _KINDS:
         return Domain(found.family, others=found.others)
     if found.values is not None:
-        texts = [other for other in found.others if other.op in TEXTUAL]
-        interval = replace(found, values=None)
-        values = frozenset(
-            value
-            for value in found.values
-            if interval.holds(value) and all(fits(text, value) != text.negated for text in texts)
-        )
-        others = found.others.difference(texts)
-        return Domain(found.family, values, others=others) if values else None
+        return _settled_values(found, found.values)
+    low, high, excluded = found.low, found.high, found.excluded
     nan = found.nan and found.family == "number"
-    low, high = found.low, found.high
-    low_open = found.low_open or (low is not None and low in found.excluded)
-    high_open = found.high_open or (high is not None and high in found.excluded)
-    if low is not None and high is not None and not nan:
-        if low > high or (low == high and (low_open or high_open)):
+    low_open, high_open = found.low_open, found.high_open
+    if excluded:
+        low_open = low_open or low in excluded
+        high_open = high_open or high in excluded
+    if low is not None and high is not None and not nan and low >= high:
+        if low > high or low_open or high_open:
             return None
-        if low == high:
-            return _settled(Domain(found.family, frozenset([low]), others=found.others))
-    bounds = Domain(found.family, None, low, low_open, high, high_open, nan)
-    excluded = frozenset(value for value in found.excluded if bounds.holds(value))
-    return replace(bounds, excluded=excluded, others=found.others)
+        return _settled_values(found, frozenset([low]))
+    bounds = Domain(
+        found.family, None, low, low_open, high, high_open, nan, frozenset(), found.others
+    )
+    if not excluded:
+        return bounds
+    return replace(bounds, excluded=frozenset(filter(bounds.holds, excluded)))
+
+
+def _settled_values(found: Domain, values: frozenset[Scalar]) -> Domain | None:
+    texts = [other for other in found.others if other.op in TEXTUAL]
+    left = frozenset(
+        value
+        for value in values
+        if found.is_between(value)
+        and value not in found.excluded
+        and all(fits(text, value) != text.negated for text in texts)
+    )
+    return Domain(found.family, left, others=found.others.difference(texts)) if left else None
 
 
 def _contradict(others: frozenset[Test]) -> bool:
-    if len(others) < 2:
-        return False
     plain = [test for test in others if not test.negated]
     return any(
         implies(test, replace(other, negated=False))
@@ -221,13 +235,12 @@ def _texts(test: Test) -> tuple[str, ...]:
 
 def includes(outer: Domain, inner: Domain) -> bool:
     """Whether every state that `inner` allows is certainly allowed by `outer`."""
-    if outer == ANY or outer == inner:
-        return True
-    if inner.family in ("any", "absent") or outer.family == "absent":
-        return False
-    if outer.family not in ("present", inner.family):
-        return False
-    if not all(_is_sure(inner, test) for test in outer.others):
+    if outer.family != inner.family:
+        if outer.family == "any":
+            return True
+        if outer.family != "present" or inner.family in ("any", "absent"):
+            return False
+    if outer.others and not all(_is_sure(inner, test) for test in outer.others):
         return False
     if outer.family not in _KINDS:
         return True
@@ -249,20 +262,19 @@ def _is_sure(inner: Domain, test: Test) -> bool:
 
 
 def _lies_within(inner: Domain, outer: Domain) -> bool:
-    if outer.low is not None:
-        if inner.low is None or inner.low < outer.low:
+    low, high = outer.low, outer.high
+    if low is not None:
+        other = inner.low
+        if other is None or other < low or (other == low and outer.low_open > inner.low_open):
             return False
-        if inner.low == outer.low and outer.low_open and not inner.low_open:
-            return False
-    if outer.high is not None:
-        if inner.high is None or inner.high > outer.high:
-            return False
-        if inner.high == outer.high and outer.high_open and not inner.high_open:
+    if high is not None:
+        other = inner.high
+        if other is None or other > high or (other == high and outer.high_open > inner.high_open):
             return False
     return True
 
 
-def tests(name: Name, allowed: Domain) -> list[Test]:
+def as_tests(name: Name, allowed: Domain) -> list[Test]:
     """Return tests of `name` that hold together exactly where `allowed` does."""
     family, nan = allowed.family, allowed.nan
     found: list[Test] = []

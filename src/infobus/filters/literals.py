@@ -51,7 +51,7 @@ ANY_OF = TEXTUAL | {"==", "has", "datatype", "isa"}
 """Tests that take several values and fit if one of them does."""
 
 
-class Test(Struct, frozen=True):
+class Test(Struct, frozen=True, gc=False):
     """One attribute against constants; it fits if it fits any of `values`.
 
     =============================  ==================  ======================================
@@ -84,7 +84,7 @@ class Test(Struct, frozen=True):
     __test__: ClassVar[bool] = False  # Not what pytest takes it for by its name.
 
 
-class Rest(Struct, frozen=True):
+class Rest(Struct, frozen=True, gc=False):
     """A condition of any other shape: true if `tree` is True, or, negated, if it is False."""
 
     tree: Tree
@@ -108,10 +108,10 @@ def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
     condition can never be true.
     """
     match tree:
-        case Name():
-            return (Test(tree, "==", (not negated,), "bool"),)
         case Compare(op, Name() as name, Constant() as limit):
             return _comparison(name, op, limit, negated)
+        case Name():
+            return (Test(tree, "==", (not negated,), "bool"),)
         case Compare(op, Call("datatype", (Name() as name,)), TypeName(kind)):
             return (Test(name, "datatype", (kind,), negated=negated != (op == "!=")),)
         case Call("exists", (Name() as name,)):
@@ -208,6 +208,8 @@ def _comparison(name: Name, op: str, limit: Constant, negated: bool) -> tuple[Li
 def _equality(
     name: Name, op: str, items: tuple[Constant, ...], negated: bool
 ) -> tuple[Literal, ...]:
+    if len(items) == 1 and (family := FAMILY[items[0].kind]) != "bool":
+        return (Test(name, op, (items[0].value,), family, negated),)
     families = dict.fromkeys(FAMILY[item.kind] for item in items)
     if negated and len(families) > 1:
         return ()  # Whatever the attribute is, one of the comparisons is undefined.

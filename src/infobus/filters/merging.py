@@ -18,7 +18,7 @@ from infobus.filters.literals import Rest
 from infobus.filters.tree import Name
 
 _PASSES_MAX = 4  # Joining in one attribute can enable joining in another; rarely more than once.
-_COMPARED_COUNT_MAX = 400_000  # Comparisons in search of boxes within others; 1 us each.
+_COMPARED_COUNT_MAX = 200_000  # Comparisons in search of boxes within others; a few us each.
 _HOMES_MAX = 16
 
 _Key = frozenset[int]
@@ -36,6 +36,15 @@ class _Conditions:
         if found == len(self._conditions):
             self._conditions.append(condition)
         return found
+
+    def names(self) -> list[Name]:
+        """All names, those with intervals first: these swallow each other, sets only grow."""
+        intervals: dict[Name, int] = {}
+        for condition in self._conditions:
+            if not isinstance(condition, Rest):
+                name, allowed = condition
+                intervals[name] = intervals.get(name, 0) + allowed.is_interval
+        return sorted(intervals, key=lambda name: (-intervals[name], name.path))
 
     def key(self, one: Box) -> _Key:
         numbers = {self.number(item) for item in one.domains.items()}
@@ -76,19 +85,21 @@ def merged(found: Iterable[Box]) -> list[Box]:
         add(conditions.key(one))
     for _ in range(_PASSES_MAX):
         before = len(alive)
-        for name in list(by_name):
-            groups: dict[_Key, list[tuple[_Key, int]]] = {}
+        for name in conditions.names():
+            groups: dict[_Key, dict[_Key, int]] = {}
             for key, number in by_name[name]:
                 if key in alive:
-                    groups.setdefault(key - {number}, []).append((key, number))
+                    groups.setdefault(key - {number}, {})[key] = number
             for rest, members in groups.items():
-                domains = [conditions.domain(number) for _, number in members]
-                joined = (
-                    [ANY] if rest in alive else united(domains) if len(members) > 1 else domains
-                )
+                if rest in alive:
+                    joined = [ANY]
+                elif len(members) > 1:
+                    joined = united(map(conditions.domain, members.values()))
+                else:
+                    continue
                 if len(joined) < len(members) or joined == [ANY]:
-                    for key, _ in members:
-                        alive.pop(key, None)
+                    for key in members:
+                        del alive[key]
                     for allowed in joined:
                         more = () if allowed == ANY else (conditions.number((name, allowed)),)
                         add(rest.union(more))

@@ -58,14 +58,11 @@ def normal(tree: Tree, negated: bool = False) -> Normal:
     '!(symbol in ["GMC", "IBM"]) && !(price < 5)'
     """
     match tree:
+        case And(operands) | Or(operands):
+            parts = [normal(operand, negated) for operand in operands]
+            return all_of(parts) if isinstance(tree, And) != negated else any_of(parts)
         case Not(operand):
             return normal(operand, not negated)
-        case And(operands):
-            parts = [normal(operand, negated) for operand in operands]
-            return any_of(parts) if negated else all_of(parts)
-        case Or(operands):
-            parts = [normal(operand, negated) for operand in operands]
-            return all_of(parts) if negated else any_of(parts)
         case Xor((left, right)) if not (_has_xor(left) or _has_xor(right)):
             # Longer or nested ones are left whole: each step would double the form.
             return any_of(
@@ -75,7 +72,8 @@ def normal(tree: Tree, negated: bool = False) -> Normal:
                 )
             )
         case _:
-            return any_of(literals(tree, negated))
+            found = literals(tree, negated)
+            return found[0] if len(found) == 1 else any_of(found)
 
 
 def rows(tree: Tree, limit: int = ROWS_MAX) -> tuple[Row, ...] | None:
@@ -180,6 +178,8 @@ def _folded(parts: list[Normal], negated: bool) -> list[Normal]:
 
     Of alternatives the plain ones ("one of"), of requirements the negated ones ("none of").
     """
+    if sum(isinstance(part, Test) and part.negated == negated for part in parts) < 2:
+        return parts
     kept: dict[object, Normal] = {}
     for part in parts:
         if isinstance(part, Test) and part.op in ANY_OF and part.negated == negated:
@@ -196,6 +196,8 @@ def _folded(parts: list[Normal], negated: bool) -> list[Normal]:
 
 def _expanded(form: Normal) -> list[Row]:
     match form:
+        case AllOf(parts) if all(isinstance(part, Test | Rest) for part in parts):
+            return [parts]  # type: ignore[list-item]
         case AllOf(parts):
             choices = product(*map(_expanded, parts))
             return [

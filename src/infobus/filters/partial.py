@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from infobus.filters.evaluating import Evaluator, evaluator
-from infobus.filters.filter import nodes
 from infobus.filters.literals import TEXTUAL, Literal, Rest, Test, fits, needs
 from infobus.filters.normal import (
     ALWAYS,
@@ -21,7 +20,7 @@ from infobus.filters.normal import (
     normal,
     tree_of,
 )
-from infobus.filters.tree import Call, Name, Tree
+from infobus.filters.tree import Call, Name, Tree, nodes
 from infobus.filters.values import attributes_of, family, kind_of, lineage_of
 from infobus.objects.data import DataObject
 

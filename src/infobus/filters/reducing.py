@@ -8,13 +8,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from infobus.filters.boxes import EVERYTHING, Box, boxes, row
-from infobus.filters.filter import Filter, nodes
+from infobus.filters.filter import Filter
 from infobus.filters.joining import is_short
 from infobus.filters.lexer import name_text
 from infobus.filters.merging import absorbed, merged
 from infobus.filters.normal import all_of, tree_of
 from infobus.filters.parser import TEXT_MAX
-from infobus.filters.tree import Call, Name, Tree
+from infobus.filters.tree import Call, Name, Tree, nodes
 from infobus.filters.widening import anchored, shortened, widened
 
 
@@ -103,19 +103,19 @@ def compacted(found: Iterable[Box]) -> list[Box]:
     return absorbed(merged(found))
 
 
-def combined(found: Iterable[Box], limit: int | None = None) -> Combined:
-    """`reduce` for what is made of boxes already."""
-    exact = compacted(found)
+def combined(found: list[Box], limit: int | None = None, compact: bool = False) -> Combined:
+    """`reduce` for what is made of boxes already, and perhaps is `compact` already."""
+    exact = found if compact else compacted(found)
     result = exact
     if limit is not None:
         if len(exact) > limit:
             result = widened(exact, limit)
         short = [shortened(one) for one in result]
         result = exact if short == exact else absorbed(short)
-    return written(result, result is exact)
+    return _written(result, result is exact)
 
 
-def written(found: Iterable[Box], exact: bool) -> Combined:
+def _written(found: Iterable[Box], exact: bool) -> Combined:
     """Return boxes as filters."""
     filters: list[Filter] = []
     for one in found:
