@@ -1,0 +1,1 @@
+"""Adapters: one module per outside world that the bus is connected with."""
