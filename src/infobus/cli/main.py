@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import infobus
-from infobus.cli import bench, demo, describe, filter, pub, sub, types
+from infobus.cli import bench, demo, describe, filter, pub, quench, sub, types, watch
 from infobus.cli.rendering import printable
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app.command("sub")(sub.command)
 app.command("types")(types.command)
 app.command("describe")(describe.command)
 app.add_typer(filter.app, name="filter")
+app.command("quench")(quench.command)
+app.command("watch")(watch.command)
 app.command("demo")(demo.command)
 app.command("bench")(bench.command)
 
@@ -49,6 +51,7 @@ def top(
     In another         infobus pub news.equity.gmc headline="GM up" price:=41.5
     For programs       infobus sub 'news.>' --json --count 10
     What is there      infobus types
+    What is wanted     infobus quench 'news.>'
     See it all work    infobus demo
 
     Programs meet on the bus named by --bus, INFOBUS_BUS or infobus.toml.
