@@ -259,6 +259,16 @@ def test_forgotten_removals_are_never_missing_from_a_delta():
     assert own.since(held_by_peer) == (0, [], [], [])
 
 
+def test_long_filters_that_were_removed_are_remembered_within_bounds():
+    own = OwnRows()
+    for number in range(300):
+        own.add(["a"], f"n == {number} || " + "m == 1 || " * 6000 + "o == 1")
+        own.remove(["a"], f"n == {number} || " + "m == 1 || " * 6000 + "o == 1")
+        own.add(["b"], f"n in [{'1, ' * 10_000}{number}]")
+        own.remove(["b"], f"n in [{'1, ' * 10_000}{number}]")
+        assert sum(len(where) for _, where in own.removed) <= 8 * 1024 * 1024 + 64 * 1024
+
+
 def test_removals_are_remembered_within_bounds():
     own = OwnRows(1, removed_count_max=100)
     for number in range(1000):

@@ -126,6 +126,17 @@ def test_a_channel_that_is_published_on_after_its_rows_were_let_go_is_unsure_unt
     assert not peer_rows.update("p", 0, 2, table)
 
 
+def test_a_publisher_holds_the_rows_of_what_it_publishes_however_many_there_are_on_the_bus():
+    peer_rows = PeerRows(spare_count_max=100)
+    peer_rows.need("c7")
+    for peer in range(20):
+        table = [(f"c{number % 100}.s{number}", "n == 1") for number in range(1000)]
+        peer_rows.update(f"p{peer}", 0, 2, table)
+    assert peer_rows.count <= 100 + 20 * 10
+    assert not wanted(peer_rows, "c7.s107", {"n": 2})
+    assert peer_rows.wanted("c7.s108") is False
+
+
 def test_all_rows_are_held_of_a_peer_that_cannot_be_asked_again():
     peer_rows = PeerRows(spare_count_max=1)
     peer_rows.update("p", 0, 2, [("a", ""), ("b", ""), ("c", "")], can_be_asked=False)

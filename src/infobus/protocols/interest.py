@@ -166,7 +166,8 @@ class OwnRows:
     crowded: dict[str, None] = field(default_factory=dict)  # patterns to be reduced
     wide: set[str] = field(default_factory=set)  # patterns that stand for many
     channels: Channels = field(default_factory=Channels)
-    filters_chars: int = 0
+    filters_chars: int = 0  # of the rows added
+    removed_chars: int = 0
     reductions_count: int = 0
 
     def add(self, patterns: Iterable[str], where: str = "") -> bool:
@@ -248,6 +249,7 @@ class OwnRows:
         for row in [row for row, version in self.removed.items() if version <= up_to_version]:
             del self.removed[row]
             self.delta_from = max(self.delta_from, up_to_version)
+        self.removed_chars = sum(len(where) for _, where in self.removed)
 
     def channel_patterns(self) -> set[str]:
         """The channels that are wanted or told to be, as patterns."""
@@ -316,9 +318,11 @@ class OwnRows:
         for row in removed:
             del self.added[row]
             self.removed[row] = self.version
+            self.removed_chars += len(row[1])
             self.filters_chars -= len(row[1])
             self.channels.drop(channel_pattern(row[0], self.depth))
-        if len(self.removed) > self.removed_count_max:
+        is_much = self.removed_chars > _FILTERS_CHARS_MAX
+        if is_much or len(self.removed) > self.removed_count_max:
             self.forget_removals(self.version)
         return True
 

@@ -36,6 +36,7 @@ class SimulatedSubscription:
 
     pattern: str
     filters: list[tuple[int, Filter | None]]  # all it has had, and the rows' version of each
+    changed_at_s: float
     known: dict[str, int] = field(default_factory=dict)  # node -> version it has confirmed
 
     def accepts(self, subject: str, attributes: Attributes) -> bool:
@@ -117,10 +118,11 @@ class SimulatedNode:
         """Want what `where` lets through of `pattern` from now on."""
         new = compile(where) if where else None
         effects = self.node.add_interest([pattern], self.network.now_s, _text(new))
-        subscription = SimulatedSubscription(pattern, [(self.node.own.version, new)])
+        subscription = SimulatedSubscription(
+            pattern, [(self.node.own.version, new)], self.network.now_s
+        )
         self.subscriptions.append(subscription)
-        self._declare_channels()
-        self._do(effects)
+        self._tell(subscription, effects)
         return subscription
 
     def replace(self, subscription: SimulatedSubscription, where: str) -> None:
@@ -129,8 +131,8 @@ class SimulatedNode:
         added, removed = ((subscription.pattern, _text(where)) for where in (new, old))
         effects = self.node.change_interest([added], [removed], self.network.now_s)
         subscription.filters.append((self.node.own.version, new))
-        self._declare_channels()
-        self._do(effects)
+        subscription.changed_at_s = self.network.now_s
+        self._tell(subscription, effects)
 
     def unsubscribe(self, subscription: SimulatedSubscription) -> None:
         """Want the subscription's pattern no more."""
@@ -174,6 +176,13 @@ class SimulatedNode:
         wanted = self.node.wanted(subject)
         return wanted if isinstance(wanted, bool) else wanted(attributes)
 
+    def _tell(self, subscription: SimulatedSubscription, effects: Effects) -> None:
+        self._declare_channels()
+        self._do(effects)
+        for name, peer in self.node.peers.items():
+            if peer.alive:  # it may know already, from rows that cover this one
+                self._note_known(subscription, name)
+
     def _declare_channels(self) -> None:
         depth = self.node.terms.depth
         keys = {channel_keys_of(pattern, depth) for pattern in self.node.own.channel_patterns()}
@@ -209,11 +218,13 @@ class SimulatedNode:
             self._witness.heard(self, message.sender, message.channel, end)
         self._do(self.node.take(message, self.network.now_s))
         if isinstance(message, wire.Known):
-            confirmed = self.node.peers[message.sender].confirmed
             for subscription in self.subscriptions:
-                if confirmed >= subscription.filters[0][0]:
-                    known = subscription.known.get(message.sender, 0)
-                    subscription.known[message.sender] = max(confirmed, known)
+                self._note_known(subscription, message.sender)
+
+    def _note_known(self, subscription: SimulatedSubscription, peer: str) -> None:
+        confirmed = self.node.peers[peer].confirmed
+        if confirmed >= subscription.filters[0][0]:
+            subscription.known[peer] = max(confirmed, subscription.known.get(peer, 0))
 
     def _see(self, peer: str, alive: bool) -> None:
         self._witness.saw(self, peer, alive)

@@ -21,7 +21,7 @@ from infobus.protocols.interest import channel_pattern
 from infobus.protocols.peers import Route, Terms
 from infobus.subjects import channel_of
 from infobus.testing.account import Account, Uneven
-from infobus.testing.simulated_node import Attributes, SimulatedNode
+from infobus.testing.simulated_node import TICK_S, Attributes, SimulatedNode
 
 SETTLE_S = 15.0
 """Virtual time within which a healed network is at rest, whatever had happened."""
@@ -104,6 +104,7 @@ class _Run:
             lease_s=draw.uniform(0.3, 1.0),
         )
         self.network = Network(draw.getrandbits(32), faults)
+        self._is_calm = not is_rough and not faults.loss
         self.account = Account(self.terms.depth)
         self.frozen: list[str] = []
         self._swizzled_until_s = 0.0
@@ -169,6 +170,20 @@ class _Run:
         for node in self.account.nodes.values():
             for channel, route in node.node.routes.items():
                 self._check_window(node.name, channel, route)
+            if self._is_calm:
+                self._check_rows_arrive(node)
+
+    def _check_rows_arrive(self, node: SimulatedNode) -> None:
+        """Where no frame is lost, everyone soon knows what is wanted."""
+        faults = self.network.faults
+        late_s = self.terms.idle_beat_s + faults.detect_s + 4 * faults.delay_max_s + 2 * TICK_S
+        others = self.account.nodes.keys() - {node.name}
+        for subscription in node.subscriptions:
+            version = subscription.filters[-1][0]
+            unaware = [name for name in others if subscription.known.get(name, 0) < version]
+            if unaware and self.network.now_s - subscription.changed_at_s > late_s:
+                pattern = subscription.pattern
+                raise Uneven(f"{unaware} have not heard of {node.name}'s {pattern!r} in {late_s} s")
 
     def _check_window(self, name: str, channel: str, route: Route) -> None:
         # The window may be overstepped by the frame that fills it, and a frame is kept whole.
