@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.errors import UsageError
 from infobus.filters import Matcher, clusters, compile
 from tests.filters.strategies import events, filters, objects, simple_tests, tests
 

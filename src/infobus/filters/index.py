@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from infobus.filters.clusters import Check, Cluster, Entry, Look
+from infobus.filters.clusters import Cluster
+from infobus.filters.entries import Check, Entry, Look
 from infobus.filters.functions import CONVERSIONS
 from infobus.filters.literals import TEXTUAL, Literal, Rest, Test
 from infobus.filters.patterns import Patterns, required

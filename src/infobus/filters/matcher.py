@@ -10,10 +10,9 @@ under necessary conditions of theirs, and evaluated as a whole.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import chain
 
 from infobus.errors import UsageError
-from infobus.filters.clusters import Check, Entry, Look
+from infobus.filters.entries import Check, Entry, Look
 from infobus.filters.filter import Filter
 from infobus.filters.index import Index
 from infobus.filters.literals import Literal, Rest
@@ -94,19 +93,15 @@ class Matcher:
     def match(self, x: object) -> list[Hashable]:
         """The ids of all filters that match `x`, a mapping or a data object; each id once."""
         look = Look(x, self._index.has_deep)
-        found: list[Entry] = []
+        ids: list[Hashable] = []
         for cluster in self._index.found(look):
-            cluster.collect(look, found)
-        ids = list(chain.from_iterable([entry.owners for entry in found])) if found else []
+            cluster.collect(look, ids)
         return list(dict.fromkeys(ids)) if self._repeating else ids
 
     def match_any(self, x: object) -> bool:
         """Whether any filter matches `x`; stops at the first that does."""
         look = Look(x, self._index.has_deep)
-        for cluster in self._index.found(look):
-            if cluster.has_any(look):
-                return True
-        return False
+        return any(cluster.has_any(look) for cluster in self._index.found(look))
 
     def _entries_of(self, filter: Filter) -> tuple[Entry, ...]:
         """The rows of which one must hold."""

@@ -119,10 +119,6 @@ class Pattern:
         self.fits = string_test(op, (value,))
         self.cluster = cluster
 
-    def may_fit(self, text: str) -> bool:
-        """Whether a piece is there without which the pattern cannot fit."""
-        return any(piece in text for piece in self.pieces)
-
 
 class Patterns:
     """The patterns for one attribute."""
@@ -160,8 +156,11 @@ class Patterns:
     def found(self, text: str) -> Iterator[Cluster]:
         """The rows of every pattern that `text` fulfils."""
         for pattern in self._candidates(text):
-            if pattern.may_fit(text) and pattern.fits(text):
-                yield pattern.cluster
+            for piece in pattern.pieces:
+                if piece in text:
+                    if pattern.fits(text):
+                        yield pattern.cluster
+                    break
 
     def all(self) -> Iterator[Cluster]:
         """The rows of every pattern."""
