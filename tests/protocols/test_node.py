@@ -587,6 +587,15 @@ def test_rows_that_were_let_go_are_asked_for_when_they_matter():
     assert not any(isinstance(m, wire.WantRows) for m in messages(one.tick(2.0)))
 
 
+def test_a_peer_with_too_many_rows_is_complained_about_and_known():
+    node = Node("me")
+    node.rows.rows_count_max = 2
+    effects = node.take(interest("r", 0, 2, ["a", "b", "c"]), 0.0)
+    assert Complain("r", "tells too many rows; it is sent more than it wants") in effects
+    assert wire.Known("me", 2, 1) in messages(effects)
+    assert node.wanted("c") is True
+
+
 def test_rows_asked_for_again_and_again_are_told_once_a_tick():
     node = subscriber("a.>")
     for _ in range(100):

@@ -275,6 +275,9 @@ class Node:
             if self.rows.update(name, *changes, can_be_asked=can_be_asked):
                 effects.append(InterestChanged())
                 self._routes.rows_changed(name, now_s)
+                if self.rows.records[name].is_over_limit:
+                    what = "tells too many rows; it is sent more than it wants"
+                    effects.append(Complain(name, what))
         effects.append(self._known(name, peer, now_s))
         if not peer.welcome and now_s >= peer.tell_at_s:
             effects += self._tell(name, peer, now_s)

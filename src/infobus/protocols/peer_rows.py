@@ -92,6 +92,7 @@ class PeerRecord:
     channels: Counter[str] = field(default_factory=Counter)  # channel pattern -> rows held
     let_go: set[str] = field(default_factory=set)  # channel patterns of rows that are not held
     is_missed: bool = False  # rows that were let go are needed now
+    is_over_limit: bool = False  # it tells more rows than are held of one peer
 
 
 @dataclass(slots=True)
@@ -179,7 +180,7 @@ class PeerRows:
         if len(self.let_go_trie):
             for peer in self.let_go_trie.match(channels) if is_one else self.records:
                 record = self.records[peer]
-                record.is_missed = bool(record.let_go) and record.count < self.rows_count_max
+                record.is_missed = bool(record.let_go) and not record.is_over_limit
 
     def wants(self, subject: str) -> bool:
         """Whether any peer may want `subject`."""
@@ -244,6 +245,7 @@ class PeerRows:
         channels = channel_pattern(pattern, self.depth)
         if record.count >= self.rows_count_max:
             self.refused += 1
+            record.is_over_limit = True
             self._let_go(peer, record, channels)
         elif channels in record.let_go:
             pass
@@ -272,7 +274,7 @@ class PeerRows:
             if not record.channels[channels]:
                 self.channel_trie.remove(channels, peer)
         record.let_go.clear()
-        record.is_missed = False
+        record.is_missed = record.is_over_limit = False
 
     def _add(self, peer: str, record: PeerRecord, pattern: str, where: str) -> None:
         record.rows.setdefault(pattern, {})[where] = None
