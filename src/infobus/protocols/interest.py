@@ -288,9 +288,10 @@ class OwnRows:
 
     def _at_least(self, filters: Collection[str], more: Collection[str]) -> Iterable[str]:
         """Filters that let through at least these; not too many."""
-        if "" in filters or len(filters) + len(more) > 4 * self.filters_count_max:
+        if "" in filters:
             return [""]
-        return [*filters, *more]
+        both = dict.fromkeys([*filters, *more])
+        return both if len(both) <= 4 * self.filters_count_max else [""]
 
     def _tell(self, filters: dict[str, Iterable[str]]) -> bool:
         """Tell these filters under their patterns instead of others, as one new version."""
