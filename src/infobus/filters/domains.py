@@ -77,14 +77,16 @@ def domain(tests: Iterable[Test]) -> Domain | None:
     values: frozenset[Scalar] | None = None
     excluded: frozenset[Scalar] = frozenset()
     others: frozenset[Test] = frozenset()
-    low = high = None
+    low: Any = None
+    high: Any = None
     low_open = high_open = False
     nan = True
     for test in tests:
-        family = _narrower(family, _family_of(test))
+        op = test.op
+        found = test.family if op in _BY_FAMILY else _family_of(test)
+        family = found if family is None or family == found else _narrower(family, found)
         if family is None:
             return None
-        op = test.op
         if op == "==":
             if test.negated:
                 excluded = excluded.union(test.values)
@@ -96,25 +98,15 @@ def domain(tests: Iterable[Test]) -> Domain | None:
             is_open = (len(op) == 1) != test.negated
             # Negated, `a < 5` is a bound from below and `a > 5` one from above.
             if (op[0] == "<") != test.negated:
-                high, high_open = min((high, high_open), (limit, is_open), key=_high)
-            else:
-                low, low_open = max((low, low_open), (limit, is_open), key=_low)
+                if high is None or limit <= high:
+                    high, high_open = limit, is_open or (limit == high and high_open)
+            elif low is None or limit >= low:
+                low, low_open = limit, is_open or (limit == low and low_open)
         elif op != "exists" and not _says_only(test, family):
             others |= {test}
     assert family is not None
+    nan = nan and family == "number"
     return _settled(Domain(family, values, low, low_open, high, high_open, nan, excluded, others))
-
-
-def _low(bound: tuple[Any, bool]) -> tuple[Any, ...]:
-    """A key to order bounds from below: the larger, the less they allow."""
-    value, is_open = bound
-    return (0,) if value is None else (1, value, is_open)
-
-
-def _high(bound: tuple[Any, bool]) -> tuple[Any, ...]:
-    """A key to order bounds from above: the larger, the more they allow."""
-    value, is_open = bound
-    return (1,) if value is None else (0, value, not is_open)
 
 
 def _says_only(test: Test, family: str) -> bool:
@@ -130,8 +122,6 @@ def _says_only(test: Test, family: str) -> bool:
 
 def _family_of(test: Test) -> str:
     """What an attribute must be for the test to be defined (or, for `exists`, true)."""
-    if test.op in _BY_FAMILY:
-        return test.family
     if test.op == "datatype" and not test.negated:
         families = {FAMILY.get(str(kind), "present") for kind in test.values}
         return families.pop() if len(families) == 1 else "present"
@@ -140,11 +130,11 @@ def _family_of(test: Test) -> str:
     return _FAMILIES.get(test.op, "present")
 
 
-def _narrower(family: str | None, other: str) -> str | None:
-    """The family that is both; None if nothing is."""
-    if family is None or family == other or (family == "present" and other != "absent"):
-        return other
-    return family if other == "present" and family != "absent" else None
+def _narrower(one: str, other: str) -> str | None:
+    """Of two different families the one that is both; None if nothing is."""
+    if "absent" in (one, other) or "present" not in (one, other):
+        return None
+    return other if one == "present" else one
 
 
 def _settled(found: Domain) -> Domain | None:
@@ -156,24 +146,21 @@ def _settled(found: Domain) -> Domain | None:
     if found.values is not None:
         return _settled_values(found, found.values)
     low, high, excluded = found.low, found.high, found.excluded
-    nan = found.nan and found.family == "number"
-    low_open, high_open = found.low_open, found.high_open
     if excluded:
-        low_open = low_open or low in excluded
-        high_open = high_open or high in excluded
-    if low is not None and high is not None and not nan and low >= high:
-        if low > high or low_open or high_open:
+        low_open = found.low_open or low in excluded
+        high_open = found.high_open or high in excluded
+        found = replace(found, low_open=low_open, high_open=high_open, excluded=frozenset())
+        found = replace(found, excluded=frozenset(filter(found.holds, excluded)))
+    if low is not None and high is not None and low >= high and not found.nan:
+        if low > high or found.low_open or found.high_open:
             return None
         return _settled_values(found, frozenset([low]))
-    bounds = Domain(
-        found.family, None, low, low_open, high, high_open, nan, frozenset(), found.others
-    )
-    if not excluded:
-        return bounds
-    return replace(bounds, excluded=frozenset(filter(bounds.holds, excluded)))
+    return found
 
 
 def _settled_values(found: Domain, values: frozenset[Scalar]) -> Domain | None:
+    if found == Domain(found.family, found.values):
+        return found if values else None
     texts = [other for other in found.others if other.op in TEXTUAL]
     left = frozenset(
         value

@@ -18,7 +18,7 @@ from infobus.filters.literals import Rest
 from infobus.filters.tree import Name
 
 _PASSES_MAX = 4  # Joining in one attribute can enable joining in another; rarely more than once.
-_COMPARED_COUNT_MAX = 200_000  # Comparisons in search of boxes within others; a few us each.
+_COMPARED_COUNT_MAX = 100_000  # Comparisons in search of boxes within others; a few us each.
 _HOMES_MAX = 16
 
 _Key = frozenset[int]

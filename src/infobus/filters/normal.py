@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import product
 from math import prod
+from typing import TypeGuard
 
 from msgspec import Struct
 
@@ -22,7 +23,7 @@ from infobus.filters.literals import (
     needs,
     tree_of_literal,
 )
-from infobus.filters.tree import And, Constant, Not, Or, Tree, Xor
+from infobus.filters.tree import And, Call, Compare, Constant, Member, Name, Not, Or, Tree, Xor
 
 ROWS_MAX = 16
 """Filters written by people have a few rows; of random deep trees, three in four stay below."""
@@ -58,6 +59,9 @@ def normal(tree: Tree, negated: bool = False) -> Normal:
     '!(symbol in ["GMC", "IBM"]) && !(price < 5)'
     """
     match tree:
+        case Compare() | Name() | Call() | Member():
+            found = literals(tree, negated)
+            return found[0] if len(found) == 1 else any_of(found)
         case And(operands) | Or(operands):
             parts = [normal(operand, negated) for operand in operands]
             return all_of(parts) if isinstance(tree, And) != negated else any_of(parts)
@@ -72,8 +76,7 @@ def normal(tree: Tree, negated: bool = False) -> Normal:
                 )
             )
         case _:
-            found = literals(tree, negated)
-            return found[0] if len(found) == 1 else any_of(found)
+            return Rest(tree, negated)
 
 
 def rows(tree: Tree, limit: int = ROWS_MAX) -> tuple[Row, ...] | None:
@@ -87,6 +90,8 @@ def rows(tree: Tree, limit: int = ROWS_MAX) -> tuple[Row, ...] | None:
 
 def rows_of(form: Normal, limit: int = ROWS_MAX) -> tuple[Row, ...] | None:
     """`rows` of what is in normal form already."""
+    if isinstance(form, AllOf) and _are_literals(form.parts):
+        return (form.parts,)
     return None if row_count(form) > limit else tuple(dict.fromkeys(_expanded(form)))
 
 
@@ -196,8 +201,8 @@ def _folded(parts: list[Normal], negated: bool) -> list[Normal]:
 
 def _expanded(form: Normal) -> list[Row]:
     match form:
-        case AllOf(parts) if all(isinstance(part, Test | Rest) for part in parts):
-            return [parts]  # type: ignore[list-item]
+        case AllOf(parts) if _are_literals(parts):
+            return [parts]
         case AllOf(parts):
             choices = product(*map(_expanded, parts))
             return [
@@ -207,6 +212,10 @@ def _expanded(form: Normal) -> list[Row]:
             return [row for part in parts for row in _expanded(part)]
         case _:
             return [(form,)]
+
+
+def _are_literals(parts: tuple[Normal, ...]) -> TypeGuard[Row]:
+    return not any(isinstance(part, AnyOf) for part in parts)
 
 
 _RANK = {"==": 1, "has": 1.5, "isa": 10, "exists": 50, "datatype": 50} | dict.fromkeys(TEXTUAL, 3)

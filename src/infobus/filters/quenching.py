@@ -16,7 +16,7 @@ from infobus.filters.literals import Test
 from infobus.filters.merging import absorbed, merged
 from infobus.filters.normal import Row
 from infobus.filters.partial import UNKNOWN, decided, look
-from infobus.filters.reducing import Combined, combined, compacted
+from infobus.filters.reducing import Combined, compacted, expressed
 from infobus.filters.tree import Name, Scalar
 from infobus.filters.values import family
 
@@ -47,6 +47,7 @@ class Wants:
         self._parts: dict[Hashable, _Part] = {}
         self._boxes: list[Box] | None = []
         self._index: _Index | None = None
+        self._written: dict[Row, Filter] = {}
         self.version = 0
         """Grows whenever an answer may have become another one."""
 
@@ -96,7 +97,9 @@ class Wants:
         """Return what is asked for, reduced; with a `limit` on its filters, widened as needed."""
         if None in self._uses:
             return Combined(everything=True)
-        return combined(self._compact(), limit, compact=True)
+        if len(self._written) > 2 * len(self._uses):
+            self._written.clear()
+        return expressed(self._compact(), limit, self._written)
 
     def wants(self, known: object, closed: bool = False) -> bool | None:
         """Whether an event with these attributes is wanted; None: that depends on others.

@@ -12,10 +12,12 @@ from infobus.filters.filter import Filter
 from infobus.filters.joining import is_short
 from infobus.filters.lexer import name_text
 from infobus.filters.merging import absorbed, merged
-from infobus.filters.normal import all_of, tree_of
+from infobus.filters.normal import Row, all_of, tree_of
 from infobus.filters.parser import TEXT_MAX
 from infobus.filters.tree import Call, Name, Tree, nodes
 from infobus.filters.widening import anchored, shortened, widened
+
+_COMPACTED_COUNT_MAX = 20_000  # Up to here it is tried in any case; a second at most.
 
 
 class Combined(Struct, frozen=True):
@@ -103,35 +105,51 @@ def compacted(found: Iterable[Box]) -> list[Box]:
     return absorbed(merged(found))
 
 
-def combined(found: list[Box], limit: int | None = None, compact: bool = False) -> Combined:
-    """`reduce` for what is made of boxes already, and perhaps is `compact` already."""
-    exact = found if compact else compacted(found)
-    result = exact
+def combined(found: list[Box], limit: int | None = None) -> Combined:
+    """`reduce` for what is made of boxes already."""
+    if limit is None or len(found) <= _COMPACTED_COUNT_MAX or _shrinks(found):
+        return expressed(compacted(found), limit)
+    return expressed(found, limit)
+
+
+def _shrinks(found: list[Box]) -> bool:
+    """Whether compacting so many boxes is worth the time, judged by some of them."""
+    some = found[:: len(found) // 1000]
+    return len(merged(some)) < 0.9 * len(some)
+
+
+def expressed(
+    compact: list[Box], limit: int | None = None, known: dict[Row, Filter] | None = None
+) -> Combined:
+    """Return boxes as filters, widened to the limit. `known` keeps what was written before."""
+    result = compact
     if limit is not None:
-        if len(exact) > limit:
-            result = widened(exact, limit)
+        if len(compact) > limit:
+            result = widened(compact, limit)
         short = [shortened(one) for one in result]
-        result = exact if short == exact else absorbed(short)
-    return _written(result, result is exact)
-
-
-def _written(found: Iterable[Box], exact: bool) -> Combined:
-    """Return boxes as filters."""
+        result = compact if short == compact else absorbed(short)
+    exact = result is compact
     filters: list[Filter] = []
-    for one in found:
+    for one in result:
         for piece in _pieces(one):
-            made = _filter(piece)
+            made = _filter(piece, known)
             while len(made.text) > TEXT_MAX:
                 piece, exact = _less(piece), False
-                made = _filter(piece)
+                made = _filter(piece, known)
             if piece == EVERYTHING:
                 return Combined(everything=True, exact=exact)
             filters.append(made)
     return Combined(tuple(filters), exact=exact)
 
 
-def _filter(one: Box) -> Filter:
-    return Filter(tree_of(all_of(row(one))))
+def _filter(one: Box, known: dict[Row, Filter] | None) -> Filter:
+    literals = row(one)
+    made = None if known is None else known.get(literals)
+    if made is None:
+        made = Filter(tree_of(all_of(literals)))
+        if known is not None:
+            known[literals] = made
+    return made
 
 
 def _pieces(one: Box) -> Iterator[Box]:
