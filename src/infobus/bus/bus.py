@@ -24,6 +24,7 @@ from infobus.protocols.peers import Terms
 from infobus.subjects import check_pattern
 
 if TYPE_CHECKING:
+    from infobus.bus.quench import Quench
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
@@ -148,6 +149,28 @@ class Bus(Publisher):
         if on_loss == "quit_and_recover":
             self._state.start(subscription)
         return subscription
+
+    def quench(self, pattern: str) -> Quench:
+        """What anyone wants of the subjects that `pattern` matches, for a producer to ask.
+
+        `publish` does not send what nobody wants; this is for those who can save themselves
+        the making of it.
+
+        >>> import infobus
+        >>> with infobus.connect("quench", engine="memory") as bus:
+        ...     sub = bus.subscribe("trades.>", where='symbol == "GMC" && price > 40')
+        ...     wanted = bus.quench("trades.>")
+        ...     print(wanted.expression())
+        ...     print(wanted.wants({"symbol": "IBM"}), wanted.values("symbol"))
+        price > 40 && symbol == "GMC"
+        False [[('==', 'GMC')]]
+        """
+        check_pattern(pattern)
+        if self._closed is not None:
+            raise self._closed
+        from infobus.bus.quench import Quench  # late: most programs need none of it
+
+        return Quench(self._hub, pattern)
 
     def initial_state(self, pattern: str, function: StateFunction) -> None:
         """Give newcomers the present state of what this node publishes under `pattern`.

@@ -1,0 +1,215 @@
+"""What anyone wants of a producer's subjects, so that it need not make the rest."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from infobus.bus.hub import Hub
+from infobus.errors import BadFilter, BusClosed
+from infobus.filters import compile
+from infobus.filters.choosing import Condition, Range
+from infobus.filters.quenching import Wants
+from infobus.filters.reducing import Combined
+from infobus.protocols.interest import Row, channel_pattern
+from infobus.subjects import overlaps
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_GLANCE_S = 0.5
+
+GATHER_S = 0.05
+"""Changes that follow each other within this time are told as one."""
+
+
+class Change(Struct, frozen=True):
+    """Some subscriptions came and some went.
+
+    `added` and `removed` are subject patterns with the text of their filters (empty: none), as
+    the subscribers' nodes tell them: reduced, and each once however many want it.
+    """
+
+    added: tuple[Row, ...]
+    removed: tuple[Row, ...]
+    expression: Combined
+    """What is wanted now, all together."""
+
+
+class Quench:
+    """A producer's view of what anyone wants under `pattern`. Made by `Bus.quench`.
+
+    Every answer is of the moment, and errs to "wanted". Subscriptions of this process count.
+    """
+
+    def __init__(self, hub: Hub, pattern: str) -> None:
+        self.pattern = pattern
+        self._hub = hub
+        self._wants = Wants()
+        self._rows: dict[Row, None] = {}
+        self._lock = threading.RLock()
+        self._version = -1
+        self._is_closed = False
+        with hub.lock:
+            # Whoever asks is told the rows, also by nodes that do not hold them at present.
+            hub.node.rows.need(channel_pattern(pattern, hub.node.terms.depth))
+        self._told = self._refresh()  # rows that `changes` has told of
+
+    def expression(self) -> Combined:
+        """What all subscriptions ask for together, reduced.
+
+        Subscriptions that others cover are absorbed, adjacent ranges and equalities merged. Its
+        `str()` is one filter, or `everything` or `nothing`.
+        """
+        with self._lock:
+            self._refresh()
+            return self._wants.expression()
+
+    def wants(self, partial: Mapping[str, Any], *, closed: bool = False) -> bool | None:
+        """Whether anyone wants an event with the attributes in `partial`.
+
+        Args:
+            partial: The attributes that are known already.
+            closed: There will be no other attributes; then the answer is never None.
+
+        Returns:
+            True: somebody does, whatever else it holds. False: nobody can. None: it depends on
+            attributes that are not known yet.
+        """
+        with self._lock:
+            self._refresh()
+            return self._wants.wants(partial, closed)
+
+    def values(
+        self,
+        *attributes: str,
+        operators: Collection[str] | None = None,
+        range: Range | Mapping[str, Range] | None = None,
+    ) -> list[list[Condition]]:
+        """What subscriptions ask of some attributes, in the paper's higher-order form.
+
+        A list of alternatives, each a list of conditions `(operator, value)` that hold together
+        (`(attribute, operator, value)` where several attributes are asked for). An empty one
+        stands for subscriptions that may want any value; no alternative at all: nothing is
+        wanted. See `infobus.filters.quenching.Wants.values` for the operators.
+
+        Args:
+            attributes: Those that the producer can choose by.
+            operators: Those it can deal with; conditions with others count as none.
+            range: The values it can have: a pair (low, high), a set, a function, or a mapping
+                from attributes to such.
+        """
+        with self._lock:
+            self._refresh()
+            return self._wants.values(*attributes, operators=operators, range=range)
+
+    def changes(self, timeout_s: float | None = None) -> Changes:
+        """Each change since the one told before, or since this view was made; waits for them.
+
+        Iterate it, also with `async for`. It ends when this view or the bus is closed, or when
+        nothing has changed for `timeout_s`.
+        """
+        return Changes(self, timeout_s)
+
+    def next_change(self, timeout_s: float | None) -> Change | None:
+        """The next change; None at the end, or if there was none for `timeout_s`."""
+        while self._wait_for_change(timeout_s):
+            with self._lock:
+                rows = self._refresh()
+                added = tuple(row for row in rows if row not in self._told)
+                removed = tuple(row for row in self._told if row not in rows)
+                self._told = rows
+                if added or removed:
+                    return Change(added, removed, self._wants.expression())
+        return None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this view, or its bus, is closed."""
+        return self._is_closed or self._hub.is_closed
+
+    def close(self) -> None:
+        """End every `changes`; nothing else needs it."""
+        self._is_closed = True
+        self._hub.wake()
+
+    def __enter__(self) -> Quench:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Quench {self.pattern}: {self.expression()}>"
+
+    def _wait_for_change(self, timeout_s: float | None) -> bool:
+        """Wait until something may have changed; False if nothing has, or nothing will."""
+        hub = self._hub
+        with hub.changed:
+            hub.changed.wait_for(lambda: self.is_closed or self._may_have_changed(), timeout_s)
+            if self.is_closed or not self._may_have_changed():
+                return False
+        time.sleep(GATHER_S)
+        return not self.is_closed
+
+    def _may_have_changed(self) -> bool:
+        return self._version != self._hub.interest_version or self._rows != self._told
+
+    def _refresh(self) -> dict[Row, None]:
+        hub = self._hub
+        with hub.lock:
+            if hub.is_closed:
+                raise BusClosed("the bus is closed")
+            if self._version == hub.interest_version:
+                return self._rows
+            self._version = hub.interest_version
+            rows = dict.fromkeys(hub.node.rows.overlapping(self.pattern))
+            own = list(hub.node.own.wanted)
+        rows.update((row, None) for row in own if overlaps(self.pattern, row[0]))
+        for row in self._rows.keys() - rows.keys():
+            self._wants.remove(row)
+        for row in rows.keys() - self._rows.keys():
+            try:
+                self._wants.add(row, compile(row[1]) if row[1] else None)
+            except BadFilter:  # of a newer language: it may want anything
+                self._wants.add(row, None)
+        self._rows = rows
+        return rows
+
+
+class Changes:
+    """The live feed of a `Quench`."""
+
+    def __init__(self, quench: Quench, timeout_s: float | None) -> None:
+        self._quench = quench
+        self._timeout_s = timeout_s
+
+    def __iter__(self) -> Iterator[Change]:
+        return self
+
+    def __next__(self) -> Change:
+        change = self._quench.next_change(self._timeout_s)
+        if change is None:
+            raise StopIteration
+        return change
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self
+
+    async def __anext__(self) -> Change:
+        import asyncio  # takes half as long to import as the rest of the package
+
+        until_s = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        while not self._quench.is_closed:
+            left_s = _GLANCE_S if until_s is None else min(_GLANCE_S, until_s - time.monotonic())
+            if left_s <= 0:
+                break
+            # In short waits: one that is cancelled must not keep its thread for ever.
+            change = await asyncio.to_thread(self._quench.next_change, left_s)
+            if change is not None:
+                return change
+        raise StopAsyncIteration
