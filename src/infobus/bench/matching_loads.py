@@ -147,7 +147,7 @@ def _event_with_text(random: Random) -> Event:
 
 
 def _word(random: Random) -> str:
-    return "".join(random.choices(_SYLLABLES, k=random.randint(2, 3)))
+    return "".join(random.choices(_SYLLABLES, k=3))
 
 
 def _elvin(random: Random) -> Subscription:

@@ -11,7 +11,7 @@ from typing import Any
 
 from infobus.filters.bounds import Bounds
 from infobus.filters.entries import Entry, Look
-from infobus.filters.scales import Column, Part, Scale, Verdict, mask_of, slots_of
+from infobus.filters.scales import Column, Part, Scale, Verdict, array_of, mask_of, slots_of
 from infobus.filters.spans import Key
 
 BOUNDS_FROM = 1024
@@ -96,14 +96,14 @@ class Block:
     def collect(self, look: Look, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
         sure, doubtful = self.sift(look)
+        slots = slots_of(sure)
         if doubtful:
-            sure |= self._tried(doubtful, look)
-        if sure & self.shared:
-            for slot in slots_of(sure & self.shared):
+            slots += self._tried(doubtful, look)
+        if self.shared:
+            for slot in slots:
                 ids += self.entries[slot].owners
-            sure &= ~self.shared
-        if sure:
-            ids += map(self.ids.__getitem__, slots_of(sure))
+        else:
+            ids += map(self.ids.__getitem__, slots)
 
     def has_any(self, look: Look) -> bool:
         """Whether some row holds for an event."""
@@ -134,16 +134,15 @@ class Block:
         doubtful = may & (doubts | self.loose)
         return may ^ doubtful, doubtful
 
-    def _tried(self, doubtful: int, look: Look) -> int:
+    def _tried(self, doubtful: int, look: Look) -> list[int]:
         """Those of the rows in doubt that hold."""
         held = []
         if self.bounds is not None:
-            simple = slots_of(doubtful & self.limited)
-            if len(simple) > 8:
-                held = self.bounds.within(simple, look.get)
-                doubtful &= ~self.limited
-        held += [slot for slot in slots_of(doubtful) if self.entries[slot].fits(look)]
-        return mask_of(held)
+            simple = doubtful & self.limited
+            if simple.bit_count() > 8:
+                held = self.bounds.within(array_of(simple), look.get)
+                doubtful ^= simple
+        return held + [slot for slot in slots_of(doubtful) if self.entries[slot].fits(look)]
 
     def _work_in(self) -> None:
         """Bring the bitmaps up to date with what was added and removed."""

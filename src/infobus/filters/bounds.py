@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from infobus.filters.spans import Key, Limit
+from infobus.filters.values import family
 
 KEYS_MAX = 16
 """With more attributes than this the array would be mostly empty."""
@@ -40,16 +41,16 @@ class Bounds:
                     row[places[key] + 1] = -high
             self._array[slot] = row
 
-    def within(self, slots: list[int], get: Callable[[Key], Any]) -> list[int]:
-        """The slots whose rows are not ruled out, of rows that ask only for what is there."""
+    def within(self, slots: NDArray[np.intp], get: Callable[[Key], Any]) -> list[int]:
+        """The slots whose rows the event fulfils, of rows that ask for what it has."""
         values = []
         for key in self._keys:
             value = get(key)
             # Who asks about anything but a number was ruled out before: 0 rules out nobody else.
-            number = value if value.__class__ in (int, float) and value == value else 0
+            number = value if family(value) == "number" and value == value else 0.0
             values += [number, -number]
-        chosen = np.array(slots)
-        found: list[int] = chosen[(self._array[chosen] <= values).all(1)].tolist()
+        within = (self._array[slots] <= np.array(values, np.float64)).all(1)
+        found: list[int] = slots[within].tolist()
         return found
 
     def _make_room(self, rows: int, keys: Any) -> None:

@@ -55,6 +55,9 @@ class Cluster:
         self.few: list[Home] = []
         self.blocks: list[Block] = []
 
+    def __len__(self) -> int:
+        return len(self.few) + sum(map(len, self.blocks))
+
     def add(self, entry: Entry) -> Home:
         """Take in a row."""
         home = Home(entry, self)

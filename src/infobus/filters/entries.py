@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from infobus.filters.evaluating import Predicate, predicate
 from infobus.filters.literals import Literal, needs, tree_of_literal
-from infobus.filters.spans import Key, Parts, key_of
-from infobus.filters.values import INT64_MAX, attributes_of, family, read
+from infobus.filters.spans import Key, Parts, key_of, value_at
+from infobus.filters.values import INT64_MAX, family
 
 if TYPE_CHECKING:
     from infobus.filters.clusters import Home
@@ -34,27 +35,25 @@ class Check:
 
 
 class Look:
-    """One event while it is being matched; each check is evaluated at most once."""
+    """One event while rows are tried on it; each check is evaluated at most once."""
 
-    __slots__ = ("attributes", "get", "known", "x")
+    __slots__ = ("_known", "attributes", "get", "x")
 
-    def __init__(self, x: object, has_deep: bool) -> None:
+    def __init__(self, attributes: Mapping[str, Any], x: object, has_deep: bool) -> None:
+        self.attributes = attributes
         self.x = x
-        self.attributes = attributes_of(x)
-        self.get: Callable[[Any], Any] = self.read if has_deep else self.attributes.get
-        """The value of the attribute with some key."""
-        self.known: dict[Check, bool] = {}
+        self.get: Callable[[Any], Any] = attributes.get
+        """The value of an attribute, None if it is missing."""
+        if has_deep:
+            self.get = partial(value_at, attributes)
+        self._known: dict[Check, bool] = {}
 
     def holds(self, check: Check) -> bool:
         """Whether the event fulfils a condition."""
-        found = self.known.get(check)
+        found = self._known.get(check)
         if found is None:
-            found = self.known[check] = check.holds(self.attributes, self.x)
+            found = self._known[check] = check.holds(self.attributes, self.x)
         return found
-
-    def read(self, key: Key) -> Any:
-        """The value of an attribute, which may be inside another."""
-        return self.attributes.get(key) if isinstance(key, str) else read(self.attributes, key)
 
 
 class Entry:

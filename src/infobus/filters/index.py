@@ -8,20 +8,23 @@ least an attribute that must be there. What has none of these is looked at for e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from infobus.filters.clusters import Cluster
-from infobus.filters.entries import Check, Entry, Look
+from infobus.filters.entries import Check, Entry
 from infobus.filters.functions import CONVERSIONS
 from infobus.filters.literals import TEXTUAL, Literal, Rest, Test
 from infobus.filters.patterns import Patterns, required
-from infobus.filters.spans import ABSENT, Key, Span, key_of
+from infobus.filters.spans import ABSENT, Key, Span, key_of, value_at
 from infobus.filters.tree import Call, Constant, Name
 from infobus.filters.values import INT64_MAX, family, lineage_of
 
 POINTS_MAX = 64
 """A row that asks for one of more values than this is not filed under each of them."""
+
+_KEYS_MAX = 4096
+"""Statistics about more attributes than this are begun anew."""
 
 COMMON_MAX = 12
 """While all rows look at few attributes, they stand together, whatever the event has."""
@@ -29,32 +32,62 @@ COMMON_MAX = 12
 _DISTINCT_MAX = 1024
 """Beyond so many values, one attribute is as good to file under as another."""
 
-_CLASSES: dict[type, str] = {int: "number", float: "number", str: "string", bool: "bool"}
-
-Values = dict[str, dict[Any, Cluster]]
-"""For each family, the rows that are filed under a value."""
+_CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
 
 Text = tuple[Key, tuple[str, ...]]
 """An attribute, and the functions (`fold-case`, ...) that make the text a pattern is for."""
+
+
+class Table(dict[Any, Any]):
+    """A part of the index; leaves the table it stands in when its last cluster leaves."""
+
+    __slots__ = ("_inside", "_keys")
+
+    def __init__(self, inside: dict[Any, Any] | None = None, *keys: object) -> None:
+        super().__init__()
+        self._inside = inside
+        self._keys = keys
+        if inside is not None:
+            inside.update(dict.fromkeys(keys, self))
+
+    def __delitem__(self, key: Any) -> None:
+        super().__delitem__(key)
+        if not self and self._inside is not None:
+            for one in self._keys:
+                del self._inside[one]
+
+    def cluster(self, key: Any) -> Cluster:
+        """The cluster under a key; made if there is none."""
+        if key not in self:
+            self[key] = Cluster(self, key)
+        found: Cluster = self[key]
+        return found
+
+    def for_values(self, key: Key, kind: str) -> Table:
+        """In a table by attributes: the clusters by values of one family."""
+        values = self[key] if key in self else Table(self, key)
+        found: Table = (
+            values[kind] if kind in values else Table(values, kind, *_CLASSES.get(kind, ()))
+        )
+        return found
 
 
 class Index:
     """Rows by what they cannot do without."""
 
     def __init__(self) -> None:
-        self._equal: dict[Key, Values] = {}
-        self._items: dict[Key, Values] = {}
-        self._types: dict[str, Cluster] = {}
+        # By attribute, then by the family or class of a value, then by the value.
+        self._equal = Table()
+        self._items = Table()
+        self._types = Table()
         self._texts: dict[Text, Patterns] = {}
-        self._present: dict[Key, Cluster] = {}
-        self._always: dict[None, Cluster] = {}
+        self._present = Table()
+        self._always = Table()
         self._common: set[Key] = set()
         """The attributes that rows in `_always` look at."""
-        self._distinct: dict[Key, set[Any]] = {}
         self._deep: Counter[Key] = Counter()
         """The keys of attributes inside others, and how many rows look at them."""
-        self._filed: Counter[Key] = Counter()
-        """How many rows are filed under the presence of an attribute."""
+        self._distinct: dict[Key, set[int]] = {}
 
     def add(self, entry: Entry) -> None:
         """File a row; sets what is left to test once the row was found."""
@@ -74,90 +107,82 @@ class Index:
         """Whether any row looks at attributes inside others."""
         return bool(self._deep)
 
-    def found(self, look: Look) -> list[Cluster]:
+    def found(self, attributes: Mapping[str, Any], x: object) -> list[Cluster]:
         """The clusters in which rows may hold for an event; each of them once."""
-        get = look.get
-        found = list(self._always.values())
-        for key in self._of_interest(self._equal, look):
-            value = get(key)
-            if value is not None:
-                kind = _CLASSES.get(value.__class__) or family(value)
-                values = self._equal[key].get(kind)  # type: ignore[arg-type]
-                if values is not None and value in values:
-                    found.append(values[value])
+        found = list(self._always.values()) if self._always else []
+        equal = self._equal
+        # Written out, since with few subscriptions this is all there is to do.
+        for key in equal if len(equal) < 3 else self._of_interest(equal, attributes):
+            value = attributes.get(key) if key.__class__ is str else value_at(attributes, key)
+            values = equal[key]
+            table = values.get(value.__class__)
+            if table is None and value is not None:
+                table = values.get(family(value))
+            if table is not None and value in table:
+                found.append(table[value])
         if self._present:
-            for key in self._of_interest(self._present, look):
-                if get(key) is not None:
+            for key in self._of_interest(self._present, attributes):
+                if value_at(attributes, key) is not None:
                     found.append(self._present[key])
         if self._items or self._types or self._texts:
-            found += self._found_inside(look)
+            found += self._found_inside(attributes, x)
         return found
 
-    def _found_inside(self, look: Look) -> Iterator[Cluster]:
+    def _found_inside(self, attributes: Mapping[str, Any], x: object) -> Iterator[Cluster]:
         """The same for items of lists, for types, and for patterns in texts."""
-        for key in self._of_interest(self._items, look):
-            value = look.get(key)
+        for key in self._of_interest(self._items, attributes):
+            value = value_at(attributes, key)
             if isinstance(value, list | tuple):
-                yield from self._items_found(self._items[key], value)
+                yield from _items_found(self._items[key], value)
         if self._types:
-            yield from (self._types[name] for name in lineage_of(look.x) if name in self._types)
+            yield from (self._types[name] for name in lineage_of(x) if name in self._types)
         for (key, conversions), patterns in self._texts.items():
-            text = look.get(key)
+            text = value_at(attributes, key)
             if isinstance(text, str):
                 for conversion in conversions:
                     text = CONVERSIONS[conversion](text)
                 yield from patterns.found(text)
 
-    def _items_found(self, values: Values, items: Iterable[Any]) -> Iterable[Cluster]:
-        found: dict[Cluster, None] = {}
-        for item in items:
-            cluster = values.get(kind, {}).get(item) if (kind := family(item)) else None
-            if cluster is not None:
-                found[cluster] = None
-        return found
-
-    def _of_interest(self, table: dict[Key, Any], look: Look) -> Iterable[Key]:
+    def _of_interest(self, table: dict[Key, Any], attributes: Mapping[str, Any]) -> Iterable[Key]:
         """The keys of the table, or only those that the event has if they are fewer."""
-        if len(table) <= len(look.attributes):
+        if len(table) <= len(attributes):
             return table
-        return [
-            *filter(table.__contains__, look.attributes),
-            *filter(table.__contains__, self._deep),
-        ]
+        return filter(table.__contains__, (*attributes, *self._deep))
 
     def _places(self, entry: Entry) -> list[Cluster]:
         """Choose what to file a row under; several places where one of several values will do."""
         if span := self._most_telling(entry.spans):
             entry.spans = tuple(one for one in entry.spans if one is not span)
-            values = self._equal.setdefault(span.key, {}).setdefault(span.family, {})
-            return [_cluster(values, point) for point in span.points]
+            values = self._equal.for_values(span.key, span.family)
+            return [values.cluster(point) for point in span.points]
         for check in sorted(entry.checks, key=_rank):
             clusters = self._places_by_check(check.literal)
             if clusters:
                 entry.left = tuple(one for one in entry.checks if one is not check)
                 entry.repeats = len(clusters) > 1
                 return clusters
+        if not self._always:
+            self._common = set()
         keys = entry.keys
         keys -= {span.key for span in entry.spans if span.family == ABSENT}
         if keys and len(self._common | keys) > COMMON_MAX:
-            key = min(keys, key=lambda key: (self._filed[key], str(key)))
-            self._filed[key] += 1
-            return [_cluster(self._present, key)]
+            key = min(keys, key=lambda key: (len(self._present.get(key, ())), str(key)))
+            return [self._present.cluster(key)]
         self._common |= keys
-        return [_cluster(self._always, None)]
+        return [self._always.cluster(None)]
 
     def _places_by_check(self, literal: Literal) -> list[Cluster]:
         match literal:
             case Test(name, "has", values, kind, False):
-                table = self._items.setdefault(key_of(name), {}).setdefault(kind, {})
-                return [_cluster(table, value) for value in values]
+                table = self._items.for_values(key_of(name), kind)
+                return [table.cluster(value) for value in values]
             case Test(_, "isa", values, _, False):
-                return [_cluster(self._types, value) for value in values]
+                return [self._types.cluster(value) for value in values]
         pattern = pattern_of(literal)
         if pattern is None:
             return []
         text, op, values = pattern
-        patterns = self._texts.setdefault(text, Patterns())
+        patterns = self._texts.get(text) or Patterns(self._texts, text)
         return [patterns.cluster(op, value) for value in values]
 
     def _most_telling(self, spans: Iterable[Span]) -> Span | None:
@@ -167,6 +192,8 @@ class Index:
             points = span.points
             if not 0 < len(points) <= POINTS_MAX or not all(map(_can_be_filed, points)):
                 continue
+            if len(self._distinct) >= _KEYS_MAX:
+                self._distinct.clear()
             distinct = self._distinct.setdefault(span.key, set())
             if len(distinct) < _DISTINCT_MAX:
                 distinct.update(map(hash, points))
@@ -203,10 +230,13 @@ def _rank(check: Check) -> float:
     return 1 / (1 + min(len(piece) for value in values for piece in required(op, value)))
 
 
-def _cluster(table: dict[Any, Cluster], key: Any) -> Cluster:
-    if key not in table:
-        table[key] = Cluster(table, key)
-    return table[key]
+def _items_found(values: Table, items: Iterable[Any]) -> Iterable[Cluster]:
+    found: dict[Cluster, None] = {}
+    for item in items:
+        table = values.get(family(item))
+        if table is not None and item in table:
+            found[table[item]] = None
+    return found
 
 
 def _can_be_filed(point: Any) -> bool:

@@ -18,6 +18,7 @@ from infobus.filters.index import Index
 from infobus.filters.literals import Literal, Rest
 from infobus.filters.normal import access, normal, rows_of
 from infobus.filters.spans import Parts, split
+from infobus.filters.values import attributes_of
 
 
 class Matcher:
@@ -92,16 +93,24 @@ class Matcher:
 
     def match(self, x: object) -> list[Hashable]:
         """The ids of all filters that match `x`, a mapping or a data object; each id once."""
-        look = Look(x, self._index.has_deep)
+        attributes = x if x.__class__ is dict else attributes_of(x)
+        clusters = self._index.found(attributes, x)
         ids: list[Hashable] = []
-        for cluster in self._index.found(look):
+        if not clusters:
+            return ids
+        look = Look(attributes, x, self._index.has_deep)
+        for cluster in clusters:
             cluster.collect(look, ids)
         return list(dict.fromkeys(ids)) if self._repeating else ids
 
     def match_any(self, x: object) -> bool:
         """Whether any filter matches `x`; stops at the first that does."""
-        look = Look(x, self._index.has_deep)
-        return any(cluster.has_any(look) for cluster in self._index.found(look))
+        attributes = x if x.__class__ is dict else attributes_of(x)
+        clusters = self._index.found(attributes, x)
+        if not clusters:
+            return False
+        look = Look(attributes, x, self._index.has_deep)
+        return any(cluster.has_any(look) for cluster in clusters)
 
     def _entries_of(self, filter: Filter) -> tuple[Entry, ...]:
         """The rows of which one must hold."""

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import Any
 
 from infobus.filters.clusters import Cluster
 from infobus.filters.functions import string_test
@@ -123,7 +124,11 @@ class Pattern:
 class Patterns:
     """The patterns for one attribute."""
 
-    def __init__(self) -> None:
+    def __init__(self, inside: dict[Any, Patterns], key: Any) -> None:
+        """They stand in `inside` under `key` until the last of them is gone."""
+        inside[key] = self
+        self._inside = inside
+        self._key = key
         self._patterns: dict[tuple[str, str], Pattern] = {}
         self._filed: dict[str, dict[Pattern, None]] = {}
         self._sizes: Counter[int] = Counter()
@@ -152,6 +157,8 @@ class Patterns:
                 del self._filed[gram]
             self._sizes[len(gram)] -= 1
         self._sizes += Counter()  # drops what is 0
+        if not self._patterns:
+            del self._inside[self._key]
 
     def found(self, text: str) -> Iterator[Cluster]:
         """The rows of every pattern that `text` fulfils."""

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from infobus.filters.spans import ABSENT, EXACT, PRESENT, Limit, Span
 from infobus.filters.values import INT64_MAX, family
@@ -64,10 +65,14 @@ def slots_of(mask: int) -> list[int]:
             found.append(lowest.bit_length() - 1)
             mask ^= lowest
         return found
-    octets = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
-    bits = np.unpackbits(octets, bitorder="little").view(bool)
-    slots: list[int] = bits.nonzero()[0].tolist()
+    slots: list[int] = array_of(mask).tolist()
     return slots
+
+
+def array_of(mask: int) -> NDArray[np.intp]:
+    """Return the same as an array."""
+    octets = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
+    return np.unpackbits(octets, bitorder="little").view(bool).nonzero()[0]
 
 
 class Scale:

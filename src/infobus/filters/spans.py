@@ -8,14 +8,14 @@ over, to be evaluated for the few events that pass the spans.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from infobus.filters.literals import Literal, Test
 from infobus.filters.tree import Name, Scalar
-from infobus.filters.values import family
+from infobus.filters.values import family, read
 
 Key = str | tuple[str, ...]
 """An attribute as the index names it: its name, or the path of one inside another."""
@@ -43,6 +43,11 @@ def key_of(name: Name) -> Key:
     ('price', ('story', 'source'))
     """
     return name.path[0] if len(name.path) == 1 else name.path
+
+
+def value_at(attributes: Mapping[str, Any], key: Key) -> Any:
+    """Return the value of the attribute with this key, or None."""
+    return attributes.get(key) if isinstance(key, str) else read(attributes, key)
 
 
 class Span(Struct, frozen=True, gc=False):
