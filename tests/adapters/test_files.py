@@ -124,12 +124,12 @@ class TestWhatIsWatched:
         put(folder / "log" / "sys" / "y", 2)
         assert told(subscription) == ("created", "y", 2)
 
-    def test_directories_that_come_later(self, monitor, subscriber, folder):
+    def test_directories_that_come_later(self, monitor, subscriber, folder, put):
         subscription = subscriber.subscribe("files.changed", where=where(filename="core"))
         wait_for(monitor, folder)
         inner = folder / "a" / "b"
         inner.mkdir(parents=True)
-        (inner / "core").write_text("1")
+        put(inner / "core", 1)
         assert told(subscription) == ("created", "core", 1)
         wait_for(monitor, folder, folder / "a", inner)
 

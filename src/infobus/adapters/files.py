@@ -137,7 +137,7 @@ class FileMonitor:
         self._is_stale.set()
 
     def _ask(self) -> None:
-        asked = self._quench.values(["directory", "filename", "path"], operators=OPERATORS)
+        asked = self._quench.values("directory", "filename", "path", operators=OPERATORS)
         self._wanted = targets(asked, self.directory)
         self._is_stale.set()
 
