@@ -24,14 +24,14 @@ def test_help_shows_how_to_begin():
     assert "--install-completion" in output
 
 
-@pytest.mark.parametrize("command", "pub sub types describe demo bench".split())
+@pytest.mark.parametrize("command", "pub sub types describe filter quench watch demo bench".split())
 def test_every_command_has_help(command):
     result = run(command, "--help")
     assert result.exit_code == 0
     assert command in result.output
 
 
-@pytest.mark.parametrize("command", "pub sub types describe".split())
+@pytest.mark.parametrize("command", "pub sub types describe quench watch".split())
 def test_every_command_on_a_bus_can_be_told_which(command):
     output = run(command, "--help").output
     assert all(option in output for option in ("--bus", "--home", "--connect", "--listen"))

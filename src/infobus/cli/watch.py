@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +19,13 @@ SHOWN_COUNT_MAX = 5
 
 def command(
     directory: Annotated[
-        str, typer.Argument(metavar="DIR", help="Nothing outside of it is ever watched.")
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Nothing outside of it is ever watched.",
+        ),
     ],
     subject: Annotated[
         str, typer.Option("--subject", help="What to publish under.")
@@ -53,7 +60,7 @@ def command(
         with FileMonitor(node, directory, subject=subject, on_watching=tell) as monitor:
             err = Console(stderr=True, highlight=False)
             told = f"publishing changes below {monitor.directory} under {subject} (bus {node.name})"
-            err.print(printable(told), style="dim", markup=False)
+            err.print(printable(told), style="dim", markup=False, soft_wrap=True)
             threading.Event().wait()  # until Ctrl-C
 
 
