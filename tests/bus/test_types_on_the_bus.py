@@ -129,7 +129,7 @@ def test_the_first_frame_of_a_type_carries_its_descriptor(bus: Bus, stranger: Me
     stranger.declare("c/x", seen.append)
     told = wire.Interest("stranger", (1, 0), 1, 0, 2, ["x.y"])
     stranger.put(f"n/{bus.node}", wire.encode(told))
-    wait_until(lambda: bus._hub.node.rows.wants("x.y"))
+    wait_until(lambda: bus._hub.node.rows.wanted("x.y"))
     for _ in range(2):
         bus.publish("x.y", Meter(level=1.0))
         bus.flush()

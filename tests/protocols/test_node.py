@@ -58,7 +58,7 @@ def numbers(effects):
 def publish(node, now_s=0.0, channel="a"):
     """Number one event, as the bus does; nothing if nobody wants it."""
     route = node.route(channel, now_s)
-    if node.rows.wants(f"{channel}.x"):
+    if node.rows.wanted(f"{channel}.x"):
         route.sent(b"frame", 1)
 
 
@@ -116,8 +116,8 @@ def test_two_nodes_that_see_each_other_hold_each_others_rows():
     talk.do(two, two.peer_up("one", 0.0))
     assert one.is_synced()
     assert two.is_synced()
-    assert two.rows.wants("a.x")
-    assert not one.rows.wants("a.x")
+    assert two.rows.wanted("a.x") is True
+    assert one.rows.wanted("a.x") is False
 
 
 def test_a_new_peer_is_told_all_rows():
@@ -310,7 +310,7 @@ def test_the_rows_of_a_peer_that_disappears_go_at_once():
     node = publisher("a.>")
     publish(node)
     assert node.peer_down("r", 1.0) == [InterestChanged()]
-    assert not node.rows.wants("a.x")
+    assert node.rows.wanted("a.x") is False
     assert node.is_confirmed()
 
 
@@ -324,7 +324,7 @@ def test_a_node_that_was_given_up_reports_a_loss_even_of_events_without_numbers(
     publish(one)  # quenched
     talk.do(one, one.peer_up("two", 2.0), 2.0)
     assert talk.log == [Lost("one", "a", 0, None)]
-    assert one.rows.wants("a.x")
+    assert one.rows.wanted("a.x") is True
     assert one.is_synced()
     assert two.is_synced()
 
@@ -357,9 +357,9 @@ def test_rows_are_not_taken_back_from_a_node_that_does_not_know_it_was_given_up(
     node.peer_down("r", 1.0)
     doubled = interest("r", 0, 2, ["a.>"])
     assert messages(node.take(doubled, 1.1)) == [wire.Known("me", 0, 2)]
-    assert not node.rows.wants("a.x")
+    assert node.rows.wanted("a.x") is False
     node.take(interest("r", 0, 2, ["a.>"], welcome=2), 1.2)
-    assert node.rows.wants("a.x")
+    assert node.rows.wanted("a.x") is True
 
 
 def test_a_node_that_is_seen_again_hears_that_it_was_given_up():
@@ -463,9 +463,9 @@ def test_rows_of_a_peer_that_was_heard_but_died_before_it_was_seen_go_away():
     node = Node("me")
     node.take(interest("r", 0, 2, ["a.>"]), 0.0)
     node.tick(4.9)
-    assert node.rows.wants("a.x")
+    assert node.rows.wanted("a.x") is True
     assert InterestChanged() in node.tick(5.0)
-    assert not node.rows.wants("a.x")
+    assert node.rows.wanted("a.x") is False
 
 
 def test_a_removal_that_a_peer_missed_while_it_was_away_is_made_good():
@@ -481,7 +481,7 @@ def test_a_removal_that_a_peer_missed_while_it_was_away_is_made_good():
     talk.do(two, two.peer_up("one", 2.0), 2.0)  # lost
     talk.stopped = None
     talk.do(two, two.tick(2.1), 2.1)
-    assert not one.rows.wants("a.x")
+    assert one.rows.wanted("a.x") is False
 
 
 # Filters.
@@ -631,7 +631,7 @@ def test_nothing_that_comes_after_a_goodbye_is_taken():
         assert node.take(late, 0.1) == []
     assert node.peer_up("p", 0.2) == []
     assert node.is_known(2)
-    assert not node.rows.wants("a.x")
+    assert node.rows.wanted("a.x") is False
 
 
 # Bounds.

@@ -182,10 +182,6 @@ class PeerRows:
                 record = self.records[peer]
                 record.is_missed = bool(record.let_go) and not record.is_over_limit
 
-    def wants(self, subject: str) -> bool:
-        """Whether any peer may want `subject`."""
-        return bool(self.trie.match(subject)) or self._is_unsure(subject)
-
     def wanted(self, subject: str) -> Wanted:
         """Whether any peer wants events of `subject`."""
         if self._is_unsure(subject):
