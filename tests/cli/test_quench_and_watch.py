@@ -141,4 +141,4 @@ class TestWatch:
     def test_a_folder_that_is_not_there_is_a_wrong_call(self, shell):
         code, out, err = shell.run("watch", "nowhere")
         assert (code, out) == (2, "")
-        assert "Directory 'nowhere' does not exist" in err
+        assert "'nowhere' does not exist" in err
