@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.filters import Matcher, clusters, compile
+from infobus.filters.partial import residual
 from tests.filters.strategies import events, filters, objects, simple_tests, tests
 
 # Blocks of bitmaps are for many rows; with these bounds a handful will do. The second bound
@@ -79,3 +80,17 @@ class TestAnswers:
                     assert set(found) == naive.match(event)
                     assert matcher.match_any(event) == bool(found)
         assert len(matcher) == len(naive.filters)
+
+    @settings(max_examples=60, deadline=None)
+    @given(BOUNDS, pools, events(), st.sets(st.sampled_from("a b n s t flag when tags o".split())))
+    def test_about_a_part_of_an_event_never_deny_what_can_match(self, bounds, pool, event, hidden):
+        known = {name: value for name, value in event.items() if name not in hidden}
+        with bounded(*bounds):
+            matcher = Matcher()
+            for number, filter in enumerate(pool):
+                matcher.add(number, filter)
+            if any(filter.matches(event) for filter in pool):
+                assert matcher.possible(known)
+            if matcher.possible(known):
+                assert any(residual(filter.tree, known) is not False for filter in pool)
+            assert matcher.possible(known, closed=True) == matcher.match_any(known)

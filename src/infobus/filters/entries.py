@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from infobus.filters.evaluating import Predicate, predicate
 from infobus.filters.literals import Literal, needs, tree_of_literal
+from infobus.filters.partial import UNKNOWN, look, residual
 from infobus.filters.spans import Key, Parts, key_of, value_at
-from infobus.filters.values import INT64_MAX, family
+from infobus.filters.values import INT64_MAX, attributes_of, family
 
 if TYPE_CHECKING:
     from infobus.filters.clusters import Home
@@ -56,6 +57,23 @@ class Look:
         return found
 
 
+class PartialLook(Look):
+    """An event of which only a part is known: a condition holds if it still can."""
+
+    __slots__ = ("_closed",)
+
+    def __init__(self, known: object, closed: bool) -> None:
+        super().__init__(attributes_of(known), known, has_deep=False)
+        self._closed = closed
+        self.get = self._value
+
+    def _value(self, key: Key) -> Any:
+        return look(self.x, (key,) if isinstance(key, str) else key, self._closed)
+
+    def holds(self, check: Check) -> bool:
+        return residual(tree_of_literal(check.literal), self.x, self._closed) is not False
+
+
 class Entry:
     """One row of the matcher, and the subscriptions that have it."""
 
@@ -99,12 +117,14 @@ class Entry:
         for home in self.homes:
             home.tell_owners()
 
-    def fits(self, look: Look) -> bool:
+    def fits(self, event: Look) -> bool:
         """Whether the event, which was found where the row is filed, fulfils it."""
-        get = look.get
+        get = event.get
         for key, low, high in self.parts.limits:
             value = get(key)
             if value.__class__ is not float:
+                if value is UNKNOWN:
+                    continue
                 if value.__class__ is not int and family(value) != "number":
                     return False
                 if not -INT64_MAX - 1 <= value <= INT64_MAX and not isinstance(value, float):
@@ -114,4 +134,4 @@ class Entry:
         for span in self.spans:
             if not span.fits(get(span.key)):
                 return False
-        return all(map(look.holds, self.left)) if self.left else True
+        return all(map(event.holds, self.left)) if self.left else True

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from infobus.filters.clusters import Cluster
-from infobus.filters.entries import Check, Entry
+from infobus.filters.entries import Check, Entry, Look
 from infobus.filters.functions import CONVERSIONS
 from infobus.filters.literals import TEXTUAL, Literal, Rest, Test
+from infobus.filters.partial import UNKNOWN
 from infobus.filters.patterns import Patterns, required
 from infobus.filters.spans import ABSENT, Key, Span, key_of, value_at
 from infobus.filters.tree import Call, Constant, Name
@@ -33,6 +34,8 @@ _DISTINCT_MAX = 1024
 """Beyond so many values, one attribute is as good to file under as another."""
 
 _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
+
+FAMILIES = frozenset({"number", "string", "bool", "datetime"})
 
 Text = tuple[Key, tuple[str, ...]]
 """An attribute, and the functions (`fold-case`, ...) that make the text a pattern is for."""
@@ -128,6 +131,32 @@ class Index:
             found += self._found_inside(attributes, x)
         return found
 
+    def conceivable(self, look: Look, lineage: frozenset[str] | None) -> Iterator[Cluster]:
+        """The same for an event of which only a part is known; its types, too, may be unknown."""
+        yield from self._always.values()
+        for table, is_list in ((self._equal, False), (self._items, True)):
+            for key, values in table.items():
+                value = look.get(key)
+                if value is UNKNOWN:
+                    for kind in filter(FAMILIES.__contains__, values):
+                        yield from values[kind].values()
+                elif not is_list:
+                    yield from _items_found(values, (value,))
+                elif isinstance(value, list | tuple):
+                    yield from _items_found(values, value)
+        for key, cluster in self._present.items():
+            if look.get(key) is not None:
+                yield cluster
+        for name, cluster in self._types.items():
+            if lineage is None or name in lineage:
+                yield cluster
+        for (key, conversions), patterns in self._texts.items():
+            text = look.get(key)
+            if text is UNKNOWN:
+                yield from patterns.all()
+            elif isinstance(text, str):
+                yield from patterns.found(_converted(text, conversions))
+
     def _found_inside(self, attributes: Mapping[str, Any], x: object) -> Iterator[Cluster]:
         """The same for items of lists, for types, and for patterns in texts."""
         for key in self._of_interest(self._items, attributes):
@@ -139,9 +168,7 @@ class Index:
         for (key, conversions), patterns in self._texts.items():
             text = value_at(attributes, key)
             if isinstance(text, str):
-                for conversion in conversions:
-                    text = CONVERSIONS[conversion](text)
-                yield from patterns.found(text)
+                yield from patterns.found(_converted(text, conversions))
 
     def _of_interest(self, table: dict[Key, Any], attributes: Mapping[str, Any]) -> Iterable[Key]:
         """The keys of the table, or only those that the event has if they are fewer."""
@@ -228,6 +255,12 @@ def _rank(check: Check) -> float:
         return 2
     _, op, values = pattern
     return 1 / (1 + min(len(piece) for value in values for piece in required(op, value)))
+
+
+def _converted(text: str, conversions: Iterable[str]) -> str:
+    for conversion in conversions:
+        text = CONVERSIONS[conversion](text)
+    return text
 
 
 def _items_found(values: Table, items: Iterable[Any]) -> Iterable[Cluster]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from infobus.errors import UsageError
-from infobus.filters.entries import Check, Entry, Look
+from infobus.filters.entries import Check, Entry, Look, PartialLook
 from infobus.filters.filter import Filter
 from infobus.filters.index import Index
 from infobus.filters.literals import Literal, Rest
 from infobus.filters.normal import access, normal, rows_of
 from infobus.filters.spans import Parts, split
-from infobus.filters.values import attributes_of
+from infobus.filters.values import attributes_of, lineage_of
+from infobus.objects.data import DataObject
 
 
 class Matcher:
@@ -111,6 +112,25 @@ class Matcher:
             return False
         look = Look(attributes, x, self._index.has_deep)
         return any(cluster.has_any(look) for cluster in clusters)
+
+    def possible(self, known: object, closed: bool = False) -> bool:
+        """Whether any filter could match an event of which only some attributes are known.
+
+        `known` is a mapping or a data object; None stands for an attribute known to be missing,
+        and `closed` says that there will be no others. False is certain. True may be too
+        hopeful, as two conditions on the same unknown attribute are not weighed together.
+
+        >>> from infobus.filters import compile
+        >>> matcher = Matcher()
+        >>> matcher.add("a", compile('symbol == "GMC" && price > 40'))
+        >>> matcher.possible({"symbol": "GMC"}), matcher.possible({"price": 39})
+        (True, False)
+        >>> matcher.possible({"symbol": "GMC"}, closed=True)
+        False
+        """
+        look = PartialLook(known, closed)
+        lineage = lineage_of(known) if closed or isinstance(known, DataObject) else None
+        return any(cluster.has_any(look) for cluster in self._index.conceivable(look, lineage))
 
     def _entries_of(self, filter: Filter) -> tuple[Entry, ...]:
         """The rows of which one must hold."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from infobus.filters.partial import UNKNOWN
 from infobus.filters.spans import ABSENT, EXACT, PRESENT, Limit, Span
 from infobus.filters.values import INT64_MAX, family
 
@@ -235,6 +236,8 @@ class Column:
         """Which rows `value`, None if it is missing, rules out or leaves in doubt."""
         if value is None:
             return self._missing
+        if value is UNKNOWN:
+            return 0, 0
         scale = self.scales.get(family(value) or "")
         return self._other if scale is None else scale.verdict(value)
 

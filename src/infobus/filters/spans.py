@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from infobus.filters.literals import Literal, Test
+from infobus.filters.partial import UNKNOWN
 from infobus.filters.tree import Name, Scalar
 from infobus.filters.values import family, read
 
@@ -76,9 +77,11 @@ class Span(Struct, frozen=True, gc=False):
         return (self.low,) if is_point and not (self.low_open or self.high_open) else ()
 
     def fits(self, value: Any) -> bool:
-        """Whether `value`, None for a missing one, is wanted."""
+        """Whether `value`, None for a missing one, is wanted; `UNKNOWN` may be."""
         wanted = self.family
         if _PLAIN.get(value.__class__) != wanted:
+            if value is UNKNOWN:
+                return True
             if value is None or wanted == ABSENT:
                 return value is None and wanted == ABSENT
             if wanted == PRESENT:
