@@ -266,3 +266,38 @@ class TestReduction:
     )
     def test_joins_what_belongs_together(self, texts, expected):
         assert str(reduce(map(compile, texts))) == expected
+
+    def test_very_many_filters_fit_the_limit_and_none_is_lost(self):
+        filters = [
+            compile(f'symbol == "S{i % 70}" && price > {i * 37 % 101} && day != {i % 7}')
+            for i in range(700)
+        ]
+        combined = reduce(filters, limit=16)
+        assert 4 <= len(combined.filters) <= 16 and not combined.exact
+        for one in filters:
+            assert any(covers(wide, one) for wide in combined.filters)
+        assert not combined.matches({"symbol": "T", "price": 1000, "day": 0})
+
+    def test_long_lists_of_values_are_cut_into_filters_that_can_be_written(self):
+        filters = [compile(f'file == "/home/user/{i:05}"') for i in range(3000)]
+        exact = reduce(filters)
+        assert exact.exact and len(exact.filters) == 4
+        short = reduce(filters, limit=64)
+        assert not short.exact and len(str(short)) < 10_000
+        assert all(short.matches({"file": f"/home/user/{i:05}"}) for i in range(3000))
+        assert not short.matches({"file": "/home/user/1"})
+
+    def test_a_filter_with_too_many_rows_says_what_it_can(self):
+        text = " && ".join(f"(a{i} == 1 || b{i} == 2)" for i in range(8))
+        assert reduce([compile(text)], limit=2).filters == (compile(text),)
+        combined = reduce([compile(f"c == {i} && {text}") for i in range(5)])
+        assert str(combined) == f"c in [0, 1, 2, 3, 4] && {text}"
+        unlike = [compile(text), compile(text.replace("== 1", "== 7"))]
+        assert set(reduce(unlike, limit=2).filters) == set(unlike)
+
+    def test_a_filter_with_many_alternatives_is_taken_apart(self):
+        text = " || ".join(f"(a == {i} && b == {i % 2})" for i in range(100))
+        assert len(reduce([compile(text)]).filters) == 2
+
+    def test_what_has_nothing_in_common_becomes_everything(self):
+        assert reduce(map(compile, ["a == 1", "b == 2", "!exists(c)"]), limit=1).everything

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from infobus.filters.domains import ANY, Domain, as_tests, domain, includes
 from infobus.filters.literals import Literal, Rest, Test
-from infobus.filters.normal import Row, normal, rows_of
+from infobus.filters.normal import AllOf, AnyOf, Normal, Row, normal, rows_of, tree_of
 from infobus.filters.tree import Name, Tree
 
 
@@ -49,11 +49,19 @@ def box(row: Iterable[Literal]) -> Box | None:
 def boxes(tree: Tree) -> list[Box]:
     """Return boxes of which one holds exactly when `tree` is True.
 
-    A tree with too many rows is one box with the tree itself as its loose condition.
+    There are no more than the tree has conditions, or some times that: alternatives inside a
+    conjunction that would make for too many are kept together as one condition of their own.
     """
-    rows = rows_of(normal(tree))
+    return _boxes(normal(tree))
+
+
+def _boxes(form: Normal) -> list[Box]:
+    if isinstance(form, AnyOf):
+        return [one for part in form.parts for one in _boxes(part)]
+    rows = rows_of(form)
     if rows is None:
-        return [Box({}, frozenset([Rest(tree)]))]
+        assert isinstance(form, AllOf)
+        rows = (tuple(p if isinstance(p, Test | Rest) else Rest(tree_of(p)) for p in form.parts),)
     return [found for found in map(box, rows) if found is not None]
 
 

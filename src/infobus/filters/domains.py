@@ -275,10 +275,10 @@ def as_tests(name: Name, allowed: Domain) -> list[Test]:
         found.append(Test(name, op, (allowed.high,), family, nan))
     if allowed.excluded:
         found.append(Test(name, "==", tuple(sorted(allowed.excluded)), family, True))
-    found.extend(sorted(allowed.others, key=repr))
+    others = sorted(allowed.others, key=repr)
+    if not found and family in _KINDS and family not in map(_family_of, others):
+        found.append(Test(name, "datatype", _KINDS[family]))
+    found.extend(others)
     if not found and family != "any":
-        if family in _KINDS:
-            found.append(Test(name, "datatype", _KINDS[family]))
-        else:
-            found.append(Test(name, "exists", negated=family == "absent"))
+        found.append(Test(name, "exists", negated=family == "absent"))
     return found
