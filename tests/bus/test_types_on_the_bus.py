@@ -29,7 +29,8 @@ def stranger(bus: Bus) -> Iterator[MemoryEngine]:
 
 def put(engine: MemoryEngine, number: int, fingerprint: int = UNKNOWN) -> None:
     item = wire.Item("x.y", number, 0.0, fingerprint, BODY)
-    engine.put("c/x", wire.encode_data("stranger", "x", 0, [item]))
+    data = wire.Data("stranger", "x", 0, wire.Items.of([item]))
+    engine.put("c/x", wire.encode(data))
 
 
 def test_an_unknown_type_yields_a_generic_object_within_the_stated_time(
@@ -100,7 +101,8 @@ def test_an_object_that_cannot_be_read_is_counted_and_left_out(
     sub = bus.subscribe("x.y")
     for number, body in enumerate((b"\xc1", b"", b"\x81\xa1n", b"\x07", BODY)):
         item = wire.Item("x.y", number, 0.0, 0, body)
-        stranger.put("c/x", wire.encode_data("stranger", "x", 0, [item]))
+        data = wire.Data("stranger", "x", 0, wire.Items.of([item]))
+        stranger.put("c/x", wire.encode(data))
     assert sub.receive(5).data == {"n": 7}
     assert bus.stats().bad_objects == 4
     assert list(bus.stats().complaints) == ["stranger"]

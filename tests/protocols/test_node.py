@@ -523,9 +523,9 @@ def test_what_a_publisher_asks_follows_the_rows():
     assert node.wanted("a.x") is False
 
 
-def test_rows_of_a_peer_that_knows_of_no_filters_are_unfiltered():
+def test_rows_told_without_filters_are_unfiltered():
     node = Node("me")
-    node.take(wire.Interest("old", (1, 0), 1, 0, 2, ["a.>"]), 0.0)
+    node.take(wire.Interest("r", (1, 0), 1, 0, 2, ["a.>"]), 0.0)
     assert node.wanted("a.x") is True
 
 

@@ -137,12 +137,6 @@ def test_a_publisher_holds_the_rows_of_what_it_publishes_however_many_there_are_
     assert peer_rows.wanted("c7.s108") is False
 
 
-def test_all_rows_are_held_of_a_peer_that_cannot_be_asked_again():
-    peer_rows = PeerRows(spare_count_max=1)
-    peer_rows.update("p", 0, 2, [("a", ""), ("b", ""), ("c", "")], can_be_asked=False)
-    assert list(peer_rows.records["p"].rows) == ["a", "b", "c"]
-
-
 def test_a_peer_with_a_million_rows_is_sent_everything_of_their_channels():
     peer_rows = PeerRows(rows_count_max=1000)
     peer_rows.update("p", 0, 2, ((f"a.s{number}", "n == 1") for number in range(1_000_000)))

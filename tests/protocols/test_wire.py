@@ -197,13 +197,6 @@ def test_a_run_whose_columns_do_not_fit_together_is_refused(column, some, data):
         wire.decode(wire.encode(wire.Data("n", "news", 1, run)))
 
 
-@given(names, channels, counts, item_lists, byte_strings)
-def test_the_short_way_to_write_data_gives_the_same_bytes(sender, channel, first, some, types):
-    assert wire.encode_data(sender, channel, first, some, types) == wire.encode(
-        wire.Data(sender, channel, first, wire.Items.of(some), types)
-    )
-
-
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
 
 

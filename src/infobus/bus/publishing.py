@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -17,7 +18,7 @@ from infobus.bus.subscription import Subscription
 from infobus.errors import Backpressure, BusClosed, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs
 from infobus.objects.codec import encode_event
-from infobus.protocols.peer_rows import Wanted
+from infobus.protocols.peer_rows import Question, Wanted
 from infobus.protocols.wire import Item, Items
 from infobus.subjects import channel_key, channel_of, check_subject
 
@@ -42,6 +43,7 @@ class Publisher:
         self._decisions: dict[str, Decision] = {}
         self._numbers = itertools.count()
         self._unpublished = 0  # numbers that were taken for something else
+        self._asking = threading.Lock()
         self._closed: BusClosed | None = None
         hub.on_interest_changed = self._forget_decisions
 
@@ -175,7 +177,7 @@ class Publisher:
         if not quench:
             with self._hub.lock:
                 outlet, wanted = self._outlet(self._channel(subject)), True
-        is_wanted = wanted if isinstance(wanted, bool) else wanted(obj)
+        is_wanted = wanted if isinstance(wanted, bool) else self._ask(wanted, obj)
         if outlet is None or not (is_wanted or here is not NOBODY):
             self._note_quenched(obj)
             return None
@@ -203,6 +205,10 @@ class Publisher:
             if takers:
                 self._deliver_here(outlet, item, takers, quality)
         return outlet
+
+    def _ask(self, question: Question, obj: Any) -> bool:
+        with self._asking:  # a matcher is one thread's at a time
+            return question(obj)
 
     def _note_quenched(self, obj: Any) -> None:
         self._hub.counters.quenched += 1

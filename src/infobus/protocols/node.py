@@ -45,7 +45,6 @@ from infobus.subjects import channel_of, check_pattern
 
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 _TELL_WAIT_S_MAX = 1.0
-_ROWS_MINOR = 1  # since this minor version peers tell their rows again when asked
 
 
 def _no_descriptors(types: Iterable[int]) -> list[bytes]:
@@ -271,8 +270,7 @@ class Node:
             if not peer.welcomed:
                 self._new_welcome(peer)
             changes = (told.since, told.version, told.rows(), told.removed, told.dropped)
-            can_be_asked = told.wire[1] >= _ROWS_MINOR
-            if self.rows.update(name, *changes, can_be_asked=can_be_asked):
+            if self.rows.update(name, *changes):
                 effects.append(InterestChanged())
                 self._routes.rows_changed(name, now_s)
                 if self.rows.records[name].is_over_limit:

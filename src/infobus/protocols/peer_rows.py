@@ -121,14 +121,11 @@ class PeerRows:
         added: Iterable[Row],
         removed: Iterable[str] = (),
         dropped: Iterable[Row] = (),
-        *,
-        can_be_asked: bool = True,
     ) -> bool:
         """Take in a peer's rows or changes; True if this was news.
 
         It is none if newer rows are held already, or if something before the changes is missing.
-        `removed` are patterns that have no row any more, `dropped` other rows that are gone. The
-        rows of a peer that cannot be asked again are not let go.
+        `removed` are patterns that have no row any more, `dropped` other rows that are gone.
         """
         record = self.records.get(peer)
         if record is None:
@@ -154,7 +151,7 @@ class PeerRows:
         for pattern, where in dropped:
             self._remove(peer, record, pattern, where)
         for pattern, where in added:
-            self._take(peer, record, pattern, where, can_be_asked)
+            self._take(peer, record, pattern, where)
         record.version = version
         return True
 
@@ -233,9 +230,7 @@ class PeerRows:
             self.unreadable += 1
             return True
 
-    def _take(
-        self, peer: str, record: PeerRecord, pattern: str, where: str, can_be_asked: bool
-    ) -> None:
+    def _take(self, peer: str, record: PeerRecord, pattern: str, where: str) -> None:
         if where in record.rows.get(pattern, ()):
             return
         channels = channel_pattern(pattern, self.depth)
@@ -245,7 +240,7 @@ class PeerRows:
             self._let_go(peer, record, channels)
         elif channels in record.let_go:
             pass
-        elif can_be_asked and self.count >= self.spare_count_max and not self._is_needed(channels):
+        elif self.count >= self.spare_count_max and not self._is_needed(channels):
             self._let_go(peer, record, channels)
         else:
             self._add(peer, record, pattern, where)

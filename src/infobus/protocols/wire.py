@@ -19,7 +19,7 @@ from msgspec.msgpack import Decoder, Encoder
 from infobus.errors import BadFrame, IncompatiblePeer
 
 WIRE_MAJOR = 1
-WIRE_MINOR = 1
+WIRE_MINOR = 0
 #: Nothing larger is taken from the network; the engine would have to hold it whole in memory.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 #: A longer filter is not told to peers: its pattern counts as unfiltered.
@@ -318,21 +318,6 @@ _version_decoder = Decoder(list[int])
 
 encode = _encoder.encode
 """The bytes of a message."""
-
-
-def encode_data(
-    sender: str,
-    channel: str,
-    first: int,
-    items: Sequence[tuple[Any, ...]],
-    descriptors: Iterable[bytes] = (),
-) -> bytes:
-    """The bytes of a `Data` frame, from plain tuples: the hot path makes no message object.
-
-    >>> decode(encode_data("n", "news", 1, [("news.a", 7, 0.5, 0, b"\\x80", None)])).items.bodies
-    [b'\\x80']
-    """
-    return _encoder.encode((1, sender, channel, first, Items.of(items), descriptors))
 
 
 def decode(payload: bytes) -> Message | None:

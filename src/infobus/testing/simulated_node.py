@@ -167,7 +167,8 @@ class SimulatedNode:
                 body = msgspec.msgpack.encode(attributes)
                 items.append((subject, self._events_count, self.network.now_s, 0, body, None))
             self._witness.published(self, subject, attributes, self._events_count, number)
-        frame = wire.encode_data(self.name, channel, route.next, items)
+        run = wire.Items.of(items)
+        frame = wire.encode(wire.Data(self.name, channel, route.next, run))
         route.sent(frame, len(items))
         self._engine.put(channel_key(channel), frame)
         return True
