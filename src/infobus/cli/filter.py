@@ -18,11 +18,6 @@ from infobus.cli.options import stdin
 from infobus.cli.publishing import warn
 from infobus.cli.rendering import printable, to_json
 from infobus.cli.values import object_from_json
-from infobus.filters import Filter, compile
-from infobus.filters.explaining import why
-from infobus.filters.printing import text_of
-from infobus.filters.reducing import reduce
-from infobus.filters.tree import And, Not, Or, Tree, Xor
 
 app = typer.Typer(no_args_is_help=True, help="Try a filter, as for [b]sub --where[/b].")
 
@@ -41,14 +36,10 @@ def explain(expression: Expression, as_json: AsJson = False) -> None:
 
     The types of the SQL columns are guessed from what the filter compares them with.
     """
-    where = compile(expression)
-    found: dict[str, Any] = {
-        "filter": where.text,
-        "attributes": sorted(where.attributes),
-        "reduced": str(reduce([where])),
-        "tree": _branch(where.tree),
-        "sql": _sql(where),
-    }
+    # Late, as below: the other commands start without the language.
+    from infobus.cli.explaining import explanation
+
+    found = explanation(expression)
     if as_json:
         print(to_json(found))
         return
@@ -79,6 +70,9 @@ def test(expression: Expression, as_json: AsJson = False) -> None:
 
     Exit codes: 0 if an event matched, 1 if none did. Bad lines are reported and counted.
     """
+    from infobus.filters import compile
+    from infobus.filters.explaining import why
+
     where = compile(expression)
     counts = Counter(dict.fromkeys((*_RESULTS.values(), "bad"), 0))
     reasons: Counter[str] = Counter()
@@ -128,20 +122,6 @@ def _print_summary(counts: Counter[str], reasons: Counter[str]) -> None:
     console.print(table)
 
 
-_JOINTS = {And: "&& all of", Or: "|| any of", Xor: "^^ an odd number of"}
-
-
-def _branch(tree: Tree) -> dict[str, Any]:
-    """A condition as its text, or as what joins its parts, and the parts."""
-    match tree:
-        case And(operands) | Or(operands) | Xor(operands):
-            return {"node": _JOINTS[type(tree)], "parts": [_branch(one) for one in operands]}
-        case Not(operand):
-            return {"node": "! not", "parts": [_branch(operand)]}
-        case _:
-            return {"node": text_of(tree), "parts": []}
-
-
 def _picture(branch: dict[str, Any]) -> Picture:
     picture = Picture(Text(printable(branch["node"]), "bold" if branch["parts"] else ""))
     for part in branch["parts"]:
@@ -167,23 +147,3 @@ def _sql_text(name: str, text: str | dict[str, str] | None) -> str:
     if isinstance(text, dict):
         return ", ".join(f"{column} {kind}" for column, kind in text.items()) or "none"
     return _IF_NONE[name] if text is None else text
-
-
-def _sql(where: Filter) -> dict[str, Any]:
-    """The condition for a database, what is left of the filter, and the columns it assumes."""
-    try:
-        import infobus.filters.sql  # noqa: F401
-    except UsageError as error:  # SQLAlchemy is not installed
-        return {"error": str(error)}
-    from infobus.cli.guessing import guess_columns, type_text
-
-    columns = guess_columns(where)
-    pushed = where.to_sql(columns)
-    condition, residual = pushed.condition, pushed.residual
-    return {
-        "columns": {name: type_text(column) for name, column in columns.items()},
-        "condition": condition
-        if condition is None
-        else str(condition.compile(compile_kwargs={"literal_binds": True})),
-        "residual": residual if residual is None else residual.text,
-    }

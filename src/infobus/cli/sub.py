@@ -13,7 +13,6 @@ from rich.console import Console
 import infobus
 from infobus.cli.options import BusName, Connect, Home, Listen, join
 from infobus.cli.rendering import event_heading, event_json, event_line
-from infobus.filters import compile
 
 
 def command(
@@ -54,8 +53,12 @@ def command(
     Quote the patterns: shells have their own * and >.
     """
     out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-    wanted = None if where is None else compile(where)
-    told = ", ".join(patterns) + ("" if wanted is None else f" where {wanted}")
+    told, wanted = ", ".join(patterns), None
+    if where is not None:
+        from infobus.filters import compile
+
+        wanted = compile(where)  # what is wrong with it is said before joining the bus
+        told = f"{told} where {wanted}"
     with join(bus, home, connect, listen) as node:
         subscription = node.subscribe_many(patterns, where=wanted)
         err.print(f"listening on {told} (bus {node.name})", style="dim", markup=False)

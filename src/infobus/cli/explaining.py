@@ -1,0 +1,57 @@
+"""How a filter is understood, as plain values: for `infobus filter explain`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infobus import UsageError
+from infobus.filters import Filter, compile
+from infobus.filters.printing import text_of
+from infobus.filters.reducing import reduce
+from infobus.filters.tree import And, Not, Or, Tree, Xor
+
+
+def explanation(expression: str) -> dict[str, Any]:
+    """The filter's one spelling, its attributes, what it reduces to, its tree and its SQL."""
+    where = compile(expression)
+    return {
+        "filter": where.text,
+        "attributes": sorted(where.attributes),
+        "reduced": str(reduce([where])),
+        "tree": _branch(where.tree),
+        "sql": _sql(where),
+    }
+
+
+_JOINTS = {And: "&& all of", Or: "|| any of", Xor: "^^ an odd number of"}
+
+
+def _branch(tree: Tree) -> dict[str, Any]:
+    """A condition as its text, or as what joins its parts, and the parts."""
+    match tree:
+        case And(operands) | Or(operands) | Xor(operands):
+            return {"node": _JOINTS[type(tree)], "parts": [_branch(one) for one in operands]}
+        case Not(operand):
+            return {"node": "! not", "parts": [_branch(operand)]}
+        case _:
+            return {"node": text_of(tree), "parts": []}
+
+
+def _sql(where: Filter) -> dict[str, Any]:
+    """The condition for a database, what is left of the filter, and the columns it assumes."""
+    try:
+        import infobus.filters.sql  # noqa: F401
+    except UsageError as error:  # SQLAlchemy is not installed
+        return {"error": str(error)}
+    from infobus.cli.guessing import guess_columns, type_text
+
+    columns = guess_columns(where)
+    pushed = where.to_sql(columns)
+    condition, residual = pushed.condition, pushed.residual
+    return {
+        "columns": {name: type_text(column) for name, column in columns.items()},
+        "condition": condition
+        if condition is None
+        else str(condition.compile(compile_kwargs={"literal_binds": True})),
+        "residual": residual if residual is None else residual.text,
+    }
