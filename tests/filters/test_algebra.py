@@ -211,6 +211,22 @@ class TestCovering:
     def test_filters_that_exclude_each_other_do_not_overlap(self, one, other):
         assert not overlaps(compile(one), compile(other))
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            " || ".join(f"(a == {i} && b > {i})" for i in range(2000)),
+            " && ".join(f'contains(s, "{i}")' for i in range(1500)),
+            " && ".join(f"(a == {i} || b == {i})" for i in range(2000)),
+            " ^^ ".join(f"a{i} == {i}" for i in range(2000)),
+        ],
+        ids=["alternatives", "tests of one attribute", "rows", "exclusive"],
+    )
+    def test_of_huge_filters_is_answered_soon(self, text):
+        huge, other = compile(text), compile(text + " && c == 1")
+        assert overlaps(huge, other)
+        assert not covers(other, huge)
+        assert covers(huge, huge)
+
 
 class TestReduction:
     @settings(max_examples=100)

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from infobus.filters.domains import ANY, Domain, as_tests, domain, includes
-from infobus.filters.literals import Literal, Rest, Test
+from infobus.filters.literals import Literal, Rest, Test, tree_of_literal
 from infobus.filters.normal import AllOf, AnyOf, Normal, Row, normal, rows_of, tree_of
 from infobus.filters.tree import Name, Tree
+
+_TESTS_MAX = 32  # Tests of one attribute are compared pair by pair; a stranger may send thousands.
 
 
 class Box(Struct, frozen=True, gc=False):
@@ -33,8 +35,12 @@ def box(row: Iterable[Literal]) -> Box | None:
     for literal in row:
         if isinstance(literal, Rest):
             loose.add(literal)
+            continue
+        some = by_name.setdefault(literal.name, [])
+        if len(some) < _TESTS_MAX:
+            some.append(literal)
         else:
-            by_name.setdefault(literal.name, []).append(literal)
+            loose.add(Rest(tree_of_literal(literal)))
     domains: dict[Name, Domain] = {}
     for name, some in by_name.items():
         allowed = domain(some)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from infobus.filters import boxes
 from infobus.filters.filter import Filter
 
+_PAIRS_MAX = 10_000  # Filters that would take longer are answered "not known to".
+
 
 def covers(outer: Filter, inner: Filter) -> bool:
     """Whether `outer` certainly matches every event that `inner` matches.
@@ -22,9 +24,11 @@ def covers(outer: Filter, inner: Filter) -> bool:
     >>> covers(compile("price > 10"), compile("price >= 10"))
     False
     """
-    wide = boxes.boxes(outer.tree)
-    return outer == inner or all(
-        any(boxes.covers(other, one) for other in wide) for one in boxes.boxes(inner.tree)
+    if outer == inner:
+        return True
+    wide, narrow = boxes.boxes(outer.tree), boxes.boxes(inner.tree)
+    return len(wide) * len(narrow) <= _PAIRS_MAX and all(
+        any(boxes.covers(other, one) for other in wide) for one in narrow
     )
 
 
@@ -37,8 +41,7 @@ def overlaps(one: Filter, other: Filter) -> bool:
     >>> overlaps(compile('symbol == "GMC"'), compile("price < 10"))
     True
     """
-    return any(
-        boxes.box((*boxes.row(first), *boxes.row(second))) is not None
-        for first in boxes.boxes(one.tree)
-        for second in boxes.boxes(other.tree)
+    first, second = boxes.boxes(one.tree), boxes.boxes(other.tree)
+    return len(first) * len(second) > _PAIRS_MAX or any(
+        boxes.box((*boxes.row(a), *boxes.row(b))) is not None for a in first for b in second
     )

@@ -1,0 +1,445 @@
+"""Guaranteed delivery, serving half: what a ledger keeps reaches every durable consumer.
+
+A publisher logs a guaranteed event in its *ledger* before anyone hears of it. Numbers (1, 2,
+3, ...) belong to the ledger, whichever node serves it. A *durable consumer* asks each ledger for
+what follows its position (see `durable`); a `LedgerServer` answers for all ledgers of one node.
+It keeps no copy of anything: a question says where to go on, so a repeated question is answered
+again, a late one does no harm, and another node can take the ledger over between two questions.
+
+* A question that finds nothing waits here until something is committed.
+* Where a consumer is told to go on, nothing it is owed is left behind: numbers that are kept no
+  longer are named in the answer. A consumer new to a ledger starts at the first event since its
+  registration, and the ledger notes that place, so that from then on no clock matters.
+* What a consumer has settled is noted in the ledger, which may then let it go. Only the one
+  node that uses the name is believed, and never beyond what was written.
+
+Time comes in as `now_s`; ledgers are read through the interface `Ledger`; work goes out as
+effects. A call does a bounded amount of work; while `has_work`, call `work`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from msgspec import Struct
+
+from infobus.errors import BadFilter, BadSubject, BusError
+from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.guaranteed_wire import (
+    BEYOND,
+    IN_USE,
+    NOT_SERVED,
+    TOO_MANY,
+    UNKNOWN,
+    Durable,
+    Entry,
+    Fetch,
+    GuaranteedMessage,
+    Kept,
+    Ledgers,
+    Refused,
+)
+from infobus.subjects import SubjectTrie
+
+
+class Record(Protocol):
+    """An event as a ledger keeps it."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def time(self) -> float: ...
+    @property
+    def type(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def object_id(self) -> str | None: ...
+    @property
+    def expires(self) -> float | None: ...
+    @property
+    def test(self) -> bool: ...
+    @property
+    def priority(self) -> str: ...
+    @property
+    def transaction(self) -> bytes | None: ...
+
+
+class Ledger(Protocol):
+    """What a server needs of a ledger. Only what is safe on disk may be seen through it."""
+
+    def read(
+        self, after: int, count_max: int, bytes_max: int
+    ) -> Sequence[tuple[int, Record]]:
+        """The first records after `after`, ascending; at least one if there is any."""
+
+    def first_since(self, time: float) -> int:
+        """The least number before which every record, kept or gone, is older than `time`.
+
+        The next number to be written if all are older.
+        """
+
+    def settle(self, name: str, position: int) -> None:
+        """Note, without haste, that the consumer needs nothing up to `position` any more."""
+
+
+class Failed(Struct, frozen=True):
+    """The ledger could not be read and is not served any more: say so, and close it."""
+
+    ledger: str
+    error: BusError
+
+
+ServerEffects = list[ToPeer | ToAll | Complain | Failed]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTerms:
+    """The numbers of the serving half."""
+
+    lease_s: float = 15.0  # a consumer not heard of for so long has let go of its name
+    skip_s: float = 5.0  # a consumer for which there is nothing is told how far it may go on
+    slice_count: int = 256  # records looked at in one go for one question
+    slice_bytes: int = 1024 * 1024
+    consumers_count_max: int = 10_000  # known to a server, and to one ledger
+
+
+@dataclass(slots=True)
+class _Question:
+    """The last `Fetch` of a consumer about one ledger."""
+
+    after: int
+    scanned: int  # up to here there is nothing for the consumer
+    credit_count: int
+    credit_bytes: int
+    skip_at_s: float
+    is_open: bool = True  # not answered yet
+    types: set[int] = field(default_factory=set)  # whose descriptors went with the answer
+
+
+@dataclass(slots=True)
+class _Session:
+    """A durable name in use."""
+
+    node: str
+    number: int
+    registered_at: float
+    wants: Callable[[Record], bool]
+    heard_at_s: float
+    questions: dict[str, _Question] = field(default_factory=dict)  # by ledger
+    types: set[int] = field(default_factory=set)  # whose descriptors the consumer has
+
+
+@dataclass(slots=True)
+class _Served:
+    """A ledger that this node serves."""
+
+    ledger: Ledger
+    last: int  # the last number that is safe on disk
+    positions: dict[str, int]  # of every consumer that the ledger knows
+    waiting: dict[str, None] = field(default_factory=dict)  # consumers with an open question
+
+
+@dataclass(kw_only=True)
+class LedgerServer:
+    """The serving half; one per node, also while it has no ledger.
+
+    Attributes:
+        decode: Makes the object of a record, for filters. If it raises, the record is sent.
+        describe: The descriptors of types that are known.
+    """
+
+    name: str
+    decode: Callable[[Record], object]
+    describe: Callable[[Iterable[int]], list[bytes]]
+    terms: ServerTerms = field(default_factory=ServerTerms)
+    ledgers: dict[str, _Served] = field(default_factory=dict)
+    sessions: dict[str, _Session] = field(default_factory=dict)  # by durable name
+    strange_count: int = 0  # messages that made no sense
+    _due: dict[tuple[str, str], None] = field(default_factory=dict)  # (name, ledger), in turn
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._due)
+
+    # What the node does.
+
+    def opened(
+        self, id: str, ledger: Ledger, last: int, positions: Mapping[str, int], now_s: float
+    ) -> ServerEffects:
+        """This node owns the ledger now; `last` is its last number (0: none)."""
+        served = self.ledgers[id] = _Served(ledger, last, dict(positions))
+        effects: ServerEffects = [ToAll(Ledgers(self.name, [id]))]
+        try:
+            for name, session in self.sessions.items():
+                self._introduce(served, name, session)
+        except BusError as error:
+            effects = [*self.closed(id), Failed(id, error)]
+        return effects
+
+    def closed(self, id: str) -> ServerEffects:
+        """This node owns the ledger no longer."""
+        self.ledgers.pop(id, None)
+        for name, session in self.sessions.items():
+            session.questions.pop(id, None)
+            self._due.pop((name, id), None)
+        return []
+
+    def committed(self, id: str, last: int, now_s: float) -> ServerEffects:
+        """Everything up to `last` is safe on disk."""
+        served = self.ledgers[id]
+        served.last = max(last, served.last)
+        self._due.update(((name, id), None) for name in served.waiting)
+        return self.work(now_s)
+
+    # What the world does.
+
+    def peer_down(self, node: str) -> None:
+        """A node can no longer be seen: the names it used are free."""
+        for name in [name for name, s in self.sessions.items() if s.node == node]:
+            self._end(name)
+
+    def take(self, message: GuaranteedMessage, now_s: float) -> ServerEffects:
+        """Take in a message; those for consumers are not looked at."""
+        match message:
+            case Durable():
+                return self._on_durable(message, now_s)
+            case Fetch():
+                return self._on_fetch(message, now_s) + self.work(now_s)
+        return []
+
+    def tick(self, now_s: float) -> ServerEffects:
+        """Time has passed: let go of names that are not used, tell who may go on."""
+        for name, session in list(self.sessions.items()):
+            if now_s - session.heard_at_s >= self.terms.lease_s:
+                self._end(name)
+        for id, served in self.ledgers.items():
+            for name in served.waiting:
+                question = self.sessions[name].questions[id]
+                if question.scanned > question.after and now_s >= question.skip_at_s:
+                    self._due[name, id] = None
+        return self.work(now_s)
+
+    def work(self, now_s: float) -> ServerEffects:
+        """Go on with every question that can be answered, each by one slice, in turn."""
+        effects: ServerEffects = []
+        turn, self._due = self._due, {}
+        for name, id in turn:
+            if id in self.ledgers:  # else it has just failed
+                try:
+                    effects += self._answer(name, id, now_s)
+                except BusError as error:
+                    effects += [*self.closed(id), Failed(id, error)]
+        return effects
+
+    # Messages.
+
+    def _on_durable(self, told: Durable, now_s: float) -> ServerEffects:
+        session = self._holder(told.name, now_s)
+        if session is not None and session.node != told.sender:
+            return [_refusal(self.name, told, "", IN_USE, session.node)] if told.patterns else []
+        if session is not None and told.session < session.number:
+            return []  # late
+        if not told.patterns:
+            if session is not None and told.session == session.number:
+                self._end(told.name)
+            return []
+        if session is None or told.session > session.number:
+            if session is None and len(self.sessions) >= self.terms.consumers_count_max:
+                return [_refusal(self.name, told, "", TOO_MANY)]
+            try:
+                wants = self._wanting(told)
+            except BadSubject as error:
+                self.strange_count += 1
+                return [Complain(told.sender, f"wants something malformed: {error}")]
+            self._end(told.name)
+            session = _Session(told.sender, told.session, told.registered_at, wants, now_s)
+            self.sessions[told.name] = session
+        session.heard_at_s = now_s
+        failed: ServerEffects = []
+        for id, served in list(self.ledgers.items()):
+            try:
+                self._introduce(served, told.name, session)
+            except BusError as error:
+                failed += [*self.closed(id), Failed(id, error)]
+        if not self.ledgers:
+            return failed
+        return [*failed, ToPeer(told.sender, Ledgers(self.name, list(self.ledgers)))]
+
+    def _on_fetch(self, fetch: Fetch, now_s: float) -> ServerEffects:
+        name, id = fetch.name, fetch.ledger
+        session = self._holder(name, now_s)
+        if session is not None and session.node != fetch.sender:
+            return [_refusal(self.name, fetch, id, IN_USE, session.node)]
+        if session is None or fetch.session > session.number:
+            return [_refusal(self.name, fetch, id, UNKNOWN)]
+        if fetch.session < session.number:
+            return []  # late
+        session.heard_at_s = now_s
+        served = self.ledgers.get(id)
+        if served is None:
+            return [_refusal(self.name, fetch, id, NOT_SERVED)]
+        if name not in served.positions:
+            return [_refusal(self.name, fetch, id, TOO_MANY)]
+        if not fetch.settled <= fetch.after <= served.last:
+            self.strange_count += 1
+            what = f"ledger {id} ends at {served.last}, durable consumer {name!r} claims "
+            what += f"to have come to {fetch.after} and to have settled {fetch.settled}"
+            complaint = Complain(fetch.sender, what)
+            return [complaint, _refusal(self.name, fetch, id, BEYOND, what)]
+        question = session.questions.get(id)
+        if question is not None and fetch.after < question.after:
+            return []  # late
+        if fetch.settled > served.positions[name]:
+            served.positions[name] = fetch.settled
+            served.ledger.settle(name, fetch.settled)
+        self._note_question(session, served, fetch, now_s)
+        return []
+
+    def _note_question(
+        self, session: _Session, served: _Served, fetch: Fetch, now_s: float
+    ) -> None:
+        name, id = fetch.name, fetch.ledger
+        count = min(max(fetch.credit_count, 1), self.terms.slice_count)
+        size = min(fetch.credit_bytes, self.terms.slice_bytes)
+        question = session.questions.get(id)
+        if question is not None and question.is_open and fetch.after == question.after:
+            question.credit_count, question.credit_bytes = count, size  # asked again meanwhile
+            return
+        if question is not None and fetch.after > question.after:
+            session.types |= question.types  # so the answer has come
+        is_new = fetch.after < 0
+        start = served.positions[name] if is_new else fetch.after
+        # A consumer without a position is told one soon: until then it depends on the ledger.
+        skip_at_s = now_s if is_new else now_s + self.terms.skip_s
+        session.questions[id] = _Question(fetch.after, start, count, size, skip_at_s)
+        served.waiting[name] = None
+        self._due[name, id] = None
+
+    # Answers.
+
+    def _answer(self, name: str, id: str, now_s: float) -> ServerEffects:
+        """Look at one slice of the ledger; answer if it holds something, or if it is time to."""
+        session, served = self.sessions[name], self.ledgers[id]
+        question, last = session.questions[id], served.last
+        entries: list[Entry] = []
+        gone: tuple[int, int] | None = None
+        size = 0
+        records: Sequence[tuple[int, Record]] = ()
+        if question.scanned < last:
+            terms = self.terms
+            records = served.ledger.read(question.scanned, terms.slice_count, terms.slice_bytes)
+            records = [(number, record) for number, record in records if number <= last]
+            if not records:  # everything up to the end is kept no longer
+                gone, question.scanned = (question.scanned + 1, last), last
+        for number, record in records:
+            if number > question.scanned + 1:
+                if entries:
+                    break  # a hole: the next answer begins with it
+                first = gone[0] if gone else question.scanned + 1
+                gone = (first, number - 1)
+                question.scanned = number - 1
+            if session.wants(record):
+                size += len(record.body) + len(record.subject)
+                if entries and size > question.credit_bytes:
+                    break
+                entries.append(_entry(number, record))
+            question.scanned = number
+            if len(entries) >= question.credit_count:
+                break
+        if not (entries or gone):
+            if question.scanned < last:
+                self._due[name, id] = None
+                return []
+            if question.scanned == max(question.after, 0) and question.after >= 0:
+                return []
+            if now_s < question.skip_at_s:
+                return []
+        question.is_open = False
+        served.waiting.pop(name, None)
+        question.types = {entry.type for entry in entries} - session.types - {0}
+        kept = Kept(
+            self.name,
+            name,
+            session.number,
+            id,
+            question.after,
+            question.scanned,
+            entries,
+            gone,
+            self.describe(sorted(question.types)) if question.types else [],
+        )
+        return [ToPeer(session.node, kept, bulk=True)]
+
+    # Helpers.
+
+    def _holder(self, name: str, now_s: float) -> _Session | None:
+        """Who uses the name, unless it has not been heard of for too long."""
+        session = self.sessions.get(name)
+        if session is not None and now_s - session.heard_at_s >= self.terms.lease_s:
+            self._end(name)
+            return None
+        return session
+
+    def _end(self, name: str) -> None:
+        session = self.sessions.pop(name, None)
+        if session is not None:
+            for id in session.questions:
+                self.ledgers[id].waiting.pop(name, None)
+                self._due.pop((name, id), None)
+
+    def _introduce(self, served: _Served, name: str, session: _Session) -> None:
+        """Let the ledger know a consumer, and note where it begins, if that is new to it."""
+        if name not in served.positions and len(served.positions) < self.terms.consumers_count_max:
+            start = served.ledger.first_since(session.registered_at) - 1
+            served.positions[name] = min(max(start, 0), served.last)
+            served.ledger.settle(name, served.positions[name])
+
+    def _wanting(self, told: Durable) -> Callable[[Record], bool]:
+        patterns: SubjectTrie[None] = SubjectTrie()
+        for pattern in told.patterns:
+            patterns.add(pattern, None)
+        fits = _filter(told.where)
+        wants_tests, decode = told.test, self.decode
+
+        def wants(record: Record) -> bool:
+            if (record.test and not wants_tests) or not patterns.match(record.subject):
+                return False
+            try:
+                return fits is None or fits(decode(record))
+            except BusError:
+                return True  # whoever is unsure sends
+
+        return wants
+
+
+def _filter(where: str) -> Callable[[object], bool] | None:
+    """The filter's test; one that is not understood here counts as none."""
+    from infobus.filters import compile  # late: consumers without a filter need none of it
+
+    try:
+        return compile(where).matches if where else None
+    except BadFilter:
+        return None
+
+
+def _entry(number: int, record: Record) -> Entry:
+    return Entry(
+        number,
+        record.subject,
+        record.time,
+        record.type,
+        record.body,
+        record.object_id,
+        record.expires,
+        record.test,
+        record.priority,
+        record.transaction,
+    )
+
+
+def _refusal(me: str, asked: Durable | Fetch, ledger: str, why: str, detail: str = "") -> ToPeer:
+    return ToPeer(asked.sender, Refused(me, asked.name, asked.session, ledger, why, detail))
