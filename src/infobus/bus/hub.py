@@ -164,8 +164,8 @@ class Hub:
         with self.lock:
             if self._is_closed.is_set():
                 raise BusClosed("the bus was closed meanwhile")
-            self.subscriptions[subscription] = None
             self.audiences.add(subscription)
+            self.subscriptions[subscription] = None
             self._keys.update(self._keys_of(subscription))
             self._note_interest_changed()
         self._declare_channels()
