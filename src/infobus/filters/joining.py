@@ -78,10 +78,11 @@ def _swept(intervals: Iterable[Domain]) -> list[Domain]:
     for one in sorted(intervals, key=_low):
         if swept and _touch(swept[-1], one):
             joined = _hull_of_two(swept[-1], one)
-            if joined.nan or joined.low is not None or joined.high is not None:
+            is_bounded = joined.low is not None or joined.high is not None
+            # "Any number but NaN" is the one interval that no test could state.
+            if is_bounded or joined.nan or joined.family != "number":
                 swept[-1] = joined
                 continue
-            # "Any number but NaN" is no interval that a test could state.
         swept.append(one)
     return swept
 

@@ -20,13 +20,36 @@ from infobus.filters.tree import Name
 def widened(found: Iterable[Box], count_max: int) -> list[Box]:
     """Return at most `count_max` boxes that cover all of `found`."""
     plain = [part for one in found for part in anchored(one)]
-    groups = _grouped(plain, lambda one: (frozenset(one.domains), one.loose))
-    if len(groups) > count_max:
-        return _by_one_attribute(plain, count_max)
+    groups = _alike(plain)
+    for names_count in (8, 4, 2, 1):
+        if len(groups) > count_max:
+            groups = _alike(_simpler(plain, names_count))
+    if len(groups) > count_max or not all(group[0].domains for group in groups):
+        return [EVERYTHING]
     spare = count_max - len(groups)
     return [
         one for group in groups for one in _narrowed(group, 1 + spare * len(group) // len(plain))
     ]
+
+
+def _alike(found: Iterable[Box]) -> list[list[Box]]:
+    return _grouped(found, lambda one: (frozenset(one.domains), one.loose))
+
+
+def _simpler(found: list[Box], names_count: int) -> list[Box]:
+    """Keep only what boxes say about the attributes that most of them say something about.
+
+    A box that knows none of these keeps the one of its own that most others have.
+    """
+    frequency = Counter(name for one in found for name in one.domains)
+    ranked = sorted(frequency, key=lambda name: (-frequency[name], name.path))
+    rank = {name: number for number, name in enumerate(ranked)}
+    simpler = []
+    for one in found:
+        first = min(map(rank.__getitem__, one.domains), default=0)
+        kept = {n: d for n, d in one.domains.items() if rank[n] < max(names_count, first + 1)}
+        simpler.append(Box(kept))
+    return simpler
 
 
 def anchored(one: Box) -> list[Box]:
@@ -69,15 +92,6 @@ def _most_telling_last(group: list[Box]) -> list[Name]:
             plain[name] += allowed.values is not None
             different.setdefault(name, set()).add(allowed)
     return sorted(different, key=lambda name: (plain[name], -len(different[name]), name.path))
-
-
-def _by_one_attribute(found: list[Box], count_max: int) -> list[Box]:
-    """Keep only what each box says about the one attribute that most boxes say something about."""
-    frequency = Counter(name for one in found for name in one.domains)
-    if not all(one.domains for one in found):
-        return [EVERYTHING]
-    groups = _grouped(found, lambda one: max(one.domains, key=lambda n: (frequency[n], n.path)))
-    return [_together(group) for group in groups] if len(groups) <= count_max else [EVERYTHING]
 
 
 def _together(found: list[Box]) -> Box:
