@@ -384,7 +384,7 @@ class Hub:
             mail = self._carry_out(self.node.reduced(reduction, filters, time.monotonic()))
         self._post.send(mail)
 
-    def _count(self, message: wire.Message | bytes) -> None:
+    def _count(self, message: object) -> None:
         if isinstance(message, bytes):
             self.counters.replayed += 1
         elif isinstance(message, wire.Ask):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from infobus.protocols import wire
+from infobus.protocols.guaranteed_wire import GuaranteedMessage
 from infobus.protocols.interest import Reduction
 
 
@@ -12,14 +13,14 @@ class ToPeer(Struct, frozen=True):
     """Put a message, or ready frames, into a peer's inbox; `bulk` may be large and may block."""
 
     peer: str
-    message: wire.Message | bytes
+    message: wire.Message | GuaranteedMessage | bytes
     bulk: bool = False
 
 
 class ToAll(Struct, frozen=True):
     """Put a message where every node hears it."""
 
-    message: wire.Message
+    message: wire.Message | GuaranteedMessage
 
 
 class Events(Struct, frozen=True):

@@ -13,7 +13,7 @@ again, a late one does no harm, and another node can take the ledger over betwee
 * What a consumer has settled is noted in the ledger, which may then let it go. Only the one
   node that uses the name is believed, and never beyond what was written.
 
-Time comes in as `now_s`; ledgers are read through the interface `Ledger`; work goes out as
+Time comes in as `now_s`; ledgers are read through `ledger_reading.Ledger`; work goes out as
 effects. A call does a bounded amount of work; while `has_work`, call `work`.
 """
 
@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from msgspec import Struct
 
-from infobus.errors import BadFilter, BadSubject, BusError
+from infobus.errors import BadSubject, BusError
 from infobus.protocols.effects import Complain, ToAll, ToPeer
 from infobus.protocols.guaranteed_wire import (
     BEYOND,
@@ -41,48 +40,7 @@ from infobus.protocols.guaranteed_wire import (
     Ledgers,
     Refused,
 )
-from infobus.subjects import SubjectTrie
-
-
-class Record(Protocol):
-    """An event as a ledger keeps it."""
-
-    @property
-    def subject(self) -> str: ...
-    @property
-    def time(self) -> float: ...
-    @property
-    def type(self) -> int: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def object_id(self) -> str | None: ...
-    @property
-    def expires(self) -> float | None: ...
-    @property
-    def test(self) -> bool: ...
-    @property
-    def priority(self) -> str: ...
-    @property
-    def transaction(self) -> bytes | None: ...
-
-
-class Ledger(Protocol):
-    """What a server needs of a ledger. Only what is safe on disk may be seen through it."""
-
-    def read(
-        self, after: int, count_max: int, bytes_max: int
-    ) -> Sequence[tuple[int, Record]]:
-        """The first records after `after`, ascending; at least one if there is any."""
-
-    def first_since(self, time: float) -> int:
-        """The least number before which every record, kept or gone, is older than `time`.
-
-        The next number to be written if all are older.
-        """
-
-    def settle(self, name: str, position: int) -> None:
-        """Note, without haste, that the consumer needs nothing up to `position` any more."""
+from infobus.protocols.ledger_reading import Ledger, Record, entry, wanting
 
 
 class Failed(Struct, frozen=True):
@@ -251,7 +209,7 @@ class LedgerServer:
             if session is None and len(self.sessions) >= self.terms.consumers_count_max:
                 return [_refusal(self.name, told, "", TOO_MANY)]
             try:
-                wants = self._wanting(told)
+                wants = wanting(told, self.decode)
             except BadSubject as error:
                 self.strange_count += 1
                 return [Complain(told.sender, f"wants something malformed: {error}")]
@@ -337,16 +295,15 @@ class LedgerServer:
                 gone, question.scanned = (question.scanned + 1, last), last
         for number, record in records:
             if number > question.scanned + 1:
-                if entries:
-                    break  # a hole: the next answer begins with it
-                first = gone[0] if gone else question.scanned + 1
-                gone = (first, number - 1)
+                if entries or gone:
+                    break  # the next answer begins with this hole
+                gone = (question.scanned + 1, number - 1)
                 question.scanned = number - 1
             if session.wants(record):
                 size += len(record.body) + len(record.subject)
                 if entries and size > question.credit_bytes:
                     break
-                entries.append(_entry(number, record))
+                entries.append(entry(number, record))
             question.scanned = number
             if len(entries) >= question.credit_count:
                 break
@@ -354,13 +311,11 @@ class LedgerServer:
             if question.scanned < last:
                 self._due[name, id] = None
                 return []
-            if question.scanned == max(question.after, 0) and question.after >= 0:
-                return []
-            if now_s < question.skip_at_s:
-                return []
+            if question.scanned == question.after or now_s < question.skip_at_s:
+                return []  # the question waits
         question.is_open = False
         served.waiting.pop(name, None)
-        question.types = {entry.type for entry in entries} - session.types - {0}
+        question.types = {found.type for found in entries} - session.types - {0}
         kept = Kept(
             self.name,
             name,
@@ -397,48 +352,6 @@ class LedgerServer:
             start = served.ledger.first_since(session.registered_at) - 1
             served.positions[name] = min(max(start, 0), served.last)
             served.ledger.settle(name, served.positions[name])
-
-    def _wanting(self, told: Durable) -> Callable[[Record], bool]:
-        patterns: SubjectTrie[None] = SubjectTrie()
-        for pattern in told.patterns:
-            patterns.add(pattern, None)
-        fits = _filter(told.where)
-        wants_tests, decode = told.test, self.decode
-
-        def wants(record: Record) -> bool:
-            if (record.test and not wants_tests) or not patterns.match(record.subject):
-                return False
-            try:
-                return fits is None or fits(decode(record))
-            except BusError:
-                return True  # whoever is unsure sends
-
-        return wants
-
-
-def _filter(where: str) -> Callable[[object], bool] | None:
-    """The filter's test; one that is not understood here counts as none."""
-    from infobus.filters import compile  # late: consumers without a filter need none of it
-
-    try:
-        return compile(where).matches if where else None
-    except BadFilter:
-        return None
-
-
-def _entry(number: int, record: Record) -> Entry:
-    return Entry(
-        number,
-        record.subject,
-        record.time,
-        record.type,
-        record.body,
-        record.object_id,
-        record.expires,
-        record.test,
-        record.priority,
-        record.transaction,
-    )
 
 
 def _refusal(me: str, asked: Durable | Fetch, ledger: str, why: str, detail: str = "") -> ToPeer:

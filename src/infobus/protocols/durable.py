@@ -1,0 +1,378 @@
+"""Guaranteed delivery, consuming half: each event of every ledger, until it is settled.
+
+A `DurableConsumer` is one use of a durable name. It makes itself known to all nodes, hears which
+ledgers they serve, and asks each ledger for what follows what it has (see `guaranteed`). There is
+one open question per ledger; whatever is lost is asked for again.
+
+* Events of a ledger are handed over in order, the next one when the one before is settled.
+  One that the application nacks comes again after a pause, and holds those after it. With
+  `ordered` false up to `out_count_max` are out at once, and go on past a nacked one.
+* After `deliveries_max` deliveries, or past its age limit, an event goes to the dead-letter
+  subject and is settled when it is safe there.
+* What is saved never goes back. An event that was settled and saved is not handed over again.
+  Numbers that a ledger no longer keeps are reported.
+
+Effects are carried out in order. `Save` is done when it is on disk: only then may the effects
+after it be carried out, so that nobody is told of progress that a crash could undo, and a
+delivery that may bring the process down has been counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from infobus.protocols.durable_effects import (
+    EXPIRED,
+    TOO_OFTEN,
+    ConsumerEffects,
+    ConsumerTerms,
+    DeadLetter,
+    Deliver,
+    LostForGood,
+    Save,
+    UsedElsewhere,
+)
+from infobus.protocols.durable_stream import Saved, Stream
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
+from infobus.protocols.guaranteed_wire import (
+    IN_USE,
+    NOT_SERVED,
+    UNKNOWN,
+    Durable,
+    Fetch,
+    GuaranteedMessage,
+    Kept,
+    Ledgers,
+    Refused,
+)
+
+_OF_ALL = (UNKNOWN, IN_USE)  # refusals that are about all ledgers of the server
+
+
+@dataclass(kw_only=True)
+class DurableConsumer:
+    """The consuming half; one for each use of a durable name.
+
+    Attributes:
+        session: Larger than that of any earlier use of the name by this node.
+        registered_at: Wall clock of the first use of the name.
+        saved: What `Save` has put on disk, by ledger.
+    """
+
+    node: str
+    name: str
+    session: int
+    patterns: list[str]
+    registered_at: float
+    where: str = ""
+    test: bool = False
+    ordered: bool = True
+    terms: ConsumerTerms = field(default_factory=ConsumerTerms)
+    saved: Mapping[str, Saved] = field(default_factory=dict)
+    streams: dict[str, Stream] = field(default_factory=dict)  # by ledger
+    held_count: int = 0
+    held_bytes: int = 0
+    out_count: int = 0
+    strange_count: int = 0  # messages and calls that made no sense
+    _ready: dict[str, None] = field(default_factory=dict)  # ledgers that may hand over, in turn
+    _refused_by: dict[str, tuple[float, str]] = field(default_factory=dict)  # since, holder
+    _is_reported: bool = False
+    _announce_at_s: float = 0.0
+    _wall_ahead_s: float = 0.0
+
+    # What the node does.
+
+    def start(self, now_s: float, wall_s: float) -> ConsumerEffects:
+        """Make the consumer known."""
+        uncertain_count = 1 if self.ordered else self.terms.out_count_max
+        for ledger, saved in self.saved.items():
+            self.streams[ledger] = Stream.of(saved, uncertain_count)
+        return self.tick(now_s, wall_s)
+
+    def close(self) -> ConsumerEffects:
+        """The name is used no longer by this node; what is not settled comes again next time."""
+        released = Durable(self.node, self.name, self.session, [])
+        return [*self.save(), ToAll(released)]
+
+    def save(self) -> ConsumerEffects:
+        """Save what is settled now, instead of at the next tick."""
+        changed = [(id, stream) for id, stream in self.streams.items() if stream.is_changed]
+        return [Save(id, stream.save()) for id, stream in changed]
+
+    def settled(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
+        """The application is done with an event that was delivered."""
+        stream = self._taken_back(ledger, number)
+        return [] if stream is None else self._settle(ledger, stream, number, now_s)
+
+    def nacked(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
+        """The application could not use an event that was delivered: let it come again."""
+        stream = self._taken_back(ledger, number)
+        if stream is None:
+            return []
+        deliveries = stream.held[number].deliveries
+        stream.deliveries[number] = deliveries
+        stream.is_changed = True
+        if deliveries >= self.terms.deliveries_max:
+            stream.retries[number] = now_s
+        else:
+            self._pause(stream, number, now_s)
+        self._ready[ledger] = None
+        return self._hand_over(now_s)
+
+    def dead_lettered(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
+        """An event is safe at the dead-letter subject."""
+        stream = self._dead(ledger, number)
+        return [] if stream is None else self._settle(ledger, stream, number, now_s)
+
+    def dead_letter_failed(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
+        """An event could not be put at the dead-letter subject: try again after a pause."""
+        stream = self._dead(ledger, number)
+        if stream is not None:
+            self._pause(stream, number, now_s)
+        return []
+
+    # What the world does.
+
+    def peer_up(self, node: str) -> ConsumerEffects:
+        """A node can be seen (again)."""
+        return [ToPeer(node, self._durable())]
+
+    def peer_down(self, node: str) -> ConsumerEffects:
+        """A node can no longer be seen; others may take over its ledgers."""
+        self._refused_by.pop(node, None)
+        for stream in self.streams.values():
+            if stream.server == node:
+                stream.server = stream.asked = None
+        return []
+
+    def take(self, message: GuaranteedMessage, now_s: float) -> ConsumerEffects:
+        """Take in a message; those for servers or other consumers are not looked at."""
+        match message:
+            case Ledgers():
+                return self._on_ledgers(message, now_s)
+            case Kept() if (message.name, message.session) == (self.name, self.session):
+                return self._on_kept(message, now_s)
+            case Refused() if (message.name, message.session) == (self.name, self.session):
+                return self._on_refused(message, now_s)
+        return []
+
+    def tick(self, now_s: float, wall_s: float) -> ConsumerEffects:
+        """Time has passed: save, repeat what was not answered, hand over what comes again."""
+        self._wall_ahead_s = wall_s - now_s
+        effects = self.save()
+        if now_s >= self._announce_at_s:
+            self._announce_at_s = now_s + self.terms.announce_s
+            effects.append(ToAll(self._durable()))
+        for ledger, stream in self.streams.items():
+            if any(due_s <= now_s for due_s in stream.retries.values()):
+                self._ready[ledger] = None
+            effects += self._repeat(ledger, stream, now_s)
+        for since_s, holder in self._refused_by.values():
+            if now_s - since_s >= self.terms.patience_s and not self._is_reported:
+                self._is_reported = True
+                effects.append(UsedElsewhere(holder))
+        return effects + self._hand_over(now_s)
+
+    # Messages.
+
+    def _on_ledgers(self, told: Ledgers, now_s: float) -> ConsumerEffects:
+        self._refused_by.pop(told.sender, None)
+        effects: ConsumerEffects = []
+        for ledger in told.ledgers:
+            stream = self.streams.get(ledger)
+            if stream is None:
+                if len(self.streams) >= self.terms.ledgers_count_max:
+                    self.strange_count += 1
+                    what = f"serves more ledgers than durable consumer {self.name!r} can follow"
+                    return [*effects, Complain(told.sender, what)]
+                uncertain_count = 1 if self.ordered else self.terms.out_count_max
+                stream = self.streams[ledger] = Stream(uncertain_count=uncertain_count)
+            if stream.server != told.sender or stream.is_refused:
+                stream.server, stream.asked, stream.is_refused = told.sender, None, False
+                effects += self._ask(ledger, stream, now_s)
+        return effects
+
+    def _on_kept(self, kept: Kept, now_s: float) -> ConsumerEffects:
+        stream = self.streams.get(kept.ledger)
+        if stream is None or (kept.sender, kept.after) != (stream.server, stream.asked):
+            return []  # late, or asked for again meanwhile
+        if not _is_sound(kept):
+            self.strange_count += 1
+            what = f"gives an answer about ledger {kept.ledger} that makes no sense"
+            return [Complain(kept.sender, what)]
+        stream.asked = None
+        count, size = len(stream.held), stream.held_bytes
+        # The share may have shrunk since the question, and others may have filled the room.
+        room_count = self.terms.held_count_max - self.held_count
+        room_bytes = self.terms.held_bytes_max - self.held_bytes
+        stream.take(kept, max(count + room_count, 1), max(size + room_bytes, 1))
+        self.held_count += len(stream.held) - count
+        self.held_bytes += stream.held_bytes - size
+        effects: ConsumerEffects = [Learn(kept.descriptors)] if kept.descriptors else []
+        if kept.gone is not None:
+            effects += [LostForGood(kept.ledger, *kept.gone), Save(kept.ledger, stream.save())]
+        self._ready[kept.ledger] = None
+        return effects + self._hand_over(now_s) + self._ask(kept.ledger, stream, now_s)
+
+    def _on_refused(self, refused: Refused, now_s: float) -> ConsumerEffects:
+        sender = refused.sender
+        for ledger, stream in self.streams.items():
+            if stream.server == sender and (refused.ledger == ledger or refused.why in _OF_ALL):
+                stream.is_refused = True  # until the server says that it serves the ledger
+                if refused.why == NOT_SERVED:
+                    stream.server = stream.asked = None
+        if refused.why == UNKNOWN:
+            return [ToPeer(sender, self._durable())]
+        if refused.why == IN_USE:
+            since_s, _ = self._refused_by.get(sender, (now_s, ""))
+            self._refused_by[sender] = since_s, refused.detail
+        if refused.why in (IN_USE, NOT_SERVED):
+            return []
+        what = f"refuses durable consumer {self.name!r} on ledger {refused.ledger!r}: "
+        return [Complain(sender, what + (refused.detail or refused.why))]
+
+    # Questions.
+
+    def _repeat(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
+        if stream.asked is None:
+            return self._ask(ledger, stream, now_s)
+        if stream.is_refused:
+            return []
+        if now_s >= stream.repeat_at_s:
+            stream.repeat_wait_s = min(stream.repeat_wait_s * 2, self.terms.repeat_s_max)
+            stream.repeat_at_s = now_s + stream.repeat_wait_s
+            return self._fetch(ledger, stream, now_s)
+        if stream.position > stream.told and now_s >= stream.told_at_s + self.terms.tell_s:
+            return self._fetch(ledger, stream, now_s)
+        return []
+
+    def _ask(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
+        """Ask for more, unless the answer is still to come or enough is held."""
+        count, size = self._share()
+        is_full = len(stream.held) > count // 2 or stream.held_bytes > size // 2
+        is_full = is_full or len(stream.above) >= self.terms.above_count_max
+        if stream.server is None or stream.asked is not None or stream.is_refused or is_full:
+            return []
+        stream.asked = stream.cursor
+        stream.repeat_wait_s = self.terms.repeat_s
+        stream.repeat_at_s = now_s + stream.repeat_wait_s
+        return self._fetch(ledger, stream, now_s)
+
+    def _fetch(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
+        assert stream.asked is not None and stream.server is not None
+        count, size = self._share()
+        effects: ConsumerEffects = []
+        if stream.is_changed:
+            effects.append(Save(ledger, stream.save()))
+        stream.told, stream.told_at_s = stream.position, now_s
+        fetch = Fetch(
+            self.node,
+            self.name,
+            self.session,
+            ledger,
+            stream.asked,
+            stream.position,
+            max(count - len(stream.held), 1),
+            max(size - stream.held_bytes, 1),
+        )
+        return [*effects, ToPeer(stream.server, fetch)]
+
+    def _share(self) -> tuple[int, int]:
+        """How much of one ledger is held at once: one that is stuck must not stop the others."""
+        parts = len(self.streams) + 1
+        return max(self.terms.held_count_max // parts, 1), self.terms.held_bytes_max // parts
+
+    def _durable(self) -> Durable:
+        return Durable(
+            self.node,
+            self.name,
+            self.session,
+            self.patterns,
+            self.where,
+            self.registered_at,
+            self.test,
+        )
+
+    # Events.
+
+    def _hand_over(self, now_s: float) -> ConsumerEffects:
+        """Hand over what may be, one event of each ledger in turn."""
+        handed: ConsumerEffects = []
+        counted: dict[str, None] = {}
+        while self._ready and self.out_count < self.terms.out_count_max:
+            ledger = next(iter(self._ready))
+            del self._ready[ledger]
+            stream = self.streams[ledger]
+            number = stream.next_to_hand(now_s, self.ordered)
+            if number is not None:
+                self._ready[ledger] = None
+                handed.append(self._hand(ledger, stream, number, now_s))
+                if number in stream.deliveries:
+                    counted[ledger] = None
+        return [*(Save(ledger, self.streams[ledger].save()) for ledger in counted), *handed]
+
+    def _hand(self, ledger: str, stream: Stream, number: int, now_s: float) -> Deliver | DeadLetter:
+        held = stream.held[number]
+        expires = held.entry.expires
+        if expires is not None and expires <= now_s + self._wall_ahead_s:
+            stream.dying.add(number)
+            return DeadLetter(ledger, held.entry, held.deliveries, EXPIRED)
+        if held.deliveries >= self.terms.deliveries_max:
+            stream.dying.add(number)
+            return DeadLetter(ledger, held.entry, held.deliveries, TOO_OFTEN)
+        held.deliveries += 1
+        # A first delivery is counted only where an earlier one may have ended in a crash, because
+        # counting takes a write to the disk. An event that always brings the process down is
+        # so delivered at most once more than `deliveries_max` says.
+        if held.deliveries > 1 or stream.uncertain_count > 0:
+            stream.deliveries[number] = held.deliveries
+        stream.uncertain_count = max(stream.uncertain_count - 1, 0)
+        stream.out.add(number)
+        self.out_count += 1
+        return Deliver(ledger, held.entry, held.deliveries)
+
+    def _taken_back(self, ledger: str, number: int) -> Stream | None:
+        stream = self.streams.get(ledger)
+        if stream is None or number not in stream.out:
+            self.strange_count += 1
+            return None
+        stream.out.remove(number)
+        self.out_count -= 1
+        return stream
+
+    def _dead(self, ledger: str, number: int) -> Stream | None:
+        stream = self.streams.get(ledger)
+        if stream is None or number not in stream.dying:
+            self.strange_count += 1
+            return None
+        stream.dying.remove(number)
+        return stream
+
+    def _settle(self, ledger: str, stream: Stream, number: int, now_s: float) -> ConsumerEffects:
+        self.held_bytes -= stream.settle(number)
+        self.held_count -= 1
+        self._ready[ledger] = None
+        return self._hand_over(now_s) + self._ask(ledger, stream, now_s)
+
+    def _pause(self, stream: Stream, number: int, now_s: float) -> None:
+        held = stream.held[number]
+        doublings = min(max(held.deliveries - 1, 0), 30)
+        due_s = now_s + min(self.terms.pause_s * 2**doublings, self.terms.pause_s_max)
+        if held.entry.expires is not None:
+            due_s = min(due_s, max(held.entry.expires - self._wall_ahead_s, now_s))
+        stream.retries[number] = due_s
+
+
+def _is_sound(kept: Kept) -> bool:
+    """Whether the numbers ascend from `after` to `upto`: what is gone, then the entries."""
+    last = kept.after
+    if kept.gone is not None:
+        first, last = kept.gone
+        if not kept.after < first <= last:
+            return False
+    for entry in kept.entries:
+        if entry.number <= last:
+            return False
+        last = entry.number
+    return last <= kept.upto and kept.after < kept.upto

@@ -1,0 +1,126 @@
+"""Where a durable consumer stands in one ledger: what it holds, what is settled.
+
+Everything up to `position` is settled; everything up to `cursor` has come. In between, a number
+is held (until it is settled), or settled out of turn (`above`), or not for this consumer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from infobus.protocols.guaranteed_wire import Entry, Kept
+
+
+class Saved(Struct, frozen=True):
+    """What a durable consumer must not forget of one ledger. Its size is bounded."""
+
+    position: int = -1  # everything up to it is settled; -1: the ledger is new to the consumer
+    above: frozenset[int] = frozenset()  # settled all the same
+    deliveries: dict[int, int] = {}  # of events that are not settled, where some were counted
+
+
+@dataclass(slots=True)
+class Held:
+    """An event that has come and is not settled."""
+
+    entry: Entry
+    deliveries: int  # so far
+
+    @property
+    def size(self) -> int:
+        """The bytes that it counts for."""
+        return len(self.entry.body) + len(self.entry.subject)
+
+
+@dataclass(slots=True, kw_only=True)
+class Stream:
+    """One ledger, as a durable consumer sees it.
+
+    Each number in `held` is in exactly one of `fresh`, `retries`, `out` and `dying`.
+    """
+
+    position: int = -1
+    above: set[int] = field(default_factory=set)
+    deliveries: dict[int, int] = field(default_factory=dict)
+    cursor: int = -1
+    held: dict[int, Held] = field(default_factory=dict)  # ascending
+    held_bytes: int = 0
+    fresh: deque[int] = field(default_factory=deque)
+    retries: dict[int, float] = field(default_factory=dict)  # number -> when it is due
+    out: set[int] = field(default_factory=set)  # in the application's hands
+    dying: set[int] = field(default_factory=set)  # on their way to the dead-letter subject
+    uncertain_count: int = 0  # the next so many may have been delivered before a crash
+    is_changed: bool = False  # since it was last saved
+    # The conversation with whoever serves the ledger.
+    server: str | None = None
+    asked: int | None = None  # the `after` of the question that waits for an answer
+    is_refused: bool = False  # not asked again before the server says that it serves the ledger
+    told: int = -1  # the position last told
+    told_at_s: float = 0.0
+    repeat_at_s: float = 0.0
+    repeat_wait_s: float = 0.0
+
+    @classmethod
+    def of(cls, saved: Saved, uncertain_count: int) -> Stream:
+        """The stream as it was saved."""
+        return cls(
+            position=saved.position,
+            above=set(saved.above),
+            deliveries=dict(saved.deliveries),
+            cursor=saved.position,
+            uncertain_count=uncertain_count,
+        )
+
+    def save(self) -> Saved:
+        """What must be saved now."""
+        self.is_changed = False
+        return Saved(self.position, frozenset(self.above), dict(self.deliveries))
+
+    def take(self, kept: Kept, count_max: int, bytes_max: int) -> None:
+        """Hold what has come, as far as there is room; the rest will be asked for again."""
+        if kept.gone is not None:
+            self.cursor = kept.gone[1]
+        upto = kept.upto
+        for entry in kept.entries:
+            number = entry.number
+            if number not in self.above:
+                if len(self.held) >= count_max or self.held_bytes >= bytes_max:
+                    upto = self.cursor
+                    break
+                self.held[number] = held = Held(entry, self.deliveries.get(number, 0))
+                self.held_bytes += held.size
+                self.fresh.append(number)
+            self.cursor = number
+        self.cursor = upto
+        self._advance()
+
+    def settle(self, number: int) -> int:
+        """Note that `number`, which is held, needs no more attention. Returns its size."""
+        size = self.held.pop(number).size
+        self.held_bytes -= size
+        self.deliveries.pop(number, None)
+        self.above.add(number)
+        self.is_changed = True
+        self._advance()
+        return size
+
+    def next_to_hand(self, now_s: float, ordered: bool) -> int | None:
+        """Take the next number that may go to the application out of the waiting ones."""
+        if ordered and (self.out or self.dying):
+            return None
+        for number, due_s in self.retries.items():
+            if due_s <= now_s:
+                del self.retries[number]
+                return number
+        if (ordered and self.retries) or not self.fresh:
+            return None
+        return self.fresh.popleft()
+
+    def _advance(self) -> None:
+        position = next(iter(self.held)) - 1 if self.held else self.cursor
+        if position > self.position:
+            self.position, self.is_changed = position, True
+            self.above = {number for number in self.above if number > position}

@@ -1,0 +1,100 @@
+"""How a ledger is read for a durable consumer: the interface, and the choice of what it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from infobus.errors import BadFilter, BusError
+from infobus.protocols.guaranteed_wire import Durable, Entry
+from infobus.subjects import SubjectTrie
+
+
+class Record(Protocol):
+    """An event as a ledger keeps it."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def time(self) -> float: ...
+    @property
+    def type(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def object_id(self) -> str | None: ...
+    @property
+    def expires(self) -> float | None: ...
+    @property
+    def test(self) -> bool: ...
+    @property
+    def priority(self) -> str: ...
+    @property
+    def transaction(self) -> bytes | None: ...
+
+
+class Ledger(Protocol):
+    """What a server needs of a ledger. Only what is safe on disk may be seen through it."""
+
+    def read(self, after: int, count_max: int, bytes_max: int) -> Sequence[tuple[int, Record]]:
+        """The first records after `after`, ascending; at least one if there is any."""
+
+    def first_since(self, time: float) -> int:
+        """The least number before which every record, kept or gone, is older than `time`.
+
+        The next number to be written if all are older.
+        """
+
+    def settle(self, name: str, position: int) -> None:
+        """Note, without haste, that the consumer needs nothing up to `position` any more.
+
+        It must not fail: what could not be noted is noted with the next position.
+        """
+
+
+def wanting(told: Durable, decode: Callable[[Record], object]) -> Callable[[Record], bool]:
+    """The test whether a record is for the consumer.
+
+    Raises:
+        BadSubject: A pattern is malformed.
+    """
+    patterns: SubjectTrie[None] = SubjectTrie()
+    for pattern in told.patterns:
+        patterns.add(pattern, None)
+    fits = _filter(told.where)
+
+    def wants(record: Record) -> bool:
+        if (record.test and not told.test) or not patterns.match(record.subject):
+            return False
+        try:
+            return fits is None or fits(decode(record))
+        except BusError:
+            return True  # whoever is unsure sends
+
+    return wants
+
+
+def _filter(where: str) -> Callable[[object], bool] | None:
+    """The filter's test; one that is not understood here counts as none."""
+    from infobus.filters import compile  # late: consumers without a filter need none of it
+
+    try:
+        return compile(where).matches if where else None
+    except BadFilter:
+        return None
+
+
+def entry(number: int, record: Record) -> Entry:
+    """The record as it travels."""
+    return Entry(
+        number,
+        record.subject,
+        record.time,
+        record.type,
+        record.body,
+        record.object_id,
+        record.expires,
+        record.test,
+        record.priority,
+        record.transaction,
+    )
