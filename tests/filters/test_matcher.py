@@ -2,11 +2,15 @@
 
 from contextlib import contextmanager
 
+import numpy
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.filters import Matcher, clusters, compile
+from infobus.errors import UsageError
+from infobus.filters import Matcher, blocks, clusters, compile
+from infobus.filters.batches import columns_of
 from infobus.filters.partial import residual
 from tests.filters.strategies import events, filters, objects, simple_tests, tests
 
@@ -20,6 +24,7 @@ def bounded(few, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clusters, "FEW", few)
         patch.setattr(clusters, "BLOCK_ROWS_MAX", rows)
+        patch.setattr(blocks, "ADDED_MAX", few // 4)
         yield
 
 
@@ -94,3 +99,87 @@ class TestAnswers:
             if matcher.possible(known):
                 assert any(residual(filter.tree, known) is not False for filter in pool)
             assert matcher.possible(known, closed=True) == matcher.match_any(known)
+
+
+class TestIds:
+    def test_can_be_anything_hashable(self):
+        matcher = Matcher()
+        matcher.add(("node", 7), compile("a == 1"))
+        assert matcher.match({"a": 1}) == [("node", 7)]
+        assert ("node", 7) in matcher
+
+    def test_are_given_once(self):
+        matcher = matcher_of("a == 1")
+        with pytest.raises(UsageError, match="there is a filter under the id 0 already"):
+            matcher.add(0, compile("a == 2"))
+        assert matcher.match({"a": 1}) == [0]
+
+    @pytest.mark.parametrize("change", ["remove", "replace"])
+    def test_must_be_known(self, change):
+        arguments = ["gone"] if change == "remove" else ["gone", compile("a == 2")]
+        with pytest.raises(UsageError, match="there is no filter under the id 'gone'"):
+            getattr(Matcher(), change)(*arguments)
+
+
+class TestManyRows:
+    def test_filters_that_are_equal_are_one_row(self):
+        matcher = matcher_of(*["a > 1 && b < 2"] * 40, "b < 2 && a > 1")
+        assert len(matcher._entries) == 1
+        assert len(matcher.match({"a": 2, "b": 1})) == 41
+        for id in range(41):
+            matcher.remove(id)
+        assert matcher.match({"a": 2, "b": 1}) == []
+
+    def test_a_filter_of_too_many_rows_is_evaluated_whole(self):
+        text = " && ".join(f"(a == {n} || b > {n})" for n in range(12))
+        matcher = matcher_of(text)
+        assert matcher.match({"a": 0, "b": 12}) == [0]
+        assert matcher.match({"a": 0, "b": 1}) == []
+
+    def test_thousands_of_rows_are_matched_as_each_of_them_alone(self):
+        texts = [
+            f"a > {n % 97} && b <= {n % 89}" + (' && s == "GM"' if n % 3 else "")
+            for n in range(6000)
+        ]
+        matcher = matcher_of(*texts)
+        for id in range(0, 6000, 7):
+            matcher.remove(id)
+        for event in ({"a": 50, "b": 30.5, "s": "GM"}, {"a": 97.5, "b": 0}, {"a": 2**70, "b": 1}):
+            expected = [
+                id
+                for id, text in enumerate(texts)
+                if id % 7 and event["a"] > id % 97 and event["b"] <= id % 89
+                if (id % 3 == 0 or event.get("s") == "GM") and event["a"] < 2**63
+            ]
+            assert sorted(matcher.match(event)) == expected
+
+    def test_what_is_removed_leaves_nothing_behind(self):
+        texts = ['s == "x" && a > 1', "tags == 1", '"oil" in tags', 'regex(s, "oil|gas")']
+        texts += ['isa("news.Story")', "a + b > 3", "o.a < 5", "!exists(n) && a in [1, 2]"]
+        matcher = matcher_of(*texts * 3)
+        for id in range(len(texts) * 3):
+            matcher.remove(id)
+        assert not matcher._entries
+        assert not matcher._checks
+        left = {name: value for name, value in vars(matcher._index).items() if value}
+        assert set(left) <= {"_distinct", "_common"}
+
+
+class TestBatches:
+    def test_may_come_from_lists_arrays_and_arrow(self):
+        matcher = matcher_of("a > 1", 's == "x"')
+        for columns in (
+            {"a": [2, 0, None], "s": ["x", None, "y"]},
+            {"a": numpy.array([2.0, 0.0, numpy.nan]), "s": ["x", None, "y"]},
+            {"a": numpy.ma.masked_array([2, 0, 5], [False, False, True]), "s": ("x", None, "y")},
+            {"a": pyarrow.array([2, 0, None]), "s": pyarrow.chunked_array([["x", None], ["y"]])},
+        ):
+            assert matcher.match_batch(columns) == [[0, 1], [], []]
+
+    def test_are_made_from_events(self):
+        happening = [{"a": 2}, {"s": "x"}, {}]
+        assert matcher_of("a > 1", 's == "x"').match_batch(columns_of(happening)) == [[0], [1], []]
+
+    def test_have_columns_of_one_length(self):
+        with pytest.raises(UsageError, match="not equally long"):
+            Matcher().match_batch({"a": [1], "s": []})

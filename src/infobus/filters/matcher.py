@@ -9,9 +9,11 @@ under necessary conditions of theirs, and evaluated as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 from infobus.errors import UsageError
+from infobus.filters.batches import rows_of_columns
 from infobus.filters.entries import Check, Entry, Look, PartialLook
 from infobus.filters.filter import Filter
 from infobus.filters.index import Index
@@ -112,6 +114,23 @@ class Matcher:
             return False
         look = Look(attributes, x, self._index.has_deep)
         return any(cluster.has_any(look) for cluster in clusters)
+
+    def match_batch(self, columns: Mapping[str, Any]) -> list[list[Hashable]]:
+        """The ids that match each event of a batch, given by columns (see `columns_of`).
+
+        A column is a sequence, an array of numpy or a column of pyarrow, all of one length; None
+        or what is masked counts as missing.
+
+        >>> from infobus.filters import compile
+        >>> matcher = Matcher()
+        >>> matcher.add("a", compile("price > 40"))
+        >>> matcher.match_batch({"price": [41.5, 40.0, None]})
+        [['a'], [], []]
+
+        Raises:
+            UsageError: The columns are not equally long.
+        """
+        return [self.match(row) for row in rows_of_columns(columns)]
 
     def possible(self, known: object, closed: bool = False) -> bool:
         """Whether any filter could match an event of which only some attributes are known.

@@ -31,6 +31,9 @@ EDGE_COUNT_MAX = 64
 _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
 
 Part = Limit | Span
+Placed = tuple[int, Part]
+"""What the row in a slot asks for."""
+
 Verdict = tuple[int, int]
 """The rows that fail, and the rows that fail or are in doubt."""
 
@@ -68,6 +71,15 @@ def slots_of(mask: int) -> list[int]:
         return found
     slots: list[int] = array_of(mask).tolist()
     return slots
+
+
+def clear_bits(mask: int, bits: int) -> int:
+    """Return `mask` without `bits`.
+
+    >>> clear_bits(9, 3)
+    8
+    """
+    return mask ^ (mask & bits)
 
 
 def array_of(mask: int) -> NDArray[np.intp]:
@@ -114,18 +126,16 @@ class Scale:
         """Whether the edges were chosen for few of the rows that have come."""
         return self.added > 4 * max(self.basis, 8)
 
-    def update(self, gone: int, added: Sequence[tuple[int, Part]]) -> None:
-        """Forget the rows of a mask, then take in others."""
-        if gone & self.rows:
-            keep = ~gone
-            self.rows &= keep
-            self.nan &= keep
-            self.fails = [mask & keep for mask in self.fails]
-            self.doubts = [mask & keep for mask in self.doubts]
-        if added:
-            self._add(added)
+    def clear(self, gone: int) -> None:
+        """Forget the rows of a mask."""
+        self.rows = clear_bits(self.rows, gone)
+        self.nan = clear_bits(self.nan, gone)
+        self.fails = [clear_bits(mask, gone) for mask in self.fails]
+        self.doubts = [clear_bits(mask, gone) for mask in self.doubts]
 
-    def _add(self, added: Sequence[tuple[int, Part]]) -> None:
+    def add(self, added: Sequence[Placed]) -> None:
+        """Take in rows."""
+        self.added += len(added)
         # Slots by the stretch from which, and up to which, a row may hold and surely holds.
         starts: dict[int, list[int]] = {}
         ends: dict[int, list[int]] = {}
@@ -150,7 +160,6 @@ class Scale:
                 unsure.append(slot)
         self.rows |= mask_of(slot for slot, _ in added)
         self.nan |= mask_of(not_nan)
-        self.added += len(added)
         _mark(self.fails, starts, ends)
         _mark(self.doubts, sure_starts, sure_ends)
         if unsure:
@@ -192,11 +201,14 @@ class Column:
         self._missing: Verdict = (0, 0)
         self._other: Verdict = (0, 0)
 
-    def update(self, gone: int, added: Sequence[tuple[int, Part]]) -> None:
+    def update(self, gone: int, added: Sequence[Placed]) -> None:
         """Forget the rows of a mask, then take in others."""
-        self.present &= ~gone
-        self.absent &= ~gone
-        by_family: dict[str, list[tuple[int, Part]]] = {name: [] for name in self.scales}
+        if gone:
+            self.present = clear_bits(self.present, gone)
+            self.absent = clear_bits(self.absent, gone)
+            for scale in self.scales.values():
+                scale.clear(gone)
+        by_family: dict[str, list[Placed]] = {}
         for slot, part in added:
             name = "number" if isinstance(part, tuple) else part.family
             by_family.setdefault(name, []).append((slot, part))
@@ -205,13 +217,13 @@ class Column:
         for name, some in by_family.items():
             if name not in self.scales:
                 self.scales[name] = Scale(name, [part for _, part in some])
-            self.scales[name].update(gone, some)
+            self.scales[name].add(some)
         self._settle()
 
-    def divide_anew(self, family: str, rows: Sequence[tuple[int, Part]]) -> None:
+    def divide_anew(self, family: str, rows: Sequence[Placed]) -> None:
         """Choose edges that suit the rows there are now."""
         scale = self.scales[family] = Scale(family, [part for _, part in rows])
-        scale.update(0, rows)
+        scale.add(rows)
         self._settle()
 
     def _settle(self) -> None:
@@ -289,7 +301,7 @@ def _successor(edge: Any) -> Any:
 def _mark(masks: list[int], starts: dict[int, list[int]], ends: dict[int, list[int]]) -> None:
     """Mark in each stretch the rows that start after it or end before it."""
     rows = 0
-    # From each start the rows gathered so far are marked down to the next start below.
+    # The rows gathered so far are marked from each start down to the next start below.
     for place, below in pairwise([*sorted(starts, reverse=True), 0]):
         rows |= mask_of(starts[place])
         for stretch in range(below, place):
