@@ -10,7 +10,7 @@
 GM up
 """
 
-from infobus.bus import Batch, Bus, Event, Stats, Subscription, connect
+from infobus.bus import Batch, Bus, Event, Stats, Subscription, Transaction, connect
 from infobus.errors import (
     Backpressure,
     BadFilter,
@@ -66,6 +66,7 @@ __all__ = [
     "SlowConsumer",
     "Stats",
     "Subscription",
+    "Transaction",
     "Type",
     "UsageError",
     "connect",

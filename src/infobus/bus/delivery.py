@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from infobus.bus.audience import NOBODY, Audience, Audiences
 from infobus.bus.event import Run, objects_of, seqs_from, weight_of
@@ -13,9 +14,12 @@ from infobus.bus.types import Types
 from infobus.bus.workers import Workers
 from infobus.errors import BadFrame
 from infobus.protocols import effects as effect
-from infobus.protocols import wire
+from infobus.protocols import groups, wire
 from infobus.protocols.effects import Effects
+from infobus.protocols.groups import GROUP
 from infobus.protocols.wire import Items
+
+_GROUPS_COUNT_MAX = 10_000
 
 LookAt = Callable[[Subscription, str, float], Effects]
 
@@ -35,6 +39,7 @@ class Delivery:
     ) -> None:
         self.audiences = Audiences()
         self.late: Effects = []  # effects of dispatching, to be carried out after it
+        self._groups: dict[tuple[str, int], None] = {}  # that have come, oldest first
         self._name = name
         self._counters = counters
         self._workers = workers
@@ -45,10 +50,22 @@ class Delivery:
     def dispatch(self, sender: str, channel: str, first: int, items: Items) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
         self._counters.received_events += len(items)
+        self._ask_for_types(items)
+        run = Run(sender, channel, seqs_from(first, len(items)), items)
+        if GROUP in items.types:
+            for at, type_ in zip(range(len(items)), items.each_type(), strict=False):
+                one = run.part(at, at + 1)
+                self._deliver_group(one) if type_ == GROUP else self._deliver_run(one)
+        else:
+            self._deliver_run(run)
+
+    def _ask_for_types(self, items: Items) -> None:
         for type_ in items.types:
             if type_ not in self._types.known and self._types.must_ask_for(type_, time.monotonic()):
                 self.late.append(effect.ToAll(wire.WantTypes(self._name, [type_])))
-        run = Run(sender, channel, seqs_from(first, len(items)), items)
+
+    def _deliver_run(self, run: Run) -> None:
+        items = run.items
         start, audience = 0, None
         for at, subject in enumerate(items.subjects):
             found = self.audiences.of_stranger(subject)
@@ -81,6 +98,40 @@ class Delivery:
                 self.offer(subscription, run._replace(is_sifted=False))
         for subscription, places in wanted.items():
             self.offer(subscription, run if len(places) == len(objects) else run.at(places))
+
+    def _deliver_group(self, run: Run) -> None:
+        try:
+            group = groups.decode(run.items.bodies[0])
+        except BadFrame as error:
+            self._on_bad_object(run.sender, error)
+            return
+        if group.channels > 1 and self._has_come(run.sender, group.number):
+            return
+        self._ask_for_types(group.events)
+        inner = Run(run.sender, run.channel, seqs_from(0, group.count), group.events)
+        objects, _ = objects_of(inner, self._on_bad_object)
+        for subscription, places in self.takers_of(group.events, objects).items():
+            self.offer(subscription, run._replace(places=tuple(places)))
+
+    def _has_come(self, sender: str, number: int) -> bool:
+        """Whether this transaction has come before, on another channel."""
+        key = (sender, number)
+        if key in self._groups:
+            return True
+        self._groups[key] = None
+        if len(self._groups) > _GROUPS_COUNT_MAX:
+            del self._groups[next(iter(self._groups))]
+        return False
+
+    def takers_of(self, items: Items, objects: list[Any]) -> dict[Subscription, list[int]]:
+        """Which of some events each subscription wants, by their places."""
+        wanted: dict[Subscription, list[int]] = {}
+        for at, (subject, obj) in enumerate(zip(items.each_subject(), objects, strict=False)):
+            audience = self.audiences.of_stranger(subject)
+            if audience is not None and obj is not None:
+                for subscription in audience.takers(obj):
+                    wanted.setdefault(subscription, []).append(at)
+        return wanted
 
     def offer(self, subscription: Subscription, run: Run) -> None:
         """Put a run of events into the queue of a subscription."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, runs, spelled, type_of
+from infobus.protocols import groups
 from infobus.protocols.wire import Items
 
 
@@ -22,6 +23,7 @@ class Run(NamedTuple):
     items: Items
     initial: bool = False  # initial state
     is_sifted: bool = True  # a subscription's filter has been asked already
+    places: tuple[int, ...] = ()  # of a transaction, the events that are wanted
 
     def part(self, start: int, end: int | None) -> Run:
         """Some of the events."""
@@ -57,8 +59,23 @@ class Event(Struct, frozen=True, gc=False):
 
     @property
     def type(self) -> str | None:
-        """The name of the object's type; None for an untyped notification (a plain dict)."""
+        """The name of the object's type; None for a plain dict, and for a transaction."""
         return type_of(self.data).name if isinstance(self.data, DataObject) else None
+
+
+class Transaction(Struct, frozen=True, gc=False):
+    """Several events as one value: what a subscription gets of a transaction, in order.
+
+    It holds all events of the transaction that the subscription asked for, and no others.
+    """
+
+    events: tuple[Event, ...]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
 
 
 def weight_of(items: Items) -> int:
@@ -106,8 +123,22 @@ def objects_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> tupl
 def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
     """Decode a run, without events whose object cannot be read."""
     items = run.items
+    if run.places:
+        return _transaction(run, on_bad_object)
     objects, are_whole = objects_of(run, on_bad_object)
     place = (repeat(run.sender), run.seqs, items.times, items.each_number())
     marks = (repeat("regular"), repeat(run.initial))
     events = list(map(Event, items.each_subject(), objects, *place, *marks))
     return events if are_whole else [event for event in events if event.data is not None]
+
+
+def _transaction(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
+    """The wanted events of a group as one; none if some of them cannot be read."""
+    group, seq = groups.decode(run.items.bodies[0]), run.seqs[0]
+    seqs = (seq,) * len(run.places)
+    inner = Run(run.sender, run.channel, seqs, group.events.at(run.places))
+    events = tuple(events_of(inner, on_bad_object))
+    if len(events) < len(run.places):
+        return []
+    time = run.items.times[0]
+    return [Event(events[0].subject, Transaction(events), run.sender, seq, time, group.number)]

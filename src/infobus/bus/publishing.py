@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice, repeat
 from typing import Any, Literal
@@ -15,9 +16,12 @@ from infobus.bus.event import Run
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.subscription import Subscription
+from infobus.bus.transactions import Draft, TransactionBlock
 from infobus.errors import Backpressure, BusClosed, UsageError
-from infobus.objects import DataObject, codec, id_of, identify, runs
+from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
+from infobus.protocols import groups
+from infobus.protocols.groups import Group
 from infobus.protocols.peer_rows import Question, Wanted
 from infobus.protocols.wire import Item, Items
 from infobus.subjects import channel_key, channel_of, check_subject
@@ -44,6 +48,7 @@ class Publisher:
         self._numbers = itertools.count()
         self._unpublished = 0  # numbers that were taken for something else
         self._asking = threading.Lock()
+        self._epochs = itertools.count(1)  # of transactions
         self._closed: BusClosed | None = None
         hub.on_interest_changed = self._forget_decisions
 
@@ -160,6 +165,16 @@ class Publisher:
         finally:
             outlet.lock.release()
 
+    def transaction(self) -> TransactionBlock:
+        """Publish several events as one: `with bus.transaction() as tx: tx.publish(...)`.
+
+        Each subscription gets all of them that it asked for, in order and as one event (whose
+        `data` is a `Transaction`), or none. They leave when the block ends; if it ends by an
+        exception, nothing was sent. They may have different subjects; if any of them is wanted
+        somewhere, all of them go there.
+        """
+        return TransactionBlock(self._publish_group)
+
     def flush(self) -> None:
         """Send now what was gathered for batching."""
         if self._closed is not None:
@@ -205,6 +220,59 @@ class Publisher:
             if takers:
                 self._deliver_here(outlet, item, takers, quality)
         return outlet
+
+    def _publish_group(self, drafts: list[Draft]) -> None:
+        """Publish a transaction: whole, on every channel where some of it is wanted."""
+        now_s, numbers = time.time(), list(islice(self._numbers, len(drafts)))
+        objects = [codec.decode(draft.type, draft.body) for draft in drafts]
+        outlets: dict[Outlet, bool] = {}  # is it wanted elsewhere
+        for draft, obj in zip(drafts, objects, strict=True):
+            outlet, wanted, _ = self._decisions.get(draft.subject) or self._decide(draft.subject)
+            if outlet is not None:
+                is_wanted = wanted if isinstance(wanted, bool) else self._ask(wanted, obj)
+                outlets[outlet] = outlets.get(outlet, False) or is_wanted
+        items = [
+            (draft.subject, number, now_s, draft.type, draft.body, self._identify(draft, number))
+            for draft, number in zip(drafts, numbers, strict=True)
+        ]
+        types = tuple(dict.fromkeys(type_ for draft in drafts for type_ in draft.types))
+        events, channels = Items.of(items), max(1, sum(outlets.values()))
+        group = Group(numbers[0], next(self._epochs), channels, events, len(drafts))
+        item = groups.item(drafts[0].subject, now_s, group)
+        with ExitStack() as stack:
+            for outlet in sorted(outlets, key=lambda outlet: outlet.channel):
+                stack.enter_context(outlet.lock)
+            with self._hub.lock:
+                takers = self._hub.delivery.takers_of(events, objects)
+            if not (takers or any(outlets.values())):
+                self._hub.counters.quenched += len(drafts)
+                return
+            # All must have room before any takes it, or some would get it and others not.
+            for outlet, is_wanted in outlets.items():
+                outlet.flush()
+                if is_wanted and not outlet.route.has_room():
+                    self._wait_for_room(outlet)
+            self._wait_for_consumers(tuple(takers))
+            for outlet, is_wanted in outlets.items():
+                if is_wanted:
+                    outlet.send(item, len(item[4]), types, False)
+            self._deliver_group_here(next(iter(outlets)), item, takers)
+
+    def _deliver_group_here(
+        self, outlet: Outlet, item: tuple[Any, ...], takers: dict[Subscription, list[int]]
+    ) -> None:
+        run = Run(self.node, outlet.channel, [outlet.local_next], Items.of([item]))
+        with self._hub.lock:
+            for subscription, places in takers.items():
+                self._hub.delivery.offer(subscription, run._replace(places=tuple(places)))
+        outlet.local_next += bool(takers)
+
+    def _identify(self, draft: Draft, number: int) -> str | None:
+        """Give the object of a draft its id; one that it had before is returned."""
+        if not isinstance(draft.obj, DataObject):
+            return None
+        named = identify(draft.obj, (self.node, number))
+        return None if named == (self.node, number) else spelled(named)
 
     def _ask(self, question: Question, obj: Any) -> bool:
         with self._asking:  # a matcher is one thread's at a time

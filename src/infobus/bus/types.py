@@ -5,6 +5,7 @@ from __future__ import annotations
 from infobus.errors import BadFrame
 from infobus.objects import all_types, codec
 from infobus.protocols import wire
+from infobus.protocols.groups import GROUP
 
 TYPE_WAIT_S = 1.0
 """How long a consumer waits for an unknown type's descriptor before it gets a generic object."""
@@ -16,7 +17,7 @@ class Types:
     """The types of events that have come. Called under the hub's lock."""
 
     def __init__(self) -> None:
-        self.known: set[int] = {0}
+        self.known: set[int] = {0, GROUP}  # neither has a descriptor
         self.unknown: set[int] = set()  # those that consumers still wait for
         self.asked_at_s = 0.0  # the last of them
         self._sought: set[int] = set()  # asked for once; only the first event is held up

@@ -1,0 +1,64 @@
+"""Transactions: events that are delivered together, in order, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from infobus.errors import UsageError
+from infobus.objects import codec
+from infobus.protocols.groups import EVENTS_COUNT_MAX
+from infobus.subjects import check_subject
+
+
+class Draft(NamedTuple):
+    """An event of a transaction that has not been sent yet."""
+
+    subject: str
+    obj: Any
+    type: int
+    body: bytes
+    types: tuple[int, ...]
+
+
+class TransactionBlock:
+    """Events that are being put together. Made by `Bus.transaction`."""
+
+    def __init__(self, publish_group: Callable[[list[Draft]], None]) -> None:
+        self._publish_group = publish_group
+        self._drafts: list[Draft] | None = []
+        self._bytes = 0
+
+    def publish(self, subject: str, obj: Any) -> None:
+        """Add an event, to leave with the others when the block ends. The object is copied.
+
+        Raises:
+            BadSubject: The subject is malformed or holds a wildcard.
+            BadValue: The object cannot be sent.
+            UsageError: The block has ended, or the transaction has become too large.
+        """
+        check_subject(subject)
+        if self._drafts is None:
+            raise UsageError("this transaction has ended; begin another one")
+        type_, body, types = codec.encode(obj)
+        self._bytes += len(body)
+        if len(self._drafts) == EVENTS_COUNT_MAX or self._bytes > codec.PAYLOAD_BYTES_MAX:
+            raise UsageError(
+                f"a transaction may have {EVENTS_COUNT_MAX} events and take "
+                f"{codec.PAYLOAD_BYTES_MAX} bytes; this one would be larger"
+            )
+        self._drafts.append(Draft(subject, obj, type_, body, types))
+
+    def __enter__(self) -> TransactionBlock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        drafts, self._drafts = self._drafts, None
+        if kind is None and drafts:
+            self._publish_group(drafts)

@@ -1,0 +1,63 @@
+"""Transactions on the wire: a group of events that is one event to everybody in between.
+
+A group travels as one item of the reserved type `GROUP`, so it has one number on its route, is
+repaired and dropped as a whole, and no receiver can ever hold a part of it. Its events are
+numbered within it by their place, and `count` at the end says that it is complete (paper 002,
+section 8). It is put once on each channel that one of its events belongs to; receivers that
+listen to several of them take the first copy and drop the others, by the group's number.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from infobus.errors import BadFrame
+from infobus.protocols.wire import Count, Items
+
+GROUP = 1
+"""The type of an item that is a group; no fingerprint of a real type is that small."""
+
+EVENTS_COUNT_MAX = 10_000
+"""Most events of one transaction."""
+
+
+class Group(Struct, array_like=True):
+    """The events of one transaction, in order."""
+
+    number: Count  # of the sender's events: names the transaction
+    epoch: Count  # grows with every transaction of the sender
+    channels: Annotated[int, Meta(ge=1)]  # on which it is put
+    events: Items
+    count: Count  # the ending flag: as many events as there are
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Group)
+
+
+def encode(group: Group) -> bytes:
+    """The body of the item that carries a group."""
+    return _encoder.encode(group)
+
+
+def decode(body: bytes) -> Group:
+    """The group in an item of type `GROUP`.
+
+    Raises:
+        BadFrame: The bytes are no group, or not a whole one.
+    """
+    try:
+        group = _decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BadFrame(f"not a transaction: {error}") from error
+    if not group.events.is_whole() or len(group.events) != group.count or not group.count:
+        raise BadFrame("a transaction that is not whole")
+    return group
+
+
+def item(subject: str, time: float, group: Group) -> tuple[Any, ...]:
+    """The item that carries `group`, under the subject of one of its events."""
+    return (subject, group.number, time, GROUP, encode(group), None)
