@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from infobus.filters.filter import Filter, compile
 
 if TYPE_CHECKING:
+    from infobus.filters.covering import covers, overlaps
     from infobus.filters.matcher import Matcher
+    from infobus.filters.reducing import reduce
 
-__all__ = ["Filter", "Matcher", "compile"]
+__all__ = ["Filter", "Matcher", "compile", "covers", "overlaps", "reduce"]
+
+# Imported when asked for: most programs need none of them, and matching stands on numpy.
+_LATE = {"Matcher": "matcher", "covers": "covering", "overlaps": "covering", "reduce": "reducing"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Matcher":  # It stands on numpy, which most programs with filters do not need.
-        from infobus.filters.matcher import Matcher
-
-        return Matcher
+    if name in _LATE:
+        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
