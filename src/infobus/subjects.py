@@ -25,6 +25,9 @@ from infobus.errors import BadSubject
 SUBJECT_BYTES_MAX = 1024
 """Longest subject or pattern, in bytes of UTF-8."""
 
+TEST_SPACE = "~test."
+"""What the subjects of test events begin with on the wire. `~` marks what is the bus's own."""
+
 ELEMENT_COUNT_MAX = 64
 """Most elements in a subject or pattern."""
 

@@ -51,21 +51,21 @@ class AioBus:
         self._bus = bus
 
     async def publish(
-        self, subject: str, obj: Any, *, quality: Quality = "reliable", quench: bool = True
+        self, subject: str, obj: Any, *, quality: Quality = "reliable", **options: bool
     ) -> None:
         """Publish without ever blocking the event loop; see `Bus.publish`."""
-        if not (quench and self._bus.publish_nowait(subject, obj, quality)):
-            await _in_thread(self._bus.publish, subject, obj, quality=quality, quench=quench)
+        if options or not self._bus.publish_nowait(subject, obj, quality):
+            await _in_thread(self._bus.publish, subject, obj, quality=quality, **options)
 
     async def publish_many(
         self,
         events: Iterable[tuple[str, Any]],
         *,
         quality: Quality = "reliable",
-        quench: bool = True,
+        **options: bool,
     ) -> None:
         """See `Bus.publish_many`."""
-        await _in_thread(self._bus.publish_many, events, quality=quality, quench=quench)
+        await _in_thread(self._bus.publish_many, events, quality=quality, **options)
 
     async def subscribe(self, pattern: str, *args: Any, **options: Any) -> Subscription:
         """See `Bus.subscribe`; the result is async iterable."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from infobus.bus.subscription import Subscription
 from infobus.errors import BadSubject, UsageError
-from infobus.subjects import SubjectTrie, check_subject
+from infobus.subjects import TEST_SPACE, SubjectTrie, check_subject
 
 if TYPE_CHECKING:
     from infobus.filters import Filter
@@ -24,9 +24,10 @@ _FOUND_COUNT_MAX = 200_000
 class Sieve:
     """The subscriptions to one pattern that have a filter."""
 
-    __slots__ = ("by_type", "matcher")
+    __slots__ = ("by_type", "matcher", "test")
 
-    def __init__(self) -> None:
+    def __init__(self, pattern: str) -> None:
+        self.test = pattern.startswith(TEST_SPACE)
         from infobus.filters.matcher import Matcher  # late: it stands on numpy
 
         self.matcher: Matcher = Matcher()
@@ -92,20 +93,20 @@ class Audiences:
     def add(self, subscription: Subscription) -> None:
         """One more subscription."""
         self._found = {}
-        for pattern in subscription.patterns:
+        for pattern in subscription.told:
             if subscription.where is None:
                 self._trie.add(pattern, subscription)
             else:
                 sieve = self._sieves.get(pattern)
                 if sieve is None:
-                    sieve = self._sieves[pattern] = Sieve()
+                    sieve = self._sieves[pattern] = Sieve(pattern)
                     self._trie.add(pattern, sieve)
                 sieve.add(subscription, subscription.where)
 
     def remove(self, subscription: Subscription) -> None:
         """One subscription less."""
         self._found = {}
-        for pattern in subscription.patterns:
+        for pattern in subscription.told:
             if subscription.where is None:
                 self._trie.remove(pattern, subscription)
             else:
@@ -118,7 +119,7 @@ class Audiences:
     def replace(self, subscription: Subscription, where: Filter | None) -> None:
         """Another filter for this subscription, or none."""
         if subscription.where is not None and where is not None:
-            for pattern in subscription.patterns:
+            for pattern in subscription.told:
                 self._sieves[pattern].replace(subscription, where)
             subscription.where = where
         else:
@@ -138,6 +139,8 @@ class Audiences:
             if len(self._found) >= _FOUND_COUNT_MAX:
                 self._found.clear()
             entries = dict.fromkeys(self._trie.match(subject))
+            if subject.startswith(TEST_SPACE):  # not for those who asked for everything else
+                entries = {entry: None for entry in entries if entry.test}
             always = tuple(entry for entry in entries if isinstance(entry, Subscription))
             sieves = tuple(entry for entry in entries if isinstance(entry, Sieve))
             found = self._found[subject] = Audience(always, sieves) if entries else NOBODY

@@ -49,8 +49,9 @@ class Bus(Publisher):
         terms: Terms,
         flusher: Flusher,
         send_timeout_s: float,
+        test: bool,
     ) -> None:
-        super().__init__(Hub(name, terms, engine), flusher, send_timeout_s)
+        super().__init__(Hub(name, terms, engine), flusher, send_timeout_s, test)
         self.name = bus_name
         self.home = home
         self.aio = AioBus(self)
@@ -64,6 +65,7 @@ class Bus(Publisher):
         callback: Callable[[Event], object] | None = None,
         *,
         where: str | Filter | None = None,
+        test: bool = False,
         on_loss: OnLoss = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
@@ -82,6 +84,7 @@ class Bus(Publisher):
                 it, iterate over the subscription (also with `async for`).
             where: A filter over the attributes of the objects, such as
                 `'symbol == "GMC" && price > 40'`; only what it is true of is delivered.
+            test: Receive test events, too (`event.test`); without it none is delivered.
             on_loss: What to do about events that can no longer be had. `ignore` it; `warn` in
                 the log; `raise` a `LossError` once, from the iterator or to `on_error`, then
                 go on; `quit`: close the subscription; `quit_and_recover`: start anew, with
@@ -99,6 +102,7 @@ class Bus(Publisher):
             [pattern],
             callback,
             where=where,
+            test=test,
             on_loss=on_loss,
             on_error=on_error,
             when_full=when_full,
@@ -112,6 +116,7 @@ class Bus(Publisher):
         callback: Callable[[Event], object] | None = None,
         *,
         where: str | Filter | None = None,
+        test: bool = False,
         on_loss: OnLoss = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
@@ -137,6 +142,7 @@ class Bus(Publisher):
             patterns,
             depth=self._hub.node.terms.depth,
             where=filter_of(where),
+            test=test or self.test,
             callback=callback,
             on_error=on_error,
             on_loss=on_loss,

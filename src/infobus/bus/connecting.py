@@ -31,6 +31,7 @@ def connect(
     multicast: str | None = None,
     depth: int | None = None,
     batch: Batch | None = None,
+    test: bool | None = None,
     send_timeout_s: float = 10.0,
     sync_timeout_s: float = 2.0,
 ) -> Bus:
@@ -50,6 +51,8 @@ def connect(
         depth: How many elements of a subject name its channel; the same on the whole bus.
         batch: Gather small events for up to so many bytes or milliseconds. Off by default;
             events that are published faster than they can be sent are gathered anyway.
+        test: True for a program under development: all that it publishes is marked as test, and
+            its subscriptions receive such events, too. `INFOBUS_TEST=1` does the same.
         send_timeout_s: How long `publish` waits for receivers that do not keep up.
         sync_timeout_s: How long to wait for answers of the nodes that were found.
 
@@ -71,6 +74,7 @@ def connect(
         connect=connect,
         multicast=multicast,
         depth=depth,
+        test=test,
     )
     if batch is not None and not isinstance(batch, Batch):
         raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
@@ -87,6 +91,7 @@ def connect(
         terms=Terms(depth=settings.depth),
         flusher=Flusher(f"infobus-{name}", batch),
         send_timeout_s=send_timeout_s,
+        test=settings.test,
     )
     try:
         joined.open(sync_timeout_s)

@@ -12,6 +12,9 @@ from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, runs, spelled, type_of
 from infobus.protocols import groups
 from infobus.protocols.wire import Items
+from infobus.subjects import TEST_SPACE
+
+_TEST_CHANNEL = TEST_SPACE.rstrip(".")
 
 
 class Run(NamedTuple):
@@ -40,7 +43,8 @@ class Event(Struct, frozen=True, gc=False):
 
     `seq` numbers the sender's events on this channel without gaps, except where a loss was
     reported; `time` is the sender's clock in seconds since 1970; `initial` marks initial
-    state that a producer handed to a newcomer, as of the event numbered `seq`.
+    state that a producer handed to a newcomer, as of the event numbered `seq`; `test` marks
+    events of a program under development.
     """
 
     subject: str
@@ -51,6 +55,7 @@ class Event(Struct, frozen=True, gc=False):
     number: int
     priority: str = "regular"
     initial: bool = False
+    test: bool = False
 
     @property
     def id(self) -> str:
@@ -127,8 +132,12 @@ def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[
         return _transaction(run, on_bad_object)
     objects, are_whole = objects_of(run, on_bad_object)
     place = (repeat(run.sender), run.seqs, items.times, items.each_number())
-    marks = (repeat("regular"), repeat(run.initial))
-    events = list(map(Event, items.each_subject(), objects, *place, *marks))
+    is_test = run.channel.startswith(_TEST_CHANNEL)
+    marks = (repeat("regular"), repeat(run.initial), repeat(is_test))
+    subjects = items.each_subject()
+    if is_test:
+        subjects = (subject.removeprefix(TEST_SPACE) for subject in subjects)
+    events = list(map(Event, subjects, objects, *place, *marks))
     return events if are_whole else [event for event in events if event.data is not None]
 
 
@@ -141,4 +150,6 @@ def _transaction(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> li
     if len(events) < len(run.places):
         return []
     time = run.items.times[0]
-    return [Event(events[0].subject, Transaction(events), run.sender, seq, time, group.number)]
+    first = events[0]
+    place = (run.sender, seq, time, group.number)
+    return [Event(first.subject, Transaction(events), *place, test=first.test)]

@@ -171,7 +171,7 @@ class Hub:
         self._declare_channels()
         with self.lock:
             where = text_of(subscription.where)
-            effects = self.node.add_interest(subscription.patterns, time.monotonic(), where)
+            effects = self.node.add_interest(subscription.told, time.monotonic(), where)
             mail = self._carry_out(effects)
             version = self.node.own.version
         return self._wait_until_known(mail, version, timeout_s)
@@ -187,8 +187,8 @@ class Hub:
             old = text_of(subscription.where)
             self.audiences.replace(subscription, new)
             effects = self.node.change_interest(
-                [(pattern, text_of(new)) for pattern in subscription.patterns],
-                [(pattern, old) for pattern in subscription.patterns],
+                [(pattern, text_of(new)) for pattern in subscription.told],
+                [(pattern, old) for pattern in subscription.told],
                 time.monotonic(),
             )
             self._note_interest_changed()
@@ -249,7 +249,7 @@ class Hub:
         self._note_interest_changed()
         now_s = time.monotonic()
         where = text_of(subscription.where)
-        effects = self.node.remove_interest(subscription.patterns, now_s, where)
+        effects = self.node.remove_interest(subscription.told, now_s, where)
         effects += self.crowd.relieve(subscription, now_s)
         subscription.end(error)
         if subscription.callback is not None:

@@ -24,7 +24,7 @@ from infobus.protocols import groups
 from infobus.protocols.groups import Group
 from infobus.protocols.peer_rows import Question, Wanted
 from infobus.protocols.wire import Item, Items
-from infobus.subjects import channel_key, channel_of, check_subject
+from infobus.subjects import TEST_SPACE, channel_key, channel_of, check_subject
 
 _DECISIONS_COUNT_MAX = 200_000
 _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
@@ -38,8 +38,9 @@ _UNWANTED: Decision = (None, False, NOBODY)
 class Publisher:
     """What a `Bus` is to those who publish."""
 
-    def __init__(self, hub: Hub, flusher: Flusher, send_timeout_s: float) -> None:
+    def __init__(self, hub: Hub, flusher: Flusher, send_timeout_s: float, test: bool) -> None:
         self.node = hub.name
+        self.test = test  # a program under development
         self.send_timeout_s = send_timeout_s
         self._hub = hub
         self._flusher = flusher
@@ -53,7 +54,13 @@ class Publisher:
         hub.on_interest_changed = self._forget_decisions
 
     def publish(
-        self, subject: str, obj: Any, *, quality: Quality = "reliable", quench: bool = True
+        self,
+        subject: str,
+        obj: Any,
+        *,
+        quality: Quality = "reliable",
+        quench: bool = True,
+        test: bool = False,
     ) -> None:
         """Send `obj` to everyone who has subscribed to `subject`.
 
@@ -68,6 +75,7 @@ class Publisher:
                 copied before this returns; later changes to it are not sent.
             quality: `reliable` or `best_effort`.
             quench: False sends it even if nobody is known to want it.
+            test: It reaches only subscriptions that ask for test events, and is not counted.
 
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
@@ -76,6 +84,8 @@ class Publisher:
                 object was sent, so trying again later is safe.
             BusClosed: The bus was closed, or belongs to the parent of a forked process.
         """
+        if test or self.test:
+            subject = self._test_subject(subject)
         decision = self._decisions.get(subject)
         if decision is None:
             decision = self._decide(subject)
@@ -98,11 +108,14 @@ class Publisher:
         *,
         quality: Quality = "reliable",
         quench: bool = True,
+        test: bool = False,
     ) -> None:
         """Publish (subject, object) pairs in order, gathered into few frames.
 
         The same promise as `publish` for each of them. An error leaves those before it sent.
         """
+        if test or self.test:
+            events = ((self._test_subject(subject), obj) for subject, obj in events)
         used: set[Outlet | None] = set()
         try:
             for chunk in _chunks(events):
@@ -146,6 +159,8 @@ class Publisher:
 
     def publish_nowait(self, subject: str, obj: Any, quality: Quality = "reliable") -> bool:
         """Publish unless that might have to wait; False if it might, and nothing was sent."""
+        if self.test:
+            return False
         decision = self._decisions.get(subject) or self._decide(subject)
         outlet, _, here = decision
         if outlet is None:
@@ -165,7 +180,7 @@ class Publisher:
         finally:
             outlet.lock.release()
 
-    def transaction(self) -> TransactionBlock:
+    def transaction(self, *, test: bool = False) -> TransactionBlock:
         """Publish several events as one: `with bus.transaction() as tx: tx.publish(...)`.
 
         Each subscription gets all of them that it asked for, in order and as one event (whose
@@ -173,7 +188,7 @@ class Publisher:
         exception, nothing was sent. They may have different subjects; if any of them is wanted
         somewhere, all of them go there.
         """
-        return TransactionBlock(self._publish_group)
+        return TransactionBlock(self._publish_group, TEST_SPACE if test or self.test else "")
 
     def flush(self) -> None:
         """Send now what was gathered for batching."""
@@ -194,7 +209,7 @@ class Publisher:
                 outlet, wanted = self._outlet(self._channel(subject)), True
         is_wanted = wanted if isinstance(wanted, bool) else self._ask(wanted, obj)
         if outlet is None or not (is_wanted or here is not NOBODY):
-            self._note_quenched(obj)
+            self._note_quenched(subject, obj)
             return None
         self._flusher.make_way_for(outlet)
         if here is NOBODY and quality == "reliable":
@@ -206,7 +221,7 @@ class Publisher:
             with self._hub.lock:
                 takers = here.takers(obj)
             if not (is_wanted or takers):
-                self._note_quenched(obj)
+                self._note_quenched(subject, obj)
                 return None
             item, types = self._wire_item(subject, obj)
             # In this order nothing was delivered if either half has no room in time.
@@ -223,6 +238,8 @@ class Publisher:
 
     def _publish_group(self, drafts: list[Draft]) -> None:
         """Publish a transaction: whole, on every channel where some of it is wanted."""
+        is_test = drafts[0].subject.startswith(TEST_SPACE)
+        self._unpublished += len(drafts) if is_test else 0
         now_s, numbers = time.time(), list(islice(self._numbers, len(drafts)))
         objects = [codec.decode(draft.type, draft.body) for draft in drafts]
         outlets: dict[Outlet, bool] = {}  # is it wanted elsewhere
@@ -245,7 +262,8 @@ class Publisher:
             with self._hub.lock:
                 takers = self._hub.delivery.takers_of(events, objects)
             if not (takers or any(outlets.values())):
-                self._hub.counters.quenched += len(drafts)
+                if not is_test:
+                    self._hub.counters.quenched += len(drafts)
                 return
             # All must have room before any takes it, or some would get it and others not.
             for outlet, is_wanted in outlets.items():
@@ -278,8 +296,13 @@ class Publisher:
         with self._asking:  # a matcher is one thread's at a time
             return question(obj)
 
-    def _note_quenched(self, obj: Any) -> None:
-        self._hub.counters.quenched += 1
+    def _test_subject(self, subject: str) -> str:
+        self._unpublished += 1  # test events are not counted
+        return TEST_SPACE + subject
+
+    def _note_quenched(self, subject: str, obj: Any) -> None:
+        if not subject.startswith(TEST_SPACE):
+            self._hub.counters.quenched += 1
         number = next(self._numbers)
         if isinstance(obj, DataObject):
             identify(obj, (self.node, number))

@@ -16,7 +16,7 @@ from infobus.filters.choosing import Condition, Range
 from infobus.filters.quenching import Wants
 from infobus.filters.reducing import Combined
 from infobus.protocols.interest import Row, channel_pattern
-from infobus.subjects import overlaps
+from infobus.subjects import TEST_SPACE, overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -167,9 +167,10 @@ class Quench:
             if self._version == hub.interest_version:
                 return self._rows
             self._version = hub.interest_version
-            rows = dict.fromkeys(hub.node.rows.overlapping(self.pattern))
+            found = hub.node.rows.overlapping(self.pattern)
             own = list(hub.node.own.wanted)
-        rows.update((row, None) for row in own if overlaps(self.pattern, row[0]))
+        found += [row for row in own if overlaps(self.pattern, row[0])]
+        rows = {row: None for row in found if not row[0].startswith(TEST_SPACE)}
         for row in self._rows.keys() - rows.keys():
             self._wants.remove(row)
         for row in rows.keys() - self._rows.keys():

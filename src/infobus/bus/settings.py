@@ -18,6 +18,7 @@ _KNOWN = {
     "multicast": str,
     "zenoh": dict,
     "depth": int,
+    "test": bool,
 }
 
 
@@ -33,6 +34,7 @@ class Settings:
     multicast: str = "loopback"
     zenoh: dict[str, Any] = field(default_factory=dict)
     depth: int = 1
+    test: bool = False
 
 
 def load_settings(**given: Any) -> Settings:
@@ -44,6 +46,7 @@ def load_settings(**given: Any) -> Settings:
     values = {
         "bus": os.environ.get("INFOBUS_BUS") or None,
         "home": os.environ.get("INFOBUS_HOME") or None,
+        "test": _flag("INFOBUS_TEST"),
         **{name: value for name, value in given.items() if value is not None},
     }
     values = {name: value for name, value in values.items() if value is not None}
@@ -61,6 +64,13 @@ def load_settings(**given: Any) -> Settings:
     if not isinstance(settings.depth, int) or settings.depth < 1:
         raise UsageError(f"depth must be an int of at least 1, got {settings.depth!r}")
     return settings
+
+
+def _flag(variable: str) -> bool | None:
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise UsageError(f"{variable}={value!r}: expected 1 or 0")
+    return bool(int(value)) if value else None
 
 
 def _folder(given: Any) -> Path:

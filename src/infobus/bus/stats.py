@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from infobus.subjects import TEST_SPACE
+
 if TYPE_CHECKING:
     from infobus.bus.hub import Hub
 
@@ -56,7 +58,11 @@ def snapshot(hub: Hub, published: int, sent_frames: int) -> Stats:
     """The counters of a node as they are now."""
     counters = hub.counters
     with hub.lock:
-        routes = hub.node.routes.values()
+        routes = [
+            route
+            for channel, route in hub.node.routes.items()
+            if not channel.startswith(TEST_SPACE[:-1])
+        ]
         alive = sorted(name for name, peer in hub.node.peers.items() if peer.alive)
         return Stats(
             node=hub.name,

@@ -21,6 +21,7 @@ from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
 from infobus.protocols.wire import Items
+from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
     import asyncio
@@ -87,6 +88,7 @@ class Subscription:
         *,
         depth: int,
         where: Filter | None,
+        test: bool,
         callback: Callable[[Event], object] | None,
         on_error: Callable[[BusError], object] | None,
         on_loss: OnLoss,
@@ -107,7 +109,11 @@ class Subscription:
             raise UsageError(f"queue_count_max is {queue_count_max}; it must be at least 1")
         self.patterns = tuple(patterns)
         self.where = where  # the bus's to change
-        self.channels = frozenset(channel_pattern(pattern, depth) for pattern in patterns)
+        self.test = test
+        # What other nodes are told that it wants: test events are elsewhere.
+        tests = [TEST_SPACE + pattern for pattern in patterns] if test else []
+        self.told = (*self.patterns, *tests)
+        self.channels = frozenset(channel_pattern(pattern, depth) for pattern in self.told)
         self.callback = callback
         self.on_error = on_error
         self.on_loss: OnLoss = on_loss

@@ -25,8 +25,9 @@ class Draft(NamedTuple):
 class TransactionBlock:
     """Events that are being put together. Made by `Bus.transaction`."""
 
-    def __init__(self, publish_group: Callable[[list[Draft]], None]) -> None:
+    def __init__(self, publish_group: Callable[[list[Draft]], None], space: str = "") -> None:
         self._publish_group = publish_group
+        self._space = space  # that the subjects are in
         self._drafts: list[Draft] | None = []
         self._bytes = 0
 
@@ -48,7 +49,7 @@ class TransactionBlock:
                 f"a transaction may have {EVENTS_COUNT_MAX} events and take "
                 f"{codec.PAYLOAD_BYTES_MAX} bytes; this one would be larger"
             )
-        self._drafts.append(Draft(subject, obj, type_, body, types))
+        self._drafts.append(Draft(self._space + subject, obj, type_, body, types))
 
     def __enter__(self) -> TransactionBlock:
         return self
