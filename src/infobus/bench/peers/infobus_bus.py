@@ -81,7 +81,7 @@ class Infobus:
 class InfobusBatched(Infobus):
     """The same with the paper's batch parameter on, and events handed over many at a time."""
 
-    batch = infobus.Batch(bytes=16_384, ms=2.0)
+    batch = infobus.Batch(bytes=131_072, ms=2.0)
 
     @contextmanager
     def publisher(self, address: str, subjects: Sequence[str]) -> Iterator[PublishAll]:
