@@ -78,15 +78,19 @@ def command(
 def _events(
     subscription: infobus.Subscription, count: int | None, seconds: float | None, err: Console
 ) -> Iterator[infobus.Event]:
-    """Events until there were enough of them, or it is late; losses are told on the way."""
+    """Events until there were enough of them, or it is late; losses are told on the way.
+
+    A transaction counts as one, and its events are shown one after the other.
+    """
     end_s = None if seconds is None else time.monotonic() + seconds
     while count is None or count > 0:
         try:
             left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
-            yield subscription.receive(left_s)
+            event = subscription.receive(left_s)
         except TimeoutError:
             return
         except infobus.LossError as loss:
             err.print(f"loss: {loss}", style="bold red", markup=False)
             continue
+        yield from event.data if isinstance(event.data, infobus.Transaction) else (event,)
         count = None if count is None else count - 1
