@@ -5,7 +5,7 @@ A figure is drawn only if its scenarios were measured at two sizes or more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +51,30 @@ Value = Callable[[Run], float]
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
     """Draw what there is to draw; returns the files."""
-    figures: dict[str, Figure | None] = {}
+    runs = report.runs
+    events, megabytes = "Events per second", "Megabytes per second"
+    return save(
+        {
+            "figure5-latency": lambda: latency_figure(runs),
+            "figure6-events": lambda: _fan_out_figure(
+                runs, f"{events} to each consumer", lambda run: run.events_per_s
+            ),
+            "figure7-bytes": lambda: _fan_out_figure(
+                runs, f"{megabytes} to each consumer", lambda run: run.bytes_per_s / 1e6
+            ),
+            "figure8-subjects": lambda: subjects_figure(runs),
+            "bars": lambda: bars_figure(report.bars),
+        },
+        folder,
+    )
+
+
+def save(drawings: Mapping[str, Callable[[], Figure | None]], folder: Path) -> list[Path]:
+    """Draw each picture that can be drawn, and write it as PNG and SVG; returns the files."""
+    paths = []
     with rc_context(_STYLE):
-        figures["figure5-latency"] = latency_figure(report.runs)
-        figures["figure6-events"] = _fan_out_figure(
-            report.runs, "Events per second to each consumer", lambda run: run.events_per_s
-        )
-        figures["figure7-bytes"] = _fan_out_figure(
-            report.runs, "Megabytes per second to each consumer", lambda run: run.bytes_per_s / 1e6
-        )
-        figures["figure8-subjects"] = subjects_figure(report.runs)
-        figures["bars"] = bars_figure(report.bars)
-        paths = []
-        for name, figure in figures.items():
+        for name, draw in drawings.items():
+            figure = draw()
             for ending in ("png", "svg") if figure else ():
                 paths.append(folder / f"{name}.{ending}")
                 metadata = {"Date": None} if ending == "svg" else None

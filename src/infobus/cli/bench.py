@@ -11,8 +11,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from infobus.bench.model import Report, Run, Scenario
 
+_NO_PLOTS = "No plots: matplotlib not installed: pip install 'information-bus[bench]'"
 
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.callback(invoke_without_command=True)
 def command(
+    context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="Only what the bars need.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for bench.json and the plots.")] = Path(
         "bench-results"
@@ -23,6 +29,8 @@ def command(
     ] = False,
 ) -> None:
     """Measure throughput and latency beside raw zenoh, nats and zmq, as ratios in one run."""
+    if context.invoked_subcommand:
+        return
     console = Console()
     if profile:
         from infobus.bench import profile as profiling
@@ -37,6 +45,45 @@ def command(
     report.print_report(found, console)
     console.print(f"Numbers: {report.write_json(found, out)}")
     _write_plots(found, out, console)
+
+
+@app.command("match")
+def match(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Without a million subscriptions; about a minute.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for match.json and the plots.")] = Path(
+        "bench-results"
+    ),
+) -> None:
+    """Measure how fast events find their subscriptions, beside one compiled lambda for each."""
+    from infobus.bench import matching, matching_report
+    from infobus.bench.plan import machine
+    from infobus.bench.report import bar_table
+
+    console = Console()
+    work = matching.plan(quick)
+    found = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=len(work))
+        for load, count in work:
+            progress.update(task, description=f"{load.name}, {count:,} subscriptions")
+            turns, seconds = (3, 0.15) if quick else (5, 0.5)
+            found.append(matching.measure(load, count, turns=turns, seconds=seconds))
+            progress.advance(task)
+    bars = matching.judge(found)
+    out.mkdir(parents=True, exist_ok=True)
+    console.print(matching_report.found_table(found))
+    console.print(bar_table(bars))
+    console.print(f"Numbers: {matching_report.write_json(found, bars, machine(), out)}")
+    try:
+        from infobus.bench import matching_plots
+    except ImportError:
+        console.print(_NO_PLOTS)
+        return
+    for path in matching_plots.write_plots(found, out):
+        console.print(f"Plot: {path}")
 
 
 def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console) -> Report:
@@ -58,7 +105,7 @@ def _write_plots(found: Report, out: Path, console: Console) -> None:
     try:
         from infobus.bench import plots
     except ImportError:
-        console.print("No plots: matplotlib not installed: pip install 'information-bus[bench]'")
+        console.print(_NO_PLOTS)
         return
     for path in plots.write_plots(found, out):
         console.print(f"Plot: {path}")

@@ -26,7 +26,7 @@ app.add_typer(filter.app, name="filter")
 app.command("quench")(quench.command)
 app.command("watch")(watch.command)
 app.command("demo")(demo.command)
-app.command("bench")(bench.command)
+app.add_typer(bench.app, name="bench")
 
 
 def _show_version(wanted: bool) -> None:

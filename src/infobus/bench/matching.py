@@ -1,0 +1,210 @@
+"""How fast the matcher is beside plain compiled lambdas, one for each subscription.
+
+Both get the same subscriptions and the same fresh events, in turns within one process, so that
+what else the machine does slows both. Every ratio is taken within one turn. The answers of both
+are compared as the run goes; a difference ends it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import msgspec
+
+from infobus.bench.matching_loads import (
+    ELVIN,
+    EQUAL,
+    RANGE,
+    REGEX,
+    Event,
+    Load,
+    filter_of,
+    predicates_of,
+)
+from infobus.bench.model import Bar
+from infobus.filters import Filter, Matcher
+from infobus.filters.batches import columns_of
+
+LOADS = {load.name: load for load in (ELVIN, EQUAL, RANGE, REGEX)}
+SIZES = (10, 1_000, 10_000, 100_000, 1_000_000)
+BATCH = 1024
+
+_TARGETS = {
+    # Times the naive baseline: one event at a time, and by batches.
+    ("elvin", 10): (1.5, None),
+    ("equal", 10_000): (60.0, 60.0),
+    ("equal", 100_000): (240.0, 300.0),
+    ("range", 10_000): (30.0, 75.0),
+    ("range", 100_000): (100.0, 100.0),
+    ("regex", 10_000): (40.0, 40.0),
+    ("regex", 100_000): (100.0, 100.0),
+}
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured for one load and number of subscriptions; times in microseconds."""
+
+    load: str
+    subscriptions: int
+    matches: float
+    """Subscriptions that match an event, on average."""
+    single_us: float
+    batch_us: float
+    naive_us: float
+    ratios: list[float]
+    """Naive to single, in each turn."""
+    batch_ratios: list[float]
+    add_us: float
+    """To add one subscription while building, on average."""
+    change_us: float
+    """To remove one and add it again, in the median, with an event after each."""
+    change_worst_us: float
+    after_worst_us: float
+    """The slowest event after a change."""
+    bytes_each: float | None
+    """Memory per subscription; None where it is too little to be measured."""
+
+
+def plan(quick: bool) -> list[tuple[Load, int]]:
+    """What is measured: everything, or without a million."""
+    sizes = SIZES[:-1] if quick else SIZES
+    return [(ELVIN, 10), *((load, size) for size in sizes for load in (EQUAL, RANGE, REGEX))]
+
+
+def measure(load: Load, count: int, *, turns: int = 5, seconds: float = 0.5) -> Found:
+    """Measure one load at one number of subscriptions; a turn takes about `seconds`."""
+    subscriptions = load.subscriptions(count)
+    filters = [filter_of(subscription) for subscription in subscriptions]
+    matcher, add_us, bytes_each = _built(filters)
+    naive = list(enumerate(predicates_of(subscriptions)))
+    for event in load.events(BATCH, seed=-1):  # What was added last is worked in now.
+        matcher.match(event)
+    singles, batches, naives, ratios, batch_ratios, matches = [], [], [], [], [], []
+    for turn in range(turns):
+        events = load.events(BATCH, seed=turn)
+        expected, naive_us = _timed(
+            events, seconds, lambda event: [id for id, holds in naive if holds(event)]
+        )
+        answers, single_us = _timed(events, seconds, matcher.match)
+        columns = columns_of(events[: len(answers)])
+        started = time.perf_counter()
+        by_batch = matcher.match_batch(columns)
+        batch_us = (time.perf_counter() - started) / len(by_batch) * 1e6
+        _compare(expected, answers, by_batch)
+        singles.append(single_us)
+        batches.append(batch_us)
+        naives.append(naive_us)
+        ratios.append(naive_us / single_us)
+        batch_ratios.append(naive_us / batch_us)
+        matches.append(sum(map(len, answers)) / len(answers))
+    changes, after = _changed(matcher, filters, load)
+    return Found(
+        load=load.name,
+        subscriptions=count,
+        matches=sum(matches) / turns,
+        single_us=median(singles),
+        batch_us=median(batches),
+        naive_us=median(naives),
+        ratios=ratios,
+        batch_ratios=batch_ratios,
+        add_us=add_us,
+        change_us=median(changes),
+        change_worst_us=max(changes),
+        after_worst_us=max(after),
+        bytes_each=bytes_each,
+    )
+
+
+def judge(found: list[Found]) -> list[Bar]:
+    """What was aimed for, and what was measured."""
+    bars = []
+    by_work = {(one.load, one.subscriptions): one for one in found}
+    for (load, count), targets in _TARGETS.items():
+        one = by_work.get((load, count))
+        measured = (one.ratios, one.batch_ratios) if one else (None, None)
+        for how, ratios, target in zip(("", ", by batch"), measured, targets, strict=True):
+            if target is not None:
+                bars.append(
+                    Bar(
+                        what=f"{load}, {count:,} subscriptions{how}, to naive",
+                        measured=median(ratios) if ratios else None,
+                        bar=target,
+                        spread=(min(ratios), max(ratios)) if ratios else None,
+                    )
+                )
+    growth = _growth(by_work)
+    bars.append(Bar(what="equal, 10x the subscriptions", measured=growth, bar=2.0, at_least=False))
+    large = [one.change_us / 2 for one in found if one.subscriptions == 100_000]
+    worst = max(large, default=None)
+    bars.append(
+        Bar(what="one change of 100,000", measured=worst, bar=200.0, at_least=False, unit="us")
+    )
+    return bars
+
+
+def _growth(by_work: dict[tuple[str, int], Found]) -> float | None:
+    """How the time per event grows from 10,000 to 100,000, without the time for each match."""
+    small, large = by_work.get(("equal", 10_000)), by_work.get(("equal", 100_000))
+    return large.single_us / small.single_us if small and large else None
+
+
+def _built(filters: list[Filter]) -> tuple[Matcher, float, float | None]:
+    """A matcher with all filters, the time for each, and its memory for each."""
+    gc.collect()
+    before = _resident_bytes()
+    matcher = Matcher()
+    started = time.perf_counter()
+    for id, filter in enumerate(filters):
+        matcher.add(id, filter)
+    add_us = (time.perf_counter() - started) / len(filters) * 1e6
+    gc.collect()
+    enough = len(filters) >= 10_000
+    return matcher, add_us, (_resident_bytes() - before) / len(filters) if enough else None
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _timed(
+    events: list[Event], seconds: float, answer: Callable[[Event], list[object]]
+) -> tuple[list[list[object]], float]:
+    """The answers to as many events as fit into the time, and the time for each."""
+    answers = []
+    started = time.perf_counter()
+    for event in events:
+        answers.append(answer(event))
+        if time.perf_counter() - started > seconds:
+            break
+    return answers, (time.perf_counter() - started) / len(answers) * 1e6
+
+
+def _compare(expected: list[list[object]], *others: list[list[object]]) -> None:
+    for answers in others:
+        for right, answer in zip(expected, answers, strict=False):
+            assert sorted(answer) == right, "the matcher disagrees with the plain lambdas"  # type: ignore[type-var]
+
+
+def _changed(
+    matcher: Matcher, filters: list[Filter], load: Load
+) -> tuple[list[float], list[float]]:
+    """The times to remove a subscription and add it again, and of the event after that."""
+    random = Random("changes")
+    changes, after = [], []
+    for event in load.events(300, seed=-2):
+        id = random.randrange(len(filters))
+        started = time.perf_counter()
+        matcher.remove(id)
+        matcher.add(id, filters[id])
+        changed = time.perf_counter()
+        matcher.match(event)
+        changes.append((changed - started) * 1e6)
+        after.append((time.perf_counter() - changed) * 1e6)
+    return changes, after
