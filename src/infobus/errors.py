@@ -6,6 +6,7 @@
     │   ├── BadType           a type that cannot be declared, or contradicts a known one
     │   ├── BadValue          a value that does not fit its attribute, or cannot be sent
     │   ├── BadFilter         an expression that is not a filter
+    │   ├── DurableInUse      a durable name that is in use by another live subscription
     │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
     ├── PeerError             the other side broke the protocol
     │   ├── BadFrame          bytes that are not a frame, an object or a descriptor
@@ -14,7 +15,11 @@
         ├── EngineError       the engine could not be opened, or gave up
         ├── Backpressure      receivers did not keep up within the stated time; nothing was sent
         ├── SlowConsumer      a subscription that asked for it was closed because it fell behind
-        └── LossError         events that were sent to you and can no longer be had
+        ├── LossError         events that were sent to you and can no longer be had
+        └── StoreError        what must survive a crash cannot be kept or read
+            ├── StoreFull     no room on the disk; what was to be kept was not accepted
+            ├── StoreCorrupt  a damaged file, and how to repair it
+            └── LedgerInUse   another live process owns the ledger
 
 Facts travel as attributes too, so that nobody needs to parse the text.
 """
@@ -64,6 +69,14 @@ class BadFilter(UsageError, ValueError):
         self.text = text
         self.position = position
         self.hint = hint
+
+
+class DurableInUse(UsageError):
+    """The durable name `name` belongs to another live subscription; one at a time may use it."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class BusClosed(UsageError):
@@ -135,3 +148,32 @@ class LossError(DeliveryError):
         self.channel = channel
         self.first = first
         self.last = last
+
+
+class StoreError(DeliveryError):
+    """What must survive a crash cannot be kept or read; `path` is the file or folder."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class StoreFull(StoreError):
+    """The disk has no room, or failed to write. What was to be kept was not accepted.
+
+    Everything accepted before is safe, and the store goes on as soon as there is room.
+    """
+
+
+class StoreCorrupt(StoreError):
+    """A file is damaged, so nothing of it is served; `problems` says what was found."""
+
+    retry_is_safe = False
+
+    def __init__(self, message: str, *, path: str, problems: tuple[str, ...]) -> None:
+        super().__init__(message, path=path)
+        self.problems = problems
+
+
+class LedgerInUse(StoreError):
+    """Another live process owns the ledger."""

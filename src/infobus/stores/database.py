@@ -1,0 +1,280 @@
+"""One SQLite file that must survive crashes: how it is made, opened, checked and complained about.
+
+A file is made under another name and renamed when it is complete. So a file that lacks anything
+is damaged, never just young, and is refused instead of being started afresh.
+
+The write-ahead log is written and synced at each commit (`synchronous=FULL`). It is copied into
+the main file by whoever owns the file, not by SQLite, because some notes go in first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from infobus.errors import StoreCorrupt, StoreError, StoreFull
+from infobus.stores.log_checking import PAGE_BYTES, log_problems
+
+Mode = Literal["ro", "rw"]
+
+FACTS = "CREATE TABLE facts (key TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL)"
+
+
+class Damage(Exception):
+    """Something in a file is not as it was written."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What sort of file it is: how it is marked, laid out and repaired."""
+
+    name: str
+    application_id: int
+    format: int
+    schema: tuple[str, ...]
+    repair: str
+    """The command that salvages a damaged file, with `{}` for the file's id."""
+
+
+class Database:
+    """An open file of a stated kind. One connection; its users take turns.
+
+    Whoever only reads leaves the file and its log as they are, even if both are damaged.
+    """
+
+    def __init__(self, path: Path, kind: Kind, id: str, *, mode: Mode = "ro") -> None:
+        self.path = path
+        self.kind = kind
+        self.id = id
+        with self.errors():
+            self.connection = connect(path, mode)
+            try:
+                self._check_kind()
+            except BaseException:
+                self.connection.close()
+                raise
+        self.facts = Facts(self.connection)
+
+    def _check_kind(self) -> None:
+        ask = self.connection.execute
+        application_id = ask("PRAGMA application_id").fetchone()[0]
+        version = ask("PRAGMA user_version").fetchone()[0]
+        if application_id != self.kind.application_id:
+            raise Damage(f"it is not marked as a {self.kind.name}")
+        if version > self.kind.format:
+            raise StoreError(
+                f"{self.path} was written by a newer version of infobus: it has format {version} "
+                f"of a {self.kind.name}, and this version knows up to {self.kind.format}",
+                path=str(self.path),
+            )
+        if version < 1:
+            raise Damage(f"format {version} does not exist")
+        if ask("PRAGMA journal_mode").fetchone()[0] != "wal":
+            raise Damage("its write-ahead log is switched off")
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turn what SQLite says into what a user can act on."""
+        try:
+            yield
+        except (sqlite3.Error, Damage) as error:
+            raise self.complaint(error) from error
+
+    def complaint(self, error: sqlite3.Error | Damage) -> StoreError:
+        """Return the error of the bus that says the same."""
+        path = str(self.path)
+        code = getattr(error, "sqlite_errorcode", None) or 0
+        if isinstance(error, Damage) or code & 0xFF in _DAMAGED:
+            return self.corrupt([str(error)])
+        if code & 0xFF == sqlite3.SQLITE_FULL or (
+            code & 0xFF == sqlite3.SQLITE_IOERR and code not in _READING
+        ):
+            return StoreFull(
+                f"{path}: the disk is full or fails to write ({error}); nothing was accepted now, "
+                "nothing accepted before is lost, and trying again later is safe",
+                path=path,
+            )
+        if code & 0xFF in _UNWRITABLE:
+            return StoreError(f"{path} cannot be opened for writing: {error}", path=path)
+        return StoreError(f"{path}: {error}", path=path)
+
+    def corrupt(self, problems: list[str]) -> StoreCorrupt:
+        """Return the error that says what is damaged, and how to go on."""
+        shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" * (len(problems) > 3))
+        return StoreCorrupt(
+            f"{self.kind.name} {self.path} is damaged: {shown}. Nothing of it is served. "
+            f"Salvage what is whole with: {self.kind.repair.format(self.id)}",
+            path=str(self.path),
+            problems=tuple(problems),
+        )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one state of the file, whatever is written meanwhile."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            roll_back(self.connection)
+
+    def structure_problems(self) -> list[str]:
+        """Return what is wrong with the structure of the file and its log; all of it is read."""
+        found = [row[0] for row in self.connection.execute("PRAGMA quick_check(20)")]
+        return log_problems(*companions(self.path)) if found == ["ok"] else found
+
+    def checkpoint(self) -> None:
+        """Copy the write-ahead log into the main file, so that it can be written anew."""
+        self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        """Close the connection; the last one also empties the write-ahead log."""
+        self.connection.close()
+
+
+class Facts:
+    """A few named values, each with a checksum."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def get(self, key: str) -> Any:
+        """Return the value, or None if there is none."""
+        return self.all(key, f"{key}\0").get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Set a value that MessagePack can hold."""
+        encoded = msgspec.msgpack.encode(value)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO facts VALUES (?, ?, ?)",
+            (key, encoded, fact_checksum(key, encoded)),
+        )
+
+    def delete(self, key: str) -> None:
+        """Forget a value; nothing happens if there is none."""
+        self._connection.execute("DELETE FROM facts WHERE key = ?", (key,))
+
+    def all(self, first: str, end: str) -> dict[str, Any]:
+        """Return the values of all keys in `first <= key < end`."""
+        rows = self._connection.execute(
+            "SELECT key, value, crc FROM facts WHERE key >= ? AND key < ?", (first, end)
+        )
+        return {key: self._checked(key, value, crc) for key, value, crc in rows.fetchall()}
+
+    def under(self, prefix: str) -> dict[str, Any]:
+        """Return the values of all keys in a folder, such as `type/`, by the rest of the key."""
+        found = self.all(prefix, prefix[:-1] + chr(ord("/") + 1))
+        return {key[len(prefix) :]: value for key, value in found.items()}
+
+    def _checked(self, key: str, value: bytes, crc: int) -> Any:
+        if not isinstance(value, bytes) or fact_checksum(key, value) != crc:
+            raise Damage(f"the checksum of {key!r} is wrong")
+        return msgspec.msgpack.decode(value)
+
+
+def fact_checksum(key: str, encoded: bytes) -> int:
+    """Return the CRC-32 over a fact's name and value."""
+    return zlib.crc32(encoded, zlib.crc32(key.encode() + b"\0"))
+
+
+def connect(path: Path, mode: Mode) -> sqlite3.Connection:
+    """Open an existing file for reading or writing, as durable as SQLite can be."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def create(
+    path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], object] = lambda _: None
+) -> None:
+    """Make a complete file that holds what `fill` puts in, in place of one that may be there.
+
+    Raises:
+        StoreError: The file cannot be made here; `StoreFull` if only for lack of room.
+    """
+    young = path.with_name(f"{path.name}.new")
+    try:
+        for left_over in (young, *companions(young)):
+            left_over.unlink(missing_ok=True)
+        young.touch()
+        connection = connect(young, "rw")
+        try:
+            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN")
+            for statement in kind.schema:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {kind.application_id}")
+            connection.execute(f"PRAGMA user_version = {kind.format}")
+            fill(connection)
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+        os.replace(young, path)
+        sync_folder(path.parent)
+    except (OSError, sqlite3.Error) as error:
+        no_room = getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT) or (
+            getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+        )
+        raise (StoreFull if no_room else StoreError)(
+            f"cannot make the {kind.name} {path}: {error}", path=str(path)
+        ) from error
+
+
+def companions(path: Path) -> tuple[Path, Path]:
+    """Return the paths of the write-ahead log and of its index."""
+    return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, so that they survive a crash.
+
+    Raises:
+        StoreError: It cannot be made.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for one in missing:
+            sync_folder(one.parent)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make the folder {folder}: {error.strerror}", path=str(folder)
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make sure that names made or changed in `folder` survive a crash."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """Undo an open transaction; SQLite may have done so by itself."""
+    with suppress(sqlite3.Error):
+        connection.execute("ROLLBACK")
+
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR,
+            sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA, sqlite3.SQLITE_CONSTRAINT}  # fmt: skip
+_UNWRITABLE = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
+_READING = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ,
+            sqlite3.SQLITE_IOERR_CORRUPTFS}  # fmt: skip

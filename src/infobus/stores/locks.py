@@ -1,0 +1,76 @@
+"""One owner at a time: a lock on a file, which the system takes away when its holder dies.
+
+The file itself stays behind. Removing it would let two processes hold a lock on two files of
+one name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from weakref import WeakSet
+
+from infobus.errors import StoreError
+
+
+class FileLock:
+    """A lock that is held by at most one `FileLock` among all processes of this host."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, *, patience_s: float = 0.0) -> bool:
+        """Return whether the lock is held now. Whoever only looks holds it for a moment.
+
+        Raises:
+            StoreError: The file cannot be made or opened.
+        """
+        assert self._descriptor is None, f"{self.path} is held already"
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(
+                f"cannot open the lock {self.path}: {error.strerror}", path=str(self.path)
+            ) from error
+        deadline_s = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    os.close(descriptor)
+                    return False
+                time.sleep(0.01)
+            else:
+                break
+        self._descriptor = descriptor
+        _held.add(self)
+        return True
+
+    def release(self) -> None:
+        """Let the lock go; nothing happens if it is not held."""
+        if self._descriptor is not None:
+            _held.discard(self)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+_held: WeakSet[FileLock] = WeakSet()
+
+
+def _let_go_in_child() -> None:
+    # A fork shares the lock: a child that outlives its parent would keep it from everyone.
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,79 @@
+"""What a ledger keeps of an event, and the bytes of it, with a checksum.
+
+The checksum covers the number and the time under which a record is kept as well, so that a
+record that has strayed to another place is not taken for the one that belongs there.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+
+import msgspec
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One guaranteed event. Fields may be added at the end; readers skip what they do not know."""
+
+    subject: str
+    time: float
+    """The publisher's clock in seconds since 1970."""
+    type: int
+    """The fingerprint of the type of `body`."""
+    body: bytes
+    object_id: str | None = None
+    """None if it is the event's own id."""
+    expires: float | None = None
+    """When the event is of no use any more, in seconds since 1970."""
+    test: bool = False
+    priority: str = "regular"
+    transaction: bytes | None = None
+    """Which group the event belongs to, and where; opaque to the store."""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a durable consumer has come in a ledger, and when it was last heard of."""
+
+    position: int
+    """Everything up to this number is settled."""
+    seen_at: float
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+_place = struct.Struct("<qd")
+
+
+def encode(record: Record) -> bytes:
+    """Return the bytes that `decode` reads.
+
+    >>> decode(encode(Record("orders.new", 1.5, 7, b"..."))).subject
+    'orders.new'
+    """
+    return _encoder.encode(record)
+
+
+def decode(encoded: bytes) -> Record:
+    """Return the record; raises `msgspec.DecodeError` for bytes that are not one."""
+    return _decoder.decode(encoded)
+
+
+def checksum(number: int, kept_at: float, encoded: bytes) -> int:
+    """Return the CRC-32 over everything that is kept of a record."""
+    return zlib.crc32(encoded, zlib.crc32(_place.pack(number, kept_at)))
+
+
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Gather ascending numbers into ranges.
+
+    >>> ranges([3, 4, 5, 9])
+    [(3, 5), (9, 9)]
+    """
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found

@@ -1,0 +1,136 @@
+"""Making a sound file of what is whole in a damaged one. The damaged one is kept aside.
+
+A repaired ledger is sealed: it serves what it has and takes no more records. Its last records
+may have been lost without a trace, and a number must never be given to two events.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from infobus.errors import LedgerInUse, StoreCorrupt, StoreError
+from infobus.stores.database import Facts, Kind, companions, create, fact_checksum, sync_folder
+from infobus.stores.ledger import KIND, Ledger, ledger_path
+from infobus.stores.locks import FileLock
+from infobus.stores.salvage import Row, Value, salvage
+from infobus.stores.scanning import RecordRow, is_whole
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair has saved and what not."""
+
+    id: str
+    count: int
+    """How many records the ledger holds now."""
+    lost: tuple[tuple[int, int], ...]
+    """Ranges of numbers that are known to be lost; later ones may be, too."""
+    aside: Path | None
+    """Where the damaged file is; None if there was nothing to repair."""
+
+
+def repair(folder: Path, id: str) -> Repaired:
+    """Salvage the whole records of a damaged ledger. One that is sound stays as it is.
+
+    Raises:
+        LedgerInUse: A live process owns it.
+        StoreError: It is not there, of a newer format, or its disk cannot be written.
+    """
+    path = ledger_path(folder, id)
+    if not path.exists():
+        raise StoreError(f"there is no ledger {id} in {folder}", path=str(path))
+    with FileLock(path.with_suffix(".lock")) as lock:
+        if not lock.acquire(patience_s=0.2):
+            raise LedgerInUse(f"ledger {path} is in use by a live process", path=str(path))
+        try:
+            return _report(Ledger(path, lock), None)
+        except StoreCorrupt:
+            aside = replace_damaged(path, KIND, _refill)
+        return _report(Ledger(path, lock), aside)
+
+
+def _report(ledger: Ledger, aside: Path | None) -> Repaired:
+    with ledger:
+        return Repaired(ledger.id, ledger.extent.count, ledger.extent.lost, aside)
+
+
+def replace_damaged(
+    path: Path, kind: Kind, refill: Callable[[sqlite3.Connection, Iterator[Row]], None]
+) -> Path:
+    """Put what `refill` makes of the salvaged rows in the file's place; return where it is now."""
+    aside = next(
+        place
+        for number in count(1)
+        if not (place := path.with_suffix(f".damaged-{number}")).exists()
+    )
+    log, index = companions(path)
+    os.link(path, aside)
+    create(path, kind, lambda connection: refill(connection, salvage(aside, log)))
+    # A crash before this leaves a log that does not belong to the new file, which is then
+    # refused as damaged, and repaired with all rows of both.
+    with suppress(FileNotFoundError):
+        log.rename(companions(aside)[0])
+    index.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return aside
+
+
+def _refill(connection: sqlite3.Connection, rows: Iterator[Row]) -> None:
+    found: dict[str, list[Any]] = {}
+    for number, values in rows:
+        if len(values) == 4:
+            _keep_record(connection, number, values)
+        elif fact := whole_fact(values):
+            found.setdefault(fact[0], []).append(fact[1])
+    facts = Facts(connection)
+    for key, versions in found.items():
+        if key.startswith(("position/", "type/")):
+            facts.put(key, max(versions))  # a position never goes back, and a type is for ever
+    gone, gone_at = max(found.get("gone", [(0, 0.0)]))
+    connection.execute("DELETE FROM records WHERE number <= ?", (gone,))
+    numbers = [row[0] for row in connection.execute("SELECT number FROM records ORDER BY number")]
+    known = [gone, *numbers[-1:], *found.get("end", ())]
+    known += [
+        position for key in found if key.startswith("position/") for position, _ in found[key]
+    ]
+    known += [last for ranges in found.get("lost", ()) for _, last in ranges]
+    lost = _gaps([gone, *numbers, max(known) + 1])
+    facts.put("gone", (gone, gone_at))
+    facts.put("lost", lost)
+    facts.put("end", max(known))
+    facts.put("sealed", f"it was damaged and repaired, with {len(numbers)} records saved")
+
+
+def _keep_record(connection: sqlite3.Connection, number: int, values: list[Value]) -> None:
+    _, kept_at, record, crc = values
+    # SQLite writes a whole number as an integer, even if it is meant as a float.
+    kept_at = float(kept_at) if isinstance(kept_at, int) else kept_at
+    row = cast(RecordRow, (number, kept_at, record, crc))
+    if is_whole(row):
+        connection.execute("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?)", row)
+
+
+def whole_fact(values: list[Value]) -> tuple[str, Any] | None:
+    """Return the key and the value of a row of facts, if it is one and its checksum is right."""
+    match values:
+        case [str(key), bytes(value), int(crc)] if fact_checksum(key, value) == crc:
+            return key, msgspec.msgpack.decode(value)
+    return None
+
+
+def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
+    """Return the ranges that are missing between the given numbers.
+
+    >>> _gaps([0, 1, 2, 5, 6, 8])
+    [(3, 4), (7, 7)]
+    """
+    return [(one + 1, two - 1) for one, two in pairwise(numbers) if two > one + 1]

@@ -1,0 +1,191 @@
+"""Reading a ledger's file: what it holds, and everything that can be wrong with it.
+
+Facts of a ledger, beside its records:
+
+    gone            [number, kept_at]: the last record that was pruned
+    lost            [[first, last], ...]: numbers that a repair could not save
+    sealed          why no more records are taken
+    end             the last number when the log was last copied into the main file
+    position/NAME   [position, seen_at]: how far a consumer has come
+    type/HEX        the descriptor of the type with that fingerprint
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from infobus.stores.database import Damage, Database, Facts
+from infobus.stores.records import Position, Record, checksum, decode
+
+RecordRow = tuple[int, float, bytes, int]
+_PROBLEM_COUNT_MAX = 100
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Which numbers a ledger holds: those after `gone` and before `next`, but for the `lost`."""
+
+    gone: int
+    gone_at: float
+    next: int
+    kept_at: float
+    bytes: int
+    lost: tuple[tuple[int, int], ...] = ()
+    sealed: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self.next - 1 - self.gone - sum(last - first + 1 for first, last in self.lost)
+
+    def is_missing(self, first: int, last: int) -> bool:
+        """Whether it is known that all of these numbers are gone or lost."""
+        first = max(first, self.gone + 1)
+        for start, end in self.lost:
+            if start <= first <= end:
+                first = end + 1
+        return first > last
+
+
+def measure(database: Database) -> Extent:
+    """Return what the file holds, without a look at each record's checksum."""
+    facts, ask = database.facts, database.connection.execute
+    pruned, pruned_at = gone(facts)
+    lost = tuple((first, last) for first, last in facts.get("lost") or ())
+    size = ask("SELECT total(length(record)) FROM records").fetchone()[0]
+    newest = ask("SELECT number, kept_at FROM records ORDER BY number DESC LIMIT 1").fetchone()
+    last, kept_at = newest or (pruned, pruned_at)
+    return Extent(
+        gone=pruned,
+        gone_at=pruned_at,
+        next=max(last, *(end for _, end in lost), 0) + 1,
+        kept_at=kept_at,
+        bytes=int(size),
+        lost=lost,
+        sealed=facts.get("sealed") or "",
+    )
+
+
+def gone(facts: Facts) -> tuple[int, float]:
+    """Return the last number that was pruned, and the time under which it was kept."""
+    number, kept_at = facts.get("gone") or (0, 0.0)
+    return number, kept_at
+
+
+def positions(facts: Facts) -> dict[str, Position]:
+    """Return how far each known consumer has come."""
+    return {name: Position(*value) for name, value in facts.under("position/").items()}
+
+
+def rows_after(connection: sqlite3.Connection, number: int, count_max: int) -> Iterator[RecordRow]:
+    """Return the rows of records that follow `number`, in order."""
+    return connection.execute(
+        "SELECT number, kept_at, record, crc FROM records WHERE number > ? ORDER BY number LIMIT ?",
+        (number, count_max),
+    )
+
+
+def is_whole(row: RecordRow) -> bool:
+    """Whether a row is as it was written."""
+    number, kept_at, encoded, crc = row
+    try:
+        return checksum(number, kept_at, encoded) == crc
+    except (TypeError, struct.error):  # values of other kinds than were written
+        return False
+
+
+def checked(row: RecordRow) -> Record:
+    """Return the record of a row, or raise `Damage`."""
+    try:
+        if is_whole(row):
+            return decode(row[2])
+    except msgspec.MsgspecError as error:
+        raise Damage(f"record {row[0]} cannot be read: {error}") from error
+    raise Damage(f"the checksum of record {row[0]} is wrong")
+
+
+def first_since(connection: sqlite3.Connection, extent: Extent, time: float) -> int:
+    """Return the first number that was kept at `time` or later; times never fall along a ledger.
+
+    If such records were pruned, it is the last of those.
+    """
+    if extent.gone and time <= extent.gone_at:
+        return extent.gone
+
+    def kept_at(number: int) -> float:
+        found = next(rows_after(connection, number - 1, 1), None)
+        return found[1] if found else float("inf")
+
+    numbers = range(extent.gone + 1, extent.next)
+    return numbers.start + bisect_left(numbers, time, key=kept_at)
+
+
+def last_beyond(connection: sqlite3.Connection, extent: Extent, bytes_max: int) -> int:
+    """Return the last number that must go so that no more than `bytes_max` are left."""
+    left = extent.bytes
+    if left > bytes_max:
+        sizes = connection.execute("SELECT number, length(record) FROM records ORDER BY number")
+        for number, size in sizes:
+            left -= size
+            if left <= bytes_max:
+                return int(number)
+    return extent.gone
+
+
+def find_problems(database: Database, extent: Extent) -> list[str]:
+    """Look at every page, record and fact; return what is wrong, in words."""
+    try:
+        return database.structure_problems() or [
+            *_record_problems(database.connection, extent),
+            *_fact_problems(database.facts, extent),
+        ]
+    except Damage as error:
+        return [str(error)]
+
+
+def _record_problems(connection: sqlite3.Connection, extent: Extent) -> list[str]:
+    problems: list[str] = []
+    before, time_before = extent.gone, extent.gone_at
+    for row in rows_after(connection, -1, -1):
+        number, kept_at = row[:2]
+        # This line is nearly all of the time that it takes to open a large ledger.
+        if not (is_whole(row) and number == before + 1 and kept_at >= time_before):
+            problems += _row_problems(row, before, time_before, extent)
+        before, time_before = number, kept_at
+        if len(problems) >= _PROBLEM_COUNT_MAX:
+            break
+    return problems
+
+
+def _row_problems(row: RecordRow, before: int, time_before: float, extent: Extent) -> Iterator[str]:
+    number, kept_at = row[:2]
+    if not is_whole(row):
+        yield f"the checksum of record {number} is wrong"
+    elif kept_at < time_before:
+        yield f"record {number} is older than the one before it"
+    if number <= extent.gone:
+        yield f"record {number} is there, but those up to {extent.gone} are gone"
+    elif not extent.is_missing(before + 1, number - 1):
+        yield f"records are missing between {before} and {number}"
+
+
+def _fact_problems(facts: Facts, extent: Extent) -> list[str]:
+    everything: dict[str, Any] = facts.all("", "\U0010ffff")
+    problems = []
+    end = everything.get("end", 0)
+    if end >= extent.next:
+        problems.append(f"records up to {end} were written, but they end at {extent.next - 1}")
+    for name, position in positions(facts).items():
+        if position.position >= extent.next:
+            problems.append(
+                f"consumer {name!r} has settled record {position.position}, "
+                f"but they end at {extent.next - 1}"
+            )
+    return problems
