@@ -91,6 +91,8 @@ def weight_of(items: Items) -> int:
     """
     bodies = items.bodies
     count = len(bodies)
+    if count == 1:
+        return 1 + (len(bodies[0]) >> 11)
     if count > 16:
         return count + (len(bodies[-1]) >> 11)
     return count + sum(len(body) >> 11 for body in bodies)
@@ -130,6 +132,15 @@ def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[
     items = run.items
     if run.places:
         return _transaction(run, on_bad_object)
+    if len(items.bodies) == 1 and not items.object_ids and not run.channel.startswith("~"):
+        number = items.numbers[0]
+        try:
+            data = codec.reader_for(items.types[0])(items.bodies[0], (run.sender, number))
+        except BadFrame as error:
+            on_bad_object(run.sender, error)
+            return []
+        place = (run.sender, run.seqs[0], items.times[0], number)
+        return [Event(items.subjects[0], data, *place, "regular", run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
     place = (repeat(run.sender), run.seqs, items.times, items.each_number())
     is_test = run.channel.startswith(_TEST_CHANNEL)

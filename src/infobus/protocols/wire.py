@@ -70,6 +70,10 @@ class Items(Struct, array_like=True, gc=False):
         """
         if not items:
             return cls([], [], [], [], [])
+        if len(items) == 1:  # as usual when there is time
+            subject, number, time, type_, body, object_id = items[0]
+            ids = {0: object_id} if object_id else {}
+            return cls([subject], [number], [time], [type_], [body], ids)
         subjects, numbers, times, types, bodies, ids = zip(*items, strict=True)
         count = len(bodies)
         first = numbers[0]
@@ -146,9 +150,13 @@ class Items(Struct, array_like=True, gc=False):
     def is_whole(self) -> bool:
         """Whether the columns are as long as they must be."""
         count = len(self.bodies)
-        allowed = (count, 1) if count else (0,)
-        columns = (self.subjects, self.numbers, self.types)
-        return count == len(self.times) and all(len(column) in allowed for column in columns)
+        one = 1 if count else 0
+        return (
+            len(self.times) == count
+            and (len(self.subjects) == one or len(self.subjects) == count)
+            and (len(self.numbers) == one or len(self.numbers) == count)
+            and (len(self.types) == one or len(self.types) == count)
+        )
 
 
 class Data(Struct, array_like=True, tag=1, gc=False):
