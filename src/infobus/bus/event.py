@@ -139,8 +139,8 @@ def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[
         except BadFrame as error:
             on_bad_object(run.sender, error)
             return []
-        place = (run.sender, run.seqs[0], items.times[0], number)
-        return [Event(items.subjects[0], data, *place, "regular", run.initial)]
+        where = (run.sender, run.seqs[0], items.times[0], number)
+        return [Event(items.subjects[0], data, *where, "regular", run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
     place = (repeat(run.sender), run.seqs, items.times, items.each_number())
     is_test = run.channel.startswith(_TEST_CHANNEL)
