@@ -127,9 +127,14 @@ class Database:
             roll_back(self.connection)
 
     def structure_problems(self) -> list[str]:
-        """Return what is wrong with the structure of the file and its log; all of it is read."""
+        """Return what SQLite finds wrong with the file's structure; it reads all of it."""
         found = [row[0] for row in self.connection.execute("PRAGMA quick_check(20)")]
-        return log_problems(*companions(self.path)) if found == ["ok"] else found
+        return [] if found == ["ok"] else found
+
+    def log_problems(self) -> list[str]:
+        """Return what is wrong with the write-ahead log; nobody may write to it meanwhile."""
+        self.connection.execute("SELECT count(*) FROM facts").fetchone()  # makes SQLite read it
+        return log_problems(*companions(self.path))
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the main file, so that it can be written anew."""

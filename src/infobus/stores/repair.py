@@ -18,11 +18,19 @@ from typing import Any, cast
 import msgspec
 
 from infobus.errors import LedgerInUse, StoreCorrupt, StoreError
-from infobus.stores.database import Facts, Kind, companions, create, fact_checksum, sync_folder
+from infobus.stores.database import (
+    Database,
+    Facts,
+    Kind,
+    companions,
+    create,
+    fact_checksum,
+    sync_folder,
+)
 from infobus.stores.ledger import KIND, Ledger, ledger_path
 from infobus.stores.locks import FileLock
 from infobus.stores.salvage import Row, Value, salvage
-from infobus.stores.scanning import RecordRow, is_whole
+from infobus.stores.scanning import RecordRow, find_problems, is_whole, measure
 
 
 @dataclass(frozen=True)
@@ -51,11 +59,24 @@ def repair(folder: Path, id: str) -> Repaired:
     with FileLock(path.with_suffix(".lock")) as lock:
         if not lock.acquire(patience_s=0.2):
             raise LedgerInUse(f"ledger {path} is in use by a live process", path=str(path))
-        try:
-            return _report(Ledger(path, lock), None)
-        except StoreCorrupt:
-            aside = replace_damaged(path, KIND, _refill)
+        aside = None if _is_sound(path) else replace_damaged(path, KIND, _refill)
         return _report(Ledger(path, lock), aside)
+
+
+def _is_sound(path: Path) -> bool:
+    try:
+        opened = Database(path, KIND, path.stem)
+    except StoreCorrupt:
+        return False
+    try:
+        with opened.errors(), opened.snapshot():
+            extent = measure(opened)
+            problems = find_problems(opened, extent, are_records_read=True)
+            return not problems and not opened.log_problems()
+    except StoreCorrupt:
+        return False
+    finally:
+        opened.close()
 
 
 def _report(ledger: Ledger, aside: Path | None) -> Repaired:
@@ -95,7 +116,8 @@ def _refill(connection: sqlite3.Connection, rows: Iterator[Row]) -> None:
     for key, versions in found.items():
         if key.startswith(("position/", "type/")):
             facts.put(key, max(versions))  # a position never goes back, and a type is for ever
-    gone, gone_at = max(found.get("gone", [(0, 0.0)]))
+    pruned = max(found.get("pruned", [[]]), key=lambda times: times[-1:])
+    gone = pruned[-1][0] if pruned else 0
     connection.execute("DELETE FROM records WHERE number <= ?", (gone,))
     numbers = [row[0] for row in connection.execute("SELECT number FROM records ORDER BY number")]
     known = [gone, *numbers[-1:], *found.get("end", ())]
@@ -104,7 +126,7 @@ def _refill(connection: sqlite3.Connection, rows: Iterator[Row]) -> None:
     ]
     known += [last for ranges in found.get("lost", ()) for _, last in ranges]
     lost = _gaps([gone, *numbers, max(known) + 1])
-    facts.put("gone", (gone, gone_at))
+    facts.put("pruned", pruned)
     facts.put("lost", lost)
     facts.put("end", max(known))
     facts.put("sealed", f"it was damaged and repaired, with {len(numbers)} records saved")

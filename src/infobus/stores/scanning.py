@@ -2,7 +2,7 @@
 
 Facts of a ledger, beside its records:
 
-    gone            [number, kept_at]: the last record that was pruned
+    pruned          [[number, kept_at], ...]: up to where records went, the last few times
     lost            [[first, last], ...]: numbers that a repair could not save
     sealed          why no more records are taken
     end             the last number when the log was last copied into the main file
@@ -26,19 +26,28 @@ from infobus.stores.records import Position, Record, checksum, decode
 
 RecordRow = tuple[int, float, bytes, int]
 _PROBLEM_COUNT_MAX = 100
+_PRUNED_COUNT_MAX = 64
 
 
 @dataclass(frozen=True)
 class Extent:
     """Which numbers a ledger holds: those after `gone` and before `next`, but for the `lost`."""
 
-    gone: int
-    gone_at: float
+    pruned: tuple[tuple[int, float], ...]
+    """Up to where records were pruned, and the time of the last of them; the latest last."""
     next: int
     kept_at: float
+    """The time of the last record."""
     bytes: int
     lost: tuple[tuple[int, int], ...] = ()
+    """Ranges of numbers that a repair could not save."""
     sealed: str = ""
+    """Why the ledger takes no more records, or empty."""
+
+    @property
+    def gone(self) -> int:
+        """The last number that was pruned, 0 if none was."""
+        return self.pruned[-1][0] if self.pruned else 0
 
     @property
     def count(self) -> int:
@@ -57,14 +66,13 @@ class Extent:
 def measure(database: Database) -> Extent:
     """Return what the file holds, without a look at each record's checksum."""
     facts, ask = database.facts, database.connection.execute
-    pruned, pruned_at = gone(facts)
+    past = pruned(facts)
     lost = tuple((first, last) for first, last in facts.get("lost") or ())
     size = ask("SELECT total(length(record)) FROM records").fetchone()[0]
     newest = ask("SELECT number, kept_at FROM records ORDER BY number DESC LIMIT 1").fetchone()
-    last, kept_at = newest or (pruned, pruned_at)
+    last, kept_at = newest or (past[-1] if past else (0, float("-inf")))
     return Extent(
-        gone=pruned,
-        gone_at=pruned_at,
+        pruned=past,
         next=max(last, *(end for _, end in lost), 0) + 1,
         kept_at=kept_at,
         bytes=int(size),
@@ -73,10 +81,14 @@ def measure(database: Database) -> Extent:
     )
 
 
-def gone(facts: Facts) -> tuple[int, float]:
-    """Return the last number that was pruned, and the time under which it was kept."""
-    number, kept_at = facts.get("gone") or (0, 0.0)
-    return number, kept_at
+def pruned(facts: Facts) -> tuple[tuple[int, float], ...]:
+    """Return up to where records were pruned, the last few times."""
+    return tuple((number, kept_at) for number, kept_at in facts.get("pruned") or ())
+
+
+def thinned(past: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
+    """Forget some of the times of pruning if they are many; the older, the fewer are kept."""
+    return past if len(past) <= _PRUNED_COUNT_MAX else (*past[:-1:2], past[-1])
 
 
 def positions(facts: Facts) -> dict[str, Position]:
@@ -112,12 +124,13 @@ def checked(row: RecordRow) -> Record:
 
 
 def first_since(connection: sqlite3.Connection, extent: Extent, time: float) -> int:
-    """Return the first number that was kept at `time` or later; times never fall along a ledger.
+    """Return a number before which every record, kept or gone, is older than `time`.
 
-    If such records were pruned, it is the last of those.
+    It is the least one, unless records since then were pruned: then it may be less, because
+    their times are known roughly. It relies on times that never fall along a ledger.
     """
-    if extent.gone and time <= extent.gone_at:
-        return extent.gone
+    if extent.pruned and time <= extent.pruned[-1][1]:
+        return max((number for number, kept_at in extent.pruned if kept_at < time), default=0) + 1
 
     def kept_at(number: int) -> float:
         found = next(rows_after(connection, number - 1, 1), None)
@@ -139,23 +152,33 @@ def last_beyond(connection: sqlite3.Connection, extent: Extent, bytes_max: int) 
     return extent.gone
 
 
-def find_problems(database: Database, extent: Extent) -> list[str]:
-    """Look at every page, record and fact; return what is wrong, in words."""
+def find_problems(database: Database, extent: Extent, *, are_records_read: bool) -> list[str]:
+    """Look at every page and fact, and at each record if that is asked; return what is wrong."""
+    find = _record_problems if are_records_read else _number_problems
     try:
         return database.structure_problems() or [
-            *_record_problems(database.connection, extent),
+            *find(database.connection, extent),
             *_fact_problems(database.facts, extent),
         ]
     except Damage as error:
         return [str(error)]
 
 
+def _number_problems(connection: sqlite3.Connection, extent: Extent) -> list[str]:
+    count, first = connection.execute("SELECT count(*), min(number) FROM records").fetchone()
+    if count == extent.count and (first is None or first > extent.gone):
+        return []
+    return [
+        f"there are {count} records from number {first or 0} on, but it should be {extent.count} "
+        f"from {extent.gone + 1} to {extent.next - 1}"
+    ]
+
+
 def _record_problems(connection: sqlite3.Connection, extent: Extent) -> list[str]:
     problems: list[str] = []
-    before, time_before = extent.gone, extent.gone_at
+    before, time_before = extent.pruned[-1] if extent.pruned else (0, float("-inf"))
     for row in rows_after(connection, -1, -1):
         number, kept_at = row[:2]
-        # This line is nearly all of the time that it takes to open a large ledger.
         if not (is_whole(row) and number == before + 1 and kept_at >= time_before):
             problems += _row_problems(row, before, time_before, extent)
         before, time_before = number, kept_at

@@ -1,0 +1,211 @@
+"""The writing half of a ledger: one connection, on which each commit is led by some thread."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from infobus.errors import StoreError
+from infobus.stores import scanning
+from infobus.stores.commits import GroupCommit
+from infobus.stores.database import Damage, Database, Kind, roll_back
+from infobus.stores.records import Position, checksum
+from infobus.stores.scanning import Extent, RecordRow
+
+CHECKPOINT_BYTES = 4 << 20
+ROW_COUNT_MAX = 128  # per statement
+DELETE_COUNT_MAX = 10_000  # per transaction, so that publishers never wait for long
+POSITIONS_S = 1.0  # how long positions may wait for a commit that takes them along
+_COMMIT_BYTES = 4120  # what even the smallest commit adds to the log
+
+Step = Callable[[], object]
+
+
+class Append:
+    """Records on their way to the disk: the time and the bytes of each."""
+
+    __slots__ = ("descriptors", "encoded", "first")
+
+    def __init__(
+        self, encoded: list[tuple[float, bytes]], descriptors: Mapping[int, bytes]
+    ) -> None:
+        self.encoded = encoded
+        self.descriptors = descriptors
+        self.first = 0
+        """The number of the first one, once they are kept."""
+
+
+class Writer:
+    """Keeps records and facts of one ledger. `extent` is what is on disk."""
+
+    def __init__(
+        self,
+        path: Path,
+        kind: Kind,
+        extent: Extent,
+        types: set[int],
+        no_readers: AbstractContextManager[object],
+    ) -> None:
+        self.extent = self._working = extent
+        self._types = types
+        self._no_readers = no_readers
+        self._guard = threading.Lock()  # of the positions that are not on disk yet
+        self._unsaved: dict[str, Position] = {}
+        self._saved_s = 0.0
+        self._unmarked_bytes = CHECKPOINT_BYTES  # of the last owner's log, nothing is known
+        self._database = Database(path, kind, path.stem, mode="rw")
+        self._commits: GroupCommit[Append | Step] = GroupCommit(str(path), self._commit)
+
+    def append(self, work: Append) -> None:
+        """Return when the records are on disk."""
+        self._commits.run(work)
+
+    def note(self, name: str, position: Position) -> None:
+        """Have a position written along with a commit that is due anyway."""
+        with self._guard:
+            self._unsaved[name] = position
+
+    def flush(self) -> None:
+        """Return when all positions are on disk."""
+        if self._unsaved:
+            self._commits.run(lambda: None)
+
+    def drop(self, name: str) -> None:
+        """Return when the position of `name` is gone."""
+        self._commits.run(lambda: self._database.facts.delete(f"position/{name}"))
+        with self._guard:
+            self._unsaved.pop(name, None)
+
+    def delete(self, up_to: int) -> None:
+        """Return when the records up to that number are gone."""
+        while self.extent.gone < up_to:
+            self._commits.run(lambda: self._delete(up_to))
+
+    def close(self) -> None:
+        """Write what is left to write.
+
+        Raises:
+            BusClosed: It was closed before.
+        """
+        with suppress(StoreError):  # on a full disk; what matters is safe in the log
+            self._commits.run(self._mark_end, is_last=True)
+        self._database.close()
+
+    # What follows is done by whichever thread leads a commit.
+
+    def _commit(self, works: Sequence[Append | Step]) -> None:
+        appends = [one for one in works if isinstance(one, Append)]
+        steps = [one for one in works if not isinstance(one, Append)]
+        is_full = self._unmarked_bytes > CHECKPOINT_BYTES
+        unsaved = self._due_positions(is_urgent=bool(steps) or is_full)
+        try:
+            with self._database.errors():
+                rows, types = self._numbered(appends)
+                if len(rows) > ROW_COUNT_MAX or types or unsaved or steps or is_full:
+                    self._database.connection.execute("BEGIN IMMEDIATE")
+                    self._put_facts(unsaved, types)
+                    self._insert(rows)
+                    for step in steps:
+                        step()
+                    if is_full:
+                        self._mark_end()
+                    self._database.connection.execute("COMMIT")
+                else:  # the usual case: one statement is a transaction by itself
+                    self._insert(rows)
+        except BaseException:
+            self._recover(unsaved)
+            raise
+        self.extent = self._working
+        self._types |= types.keys()
+        if is_full:
+            self._checkpoint()
+
+    def _due_positions(self, *, is_urgent: bool) -> dict[str, Position]:
+        now_s = time.monotonic()
+        with self._guard:
+            if not self._unsaved or not (is_urgent or now_s >= self._saved_s + POSITIONS_S):
+                return {}
+            self._saved_s = now_s
+            unsaved, self._unsaved = self._unsaved, {}
+            return unsaved
+
+    def _recover(self, unsaved: Mapping[str, Position]) -> None:
+        """After a failed commit, go on with what is in the file, whether it came to that or not."""
+        with self._guard:
+            self._unsaved = {**unsaved, **self._unsaved}
+        roll_back(self._database.connection)
+        with suppress(sqlite3.Error, Damage):  # a disk that fails altogether: the next commit tells
+            self.extent = scanning.measure(self._database)
+        self._working = self.extent
+
+    def _numbered(self, appends: Sequence[Append]) -> tuple[list[RecordRow], dict[int, bytes]]:
+        """Give the records their numbers; return their rows, and the types that are new."""
+        extent = self._working
+        if appends and extent.sealed:
+            raise StoreError(
+                f"ledger {self._database.path} takes no more records: {extent.sealed}",
+                path=str(self._database.path),
+            )
+        number, kept_at, size = extent.next, extent.kept_at, 0
+        rows: list[RecordRow] = []
+        types: dict[int, bytes] = {}
+        for append in appends:
+            append.first = number
+            for published_at, body in append.encoded:
+                kept_at = max(kept_at, published_at)
+                size += len(body)
+                rows.append((number, kept_at, body, checksum(number, kept_at, body)))
+                number += 1
+            if not append.descriptors.keys() <= self._types:
+                types.update(append.descriptors)
+        self._unmarked_bytes += size + _COMMIT_BYTES
+        self._working = replace(extent, next=number, kept_at=kept_at, bytes=extent.bytes + size)
+        return rows, {key: types[key] for key in types.keys() - self._types}
+
+    def _insert(self, rows: Sequence[RecordRow]) -> None:
+        # Each statement gives other threads a chance to run, so many rows go into one.
+        for start in range(0, len(rows), ROW_COUNT_MAX):
+            part = rows[start : start + ROW_COUNT_MAX]
+            values = ",".join(["(?,?,?,?)"] * len(part))
+            self._database.connection.execute(
+                f"INSERT INTO records VALUES {values}", [*chain.from_iterable(part)]
+            )
+
+    def _put_facts(self, positions: Mapping[str, Position], types: Mapping[int, bytes]) -> None:
+        for name, one in positions.items():
+            self._database.facts.put(f"position/{name}", (one.position, one.seen_at))
+        for fingerprint, descriptor in types.items():
+            self._database.facts.put(f"type/{fingerprint:016x}", descriptor)
+
+    def _delete(self, up_to: int) -> None:
+        extent, ask = self._working, self._database.connection.execute
+        up_to = min(up_to, extent.gone + DELETE_COUNT_MAX)
+        size, kept_at = ask(
+            "SELECT total(length(record)), max(kept_at) FROM records WHERE number <= ?", (up_to,)
+        ).fetchone()
+        ask("DELETE FROM records WHERE number <= ?", (up_to,))
+        lost = tuple((max(first, up_to + 1), last) for first, last in extent.lost if last > up_to)
+        if kept_at is None:  # all of them were lost, which happens to a repaired ledger
+            kept_at = extent.pruned[-1][1] if extent.pruned else 0.0
+        pruned = scanning.thinned((*extent.pruned, (up_to, kept_at)))
+        self._database.facts.put("pruned", pruned)
+        self._database.facts.put("lost", lost)
+        self._unmarked_bytes += int(size)
+        self._working = replace(extent, pruned=pruned, lost=lost, bytes=extent.bytes - int(size))
+
+    def _mark_end(self) -> None:
+        # What is copied into the main file now must be found there from then on.
+        self._database.facts.put("end", self._working.next - 1)
+
+    def _checkpoint(self) -> None:
+        # A reader would keep the log from being written anew. On failure all is safe in the
+        # log, which grows until the disk has room again.
+        with self._no_readers, suppress(sqlite3.Error):
+            self._database.checkpoint()
+            self._unmarked_bytes = 0
