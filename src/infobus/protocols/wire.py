@@ -72,8 +72,8 @@ class Items(Struct, array_like=True, gc=False):
             return cls([], [], [], [], [])
         if len(items) == 1:  # as usual when there is time
             subject, number, time, type_, body, object_id = items[0]
-            ids = {0: object_id} if object_id else {}
-            return cls([subject], [number], [time], [type_], [body], ids)
+            named = {0: object_id} if object_id else {}
+            return cls([subject], [number], [time], [type_], [body], named)
         subjects, numbers, times, types, bodies, ids = zip(*items, strict=True)
         count = len(bodies)
         first = numbers[0]
