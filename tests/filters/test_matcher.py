@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infobus.errors import UsageError
 from infobus.filters import Matcher, blocks, clusters, compile
-from infobus.filters.batches import columns_of
+from infobus.filters.batches import columns_of, rows_of_columns
 from infobus.filters.partial import residual
 from tests.filters.strategies import events, filters, objects, simple_tests, tests
 
@@ -25,6 +25,8 @@ def bounded(few, rows):
         patch.setattr(clusters, "FEW", few)
         patch.setattr(clusters, "BLOCK_ROWS_MAX", rows)
         patch.setattr(blocks, "ADDED_MAX", few // 4)
+        patch.setattr(blocks, "BOUNDS_FROM", few)
+        patch.setattr(blocks, "ARRAY_FROM", few // 4)
         yield
 
 
@@ -84,6 +86,11 @@ class TestAnswers:
                     assert len(found) == len(set(found))
                     assert set(found) == naive.match(event)
                     assert matcher.match_any(event) == bool(found)
+                batch = columns_of(happening)
+                for event, found in zip(
+                    rows_of_columns(batch), matcher.match_batch(batch), strict=True
+                ):
+                    assert set(found) == naive.match(event)
         assert len(matcher) == len(naive.filters)
 
     @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Many rows decided at once: bitmaps rule out most, and confirm most of the others.
+"""Many rows decided at once: bitmaps rule out most, and arrays confirm most of the others.
 
 Changes are gathered, and worked into the bitmaps many at a time: one more row would cost nearly
 as much as many more, since a bitmap is changed by copying it.
@@ -7,29 +7,26 @@ as much as many more, since a bitmap is changed by copying it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from infobus.filters.bounds import Bounds
 from infobus.filters.entries import Entry, Look
-from infobus.filters.scales import (
-    Column,
-    Placed,
-    Scale,
-    Verdict,
-    array_of,
-    clear_bits,
-    mask_of,
-    slots_of,
-)
+from infobus.filters.scales import Column, Placed, Scale, clear_bits, mask_of, slots_of
 from infobus.filters.spans import Key
 
-BOUNDS_FROM = 1024
-"""In blocks of more rows, so many can be in doubt that arrays are worth their room."""
+BOUNDS_FROM = 512
+"""Blocks of more rows also keep limits in arrays."""
+
+ARRAY_FROM = 16
+"""More rows than this are tested in arrays rather than one by one."""
 
 ADDED_MAX = 24
 """New rows that are tried one by one: so each of them pays for a part of working them in."""
+
+EVENTS_AT_ONCE = 64
+"""Of a batch; bounds the memory that it takes."""
 
 CHANGES_MAX = 256
 """Changes that are gathered before they are worked in, though no event asks for it."""
@@ -45,30 +42,22 @@ class Block:
         "entries",
         "free",
         "gone",
-        "ids",
-        "limited",
         "lines",
         "live",
-        "loose",
-        "shared",
+        "simple",
     )
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
         """By slot; None where a row is gone."""
-        self.ids: list[Hashable] = []
-        """By slot, the only subscription that has the row, unless it is shared."""
-        self.shared = 0
         self.columns: dict[Key, Column] = {}
         self.lines: list[tuple[Key, dict[type, Scale], Column]] = []
         """The columns once more, as they are gone through for every event."""
-        self.bounds: Bounds | None = None
-        self.free: list[int] = []
         self.live = 0
-        self.loose = 0
-        """Rows with checks, which the bitmaps alone can never confirm."""
-        self.limited = 0
-        """Rows that ask for limits only."""
+        self.bounds: Bounds | None = None
+        self.simple = 0
+        """Rows that `bounds` decides: they have one owner, and ask for limits only."""
+        self.free: list[int] = []
         self.added: list[int] = []
         """Rows that are not in the bitmaps yet, and are tried one by one."""
         self.gone: list[int] = []
@@ -84,90 +73,88 @@ class Block:
         else:
             slot = len(self.entries)
             self.entries.append(entry)
-            self.ids.append(None)
         self.added.append(slot)
-        self.tell_owners(slot)
         if len(self.added) >= CHANGES_MAX:
             self._work_in()
         return slot
 
     def tell_owners(self, slot: int) -> None:
         """Note which subscriptions have a row, after that has changed."""
-        owners = self.entries[slot].owners
-        if len(owners) == 1:
-            (self.ids[slot],) = owners
-            self.shared = clear_bits(self.shared, 1 << slot)
-        else:
-            self.shared |= 1 << slot
+        if self.bounds is not None and self.live >> slot & 1:
+            self.simple = clear_bits(self.simple, 1 << slot)
+            self._bind([(slot, self.entries[slot])])
 
     def remove(self, slot: int) -> None:
         """Take a row out; its slot can be used again when this was worked in."""
         self.gone.append(slot)
-        self.entries[slot] = self.ids[slot] = None
+        self.entries[slot] = None
         self.live = clear_bits(self.live, 1 << slot)
         if len(self.gone) >= CHANGES_MAX:
             self._work_in()
 
     def collect(self, look: Look, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
-        sure, doubtful = self.sift(look)
-        slots = slots_of(sure)
-        if doubtful:
-            slots += self._tried(doubtful, look)
-        if self.added:
-            slots += self._held(self.added, look)
-        if self.shared:
-            for slot in slots:
-                ids += self.entries[slot].owners
-        else:
-            ids += map(self.ids.__getitem__, slots)
+        may = self.sift(look)
+        if self.bounds is not None:
+            simple = may & self.simple
+            if simple.bit_count() > ARRAY_FROM:
+                ids += self.bounds.ids_within(simple, look.get)
+                may ^= simple
+        self._try(may, look, ids)
+
+    def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+        """The same for many events, each with the list to append to."""
+        for start in range(0, len(looks), EVENTS_AT_ONCE):
+            some = looks[start : start + EVENTS_AT_ONCE]
+            if self.bounds is None or len(some) < 4:
+                for look, ids in some:
+                    self.collect(look, ids)
+                continue
+            masks = [self.sift(look) for look, _ in some]
+            found = self.bounds.ids_within_many(
+                [mask & self.simple for mask in masks], [look.get for look, _ in some]
+            )
+            for mask, (look, ids), more in zip(masks, some, found, strict=True):
+                ids += more
+                self._try(clear_bits(mask, self.simple), look, ids)
+
+    def _try(self, may: int, look: Look, ids: list[Hashable]) -> None:
+        for slot in chain(slots_of(may), self.added):
+            entry = self.entries[slot]
+            if entry is not None and entry.fits(look):
+                ids += entry.owners
 
     def has_any(self, look: Look) -> bool:
         """Whether some row holds for an event."""
-        sure, doubtful = self.sift(look)
-        if sure:
-            return True
-        return next(self._held(chain(self.added, slots_of(doubtful)), look), None) is not None
+        may = self.sift(look)
+        # Most rows that may hold do, so it is not worth asking where all of them are.
+        while may:
+            lowest = may & -may
+            if self.entries[lowest.bit_length() - 1].fits(look):
+                return True
+            may ^= lowest
+        entries = (self.entries[slot] for slot in self.added)
+        return any(entry is not None and entry.fits(look) for entry in entries)
 
-    def sift(self, look: Look) -> Verdict:
-        """The rows that hold for certain, and those that must be tried."""
+    def sift(self, look: Look) -> int:
+        """The rows that may hold, but for those added last."""
         if len(self.added) > ADDED_MAX:
             self._work_in()
-        fails = doubts = 0
+        fails = 0
         get = look.get
         # The inner loop of all matching, hence written out: mostly, the verdict is in a list.
         for key, by_class, column in self.lines:
             value = get(key)
             scale = by_class.get(value.__class__)
             if scale is None:
-                wrong, unsure = column.verdict(value)
+                fails |= column.verdict(value)
             else:
                 place = bisect_right(scale.edges, value)
                 if 0 < place < len(scale.edges):
-                    wrong, unsure = scale.verdicts[place]
+                    fails |= scale.verdicts[place]
                 else:
-                    wrong, unsure = scale.verdict(value)
-            fails |= wrong
-            doubts |= unsure
-        may = self.live & ~fails
-        doubtful = may & (doubts | self.loose)
-        return may ^ doubtful, doubtful
-
-    def _tried(self, doubtful: int, look: Look) -> list[int]:
-        """Those of the rows in doubt that hold."""
-        held = []
-        if self.bounds is not None:
-            simple = doubtful & self.limited
-            if simple.bit_count() > 8:
-                held = self.bounds.within(array_of(simple), look.get)
-                doubtful ^= simple
-        return [*held, *self._held(slots_of(doubtful), look)]
-
-    def _held(self, slots: Iterable[int], look: Look) -> Iterator[int]:
-        for slot in slots:
-            entry = self.entries[slot]
-            if entry is not None and entry.fits(look):
-                yield slot
+                    fails |= scale.verdict(value)
+        return clear_bits(self.live, fails)
 
     def _work_in(self) -> None:
         """Bring the bitmaps up to date with what was added and removed."""
@@ -176,10 +163,7 @@ class Block:
         self.free += self.gone
         self.added, self.gone = [], []
         self.live |= mask_of(slot for slot, _ in added)
-        self.loose = clear_bits(self.loose, gone)
-        self.loose |= mask_of(slot for slot, entry in added if entry.left)
-        self.limited = clear_bits(self.limited, gone)
-        self.limited |= mask_of(slot for slot, one in added if not one.left and not one.spans)
+        self.simple = clear_bits(self.simple, gone)
         by_key: dict[Key, list[Placed]] = {key: [] for key in self.columns if gone}
         for slot, entry in added:
             for limit in entry.parts.limits:
@@ -196,8 +180,17 @@ class Block:
         if self.bounds is None and len(self.entries) > BOUNDS_FROM:
             self.bounds = Bounds()
             added = [(slot, entry) for slot, entry in enumerate(self.entries) if entry]
+        self._bind(added)
+
+    def _bind(self, rows: Sequence[tuple[int, Entry]]) -> None:
+        """Put rows into the arrays, as far as these can decide them."""
         if self.bounds is not None:
-            self.bounds.add([(slot, entry.parts.limits) for slot, entry in added])
+            simple = [
+                (slot, entry.parts.limits, next(iter(entry.owners)))
+                for slot, entry in rows
+                if len(entry.owners) == 1 and not entry.spans and not entry.left
+            ]
+            self.simple |= mask_of(self.bounds.add(simple))
 
     def _divide_anew(self) -> None:
         """Choose edges anew where they are outgrown; for one attribute at a time, to be quick."""

@@ -1,15 +1,19 @@
-"""The limits of many rows as one array, to test those that are in doubt all at once."""
+"""The limits of many rows as one array, to test those that the bitmaps leave all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from infobus.filters.scales import array_of
 from infobus.filters.spans import Key, Limit
 from infobus.filters.values import family
+
+Row = tuple[int, tuple[Limit, ...], Hashable]
+"""A slot, what the row there asks for, and the id of the subscription that has it."""
 
 KEYS_MAX = 16
 """With more attributes than this the array would be mostly empty."""
@@ -24,43 +28,68 @@ class Bounds:
     """
 
     def __init__(self) -> None:
-        self._keys: list[Key] = []
-        self._array: NDArray[np.float64] = np.full((2048, 0), -np.inf)
+        self._keys: dict[Key, int] = {}
+        """Attributes, and where the array has their lowest values."""
+        self._array: NDArray[np.float64] = np.full((1024, 0), -np.inf)
+        self._ids: NDArray[np.object_] = np.full(1024, None, object)
 
-    def add(self, rows: Sequence[tuple[int, tuple[Limit, ...]]]) -> None:
-        """Take in rows by slot, in place of what was there."""
-        if not rows:
-            return
-        self._make_room(1 + max(slot for slot, _ in rows), (one[0] for _, r in rows for one in r))
-        places = {key: 2 * number for number, key in enumerate(self._keys)}
-        for slot, limits in rows:
-            row = [-np.inf] * self._array.shape[1]
-            for key, low, high in limits:
-                if key in places:
-                    row[places[key]] = low
-                    row[places[key] + 1] = -high
-            self._array[slot] = row
+    def add(self, rows: Sequence[Row]) -> list[int]:
+        """Take in rows, in place of what was in their slots; returns the slots of those it can."""
+        self._make_room(rows)
+        taken = []
+        for slot, limits, id in rows:
+            if all(key in self._keys for key, _, _ in limits):
+                row = [-np.inf] * self._array.shape[1]
+                for key, low, high in limits:
+                    place = self._keys[key]
+                    row[place], row[place + 1] = low, -high
+                self._array[slot] = row
+                self._ids[slot] = id
+                taken.append(slot)
+        return taken
 
-    def within(self, slots: NDArray[np.intp], get: Callable[[Key], Any]) -> list[int]:
-        """The slots whose rows the event fulfils, of rows that ask for what it has."""
-        values = []
+    def ids_within(self, rows: int, get: Callable[[Key], Any]) -> list[Hashable]:
+        """The ids of the rows that an event fulfils, of a mask of rows it was not ruled out by."""
+        slots = array_of(rows)
+        fulfilled = (self._array[slots] <= np.array(self._values(get))).all(1)
+        ids: list[Hashable] = self._ids[slots[fulfilled]].tolist()
+        return ids
+
+    def ids_within_many(
+        self, rows: Sequence[int], gets: Sequence[Callable[[Key], Any]]
+    ) -> Iterable[list[Hashable]]:
+        """The same for many events at once."""
+        width = (max(mask.bit_length() for mask in rows) + 7) // 8
+        octets = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in rows), np.uint8)
+        bits = np.unpackbits(octets.reshape(len(rows), width), axis=1, bitorder="little")
+        events, slots = bits.view(bool).nonzero()
+        values = np.array([self._values(get) for get in gets])
+        fulfilled = (self._array[slots] <= values[events]).all(1)
+        ids: list[Hashable] = self._ids[slots[fulfilled]].tolist()
+        ends = np.bincount(events[fulfilled], minlength=len(rows)).cumsum().tolist()
+        return [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def _values(self, get: Callable[[Key], Any]) -> list[float]:
+        values: list[float] = []
         for key in self._keys:
             value = get(key)
-            # Who asks about anything but a number was ruled out before: 0 rules out nobody else.
-            number = value if family(value) == "number" and value == value else 0.0
-            values += [number, -number]
-        within = (self._array[slots] <= np.array(values, np.float64)).all(1)
-        found: list[int] = slots[within].tolist()
-        return found
+            if (value.__class__ is not float and family(value) != "number") or value != value:
+                # Who asks for anything else was ruled out before: 0 rules out nobody else.
+                value = 0.0
+            values += [float(value), -float(value)]
+        return values
 
-    def _make_room(self, rows: int, keys: Any) -> None:
-        for key in dict.fromkeys(keys):
-            if key not in self._keys and len(self._keys) < KEYS_MAX:
-                self._keys.append(key)
+    def _make_room(self, rows: Sequence[Row]) -> None:
+        for key in {key for _, limits, _ in rows for key, _, _ in limits}:
+            if len(self._keys) < KEYS_MAX:
+                self._keys.setdefault(key, 2 * len(self._keys))
+        needed = 1 + max((slot for slot, _, _ in rows), default=0)
         count, width = self._array.shape
-        if rows > count or 2 * len(self._keys) > width:
-            while count < rows:
+        if needed > count or 2 * len(self._keys) > width:
+            while count < needed:
                 count *= 2
-            larger = np.full((count, 2 * len(self._keys)), -np.inf)
-            larger[: self._array.shape[0], :width] = self._array
-            self._array = larger
+            array = np.full((count, 2 * len(self._keys)), -np.inf)
+            array[: len(self._array), :width] = self._array
+            ids = np.full(count, None, object)
+            ids[: len(self._ids)] = self._ids
+            self._array, self._ids = array, ids

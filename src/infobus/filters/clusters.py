@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Protocol
 
 from infobus.filters.blocks import Block
@@ -97,6 +97,15 @@ class Cluster:
                 ids += home.entry.owners
         for block in self.blocks:
             block.collect(look, ids)
+
+    def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+        """The same for many events, each with the list to append to."""
+        for home in self.few:
+            for look, ids in looks:
+                if home.entry.fits(look):
+                    ids += home.entry.owners
+        for block in self.blocks:
+            block.collect_many(looks)
 
     def has_any(self, look: Look) -> bool:
         """Whether some row holds for the event."""

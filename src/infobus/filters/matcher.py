@@ -14,6 +14,7 @@ from typing import Any
 
 from infobus.errors import UsageError
 from infobus.filters.batches import rows_of_columns
+from infobus.filters.clusters import Cluster
 from infobus.filters.entries import Check, Entry, Look, PartialLook
 from infobus.filters.filter import Filter
 from infobus.filters.index import Index
@@ -130,7 +131,16 @@ class Matcher:
         Raises:
             UsageError: The columns are not equally long.
         """
-        return [self.match(row) for row in rows_of_columns(columns)]
+        answers: list[list[Hashable]] = []
+        by_cluster: dict[Cluster, list[tuple[Look, list[Hashable]]]] = {}
+        for row in rows_of_columns(columns):
+            look = Look(row, row, self._index.has_deep)
+            answers.append([])
+            for cluster in self._index.found(row, row):
+                by_cluster.setdefault(cluster, []).append((look, answers[-1]))
+        for cluster, looks in by_cluster.items():
+            cluster.collect_many(looks)
+        return [list(dict.fromkeys(ids)) for ids in answers] if self._repeating else answers
 
     def possible(self, known: object, closed: bool = False) -> bool:
         """Whether any filter could match an event of which only some attributes are known.

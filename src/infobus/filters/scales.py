@@ -1,9 +1,8 @@
 """Bitmaps that tell, for a value of one attribute, which rows it rules out.
 
 Bit *n* stands for row *n* of a block. The constants that rows compare with divide the values of
-a family into stretches; for each stretch a `Scale` knows the rows that fail there for certain
-and the rows that are in doubt, because one of their ends lies inside the stretch. Rows that say
-nothing about the attribute have no bit anywhere, so they cost nothing.
+a family into stretches; for each stretch a `Scale` knows the rows that fail everywhere in it.
+Rows that say nothing about the attribute have no bit anywhere, so they cost nothing.
 
 Python's own integers are the bitmaps: for some thousand rows they are quicker than arrays.
 """
@@ -24,8 +23,8 @@ from infobus.filters.partial import UNKNOWN
 from infobus.filters.spans import ABSENT, EXACT, PRESENT, Limit, Span
 from infobus.filters.values import INT64_MAX, family
 
-EDGE_COUNT_MAX = 64
-"""More edges leave fewer rows in doubt, but take more memory. Few rows get fewer of them."""
+EDGE_COUNT_MAX = 40
+"""More edges rule out more rows, but take more memory. Few rows get fewer of them."""
 
 # Classes whose values need no closer look than whether they are NaN or too large.
 _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
@@ -33,9 +32,6 @@ _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,
 Part = Limit | Span
 Placed = tuple[int, Part]
 """What the row in a slot asks for."""
-
-Verdict = tuple[int, int]
-"""The rows that fail, and the rows that fail or are in doubt."""
 
 
 def mask_of(slots: Iterable[int]) -> int:
@@ -95,28 +91,18 @@ class Scale:
     2, and so on. `edges` has every edge and its successor, so one search tells the stretch.
     """
 
-    __slots__ = (
-        "added",
-        "basis",
-        "doubts",
-        "edges",
-        "fails",
-        "nan",
-        "rows",
-        "strangers",
-        "verdicts",
-    )
+    __slots__ = ("added", "basis", "edges", "fails", "nan", "rows", "strangers", "verdicts")
 
-    def __init__(self, family: str, parts: Sequence[Part] = ()) -> None:
+    def __init__(self, family: str, parts: Sequence[Part]) -> None:
         self.edges: list[Any] = _edges(family, parts)
         self.fails = [0] * (len(self.edges) + 1)
-        self.doubts = self.fails.copy()
-        self.verdicts: list[Verdict] = []
+        self.verdicts = self.fails
+        """The same, and everywhere the strangers."""
+        self.strangers = 0
+        """Rows that want a value of another family, or none."""
         self.nan = 0
         """Rows that NaN does not fit."""
         self.rows = 0
-        self.strangers = 0
-        """Rows that want a value of another family, or none."""
         self.basis = len(parts)
         """Rows that the edges were chosen for."""
         self.added = 0
@@ -131,59 +117,40 @@ class Scale:
         self.rows = clear_bits(self.rows, gone)
         self.nan = clear_bits(self.nan, gone)
         self.fails = [clear_bits(mask, gone) for mask in self.fails]
-        self.doubts = [clear_bits(mask, gone) for mask in self.doubts]
 
     def add(self, added: Sequence[Placed]) -> None:
         """Take in rows."""
-        self.added += len(added)
-        # Slots by the stretch from which, and up to which, a row may hold and surely holds.
+        # Slots by the first and by the last stretch in which a row may hold.
         starts: dict[int, list[int]] = {}
         ends: dict[int, list[int]] = {}
-        sure_starts: dict[int, list[int]] = {}
-        sure_ends: dict[int, list[int]] = {}
-        unsure, not_nan = [], []
         for slot, part in added:
             low, low_open, high, high_open = _ends(part)
             if low is not None:
                 place = bisect_right(self.edges, low)
-                in_gap = not place & 1
-                starts.setdefault(place + (low_open and not in_gap), []).append(slot)
-                sure_starts.setdefault(place + (low_open or in_gap), []).append(slot)
+                starts.setdefault(place + (low_open and place & 1), []).append(slot)
             if high is not None:
                 place = bisect_right(self.edges, high)
-                in_gap = not place & 1
-                ends.setdefault(place - (high_open and not in_gap), []).append(slot)
-                sure_ends.setdefault(place - (high_open or in_gap), []).append(slot)
-            if isinstance(part, tuple) or not part.nan:
-                not_nan.append(slot)
-            if isinstance(part, Span) and (part.among is not None or part.barring is not None):
-                unsure.append(slot)
+                ends.setdefault(place - (high_open and place & 1), []).append(slot)
+        self.added += len(added)
         self.rows |= mask_of(slot for slot, _ in added)
+        not_nan = (slot for slot, part in added if isinstance(part, tuple) or not part.nan)
         self.nan |= mask_of(not_nan)
         _mark(self.fails, starts, ends)
-        _mark(self.doubts, sure_starts, sure_ends)
-        if unsure:
-            everywhere = mask_of(unsure)
-            self.doubts = [mask | everywhere for mask in self.doubts]
 
     def settle(self, strangers: int) -> None:
         """Make the verdicts, in which strangers always fail."""
         self.strangers = strangers
-        verdicts = zip(self.fails, self.doubts, strict=True)
-        if strangers:
-            self.verdicts = [(fails | strangers, doubts | strangers) for fails, doubts in verdicts]
-        else:
-            self.verdicts = list(verdicts)
+        self.verdicts = [fails | strangers for fails in self.fails] if strangers else self.fails
 
-    def verdict(self, value: Any) -> Verdict:
-        """Which rows a value of this family rules out or leaves in doubt."""
+    def verdict(self, value: Any) -> int:
+        """The rows that a value of this family rules out."""
         place = bisect_right(self.edges, value)
         # Beyond all edges is also where NaN and integers of more than 64 bits end up.
         if place == 0 or place == len(self.edges):
             if value != value:
-                return self.strangers | self.nan, self.strangers | self.rows
+                return self.strangers | self.nan
             if value.__class__ is int and not -INT64_MAX - 1 <= value <= INT64_MAX:
-                return self.strangers | self.rows, self.strangers | self.rows
+                return self.strangers | self.rows
         return self.verdicts[place]
 
 
@@ -198,8 +165,8 @@ class Column:
         self.absent = 0
         self.by_class: dict[type, Scale] = {}
         """The scale for values of a class, unless they need a closer look."""
-        self._missing: Verdict = (0, 0)
-        self._other: Verdict = (0, 0)
+        self._missing = 0
+        self._other = 0
 
     def update(self, gone: int, added: Sequence[Placed]) -> None:
         """Forget the rows of a mask, then take in others."""
@@ -231,12 +198,12 @@ class Column:
         compared = 0
         for scale in self.scales.values():
             compared |= scale.rows
-        self._missing = (compared | self.present,) * 2
-        self._other = (compared | self.absent,) * 2
+        self._missing = compared | self.present
+        self._other = compared | self.absent
         # Emptied and filled, not made anew: the block holds on to it.
         self.by_class.clear()
         for name, scale in self.scales.items():
-            scale.settle(self._other[0] & ~scale.rows)
+            scale.settle(clear_bits(self._other, scale.rows))
             self.by_class.update(dict.fromkeys(_CLASSES.get(name, ()), scale))
 
     @property
@@ -244,12 +211,12 @@ class Column:
         """Whether no row says anything about the attribute any more."""
         return not (self.scales or self.present or self.absent)
 
-    def verdict(self, value: Any) -> Verdict:
-        """Which rows `value`, None if it is missing, rules out or leaves in doubt."""
+    def verdict(self, value: Any) -> int:
+        """The rows that `value`, None if it is missing, rules out."""
         if value is None:
             return self._missing
         if value is UNKNOWN:
-            return 0, 0
+            return 0
         scale = self.scales.get(family(value) or "")
         return self._other if scale is None else scale.verdict(value)
 
