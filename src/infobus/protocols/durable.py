@@ -74,6 +74,7 @@ class DurableConsumer:
     held_count: int = 0
     held_bytes: int = 0
     out_count: int = 0
+    is_closed: bool = False
     strange_count: int = 0  # messages and calls that made no sense
     _ready: dict[str, None] = field(default_factory=dict)  # ledgers that may hand over, in turn
     _refused_by: dict[str, tuple[float, str]] = field(default_factory=dict)  # since, holder
@@ -91,7 +92,11 @@ class DurableConsumer:
         return self.tick(now_s, wall_s)
 
     def close(self) -> ConsumerEffects:
-        """The name is used no longer by this node; what is not settled comes again next time."""
+        """The name is used no longer by this node; what is not settled comes again next time.
+
+        Whatever is called after this does nothing.
+        """
+        self.is_closed = True
         released = Durable(self.node, self.name, self.session, [])
         return [*self.save(), ToAll(released)]
 
@@ -136,7 +141,7 @@ class DurableConsumer:
 
     def peer_up(self, node: str) -> ConsumerEffects:
         """A node can be seen (again)."""
-        return [ToPeer(node, self._durable())]
+        return [] if self.is_closed else [ToPeer(node, self._durable())]
 
     def peer_down(self, node: str) -> ConsumerEffects:
         """A node can no longer be seen; others may take over its ledgers."""
@@ -149,6 +154,8 @@ class DurableConsumer:
     def take(self, message: GuaranteedMessage, now_s: float) -> ConsumerEffects:
         """Take in a message; those for servers or other consumers are not looked at."""
         match message:
+            case _ if self.is_closed:
+                return []
             case Ledgers():
                 return self._on_ledgers(message, now_s)
             case Kept() if (message.name, message.session) == (self.name, self.session):
@@ -159,6 +166,8 @@ class DurableConsumer:
 
     def tick(self, now_s: float, wall_s: float) -> ConsumerEffects:
         """Time has passed: save, repeat what was not answered, hand over what comes again."""
+        if self.is_closed:
+            return []
         self._wall_ahead_s = wall_s - now_s
         effects = self.save()
         if now_s >= self._announce_at_s:
@@ -251,7 +260,8 @@ class DurableConsumer:
         """Ask for more, unless the answer is still to come or enough is held."""
         count, size = self._share()
         is_full = len(stream.held) > count // 2 or stream.held_bytes > size // 2
-        is_full = is_full or len(stream.above) >= self.terms.above_count_max
+        # Settling what is held makes `above` smaller; with nothing held, only more events can.
+        is_full = is_full or (bool(stream.held) and len(stream.above) >= self.terms.above_count_max)
         if stream.server is None or stream.asked is not None or stream.is_refused or is_full:
             return []
         stream.asked = stream.cursor
@@ -334,8 +344,8 @@ class DurableConsumer:
 
     def _taken_back(self, ledger: str, number: int) -> Stream | None:
         stream = self.streams.get(ledger)
-        if stream is None or number not in stream.out:
-            self.strange_count += 1
+        if self.is_closed or stream is None or number not in stream.out:
+            self.strange_count += not self.is_closed
             return None
         stream.out.remove(number)
         self.out_count -= 1
@@ -343,8 +353,8 @@ class DurableConsumer:
 
     def _dead(self, ledger: str, number: int) -> Stream | None:
         stream = self.streams.get(ledger)
-        if stream is None or number not in stream.dying:
-            self.strange_count += 1
+        if self.is_closed or stream is None or number not in stream.dying:
+            self.strange_count += not self.is_closed
             return None
         stream.dying.remove(number)
         return stream

@@ -57,7 +57,7 @@ ServerEffects = list[ToPeer | ToAll | Complain | Failed]
 class ServerTerms:
     """The numbers of the serving half."""
 
-    lease_s: float = 15.0  # a consumer not heard of for so long has let go of its name
+    lease_s: float = 15.0  # of a name; some times longer than consumers are silent
     skip_s: float = 5.0  # a consumer for which there is nothing is told how far it may go on
     slice_count: int = 256  # records looked at in one go for one question
     slice_bytes: int = 1024 * 1024

@@ -1,0 +1,266 @@
+"""The account of guaranteed delivery: what was accepted against what was settled or lost.
+
+A `GuaranteedAccount` watches nodes from outside and holds them to what they promise:
+
+* whatever is handed to an application is in the ledger, is wanted, is not past its age limit, and
+  was neither settled and saved before nor is in the application's hands already;
+* with `ordered`, an event comes when every earlier one that is owed is done with;
+* what is saved never goes back, and never passes an event that is owed and not done with;
+* a ledger never believes that a consumer is further on than it has saved;
+* a loss is reported only of what the ledger really let go, and an event goes to the dead-letter
+  subject only after the stated number of deliveries, or past its age limit;
+* in the end everything that is owed is done with, and saved, and every ledger knows.
+
+An event is done with when the application settled it, when it is safe at the dead-letter subject,
+or when its loss was reported.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+
+from infobus.filters import compile
+from infobus.protocols.durable import DurableConsumer
+from infobus.protocols.durable_effects import (
+    EXPIRED,
+    ConsumerTerms,
+    DeadLetter,
+    Deliver,
+    LostForGood,
+    Save,
+)
+from infobus.protocols.durable_stream import Saved
+from infobus.subjects import matches
+from infobus.testing.account import Uneven
+from infobus.testing.guaranteed_node import Event, GuaranteedNode, Registration, SimulatedLedger
+
+_compiled = cache(compile)
+
+
+@dataclass
+class _Progress:
+    """What is known of one consumer in one ledger."""
+
+    owed: dict[int, None] = field(default_factory=dict)  # not done with yet, ascending
+    dead: set[int] = field(default_factory=set)  # those that may go to the dead-letter subject
+    saved: Saved = field(default_factory=Saved)
+
+
+@dataclass
+class GuaranteedAccount:
+    """The witness of one simulated run. Raises `Uneven` as soon as a promise is broken."""
+
+    random: random.Random
+    terms: ConsumerTerms
+    nack_chance: float = 0.0
+    full_disk_chance: float = 0.0
+    nodes: dict[str, GuaranteedNode] = field(default_factory=dict)  # those alive
+    ledgers: dict[str, SimulatedLedger] = field(default_factory=dict)
+    accepted: dict[str, dict[int, Event]] = field(default_factory=dict)  # by ledger
+    registrations: dict[str, Registration] = field(default_factory=dict)
+    trace: list[tuple[object, ...]] = field(default_factory=list)
+    error: Exception | None = None
+    accepted_count: int = 0
+    delivered_count: int = 0
+    again_count: int = 0
+    dead_count: int = 0
+    lost_count: int = 0
+    crashes_count: int = 0
+    _accepted_at: dict[tuple[str, int], float] = field(default_factory=dict)
+    _progress: dict[tuple[str, str], _Progress] = field(default_factory=dict)
+    _out: dict[tuple[str, str], dict[str, set[int]]] = field(default_factory=dict)
+    _last: dict[tuple[str, str, int, str], int] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise what went wrong within an engine's callback; check every bound."""
+        if self.error is not None:
+            raise self.error
+        for node in self.nodes.values():
+            for consumer in node.consumers.values():
+                self._check_bounds(consumer)
+        for (name, ledger), progress in self._progress.items():
+            noted = self.ledgers[ledger].positions.get(name, 0)
+            if noted > progress.saved.position >= 0:
+                raise Uneven(f"{ledger} believes that {name} has settled {noted}: {progress.saved}")
+
+    # What the nodes report.
+
+    def committed(
+        self, ledger: SimulatedLedger, events: Iterable[tuple[int, Event]], wall_s: float
+    ) -> None:
+        """Note what is owed from now on."""
+        self.ledgers[ledger.id] = ledger
+        known = self.accepted.setdefault(ledger.id, {})
+        for number, event in events:
+            if number in known:
+                raise Uneven(f"number {number} of {ledger.id} was given twice")
+            known[number] = event
+            self._accepted_at[ledger.id, number] = wall_s
+            self.accepted_count += 1
+            for name in self.registrations:
+                self._note_owed(name, ledger.id, number, event)
+            origin = event.attributes.get("origin")
+            if origin is not None:
+                self._bury(*origin)
+
+    def delivered(self, node: GuaranteedNode, consumer: DurableConsumer, given: Deliver) -> None:
+        """Check that the application may see the event now."""
+        ledger, number = given.ledger, given.entry.number
+        self.trace.append((node.network.now_s, node.name, consumer.name, ledger, number))
+        self.delivered_count += 1
+        self.again_count += given.deliveries > 1
+        what = f"{consumer.name} gets {number} of {ledger}"
+        event = self.accepted[ledger].get(number)
+        progress = self._of(consumer.name, ledger)
+        out = self._out_at(node.name, consumer).setdefault(ledger, set())
+        if event is None or (given.entry.subject, given.entry.body) != (event.subject, event.body):
+            raise Uneven(f"{what}, which was never accepted so")
+        if not self._is_wanted(consumer.name, event):
+            raise Uneven(f"{what}, which it does not want")
+        # What was logged before and accepted after the registration may come, but is not owed.
+        registered_at = self.registrations[consumer.name].registered_at
+        if event.time < registered_at and self._accepted_at[ledger, number] < registered_at:
+            raise Uneven(f"{what}, which is older than its registration")
+        if event.expires is not None and event.expires <= node.wall_s:
+            raise Uneven(f"{what}, which has expired")
+        if number <= progress.saved.position or number in progress.saved.above:
+            raise Uneven(f"{what} again after it was settled")
+        if not 0 < given.deliveries <= self.terms.deliveries_max:
+            raise Uneven(f"{what} for the {given.deliveries}th time")
+        if number in out:
+            raise Uneven(f"{what} while it is in its hands")
+        if consumer.ordered:
+            place = (node.name, consumer.name, consumer.session, ledger)
+            missing = [earlier for earlier in progress.owed if earlier < number]
+            if out or missing or number < self._last.get(place, 0):
+                raise Uneven(f"{what} out of order: {out} are out, {missing} not done with")
+            self._last[place] = number
+        out.add(number)
+
+    def nacks(self, consumer: DurableConsumer, given: Deliver) -> bool:
+        """Let the application nack what is poison, and other events now and then."""
+        ledger, number = given.ledger, given.entry.number
+        self._out_at(consumer.node, consumer)[ledger].remove(number)
+        is_poison = bool(self.accepted[ledger][number].attributes.get("poison"))
+        if is_poison or self.random.random() < self.nack_chance:
+            return True
+        self._of(consumer.name, ledger).owed.pop(number, None)
+        return False
+
+    def buries(self, consumer: DurableConsumer, dead: DeadLetter) -> bool:
+        """Check that the event has to go to the dead-letter subject; there may be no room."""
+        event = self.accepted[dead.ledger][dead.entry.number]
+        if dead.why == EXPIRED:
+            is_due = event.expires is not None
+        else:
+            is_due = dead.deliveries >= self.terms.deliveries_max
+        if not is_due or not self._is_wanted(consumer.name, event):
+            raise Uneven(f"{consumer.name} gives {dead} up")
+        self._of(consumer.name, dead.ledger).dead.add(dead.entry.number)
+        return self.random.random() >= self.full_disk_chance
+
+    def saved(self, consumer: DurableConsumer, save: Save) -> None:
+        """Check that it is progress, and true."""
+        progress, saved = self._of(consumer.name, save.ledger), save.saved
+        what = f"{consumer.name} saves {saved} of {save.ledger}"
+        if saved.position < progress.saved.position:
+            raise Uneven(f"{what}, but {progress.saved} was saved before")
+        back = {n for n in progress.saved.above if n > saved.position} - saved.above
+        if back:
+            raise Uneven(f"{what}, but had settled {back}")
+        for number in progress.owed:
+            if number <= saved.position or number in saved.above:
+                raise Uneven(f"{what}, but {number} is not done with")
+        bound = self.terms.above_count_max + self.terms.held_count_max + 1
+        if len(saved.above) > bound or len(saved.deliveries) > bound:
+            raise Uneven(f"{what}: that is too much")
+        progress.saved = saved
+
+    def lost(self, consumer: DurableConsumer, lost: LostForGood) -> None:
+        """Check that the loss is a real one."""
+        self.lost_count += 1
+        kept = self.ledgers[lost.ledger].records.keys() & range(lost.first, lost.last + 1)
+        if kept or not 1 <= lost.first <= lost.last <= self.ledgers[lost.ledger].last:
+            raise Uneven(f"{consumer.name} reports {lost}, but {sorted(kept)} are there")
+        progress = self._of(consumer.name, lost.ledger)
+        for number in range(lost.first, lost.last + 1):
+            progress.owed.pop(number, None)
+
+    def crashed(self, node: GuaranteedNode) -> None:
+        """Nothing of it is in anybody's hands any more."""
+        self.crashes_count += 1
+        self.nodes.pop(node.name, None)
+        for place in [place for place in self._out if place[0] == node.name]:
+            del self._out[place]
+
+    def failed(self, error: Exception) -> None:
+        """Keep the first error for `check`."""
+        self.error = self.error or error
+
+    # What the run asks.
+
+    def registered(self, registration: Registration) -> None:
+        """A durable consumer is there for the first time."""
+        self.registrations[registration.name] = registration
+        for ledger, events in self.accepted.items():
+            for number, event in events.items():
+                self._note_owed(registration.name, ledger, number, event)
+
+    def stopped(self, node: str, consumer: DurableConsumer) -> None:
+        """A consumer has been closed: its events come again next time."""
+        self._out.pop((node, consumer.name), None)
+
+    def debts(self) -> Iterable[str]:
+        """What is still owed, in words; nothing once a healed network has settled."""
+        for name in self.registrations:
+            for ledger, kept in self.ledgers.items():
+                progress = self._of(name, ledger)
+                if progress.owed:
+                    yield f"{name} has not got {list(progress.owed)} of {ledger}"
+                if progress.saved.position < kept.last:
+                    yield f"{name} has saved {progress.saved} of {ledger}, not {kept.last}"
+                if kept.positions.get(name, 0) < kept.last:
+                    yield f"{ledger} does not know that {name} is done"
+
+    def _check_bounds(self, consumer: DurableConsumer) -> None:
+        terms, streams = self.terms, consumer.streams.values()
+        held_count = sum(len(stream.held) for stream in streams)
+        held_bytes = sum(stream.held_bytes for stream in streams)
+        out_count = sum(len(stream.out) for stream in streams)
+        if (consumer.held_count, consumer.held_bytes) != (held_count, held_bytes):
+            raise Uneven(f"{consumer.name} has miscounted what it holds")
+        if held_count > terms.held_count_max + len(streams):
+            raise Uneven(f"{consumer.name} holds {held_count} events")
+        if out_count != consumer.out_count or out_count > terms.out_count_max:
+            raise Uneven(f"{consumer.name} has {out_count} events in the application's hands")
+        for stream in streams:
+            parts = [*stream.fresh, *stream.retries, *stream.out, *stream.dying]
+            if sorted(parts) != list(stream.held):
+                raise Uneven(f"{consumer.name} holds {list(stream.held)}, but as {parts}")
+
+    def _bury(self, ledger: str, number: int, name: str) -> None:
+        progress = self._of(name, ledger)
+        if number not in progress.dead:
+            raise Uneven(f"{number} of {ledger} is a dead letter of {name}; nobody knows why")
+        progress.owed.pop(number, None)
+        self.dead_count += 1
+
+    def _of(self, name: str, ledger: str) -> _Progress:
+        return self._progress.setdefault((name, ledger), _Progress())
+
+    def _out_at(self, node: str, consumer: DurableConsumer) -> dict[str, set[int]]:
+        return self._out.setdefault((node, consumer.name), {})
+
+    def _note_owed(self, name: str, ledger: str, number: int, event: Event) -> None:
+        registered_at = self.registrations[name].registered_at
+        if event.time >= registered_at and self._is_wanted(name, event):
+            self._of(name, ledger).owed[number] = None
+
+    def _is_wanted(self, name: str, event: Event) -> bool:
+        registration = self.registrations[name]
+        if not any(matches(pattern, event.subject) for pattern in registration.patterns):
+            return False
+        return not registration.where or _compiled(registration.where).matches(event.attributes)

@@ -1,0 +1,326 @@
+"""Whole runs of guaranteed delivery over networks and disks that fail, each drawn from one seed.
+
+`simulate(seed)` lets nodes of a few homes publish guaranteed events and consume them durably while
+frames are lost, doubled, late and overtaken, links are cut or clogged, and nodes crash in the
+middle of whatever they do, freeze, come back, and take over what dead ones had served. Ledgers let
+go of events before everyone has them; applications nack. A `GuaranteedAccount` holds the nodes to
+their promises after every step. Then the world heals, and within `SETTLE_S` everything accepted
+must be settled, dead-lettered or reported lost, at every consumer that it is for.
+
+A seed that fails is replayed by `python -m infobus.testing.guaranteed_simulation SEED`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from infobus.engines.memory import Faults, Network
+from infobus.protocols.durable_effects import ConsumerTerms
+from infobus.protocols.guaranteed import ServerTerms
+from infobus.testing.account import Uneven
+from infobus.testing.guaranteed_account import GuaranteedAccount
+from infobus.testing.guaranteed_node import (
+    WALL_AHEAD_S,
+    Event,
+    GuaranteedNode,
+    Home,
+    Registration,
+)
+from infobus.testing.simulation import SimulationFailed
+
+SETTLE_S = 60.0
+"""Virtual time within which a healed world is at rest, whatever had happened."""
+
+_SUBJECTS = ["a.x", "a.y", "b.x", "b.y"]
+_PATTERNS = [[">"], ["a.>"], ["b.x", "a.*"], ["*.y"], ["dead.>"]]
+_FILTERS = ["", "", "n > 2", "n == 1"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened in a run that kept all promises."""
+
+    seed: int
+    accepted_count: int
+    delivered_count: int
+    again_count: int
+    dead_count: int
+    lost_count: int
+    crashes_count: int
+    settled_after_s: float
+    trace: tuple[tuple[object, ...], ...] = field(repr=False)
+
+
+def simulate(seed: int) -> Outcome:
+    """Do the run that `seed` draws.
+
+    Raises:
+        SimulationFailed: A promise was broken; the message says how to see it again.
+    """
+    run = _Run(seed)
+    try:
+        run.do_harm()
+        settled_after_s = run.settle()
+        run.say_one_more_thing()
+    except Exception as error:
+        raise SimulationFailed(
+            f"{type(error).__name__}: {error}\n"
+            f"  seed {seed}, at {run.network.now_s:.3f} s; to replay it:\n"
+            f"  python -m infobus.testing.guaranteed_simulation {seed}"
+        ) from error
+    account = run.account
+    return Outcome(
+        seed,
+        account.accepted_count,
+        account.delivered_count,
+        account.again_count,
+        account.dead_count,
+        account.lost_count,
+        account.crashes_count,
+        settled_after_s,
+        tuple(account.trace),
+    )
+
+
+class _Run:
+    def __init__(self, seed: int) -> None:
+        self.random = draw = random.Random(seed)
+        is_on = [draw.random() < 0.5 for _ in range(11)]
+        self._faults = Faults(
+            loss=is_on[0] * draw.uniform(0, 0.3),
+            duplicate=is_on[1] * draw.uniform(0, 0.3),
+            reorder=is_on[2] * draw.uniform(0, 0.5),
+            delay_max_s=draw.choice([0.001, 0.02, 0.2]),
+            detect_s=draw.uniform(0.01, 0.5),
+            lease_s=draw.uniform(0.3, 1.0),
+        )
+        self.network = Network(draw.getrandbits(32), self._faults)
+        announce_s = draw.choice([1.0, 5.0])
+        self.terms = (
+            ServerTerms(
+                lease_s=3 * announce_s,
+                skip_s=draw.choice([0.5, 5.0]),
+                slice_count=draw.choice([1, 3, 256]),
+                slice_bytes=draw.choice([1, 1_000_000]),
+            ),
+            ConsumerTerms(
+                announce_s=announce_s,
+                held_count_max=draw.choice([1, 4, 1_024]),
+                held_bytes_max=draw.choice([1, 100, 1_000_000]),
+                above_count_max=draw.choice([1, 10_000]),
+                out_count_max=draw.choice([1, 3, 256]),
+                deliveries_max=draw.choice([2, 5]),
+                pause_s_max=draw.choice([0.2, 2.0]),
+            ),
+        )
+        self.account = GuaranteedAccount(self.random, self.terms[1])
+        self.account.nack_chance = is_on[3] * draw.uniform(0, 0.3)
+        self.account.full_disk_chance = is_on[4] * draw.uniform(0, 0.5)
+        self.homes = [Home(name) for name in "hij"[: draw.randint(1, 3)]]
+        self.frozen: list[str] = []
+        self._swizzled_until_s = 0.0
+        self._born_count = 0
+        self._actions: list[Callable[[], None]] = [self._publish] * 10 + [self._take_over] * 2
+        self._actions += [self._register] * 2 + [self._consume] * 3 + [self._stop]
+        faults = [
+            [self._partition, self._heal],
+            [self._swizzle, self._heal],
+            [self._freeze, self._thaw],
+            [self._crash, self._be_born],
+            [self._crash_soon, self._crash_soon, self._be_born],
+            [self._prune],
+        ]
+        for on, actions in zip(is_on[5:], faults, strict=True):
+            self._actions += actions * on
+        for home in self.homes:
+            self._be_born_in(home)
+        self._be_born()
+        self._register()
+
+    # The three acts.
+
+    def do_harm(self) -> None:
+        for _ in range(self.random.randint(15, 60)):
+            self.random.choice(self._actions)()
+            self._advance(self.random.choice([0.005, 0.05, 0.3]))
+
+    def settle(self) -> float:
+        self._advance(max(0.0, self._swizzled_until_s - self.network.now_s))
+        self.network.faults = Faults(
+            delay_max_s=0.01, detect_s=self._faults.detect_s, lease_s=self._faults.lease_s
+        )
+        self.network.heal()
+        for name in list(self.frozen):
+            self._thaw_one(name)
+        self.account.nack_chance = self.account.full_disk_chance = 0.0
+        for node in self._nodes():
+            node.effects_left = None
+        for home in self.homes:
+            if not any(node.home is home for node in self._nodes()):
+                self._be_born_in(home)
+        healed_s = self.network.now_s
+        while unsettled := list(self._unsettled()):
+            if self.network.now_s - healed_s > SETTLE_S:
+                raise Uneven(f"not settled {SETTLE_S} s after healing: " + "; ".join(unsettled))
+            for node in self._nodes():
+                node.take_over()
+            while idle := self._idle():
+                self._consume_one(idle[0])
+            self._advance(0.5)
+        return self.network.now_s - healed_s
+
+    def say_one_more_thing(self) -> None:
+        lost_count = self.account.lost_count
+        for node in self._nodes():
+            node.publish([self._event(subject) for subject in _SUBJECTS])
+        # A node without a ledger may still take a dead consumer for the one that uses its name.
+        server, consumer = self.terms
+        bound_s = server.lease_s + server.skip_s + consumer.announce_s + 5.0
+        until_s = self.network.now_s + bound_s
+        self._advance(0.5)
+        while unsettled := list(self._unsettled()):
+            if self.network.now_s > until_s:
+                raise Uneven("after one more event from everyone: " + "; ".join(unsettled))
+            self._advance(0.5)
+        if self.account.lost_count > lost_count:
+            raise Uneven("a loss is reported although nothing was lost")
+
+    def _advance(self, seconds: float) -> None:
+        self.network.advance(seconds)
+        self.account.check()
+
+    def _unsettled(self) -> Iterable[str]:
+        yield from self.account.debts()
+        for home in self.homes:
+            for ledger in home.ledgers.values():
+                if ledger.owner is None or ledger.pending:
+                    yield f"{ledger.id} is not at rest"
+        yield from (f"{name} is not used" for name in self._idle())
+
+    # What may happen.
+
+    def _nodes(self) -> list[GuaranteedNode]:
+        return list(self.account.nodes.values())
+
+    def _awake(self) -> list[GuaranteedNode]:
+        return [node for node in self._nodes() if node.name not in self.frozen]
+
+    def _idle(self) -> list[str]:
+        return [r.name for r in self.account.registrations.values() if r.owner is None]
+
+    def _event(self, subject: str, *, poison: bool = False, age_s: float | None = None) -> Event:
+        wall_s = self.network.now_s + WALL_AHEAD_S
+        attributes = {"n": self.random.randrange(5), **({"poison": True} if poison else {})}
+        expires = None if age_s is None else wall_s + age_s
+        return Event(subject, wall_s, msgspec.msgpack.encode(attributes), expires)
+
+    def _publish(self) -> None:
+        if awake := self._awake():
+            draw = self.random
+            node = draw.choice(awake)
+            for _ in range(draw.choice([1, 1, 3, 10])):
+                age_s = draw.choice([None] * 8 + [0.05, 1.0])
+                event = self._event(
+                    draw.choice(_SUBJECTS), poison=draw.random() < 0.03, age_s=age_s
+                )
+                if node.is_alive:
+                    node.publish([event])
+
+    def _take_over(self) -> None:
+        if awake := self._awake():
+            self.random.choice(awake).take_over()
+
+    def _register(self) -> None:
+        registrations = self.account.registrations
+        if len(registrations) < 4:
+            home = self.random.choice(self.homes)
+            name = f"c{len(registrations)}"
+            registration = home.registrations[name] = Registration(
+                name,
+                self.random.choice(_PATTERNS),
+                self.random.choice(_FILTERS),
+                self.random.random() < 0.6,
+                self.network.now_s + WALL_AHEAD_S,
+            )
+            self.account.registered(registration)
+            self._consume_one(name)
+
+    def _consume(self) -> None:
+        if idle := self._idle():
+            self._consume_one(self.random.choice(idle))
+
+    def _consume_one(self, name: str) -> None:
+        registration = self.account.registrations[name]
+        able = [n for n in self._awake() if name in n.home.registrations]
+        if able:
+            self.random.choice(able).consume(registration)
+
+    def _stop(self) -> None:
+        if using := [node for node in self._awake() if node.consumers]:
+            node = self.random.choice(using)
+            consumer = self.random.choice(list(node.consumers.values()))
+            node.stop(consumer.name)
+            self.account.stopped(node.name, consumer)
+
+    def _prune(self) -> None:
+        if ledgers := list(self.account.ledgers.values()):
+            ledger = self.random.choice(ledgers)
+            ledger.prune(self.random.randint(ledger.gone_upto, ledger.last))
+
+    def _be_born(self) -> None:
+        if len(self.account.nodes) < 5:
+            self._be_born_in(self.random.choice(self.homes))
+
+    def _be_born_in(self, home: Home) -> None:
+        self._born_count += 1
+        name = f"node{self._born_count}"
+        node = GuaranteedNode(self.network, home, name, self.terms, self.account)
+        self.account.nodes[name] = node
+
+    def _partition(self) -> None:
+        names = [node.name for node in self._nodes()]
+        self.random.shuffle(names)
+        at = self.random.randint(0, len(names))
+        self.network.partition(names[:at], names[at:])
+
+    def _swizzle(self) -> None:
+        over_s = self.random.uniform(0.2, 4.0)
+        self._swizzled_until_s = max(self._swizzled_until_s, self.network.now_s + over_s)
+        self.network.swizzle([node.name for node in self._nodes()], over_s)
+
+    def _heal(self) -> None:
+        self.network.heal()
+
+    def _freeze(self) -> None:
+        if awake := self._awake():
+            self.frozen.append(self.random.choice(awake).name)
+            self.network.freeze(self.frozen[-1])
+
+    def _thaw(self) -> None:
+        if self.frozen:
+            self._thaw_one(self.random.choice(self.frozen))
+
+    def _thaw_one(self, name: str) -> None:
+        self.frozen.remove(name)
+        self.network.thaw(name)
+
+    def _crash(self) -> None:
+        if nodes := self._nodes():
+            node = self.random.choice(nodes)
+            if node.name in self.frozen:
+                self.frozen.remove(node.name)
+            node.crash()
+
+    def _crash_soon(self) -> None:
+        if awake := self._awake():
+            self.random.choice(awake).effects_left = self.random.randrange(12)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        print(simulate(int(argument)))
