@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bus.aio import AioBus
-from infobus.bus.audience import filter_of
+from infobus.bus.audience import filter_of, text_of
 from infobus.bus.event import Event
+from infobus.bus.folders import ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher
 from infobus.bus.publishing import Publisher
@@ -21,15 +23,19 @@ from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError, UsageError
 from infobus.objects import Type, all_types
 from infobus.protocols.peers import Terms
-from infobus.subjects import check_pattern
+from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:
+    from infobus.bus.durable import Acknowledge, DurableEvent, DurableSubscription
+    from infobus.bus.guarantees import Guarantees
     from infobus.bus.quench import Quench
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
 
 QUEUE_COUNT_MAX = 65_536
+DEAD_LETTERS = "dead_letters"
+"""The first element of the subjects of dead letters; the durable name follows."""
 
 
 class Bus(Publisher):
@@ -51,14 +57,19 @@ class Bus(Publisher):
         send_timeout_s: float,
         test: bool,
     ) -> None:
-        super().__init__(Hub(name, terms, engine), flusher, send_timeout_s, test)
+        super().__init__(
+            Hub(name, terms, engine), flusher, send_timeout_s, test, self._keep_in_ledger
+        )
         self.name = bus_name
         self.home = home
+        self._guarantees: Guarantees | None = None
+        self._guaranteeing = threading.Lock()
         self.aio = AioBus(self)
         self._state = InitialState(self._hub, self._outlets, self._outlet, self._item)
 
     # Subscribing.
 
+    @overload
     def subscribe(
         self,
         pattern: str,
@@ -71,7 +82,31 @@ class Bus(Publisher):
         when_full: WhenFull = "pace",
         queue_count_max: int = QUEUE_COUNT_MAX,
         timeout_s: float = 2.0,
-    ) -> Subscription:
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callable[[DurableEvent], object] | None = None,
+        *,
+        durable: str,
+        where: str | Filter | None = None,
+        test: bool = False,
+        on_error: Callable[[BusError], object] | None = None,
+        acknowledge: Acknowledge = "automatic",
+        ordered: bool = True,
+        deliveries_max: int = 5,
+    ) -> DurableSubscription: ...
+
+    def subscribe(
+        self,
+        pattern: str,
+        callback: Callable[[Any], object] | None = None,
+        *,
+        durable: str | None = None,
+        **options: Any,
+    ) -> Subscription | DurableSubscription:
         """Receive what is published under `pattern` from now on.
 
         Returning means that every live node this one can see knows of the subscription: what
@@ -97,18 +132,21 @@ class Bus(Publisher):
             queue_count_max: How many events may wait (large ones count once more for every
                 2 KiB); senders are held from half of it.
             timeout_s: How long to wait for the nodes' answers.
+
+        With `durable="name"` it is a durable consumer, for guaranteed events only: its name and
+        what it has settled outlive the process, and what is published while it is away waits.
+
+        Args:
+            durable: The consumer's name; one subscription at a time may use it.
+            acknowledge: `automatic`: an event is settled when the callback returns or the next
+                one is asked for; `explicit`: by `event.ack()`. `event.nack()` lets it come again.
+            ordered: False lets events go past one that is to come again.
+            deliveries_max: After so many deliveries in vain an event goes to the subject
+                `dead_letters.<name>`, as an `infobus.DeadLetter`.
         """
-        return self.subscribe_many(
-            [pattern],
-            callback,
-            where=where,
-            test=test,
-            on_loss=on_loss,
-            on_error=on_error,
-            when_full=when_full,
-            queue_count_max=queue_count_max,
-            timeout_s=timeout_s,
-        )
+        if durable is not None:
+            return self._subscribe_durable([pattern], callback, durable, **options)
+        return self.subscribe_many([pattern], callback, **options)
 
     def subscribe_many(
         self,
@@ -155,6 +193,67 @@ class Bus(Publisher):
         if on_loss == "quit_and_recover":
             self._state.start(subscription)
         return subscription
+
+    def _subscribe_durable(
+        self,
+        patterns: list[str],
+        callback: Callable[[DurableEvent], object] | None,
+        name: str,
+        *,
+        where: str | Filter | None = None,
+        test: bool = False,
+        on_error: Callable[[BusError], object] | None = None,
+        acknowledge: Acknowledge = "automatic",
+        ordered: bool = True,
+        deliveries_max: int = 5,
+    ) -> DurableSubscription:
+        from infobus.bus.durable import DurableSubscription
+
+        for pattern in patterns:
+            check_pattern(pattern)
+        check_subject(f"{DEAD_LETTERS}.{name}")
+        if deliveries_max < 1:
+            raise UsageError(f"deliveries_max is {deliveries_max}; it must be at least 1")
+        guarantees = self._guaranteed()
+        subscription = DurableSubscription(
+            guarantees,
+            name,
+            patterns,
+            callback=callback,
+            on_error=on_error,
+            acknowledge=acknowledge,
+        )
+        guarantees.subscribe(
+            subscription,
+            text_of(filter_of(where)),
+            test=test or self.test,
+            ordered=ordered,
+            deliveries_max=deliveries_max,
+        )
+        subscription.start()
+        return subscription
+
+    def _guaranteed(self) -> Guarantees:
+        """What keeps events for durable consumers; begun when it is first needed."""
+        with self._guaranteeing:
+            if self._closed is not None:
+                raise self._closed
+            if self._guarantees is None:
+                from infobus.bus.guarantees import Guarantees  # late: it stands on a database
+
+                self._guarantees = Guarantees(self._hub, self.name, self.home, self._bury)
+                self._guarantees.start()
+            return self._guarantees
+
+    def _keep_in_ledger(self, records: Sequence[Any], types: Iterable[int]) -> tuple[str, int]:
+        return self._guaranteed().append(records, types)
+
+    def _bury(self, consumer: str, dead: Any) -> None:
+        """Publish a dead letter."""
+        from infobus.bus.dead_letters import letter
+
+        subject = f"{DEAD_LETTERS}.{consumer}"
+        self.publish(subject, letter(consumer, dead), guaranteed=True, test=dead.entry.test)
 
     def quench(self, pattern: str) -> Quench:
         """What anyone wants of the subjects that `pattern` matches, for a producer to ask.
@@ -226,6 +325,8 @@ class Bus(Publisher):
                 outlet.close(why)
         self._flusher.stop()
         self._state.close()
+        if self._guarantees is not None:
+            self._guarantees.close()
         if not self._hub.confirm(max(0.0, deadline_s - time.monotonic())):
             log.warning(
                 "closing although receivers have not confirmed everything in %s s", timeout_s
@@ -237,6 +338,8 @@ class Bus(Publisher):
         self._hub.open(sync_timeout_s)
         self._flusher.start()
         self._state.open()
+        if ledgers_folder(self.home, self.name).is_dir():
+            self._guaranteed()  # some of them may have lost their owner
 
     def abandon(self) -> None:
         """Become closed in a forked child, which must not use its parent's connection."""

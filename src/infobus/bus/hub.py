@@ -35,6 +35,7 @@ from infobus.objects import codec
 from infobus.protocols import effects as effect
 from infobus.protocols import wire
 from infobus.protocols.effects import Effects
+from infobus.protocols.guaranteed_wire import GuaranteedMessage
 from infobus.protocols.interest import Reduction, reduced_filters
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
@@ -79,6 +80,8 @@ class Hub:
         self.on_state_came: Callable[[wire.State], None] = lambda message: None
         self.on_recover: Callable[[Subscription], None] = lambda subscription: None
         self.on_tick: Callable[[float], None] = lambda now_s: None
+        self.on_guaranteed: Callable[[GuaranteedMessage], None] = lambda message: None
+        self.on_peer: Callable[[str, bool], None] = lambda name, alive: None
         self.delivery = Delivery(
             name,
             self.counters,
@@ -230,7 +233,7 @@ class Hub:
     def on_bad_object(self, sender: str, error: BadFrame) -> None:
         """An object of `sender` cannot be read; its event is left out."""
         self.counters.bad_objects += 1
-        self._complain(sender, f"sent an object that cannot be read: {error}")
+        self.complain(sender, f"sent an object that cannot be read: {error}")
 
     def wait_for_types(self, items: Items) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
@@ -288,6 +291,9 @@ class Hub:
         except PeerError as error:
             self._on_bad_frame(error)
             return
+        if message.__class__ is not Data and isinstance(message, GuaranteedMessage):
+            self.on_guaranteed(message)
+            return
         with self.lock:
             self.counters.received_frames += 1
             self.counters.received_bytes += len(payload)
@@ -319,15 +325,24 @@ class Hub:
         self.delivery.dispatch(data.sender, data.channel, data.first, data.items)
         return True
 
+    def learn(self, descriptors: list[bytes]) -> None:
+        """Take in descriptors that came with a guaranteed event."""
+        with self.lock:
+            self.types.learn_all(descriptors, self._on_bad_descriptor)
+
+    def _on_bad_descriptor(self, error: BadFrame) -> None:
+        self.counters.bad_frames += 1
+        self.complain("descriptor", str(error))
+
     def _on_bad_frame(self, error: PeerError) -> None:
         self.counters.bad_frames += 1
         if isinstance(error, IncompatiblePeer):
-            self._complain(error.sender, str(error))
+            self.complain(error.sender, str(error))
             with self.lock:
                 self.node.refuse(error.sender)
                 self.changed.notify_all()
         else:
-            self._complain(type(error).__name__, str(error))
+            self.complain(type(error).__name__, str(error))
 
     def _on_token(self, key: str, alive: bool) -> None:
         name = key.rpartition("/")[2]
@@ -336,6 +351,7 @@ class Hub:
             mail = self._carry_out(seen(name, time.monotonic()))
             self.changed.notify_all()
         self._post.send(mail)
+        self.on_peer(name, alive)
 
     # Doing what the node says.
 
@@ -357,10 +373,7 @@ class Hub:
                     case effect.Lost(_, channel, _, _):
                         self._report(one, channel)
                     case effect.Learn(descriptors):
-                        for descriptor in descriptors:
-                            if error := self.types.learn(descriptor):
-                                self.counters.bad_frames += 1
-                                self._complain("descriptor", str(error))
+                        self.types.learn_all(descriptors, self._on_bad_descriptor)
                     case effect.InterestChanged():
                         self._note_interest_changed()
                     case effect.Reduce(reduction):
@@ -369,7 +382,7 @@ class Hub:
                             target=self._reduce, args=(reduction,), name=name, daemon=True
                         ).start()
                     case effect.Complain(peer, what):
-                        self._complain(peer, what)
+                        self.complain(peer, what)
                     case effect.StateWanted(message):
                         self.on_state_wanted(message)
                     case effect.StateCame(message):
@@ -403,7 +416,8 @@ class Hub:
         for answer in self.engine.query(_TYPES_KEY, b"", timeout_s):
             self.on_frame(answer)
 
-    def _complain(self, source: str, what: str) -> None:
+    def complain(self, source: str, what: str) -> None:
+        """Log once per `source`, and count, that it did something wrong."""
         complaints, source = self.counters.complaints, source[:200]
         if source not in complaints:
             if len(complaints) >= _COMPLAINTS_COUNT_MAX:
@@ -417,7 +431,7 @@ class Hub:
 
     def _on_engine_error(self, error: BusError) -> None:
         if not self._is_closed.is_set():
-            self._complain("engine", str(error))
+            self.complain("engine", str(error))
 
     def _tick_for_ever(self) -> None:
         while not self._is_closed.wait(TICK_S):

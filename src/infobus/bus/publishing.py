@@ -3,55 +3,51 @@
 from __future__ import annotations
 
 import itertools
-import threading
+import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from itertools import islice, repeat
 from typing import Any, Literal
 
-from infobus.bus.audience import NOBODY, Audience
+from infobus.bus.audience import NOBODY
+from infobus.bus.deciding import Decider
 from infobus.bus.event import Run
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.subscription import Subscription
 from infobus.bus.transactions import Draft, TransactionBlock
-from infobus.errors import Backpressure, BusClosed, UsageError
+from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
 from infobus.protocols import groups
 from infobus.protocols.groups import Group
-from infobus.protocols.peer_rows import Question, Wanted
 from infobus.protocols.wire import Item, Items
-from infobus.subjects import TEST_SPACE, channel_key, channel_of, check_subject
+from infobus.subjects import TEST_SPACE, check_subject
 
-_DECISIONS_COUNT_MAX = 200_000
 _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
 
+log = logging.getLogger("infobus")
+
+Keep = Callable[[Sequence[Any], Iterable[int]], tuple[str, int]]
+"""Puts records of events on disk; which ledger keeps them, and the number of the first."""
+
 Quality = Literal["reliable", "best_effort"]
-Decision = tuple[Outlet | None, Wanted, Audience]  # way out, is it wanted there, who wants it here
-_UNWANTED: Decision = (None, False, NOBODY)
 
 
-class Publisher:
+class Publisher(Decider):
     """What a `Bus` is to those who publish."""
 
-    def __init__(self, hub: Hub, flusher: Flusher, send_timeout_s: float, test: bool) -> None:
-        self.node = hub.name
+    def __init__(
+        self, hub: Hub, flusher: Flusher, send_timeout_s: float, test: bool, keep: Keep
+    ) -> None:
+        super().__init__(hub, flusher, send_timeout_s)
         self.test = test  # a program under development
-        self.send_timeout_s = send_timeout_s
-        self._hub = hub
-        self._flusher = flusher
-        self._outlets: dict[str, Outlet] = {}
-        self._decisions: dict[str, Decision] = {}
+        self._keep = keep
         self._numbers = itertools.count()
         self._unpublished = 0  # numbers that were taken for something else
-        self._asking = threading.Lock()
         self._epochs = itertools.count(1)  # of transactions
-        self._closed: BusClosed | None = None
-        hub.on_interest_changed = self._forget_decisions
 
     def publish(
         self,
@@ -61,6 +57,7 @@ class Publisher:
         quality: Quality = "reliable",
         quench: bool = True,
         test: bool = False,
+        guaranteed: bool = False,
     ) -> None:
         """Send `obj` to everyone who has subscribed to `subject`.
 
@@ -76,14 +73,20 @@ class Publisher:
             quality: `reliable` or `best_effort`.
             quench: False sends it even if nobody is known to want it.
             test: It reaches only subscriptions that ask for test events, and is not counted.
+            guaranteed: Returning means that it is on disk here, and that every durable consumer
+                gets it, whatever is killed; other subscriptions get it as ever.
 
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
             BadValue: The object cannot be sent; nothing was.
             Backpressure: Receivers did not keep up for `send_timeout_s`; nothing of this
                 object was sent, so trying again later is safe.
+            StoreFull: Only with `guaranteed`; nothing was kept or sent, try again later.
             BusClosed: The bus was closed, or belongs to the parent of a forked process.
         """
+        if guaranteed:
+            self._publish_guaranteed([(subject, obj)], test)
+            return
         if test or self.test:
             subject = self._test_subject(subject)
         decision = self._decisions.get(subject)
@@ -109,11 +112,16 @@ class Publisher:
         quality: Quality = "reliable",
         quench: bool = True,
         test: bool = False,
+        guaranteed: bool = False,
     ) -> None:
         """Publish (subject, object) pairs in order, gathered into few frames.
 
-        The same promise as `publish` for each of them. An error leaves those before it sent.
+        The same promise as `publish` for each of them. An error leaves those before it sent;
+        with `guaranteed`, an error means that none was kept or sent.
         """
+        if guaranteed:
+            self._publish_guaranteed(list(events), test)
+            return
         if test or self.test:
             events = ((self._test_subject(subject), obj) for subject, obj in events)
         used: set[Outlet | None] = set()
@@ -128,6 +136,30 @@ class Publisher:
             for outlet in used:  # no others: they may have to wait for receivers of their own
                 if outlet is not None:
                     outlet.flush()
+
+    def _publish_guaranteed(self, events: list[tuple[str, Any]], test: bool) -> None:
+        """Keep events in the ledger, then send them to whoever listens now."""
+        from infobus.stores.records import Record  # late: most programs keep nothing
+
+        test, now_s = test or self.test, time.time()
+        records: list[Record] = []
+        types: dict[int, None] = {}
+        for subject, obj in events:
+            check_subject(subject)
+            fingerprint, body, needed = codec.encode(obj)
+            types.update(dict.fromkeys(needed))
+            object_id = id_of(obj) if isinstance(obj, DataObject) else None
+            records.append(Record(subject, now_s, fingerprint, body, object_id, None, test))
+        if not records:
+            return
+        ledger, first = self._keep(records, types)
+        for number, (_, obj) in enumerate(events, first):
+            if isinstance(obj, DataObject):
+                identify(obj, (ledger, number))
+        try:
+            self.publish_many(events, test=test)
+        except Backpressure as error:  # durable consumers get them all the same
+            log.warning("guaranteed events are kept, but not sent to others: %s", error)
 
     def _publish_run(self, chunk: list[tuple[str, Any]]) -> Outlet | None:
         """Publish alike events for one channel together; None if they must go singly."""
@@ -292,10 +324,6 @@ class Publisher:
         named = identify(draft.obj, (self.node, number))
         return None if named == (self.node, number) else spelled(named)
 
-    def _ask(self, question: Question, obj: Any) -> bool:
-        with self._asking:  # a matcher is one thread's at a time
-            return question(obj)
-
     def _test_subject(self, subject: str) -> str:
         self._unpublished += 1  # test events are not counted
         return TEST_SPACE + subject
@@ -312,47 +340,6 @@ class Publisher:
         fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
         return (subject, number, time.time(), fingerprint, body, object_id), types
 
-    def _decide(self, subject: str) -> Decision:
-        """Who wants `subject`, remembered until somebody's interest changes."""
-        if self._closed is not None:
-            raise self._closed
-        check_subject(subject)
-        hub = self._hub
-        with hub.lock:
-            here = hub.audiences.of(subject)
-            wanted = hub.node.wanted(subject)
-            decision = _UNWANTED
-            channel = self._channel(subject)
-            if wanted is not False or here is not NOBODY:
-                decision = (self._outlet(channel), wanted, here)
-            else:
-                hub.node.note_unwanted(channel)
-            if len(self._decisions) >= _DECISIONS_COUNT_MAX:
-                self._decisions.clear()
-            self._decisions[subject] = decision
-        return decision
-
-    def _channel(self, subject: str) -> str:
-        return channel_of(subject, self._hub.node.terms.depth)
-
-    def _outlet(self, channel: str) -> Outlet:
-        outlet = self._outlets.get(channel)
-        if outlet is None:
-            outlet = self._outlets[channel] = Outlet(
-                self.node,
-                channel,
-                self._hub.node.route(channel, time.monotonic()),
-                put=partial(self._hub.engine.put, channel_key(channel)),
-                describe_types=codec.descriptors,
-                wait_for_room=self._wait_for_room,
-                flusher=self._flusher,
-            )
-        return outlet
-
-    def _forget_decisions(self) -> None:
-        if self._closed is None:
-            self._decisions = {}
-
     def _item(self, subject: str, obj: Any) -> tuple[Item, tuple[int, ...]]:
         """An event outside any route: initial state."""
         check_subject(subject)
@@ -361,20 +348,6 @@ class Publisher:
         self._unpublished += 1
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         return Item(subject, number, time.time(), fingerprint, body, object_id), types
-
-    def _wait_for_consumers(self, takers: tuple[Subscription, ...]) -> None:
-        hub = self._hub
-        if not takers:
-            return
-        with hub.changed:
-            deadline_s = time.monotonic() + self.send_timeout_s
-            while holding := [s for s in takers if s.is_holding and not s.is_closed]:
-                if self._closed is not None:
-                    return
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0 or not hub.changed.wait(left_s):
-                    names = tuple(repr(subscription) for subscription in holding)
-                    raise self._backpressure(names)
 
     def _deliver_here(
         self,
@@ -389,23 +362,6 @@ class Publisher:
             for subscription in takers:
                 self._hub.delivery.offer(subscription, run)
         outlet.local_next += quality == "reliable"
-
-    def _wait_for_room(self, outlet: Outlet) -> None:
-        route = outlet.route
-        self._hub.wait_until(
-            lambda: route.has_room() or self._closed is not None, self.send_timeout_s
-        )
-        if self._closed is not None:
-            raise self._closed
-        if not route.has_room():
-            raise self._backpressure(tuple(route.lagging()))
-
-    def _backpressure(self, waiting_for: tuple[str, ...]) -> Backpressure:
-        return Backpressure(
-            f"receivers did not keep up for {self.send_timeout_s} s: waiting for "
-            f"{', '.join(waiting_for)}; nothing was sent, try again later",
-            waiting_for=waiting_for,
-        )
 
 
 def _chunks(events: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from infobus.errors import BadFrame
 from infobus.objects import all_types, codec
 from infobus.protocols import wire
@@ -37,16 +39,17 @@ class Types:
         self.asked_at_s = now_s
         return True
 
-    def learn(self, descriptor: bytes) -> BadFrame | None:
-        """Take in a descriptor from outside; what is wrong with it is returned."""
-        try:
-            fingerprint = codec.learn(descriptor)
-        except BadFrame as error:
-            return error
-        self.known.add(fingerprint)
-        self._sought.discard(fingerprint)
-        self.unknown.discard(fingerprint)
-        return None
+    def learn_all(self, descriptors: list[bytes], on_bad: Callable[[BadFrame], None]) -> None:
+        """Take in descriptors from outside."""
+        for descriptor in descriptors:
+            try:
+                fingerprint = codec.learn(descriptor)
+            except BadFrame as error:
+                on_bad(error)
+                continue
+            self.known.add(fingerprint)
+            self._sought.discard(fingerprint)
+            self.unknown.discard(fingerprint)
 
 
 def all_descriptors(sender: str) -> bytes:

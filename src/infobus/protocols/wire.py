@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat, zip_longest
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from infobus.errors import BadFrame, IncompatiblePeer
+from infobus.protocols.guaranteed_wire import GuaranteedMessage
 
 WIRE_MAJOR = 1
 WIRE_MINOR = 0
@@ -305,6 +306,7 @@ Message = (
     | WantState
     | State
     | WantRows
+    | GuaranteedMessage
 )
 
 
@@ -314,7 +316,7 @@ class _Prefix(Struct, array_like=True):
     wire: Raw = Raw(b"\x90")
 
 
-_TAG_MAX = 13
+_KNOWN_TAGS = frozenset(kind.__struct_config__.tag for kind in get_args(Message))
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 _VERSIONED = frozenset({Beat, Interest})
 _CARRIERS = frozenset({Data, State})
@@ -356,7 +358,7 @@ def _raise_unless_newer(payload: bytes, error: Exception) -> None:
         raise BadFrame(f"not a frame: {error}") from error
     if prefix.tag in _VERSIONED_TAGS:
         _raise_if_incompatible(prefix)
-    if prefix.tag <= _TAG_MAX:
+    if prefix.tag in _KNOWN_TAGS or prefix.tag < 1:
         raise BadFrame(f"malformed frame (tag {prefix.tag}): {error}") from error
 
 

@@ -1,0 +1,113 @@
+"""Who wants an event, and whether there is room for it: what publishing stands on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from typing import Any
+
+from infobus.bus.audience import NOBODY, Audience
+from infobus.bus.hub import Hub
+from infobus.bus.outlet import Flusher, Outlet
+from infobus.bus.subscription import Subscription
+from infobus.errors import Backpressure, BusClosed
+from infobus.objects import codec
+from infobus.protocols.peer_rows import Question, Wanted
+from infobus.subjects import channel_key, channel_of, check_subject
+
+_DECISIONS_COUNT_MAX = 200_000
+
+Decision = tuple[Outlet | None, Wanted, Audience]  # way out, is it wanted there, who wants it here
+_UNWANTED: Decision = (None, False, NOBODY)
+
+
+class Decider:
+    """Decides, subject by subject, where events go, and remembers it."""
+
+    def __init__(self, hub: Hub, flusher: Flusher, send_timeout_s: float) -> None:
+        self.node = hub.name
+        self.send_timeout_s = send_timeout_s
+        self._hub = hub
+        self._flusher = flusher
+        self._outlets: dict[str, Outlet] = {}
+        self._decisions: dict[str, Decision] = {}
+        self._asking = threading.Lock()
+        self._closed: BusClosed | None = None
+        hub.on_interest_changed = self._forget_decisions
+
+    def _decide(self, subject: str) -> Decision:
+        """Who wants `subject`, remembered until somebody's interest changes."""
+        if self._closed is not None:
+            raise self._closed
+        check_subject(subject)
+        hub = self._hub
+        with hub.lock:
+            here = hub.audiences.of(subject)
+            wanted = hub.node.wanted(subject)
+            decision = _UNWANTED
+            channel = self._channel(subject)
+            if wanted is not False or here is not NOBODY:
+                decision = (self._outlet(channel), wanted, here)
+            else:
+                hub.node.note_unwanted(channel)
+            if len(self._decisions) >= _DECISIONS_COUNT_MAX:
+                self._decisions.clear()
+            self._decisions[subject] = decision
+        return decision
+
+    def _channel(self, subject: str) -> str:
+        return channel_of(subject, self._hub.node.terms.depth)
+
+    def _outlet(self, channel: str) -> Outlet:
+        outlet = self._outlets.get(channel)
+        if outlet is None:
+            outlet = self._outlets[channel] = Outlet(
+                self.node,
+                channel,
+                self._hub.node.route(channel, time.monotonic()),
+                put=partial(self._hub.engine.put, channel_key(channel)),
+                describe_types=codec.descriptors,
+                wait_for_room=self._wait_for_room,
+                flusher=self._flusher,
+            )
+        return outlet
+
+    def _forget_decisions(self) -> None:
+        if self._closed is None:
+            self._decisions = {}
+
+    def _ask(self, question: Question, obj: Any) -> bool:
+        with self._asking:  # a matcher is one thread's at a time
+            return question(obj)
+
+    def _wait_for_consumers(self, takers: tuple[Subscription, ...]) -> None:
+        hub = self._hub
+        if not takers:
+            return
+        with hub.changed:
+            deadline_s = time.monotonic() + self.send_timeout_s
+            while holding := [s for s in takers if s.is_holding and not s.is_closed]:
+                if self._closed is not None:
+                    return
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0 or not hub.changed.wait(left_s):
+                    names = tuple(repr(subscription) for subscription in holding)
+                    raise self._backpressure(names)
+
+    def _wait_for_room(self, outlet: Outlet) -> None:
+        route = outlet.route
+        self._hub.wait_until(
+            lambda: route.has_room() or self._closed is not None, self.send_timeout_s
+        )
+        if self._closed is not None:
+            raise self._closed
+        if not route.has_room():
+            raise self._backpressure(tuple(route.lagging()))
+
+    def _backpressure(self, waiting_for: tuple[str, ...]) -> Backpressure:
+        return Backpressure(
+            f"receivers did not keep up for {self.send_timeout_s} s: waiting for "
+            f"{', '.join(waiting_for)}; nothing was sent, try again later",
+            waiting_for=waiting_for,
+        )

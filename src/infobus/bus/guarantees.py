@@ -1,0 +1,365 @@
+"""Guaranteed delivery as a node does it: its ledgers, its durable consumers, one thread.
+
+The pure halves (`protocols.guaranteed`, `protocols.durable`) are called by that thread only, so
+reading and writing files holds up nobody else. Publishers write to the ledger on their own
+threads, and share a commit when they are many.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from infobus.bus.durable import DurableEvent, DurableSubscription
+from infobus.bus.folders import consumers_folder, ledgers_folder
+from infobus.bus.hub import Hub
+from infobus.bus.losses import loss_error
+from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, StoreError
+from infobus.objects import codec
+from infobus.protocols import durable_effects as effect
+from infobus.protocols import wire
+from infobus.protocols.durable import DurableConsumer
+from infobus.protocols.durable_effects import ConsumerEffects, ConsumerTerms
+from infobus.protocols.durable_stream import Saved
+from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer
+from infobus.protocols.guaranteed import Failed, LedgerServer, ServerEffects
+from infobus.protocols.guaranteed_wire import Entry, GuaranteedMessage
+from infobus.protocols.ledger_reading import Record as Readable
+from infobus.stores.consumers import ConsumerStore
+from infobus.stores.ledger import Ledger
+from infobus.stores.records import Record
+from infobus.stores.shelf import open_free, orphans
+
+log = logging.getLogger("infobus")
+
+TICK_S = 0.1
+ADOPT_S = 2.0
+"""How often a node looks for ledgers whose owner has died."""
+PRUNE_S = 30.0
+KEEP_S = 7 * 24 * 3600.0
+KEEP_BYTES = 1024 * 1024 * 1024
+"""Retention: settled events are kept for so long and up to so much, for consumers unheard of."""
+
+PublishDead = Callable[[str, effect.DeadLetter], None]
+Job = Callable[[], None]
+
+
+class _Served:
+    """A ledger as the serving half reads it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.read = ledger.read
+        self.first_since = ledger.first_since
+
+    def settle(self, name: str, position: int) -> None:
+        self.ledger.settle(name, position, time.time())
+
+
+class _Use:
+    """A durable name in use by this process."""
+
+    def __init__(
+        self, consumer: DurableConsumer, store: ConsumerStore, subscription: DurableSubscription
+    ) -> None:
+        self.consumer = consumer
+        self.store = store
+        self.subscription = subscription
+
+
+class Guarantees:
+    """The ledgers and durable consumers of one node."""
+
+    def __init__(self, hub: Hub, bus_name: str, home: Path, publish_dead: PublishDead) -> None:
+        self.ledgers_folder = ledgers_folder(home, bus_name)
+        self.consumers_folder = consumers_folder(home, bus_name)
+        self._hub = hub
+        self._publish_dead = publish_dead
+        self._server = LedgerServer(name=hub.name, decode=_decode, describe=self._describe)
+        self._ledgers: dict[str, Ledger] = {}
+        self._own: Ledger | None = None  # the one that this node writes to
+        self._opening = threading.Lock()
+        self._uses: dict[DurableSubscription, _Use] = {}
+        self._sessions = itertools.count(1)
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._here: list[Any] = []  # messages for this node itself
+        self._adopt_at_s = self._prune_at_s = 0.0
+        self._is_closed = False
+        self._thread = threading.Thread(
+            target=self._work_for_ever, name=f"infobus-{hub.name}-guarantees", daemon=True
+        )
+        hub.on_guaranteed = self._on_message
+        hub.on_peer = self._on_peer
+
+    def start(self) -> None:
+        """Begin: serve what dead processes of this home left behind."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Save everything, and let others have the ledgers and names."""
+        self._jobs.put(None)
+        self._thread.join(5.0)
+
+    # What publishers do, on their own threads.
+
+    def append(self, records: Sequence[Record], types: Iterable[int]) -> tuple[str, int]:
+        """Keep events; returning means they are on disk. The ledger and the first number.
+
+        Raises:
+            StoreFull: There is no room: nothing was kept.
+        """
+        with self._opening:
+            if self._is_closed:
+                raise BusClosed("the bus was closed meanwhile")
+            ledger = self._own
+            if ledger is None:
+                ledger = self._own = open_free(self.ledgers_folder)
+                self._jobs.put(lambda: self._serve(ledger))
+        first = ledger.append(records, self._descriptors(types))
+        last = first + len(records) - 1
+        self._jobs.put(lambda: self._do_served(self._committed(ledger.id, last)))
+        return ledger.id, first
+
+    def _descriptors(self, types: Iterable[int]) -> Mapping[int, bytes]:
+        return {type_: found[0] for type_ in types if (found := codec.descriptors([type_]))}
+
+    def _committed(self, id: str, last: int) -> ServerEffects:
+        return self._server.committed(id, last, time.monotonic()) if id in self._ledgers else []
+
+    # What consumers do.
+
+    def subscribe(
+        self,
+        subscription: DurableSubscription,
+        where: str,
+        *,
+        test: bool,
+        ordered: bool,
+        deliveries_max: int,
+    ) -> None:
+        """Use a durable name.
+
+        Raises:
+            DurableInUse: Another subscription of this home uses it.
+        """
+        wall_s = time.time()
+        store = ConsumerStore.open(
+            self.consumers_folder, subscription.name, subscription.patterns, where, now_s=wall_s
+        )
+        progress = store.progress().items()
+        consumer = DurableConsumer(
+            node=self._hub.name,
+            name=subscription.name,
+            session=next(self._sessions),
+            patterns=list(store.patterns),
+            registered_at=store.registered_at,
+            where=where,
+            test=test,
+            ordered=ordered,
+            terms=ConsumerTerms(deliveries_max=deliveries_max),
+            saved={id: Saved(one.position, one.above, one.deliveries) for id, one in progress},
+        )
+        use = _Use(consumer, store, subscription)
+
+        def begin() -> None:
+            self._uses[subscription] = use
+            self._do(use, consumer.start(time.monotonic(), time.time()))
+
+        self._jobs.put(begin)
+
+    def release(self, subscription: DurableSubscription, error: BusError | None = None) -> None:
+        """Use a durable name no longer; returns when everything is saved."""
+        done = threading.Event()
+
+        def end() -> None:
+            self._end(subscription, error)
+            done.set()
+
+        self._jobs.put(end)
+        if threading.current_thread() is not self._thread:
+            done.wait(5.0)
+
+    def _end(self, subscription: DurableSubscription, error: BusError | None) -> None:
+        use = self._uses.pop(subscription, None)
+        if use is not None:
+            self._do(use, use.consumer.close())
+            use.store.close()
+            subscription.end(error)
+
+    # What the world does.
+
+    def _on_message(self, message: GuaranteedMessage) -> None:
+        self._jobs.put(lambda: self._take(message))
+
+    def _on_peer(self, name: str, alive: bool) -> None:
+        self._jobs.put(lambda: self._see(name, alive))
+
+    def _take(self, message: GuaranteedMessage) -> None:
+        now_s = time.monotonic()
+        self._do_served(self._server.take(message, now_s))
+        for use in list(self._uses.values()):
+            self._do(use, use.consumer.take(message, now_s))
+
+    def _see(self, name: str, alive: bool) -> None:
+        if not alive:
+            self._server.peer_down(name)
+            self._adopt_at_s = 0.0  # its ledgers may be free
+        for use in list(self._uses.values()):
+            see = use.consumer.peer_up if alive else use.consumer.peer_down
+            self._do(use, see(name))
+
+    # The thread.
+
+    def _work_for_ever(self) -> None:
+        tick_at_s = time.monotonic()
+        while True:
+            try:
+                job = self._jobs.get(timeout=max(0.0, tick_at_s - time.monotonic()))
+            except Empty:
+                tick_at_s = time.monotonic() + TICK_S
+                job = self._tick
+            if job is None:
+                self._shut()
+                return
+            try:
+                job()
+                while self._here or self._server.has_work:
+                    here, self._here = self._here, []
+                    for message in here:
+                        self._take(message)
+                    self._do_served(self._server.work(time.monotonic()))
+            except Exception:
+                log.exception("guaranteed delivery goes on after an error of its own")
+
+    def _tick(self) -> None:
+        now_s, wall_s = time.monotonic(), time.time()
+        if now_s >= self._adopt_at_s:
+            self._adopt_at_s = now_s + ADOPT_S
+            self._adopt()
+        if now_s >= self._prune_at_s:
+            self._prune_at_s = now_s + PRUNE_S
+            for ledger in self._ledgers.values():
+                ledger.prune(wall_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
+        self._do_served(self._server.tick(now_s))
+        for use in list(self._uses.values()):
+            self._do(use, use.consumer.tick(now_s, wall_s))
+
+    def _adopt(self) -> None:
+        """Take over the ledgers of processes that have died."""
+        for id in orphans(self.ledgers_folder):
+            try:
+                self._serve(Ledger.open(self.ledgers_folder, id))
+            except StoreError as error:
+                self._hub.complain(f"ledger {id}", str(error))
+
+    def _serve(self, ledger: Ledger) -> None:
+        self._ledgers[ledger.id] = ledger
+        positions = {name: one.position for name, one in ledger.positions().items()}
+        last, now_s = ledger.next - 1, time.monotonic()
+        self._do_served(self._server.opened(ledger.id, _Served(ledger), last, positions, now_s))
+
+    def _shut(self) -> None:
+        for subscription in list(self._uses):
+            self._end(subscription, None)
+        with self._opening:
+            self._is_closed = True
+        for ledger in self._ledgers.values():
+            ledger.close()
+        self._ledgers.clear()
+
+    # Doing what the halves say.
+
+    def _do_served(self, effects: ServerEffects) -> None:
+        for one in effects:
+            match one:
+                case Failed(id, error):
+                    log.error("ledger %s is not served any more: %s", id, error)
+                    if (ledger := self._ledgers.pop(id, None)) is not None:
+                        ledger.close()
+                case _:
+                    self._send(one)
+
+    def _do(self, use: _Use, effects: ConsumerEffects) -> None:
+        for one in effects:
+            match one:
+                case effect.Deliver(id, entry, deliveries):
+                    self._deliver(use, id, entry, deliveries)
+                case effect.Save(id, saved):
+                    use.store.note(id, saved.position, saved.above, saved.deliveries)
+                    use.store.flush()
+                case effect.DeadLetter():
+                    self._bury(use, one)
+                case effect.LostForGood(id, first, last):
+                    use.subscription.lost += 1
+                    use.subscription.offer(loss_error(Lost(id, "", first, last)))
+                case effect.UsedElsewhere(holder):
+                    name = use.subscription.name
+                    what = f"the durable name {name!r} is in use by node {holder}"
+                    self.release(use.subscription, DurableInUse(what, name=name))
+                case _:
+                    self._send(one)
+
+    def _send(self, one: Any) -> None:
+        match one:
+            case ToPeer(peer, message):
+                if peer == self._hub.name:
+                    self._here.append(message)
+                else:
+                    self._hub.send([(f"n/{peer}", wire.encode(message), True)])
+            case ToAll(message):
+                self._here.append(message)
+                self._hub.send([("all", wire.encode(message), False)])
+            case Learn(descriptors):
+                self._hub.learn(descriptors)
+            case Complain(peer, what):
+                self._hub.complain(peer, what)
+
+    def _deliver(self, use: _Use, id: str, entry: Entry, deliveries: int) -> None:
+        is_answered = False
+
+        def answer(is_settled: bool) -> None:
+            nonlocal is_answered
+            if not is_answered:
+                is_answered = True
+                settle = use.consumer.settled if is_settled else use.consumer.nacked
+                self._jobs.put(lambda: self._do(use, settle(id, entry.number, time.monotonic())))
+
+        try:
+            data = codec.decode(entry.type, entry.body, entry.object_id or (id, entry.number))
+        except BadFrame as error:
+            self._hub.on_bad_object(id, error)
+            answer(True)
+            return
+        place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
+        use.subscription.offer(DurableEvent(entry.subject, data, *place, deliveries, answer))
+
+    def _bury(self, use: _Use, dead: effect.DeadLetter) -> None:
+        """Publish an event that cannot be delivered on the dead-letter subject."""
+        entry, now_s = dead.entry, time.monotonic()
+        try:
+            self._publish_dead(use.subscription.name, dead)
+        except BusError as error:
+            log.error("a dead letter could not be published, it is tried again: %s", error)
+            self._do(use, use.consumer.dead_letter_failed(dead.ledger, entry.number, now_s))
+        else:
+            self._do(use, use.consumer.dead_lettered(dead.ledger, entry.number, now_s))
+
+    def _describe(self, types: Iterable[int]) -> list[bytes]:
+        for type_ in types:
+            if not codec.known(type_):
+                kept = (ledger.descriptor(type_) for ledger in self._ledgers.values())
+                for descriptor in kept:
+                    if descriptor is not None:
+                        codec.learn(descriptor)
+                        break
+        return codec.descriptors(types)
+
+
+def _decode(record: Readable) -> object:
+    return codec.decode(record.type, record.body)
