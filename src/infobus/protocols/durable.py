@@ -86,9 +86,8 @@ class DurableConsumer:
 
     def start(self, now_s: float, wall_s: float) -> ConsumerEffects:
         """Make the consumer known."""
-        uncertain_count = 1 if self.ordered else self.terms.out_count_max
         for ledger, saved in self.saved.items():
-            self.streams[ledger] = Stream.of(saved, uncertain_count)
+            self.streams[ledger] = Stream.of(saved)
         return self.tick(now_s, wall_s)
 
     def close(self) -> ConsumerEffects:
@@ -195,8 +194,7 @@ class DurableConsumer:
                     self.strange_count += 1
                     what = f"serves more ledgers than durable consumer {self.name!r} can follow"
                     return [*effects, Complain(told.sender, what)]
-                uncertain_count = 1 if self.ordered else self.terms.out_count_max
-                stream = self.streams[ledger] = Stream(uncertain_count=uncertain_count)
+                stream = self.streams[ledger] = Stream()
             if stream.server != told.sender or stream.is_refused:
                 stream.server, stream.asked, stream.is_refused = told.sender, None, False
                 effects += self._ask(ledger, stream, now_s)
@@ -309,7 +307,7 @@ class DurableConsumer:
     def _hand_over(self, now_s: float) -> ConsumerEffects:
         """Hand over what may be, one event of each ledger in turn."""
         handed: ConsumerEffects = []
-        counted: dict[str, None] = {}
+        is_counted = False
         while self._ready and self.out_count < self.terms.out_count_max:
             ledger = next(iter(self._ready))
             del self._ready[ledger]
@@ -318,9 +316,10 @@ class DurableConsumer:
             if number is not None:
                 self._ready[ledger] = None
                 handed.append(self._hand(ledger, stream, number, now_s))
-                if number in stream.deliveries:
-                    counted[ledger] = None
-        return [*(Save(ledger, self.streams[ledger].save()) for ledger in counted), *handed]
+                is_counted = is_counted or number in stream.deliveries
+        # Where one delivery is counted, everything settled before is saved, too: no event shall
+        # be counted again because of one after it that brings the process down.
+        return [*self.save(), *handed] if is_counted else handed
 
     def _hand(self, ledger: str, stream: Stream, number: int, now_s: float) -> Deliver | DeadLetter:
         held = stream.held[number]
@@ -332,12 +331,15 @@ class DurableConsumer:
             stream.dying.add(number)
             return DeadLetter(ledger, held.entry, held.deliveries, TOO_OFTEN)
         held.deliveries += 1
-        # A first delivery is counted only where an earlier one may have ended in a crash, because
-        # counting takes a write to the disk. An event that always brings the process down is
-        # so delivered at most once more than `deliveries_max` says.
-        if held.deliveries > 1 or stream.uncertain_count > 0:
+        # Counting takes a write to the disk. So a first delivery is counted only in the first
+        # moments of a stream, because whatever was out when a crash came comes again then. An
+        # event that always brings the process down is so delivered at most once more than
+        # `deliveries_max` says.
+        if stream.careful_until_s is None:
+            stream.careful_until_s = now_s + self.terms.careful_s
+        if held.deliveries > 1 or now_s < stream.careful_until_s:
             stream.deliveries[number] = held.deliveries
-        stream.uncertain_count = max(stream.uncertain_count - 1, 0)
+            stream.is_changed = True
         stream.out.add(number)
         self.out_count += 1
         return Deliver(ledger, held.entry, held.deliveries)

@@ -52,7 +52,7 @@ class Stream:
     retries: dict[int, float] = field(default_factory=dict)  # number -> when it is due
     out: set[int] = field(default_factory=set)  # in the application's hands
     dying: set[int] = field(default_factory=set)  # on their way to the dead-letter subject
-    uncertain_count: int = 0  # the next so many may have been delivered before a crash
+    careful_until_s: float | None = None  # set by the first delivery; till then, all are counted
     is_changed: bool = False  # since it was last saved
     # The conversation with whoever serves the ledger.
     server: str | None = None
@@ -64,14 +64,13 @@ class Stream:
     repeat_wait_s: float = 0.0
 
     @classmethod
-    def of(cls, saved: Saved, uncertain_count: int) -> Stream:
+    def of(cls, saved: Saved) -> Stream:
         """The stream as it was saved."""
         return cls(
             position=saved.position,
             above=set(saved.above),
             deliveries=dict(saved.deliveries),
             cursor=saved.position,
-            uncertain_count=uncertain_count,
         )
 
     def save(self) -> Saved:

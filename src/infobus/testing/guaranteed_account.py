@@ -82,7 +82,8 @@ class GuaranteedAccount:
             for consumer in node.consumers.values():
                 self._check_bounds(consumer)
         for (name, ledger), progress in self._progress.items():
-            noted = self.ledgers[ledger].positions.get(name, 0)
+            kept = self.ledgers.get(ledger)  # None: nothing was accepted there yet
+            noted = kept.positions.get(name, 0) if kept else 0
             if noted > progress.saved.position >= 0:
                 raise Uneven(f"{ledger} believes that {name} has settled {noted}: {progress.saved}")
 
@@ -130,6 +131,8 @@ class GuaranteedAccount:
             raise Uneven(f"{what} again after it was settled")
         if not 0 < given.deliveries <= self.terms.deliveries_max:
             raise Uneven(f"{what} for the {given.deliveries}th time")
+        if given.deliveries > 1 and progress.saved.deliveries.get(number) != given.deliveries:
+            raise Uneven(f"{what} for the {given.deliveries}th time, which is not saved")
         if number in out:
             raise Uneven(f"{what} while it is in its hands")
         if consumer.ordered:

@@ -115,6 +115,7 @@ class _Run:
                 above_count_max=draw.choice([1, 10_000]),
                 out_count_max=draw.choice([1, 3, 256]),
                 deliveries_max=draw.choice([2, 5]),
+                careful_s=draw.choice([0.0, 1.0]),
                 pause_s_max=draw.choice([0.2, 2.0]),
             ),
         )
