@@ -1,0 +1,282 @@
+"""Guaranteed events: on disk before `publish` returns, delivered until they are settled."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import infobus
+from infobus import BadSubject, Bus, BusClosed, DataObject, UsageError
+from infobus.bus.durable import DurableEvent, DurableSubscription
+from infobus.errors import DurableInUse, StoreFull
+from tests.bus.conftest import Connect
+from tests.bus.helpers import wait_until
+
+
+class Order(DataObject):
+    item: str
+    count: int = 1
+
+
+Join = Callable[..., Bus]
+
+
+@pytest.fixture
+def join(connect: Connect, tmp_path: Path) -> Join:
+    """Connect a process that has a home of its own, or that of the name given."""
+    homes = itertools.count()
+
+    def join(home: str = "", **options: Any) -> Bus:
+        return connect(home=tmp_path / (home or f"home{next(homes)}"), **options)
+
+    return join
+
+
+@pytest.fixture
+def shop(join: Join) -> Bus:
+    return join("shop")
+
+
+@pytest.fixture
+def office(shop: Bus, join: Join) -> Bus:
+    return join("office")
+
+
+def place(bus: Bus, *counts: int, **options: Any) -> None:
+    for count in counts:
+        bus.publish("orders.new", Order(item="valve", count=count), guaranteed=True, **options)
+
+
+def counts(sub: DurableSubscription, number: int) -> list[int]:
+    """Take so many events, and settle them."""
+    found = []
+    for _ in range(number):
+        event = sub.receive(5)
+        found.append(event.data.count)
+        event.ack()
+    return found
+
+
+class TestDelivery:
+    @pytest.mark.parametrize("where", ["here", "elsewhere"])
+    def test_a_durable_consumer_gets_them_in_order(
+        self, shop: Bus, office: Bus, where: str
+    ) -> None:
+        sub = (shop if where == "here" else office).subscribe("orders.>", durable="billing")
+        place(shop, 1, 2)
+        shop.publish_many(
+            [("orders.new", Order(item="pipe", count=n)) for n in range(3, 9)], guaranteed=True
+        )
+        assert counts(sub, 8) == list(range(1, 9))
+
+    def test_others_get_them_as_ever_under_the_same_object_id(self, shop: Bus, office: Bus) -> None:
+        durable, plain = office.subscribe("orders.>", durable="billing"), office.subscribe(">")
+        order = Order(item="valve")
+        shop.publish("orders.new", order, guaranteed=True)
+        kept, sent = durable.receive(5), plain.receive(5)
+        assert kept.data == sent.data == order
+        assert infobus.id_of(kept.data) == infobus.id_of(sent.data) == infobus.id_of(order)
+        assert kept.id == infobus.id_of(order)
+
+    def test_what_is_published_while_it_is_away_waits(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        place(shop, 1)
+        assert counts(sub, 1) == [1]
+        sub.close()
+        place(shop, 2, 3)
+        with office.subscribe("orders.>", durable="billing") as sub:
+            assert counts(sub, 2) == [2, 3]
+
+    def test_one_that_the_publisher_never_met_gets_all_since_its_registration(
+        self, join: Join
+    ) -> None:
+        with join("shop") as shop:
+            place(shop, 1)
+        with join("office") as office:
+            office.subscribe("orders.>", durable="billing").close()
+        with join("shop") as shop:
+            place(shop, 2, 3)
+        # The ledger is taken up again by a process of that home that publishes nothing itself.
+        join("shop")
+        sub = join("office").subscribe("orders.>", durable="billing")
+        assert counts(sub, 2) == [2, 3]
+
+    def test_subjects_and_filters_choose(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.*", durable="billing", where='isa("Order") && count > 5')
+        place(shop, 1, 9)
+        shop.publish("stock.out", Order(item="valve", count=10), guaranteed=True)
+        shop.publish("orders.new", {"count": 11}, guaranteed=True)
+        place(shop, 12)
+        assert counts(sub, 2) == [9, 12]
+
+    def test_several_consumers_and_several_publishers(self, shop: Bus, join: Join) -> None:
+        subs = [join().subscribe("orders.>", durable=name) for name in ("billing", "stock")]
+        shops = [shop, join(), join("shop")]
+        for number, one in enumerate(shops):
+            place(one, *range(10 * number, 10 * number + 5))
+        for sub in subs:
+            found = counts(sub, 15)
+            assert sorted(found) == [10 * a + b for a in range(3) for b in range(5)]
+            for tens in range(3):
+                own = [count for count in found if count // 10 == tens]
+                assert own == sorted(own)
+
+    def test_a_program_without_the_class_reads_them(self, shop: Bus, office: Bus) -> None:
+        made = infobus.define_type("guaranteed.Unseen", [], {"n": int})
+        sub = office.subscribe("x", durable="reader")
+        shop.publish("x", made(n=7), guaranteed=True)
+        event = sub.receive(5)
+        assert (event.data.n, event.type) == (7, "guaranteed.Unseen")
+
+    def test_test_events_come_only_to_those_who_ask(self, shop: Bus, office: Bus) -> None:
+        regular = office.subscribe("orders.>", durable="billing")
+        testing = office.subscribe("orders.>", durable="trial", test=True)
+        place(shop, 1, test=True)
+        place(shop, 2)
+        assert counts(regular, 1) == [2]
+        events = [testing.receive(5) for _ in range(2)]
+        assert [(e.data.count, e.test) for e in events] == [(1, True), (2, False)]
+
+
+class TestSettling:
+    def test_asking_for_the_next_settles_the_one_before(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        place(shop, 1, 2, 3)
+        assert [sub.receive(5).data.count for _ in range(2)] == [1, 2]
+        sub.close()
+        with office.subscribe("orders.>", durable="billing") as sub:
+            assert counts(sub, 2) == [2, 3]
+
+    def test_explicitly_nothing_else_does(self, shop: Bus, office: Bus) -> None:
+        options = {"durable": "billing", "acknowledge": "explicit", "ordered": False}
+        sub = office.subscribe("orders.>", **options)
+        place(shop, 1, 2, 3)
+        events = [sub.receive(5) for _ in range(3)]
+        events[1].ack()
+        events[1].ack()
+        sub.close()
+        with office.subscribe("orders.>", **options) as sub:
+            assert counts(sub, 2) == [1, 3]
+
+    def test_a_nack_brings_it_again_and_holds_the_others(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.>", durable="billing", acknowledge="explicit")
+        place(shop, 1, 2)
+        first = sub.receive(5)
+        first.nack()
+        again = sub.receive(5)
+        assert (again.data.count, again.id, again.deliveries) == (1, first.id, 2)
+        again.ack()
+        assert counts(sub, 1) == [2]
+
+    def test_unordered_the_others_go_on(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.>", durable="billing", ordered=False)
+        place(shop, 1, 2)
+        sub.receive(5).nack()
+        assert counts(sub, 2) == [2, 1]
+
+    def test_a_callback_settles_by_returning_and_not_by_raising(
+        self, shop: Bus, office: Bus
+    ) -> None:
+        seen: list[tuple[int, int]] = []
+
+        def handle(event: DurableEvent) -> None:
+            seen.append((event.data.count, event.deliveries))
+            if event.deliveries == 1 and event.data.count == 1:
+                raise ValueError("not now")
+
+        office.subscribe("orders.>", handle, durable="billing")
+        place(shop, 1, 2)
+        wait_until(lambda: seen == [(1, 1), (1, 2), (2, 1)])
+
+    def test_in_an_event_loop(self, shop: Bus, office: Bus) -> None:
+        async def consume() -> list[int]:
+            sub = await office.aio.subscribe("orders.>", durable="billing")
+            place(shop, 1, 2, 3)
+            found = []
+            async for event in sub:
+                found.append(event.data.count)
+                if len(found) == 3:
+                    return found
+            return found
+
+        assert asyncio.run(consume()) == [1, 2, 3]
+
+    def test_what_cannot_be_used_becomes_a_dead_letter(self, shop: Bus, office: Bus) -> None:
+        dead = office.subscribe("dead_letters.>", durable="undertaker")
+        sub = office.subscribe("orders.>", durable="billing", deliveries_max=2)
+        place(shop, 1, 2)
+        for _ in range(2):
+            sub.receive(5).nack()
+        assert counts(sub, 1) == [2]
+        letter = dead.receive(5)
+        assert letter.subject == "dead_letters.billing"
+        assert letter.data.object == Order(item="valve", count=1)
+        assert (letter.data.reason, letter.data.deliveries) == ("delivered too often", 2)
+        assert letter.data.subject == "orders.new"
+
+    def test_a_pause_and_a_restart_of_everything_repeat_nothing_settled(self, join: Join) -> None:
+        found: list[int] = []
+        for start in range(0, 12, 4):
+            with join("shop") as shop, join("office") as office:
+                sub = office.subscribe("orders.>", durable="billing")
+                place(shop, *range(start, start + 4))
+                found += counts(sub, 4)
+        assert found == list(range(12))
+
+
+class TestBadInput:
+    def test_a_name_is_used_by_one_at_a_time(self, office: Bus, join: Join) -> None:
+        office.subscribe("orders.>", durable="billing")
+        for bus in (office, join("office")):
+            with pytest.raises(DurableInUse, match="'billing'"):
+                bus.subscribe("orders.>", durable="billing")
+
+    def test_bad_arguments_are_refused(self, office: Bus) -> None:
+        with pytest.raises(BadSubject):
+            office.subscribe("orders..x", durable="billing")
+        with pytest.raises(UsageError):
+            office.subscribe("orders.x", durable="")
+        with pytest.raises(UsageError, match="deliveries_max"):
+            office.subscribe("orders.x", durable="billing", deliveries_max=0)
+        with pytest.raises(UsageError, match="acknowledge"):
+            office.subscribe("orders.x", durable="billing", acknowledge="never")  # type: ignore
+
+    def test_nothing_is_kept_of_what_cannot_be_sent(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe(">", durable="all")
+        with pytest.raises(infobus.BadValue):
+            shop.publish_many([("x", {"n": 1}), ("x", object())], guaranteed=True)
+        with pytest.raises(BadSubject):
+            shop.publish("x.*", {"n": 1}, guaranteed=True)
+        shop.publish("x", {"n": 2}, guaranteed=True)
+        assert sub.receive(5).data == {"n": 2}
+
+    def test_a_full_disk_raises_and_service_resumes(
+        self, shop: Bus, office: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        place(shop, 1)
+        guarantees = shop._guarantees
+        assert guarantees is not None and guarantees._own is not None
+
+        def full(*_: object) -> int:
+            raise StoreFull("no room", path="ledger")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(guarantees._own, "append", full)
+            with pytest.raises(StoreFull):
+                place(shop, 2)
+        place(shop, 3)
+        assert counts(sub, 2) == [1, 3]
+
+    def test_a_closed_bus_keeps_nothing(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        office.close()
+        assert sub.is_closed
+        with pytest.raises(BusClosed):
+            sub.receive(1)
+        shop.close()
+        with pytest.raises(BusClosed):
+            place(shop, 1)
