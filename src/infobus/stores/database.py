@@ -192,8 +192,7 @@ def fact_checksum(key: str, encoded: bytes) -> int:
 
 def connect(path: Path, mode: Mode) -> sqlite3.Connection:
     """Open an existing file for reading or writing, as durable as SQLite can be."""
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = open_connection(path, mode)
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -202,6 +201,12 @@ def connect(path: Path, mode: Mode) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def open_connection(path: Path, mode: Mode) -> sqlite3.Connection:
+    """Open an existing file; transactions are begun and ended by the caller."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
 def create(

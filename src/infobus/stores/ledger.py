@@ -150,13 +150,14 @@ class Ledger:
             with reader.errors(), reader.snapshot():
                 extent = self._extent_of(reader)
                 for row in scanning.rows_after(reader.connection, after, count_max):
+                    record = scanning.checked(row)
                     size += len(row[2])
                     if found and size > bytes_max:
                         break
                     if not extent.is_missing(after + 1, row[0] - 1):
                         raise Damage(f"records are missing between {after} and {row[0]}")
                     after = row[0]
-                    found.append((after, scanning.checked(row)))
+                    found.append((after, record))
         return found
 
     def first_since(self, time: float) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
 
 import msgspec
 
@@ -62,18 +61,3 @@ def decode(encoded: bytes) -> Record:
 def checksum(number: int, kept_at: float, encoded: bytes) -> int:
     """Return the CRC-32 over everything that is kept of a record."""
     return zlib.crc32(encoded, zlib.crc32(_place.pack(number, kept_at)))
-
-
-def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Gather ascending numbers into ranges.
-
-    >>> ranges([3, 4, 5, 9])
-    [(3, 5), (9, 9)]
-    """
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found

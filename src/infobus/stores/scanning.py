@@ -24,6 +24,7 @@ import msgspec
 from infobus.stores.database import Damage, Database, Facts
 from infobus.stores.records import Position, Record, checksum, decode
 
+COLUMNS = "number, kept_at, record, crc"
 RecordRow = tuple[int, float, bytes, int]
 _PROBLEM_COUNT_MAX = 100
 _PRUNED_COUNT_MAX = 64
@@ -69,8 +70,10 @@ def measure(database: Database) -> Extent:
     past = pruned(facts)
     lost = tuple((first, last) for first, last in facts.get("lost") or ())
     size = ask("SELECT total(length(record)) FROM records").fetchone()[0]
-    newest = ask("SELECT number, kept_at FROM records ORDER BY number DESC LIMIT 1").fetchone()
-    last, kept_at = newest or (past[-1] if past else (0, float("-inf")))
+    newest = ask(f"SELECT {COLUMNS} FROM records ORDER BY number DESC LIMIT 1").fetchone()
+    if newest and not is_whole(newest):
+        raise Damage(f"the checksum of record {newest[0]} is wrong")
+    last, kept_at = newest[:2] if newest else past[-1] if past else (0, float("-inf"))
     return Extent(
         pruned=past,
         next=max(last, *(end for _, end in lost), 0) + 1,
@@ -99,7 +102,7 @@ def positions(facts: Facts) -> dict[str, Position]:
 def rows_after(connection: sqlite3.Connection, number: int, count_max: int) -> Iterator[RecordRow]:
     """Return the rows of records that follow `number`, in order."""
     return connection.execute(
-        "SELECT number, kept_at, record, crc FROM records WHERE number > ? ORDER BY number LIMIT ?",
+        f"SELECT {COLUMNS} FROM records WHERE number > ? ORDER BY number LIMIT ?",
         (number, count_max),
     )
 
@@ -134,6 +137,8 @@ def first_since(connection: sqlite3.Connection, extent: Extent, time: float) -> 
 
     def kept_at(number: int) -> float:
         found = next(rows_after(connection, number - 1, 1), None)
+        if found and not is_whole(found):
+            raise Damage(f"the checksum of record {found[0]} is wrong")
         return found[1] if found else float("inf")
 
     numbers = range(extent.gone + 1, extent.next)
@@ -179,9 +184,11 @@ def _record_problems(connection: sqlite3.Connection, extent: Extent) -> list[str
     before, time_before = extent.pruned[-1] if extent.pruned else (0, float("-inf"))
     for row in rows_after(connection, -1, -1):
         number, kept_at = row[:2]
-        if not (is_whole(row) and number == before + 1 and kept_at >= time_before):
+        if is_whole(row) and number == before + 1 and kept_at >= time_before:
+            time_before = kept_at
+        else:
             problems += _row_problems(row, before, time_before, extent)
-        before, time_before = number, kept_at
+        before = number
         if len(problems) >= _PROBLEM_COUNT_MAX:
             break
     return problems

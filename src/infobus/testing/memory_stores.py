@@ -1,0 +1,312 @@
+"""Ledgers and consumer stores in memory, for simulations: they forget what was not synced.
+
+They keep the promises of `infobus.stores.ledger.Ledger` and `.consumers.ConsumerStore` (both
+pass the suites of `infobus.testing.store_conformance`), but for damage and disks that are full.
+A `MemoryDisk` stands for what survives; `crash` takes the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
+from infobus.stores.consumers import Progress, Registration
+from infobus.stores.records import Position, Record, encode
+
+Pruned = tuple[int, float]
+
+
+@dataclass
+class _LedgerFile:
+    """A ledger as it lies on disk; records with the time under which they are kept."""
+
+    records: dict[int, tuple[float, Record]] = field(default_factory=dict)
+    next: int = 1
+    kept_at: float = float("-inf")
+    pruned: list[Pruned] = field(default_factory=list)
+    types: dict[int, bytes] = field(default_factory=dict)
+    positions: dict[str, Position] = field(default_factory=dict)
+
+
+@dataclass
+class _ConsumerFile:
+    registration: Registration
+    progress: dict[str, Progress] = field(default_factory=dict)
+
+
+class MemoryDisk:
+    """What the processes of one home share, and what survives them."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[str, _LedgerFile] = {}
+        self._consumers: dict[str, _ConsumerFile] = {}
+        self._open: dict[tuple[str, str], _Opened] = {}
+
+    def open_ledger(self, id: str | None = None, *, owner: str = "") -> MemoryLedger:
+        """See `Ledger.open`. `owner` is the process, for `crash`."""
+        if id is None:
+            id = f"ledger-{len(self._ledgers)}"
+            self._ledgers[id] = _LedgerFile()
+        if id not in self._ledgers:
+            raise StoreError(f"there is no ledger {id}", path=id)
+        if ("ledger", id) in self._open:
+            raise LedgerInUse(f"ledger {id} is in use by another live process", path=id)
+        return self._opened("ledger", id, MemoryLedger(self, owner, id, self._ledgers[id]))
+
+    def open_free(self, *, owner: str = "") -> MemoryLedger:
+        """See `shelf.open_free`."""
+        free = (id for id in self._ledgers if ("ledger", id) not in self._open)
+        return self.open_ledger(next(free, None), owner=owner)
+
+    def orphans(self) -> list[str]:
+        """See `shelf.orphans`."""
+        return [
+            id
+            for id, file in self._ledgers.items()
+            if file.records and ("ledger", id) not in self._open
+        ]
+
+    def open_consumer(
+        self, name: str, patterns: Sequence[str], where: str = "", *, now_s: float, owner: str = ""
+    ) -> MemoryConsumerStore:
+        """See `ConsumerStore.open`."""
+        if ("consumer", name) in self._open:
+            raise DurableInUse(f"the durable name {name!r} is in use", name=name)
+        wanted = Registration(1, now_s, tuple(patterns), where)
+        file = self._consumers.setdefault(name, _ConsumerFile(wanted))
+        known = file.registration
+        if (known.patterns, known.where) != (wanted.patterns, where):
+            file.registration = Registration(
+                known.version + 1, known.registered_at, wanted.patterns, where
+            )
+        return self._opened("consumer", name, MemoryConsumerStore(self, owner, name, file))
+
+    def crash(self, owner: str = "") -> None:
+        """The process dies: what it had open is free, and what it had not synced is lost."""
+        for key, opened in list(self._open.items()):
+            if opened.owner == owner:
+                opened.is_closed = True
+                del self._open[key]
+
+    def _opened(self, kind: str, name: str, opened: _AnyOpened) -> _AnyOpened:
+        self._open[kind, name] = opened
+        return opened
+
+    def _closed(self, kind: str, name: str) -> None:
+        del self._open[kind, name]
+
+
+class _Opened:
+    """A file that a process has open."""
+
+    def __init__(self, disk: MemoryDisk, owner: str) -> None:
+        self._disk = disk
+        self.owner = owner
+        self.is_closed = False
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise BusClosed("this was closed, or its process has died")
+
+
+_AnyOpened = TypeVar("_AnyOpened", bound=_Opened)
+
+
+class MemoryLedger(_Opened):
+    """See `Ledger`. `append` is `write` and `sync`, which a simulation may call apart."""
+
+    def __init__(self, disk: MemoryDisk, owner: str, id: str, file: _LedgerFile) -> None:
+        super().__init__(disk, owner)
+        self.id = id
+        self._file = file
+        self._written: list[Record] = []
+        self._types: dict[int, bytes] = {}
+        self._positions = dict(file.positions)
+
+    @property
+    def next(self) -> int:
+        """The number of the next record, those that are not synced left out."""
+        return self._file.next
+
+    @property
+    def gone_up_to(self) -> int:
+        """The last number that was pruned, 0 if none was."""
+        return self._file.pruned[-1][0] if self._file.pruned else 0
+
+    def write(self, records: Sequence[Record], descriptors: Mapping[int, bytes] = {}) -> int:
+        """Have records kept by the next `sync`; nobody sees them before, a crash loses them."""
+        self._check_open()
+        if not records:
+            raise BadValue("append takes at least one record")
+        first = self._file.next + len(self._written)
+        self._written += records
+        self._types.update(descriptors)
+        return first
+
+    def sync(self) -> list[tuple[int, Record]]:
+        """Put everything on disk; return the records that are new there."""
+        self._check_open()
+        file = self._file
+        new = list(enumerate(self._written, file.next))
+        for number, record in new:
+            file.kept_at = max(file.kept_at, record.time)
+            file.records[number] = (file.kept_at, record)
+        file.next += len(new)
+        file.types = {**self._types, **file.types}
+        file.positions = dict(self._positions)
+        self._written, self._types = [], {}
+        return new
+
+    def append(self, records: Sequence[Record], descriptors: Mapping[int, bytes] = {}) -> int:
+        """See `Ledger.append`."""
+        first = self.write(records, descriptors)
+        self.sync()
+        return first
+
+    def read(self, after: int, count_max: int, bytes_max: int) -> list[tuple[int, Record]]:
+        """See `Ledger.read`."""
+        self._check_open()
+        found: list[tuple[int, Record]] = []
+        size = 0
+        for number in range(max(after, self.gone_up_to) + 1, self._file.next):
+            record = self._file.records[number][1]
+            size += len(encode(record))
+            if len(found) == count_max or (found and size > bytes_max):
+                break
+            found.append((number, record))
+        return found
+
+    def first_since(self, time: float) -> int:
+        """See `Ledger.first_since`."""
+        pruned = self._file.pruned
+        if pruned and time <= pruned[-1][1]:
+            return max((number for number, kept_at in pruned if kept_at < time), default=0) + 1
+        kept = self._file.records.items()
+        return next((number for number, (at, _) in kept if at >= time), self._file.next)
+
+    def descriptor(self, fingerprint: int) -> bytes | None:
+        """See `Ledger.descriptor`."""
+        self._check_open()
+        return self._file.types.get(fingerprint)
+
+    def positions(self) -> dict[str, Position]:
+        """See `Ledger.positions`."""
+        return dict(self._positions)
+
+    def settle(self, name: str, position: int, now_s: float | None = None) -> None:
+        """See `Ledger.settle`; without a clock, the consumer was heard of at 0."""
+        if not 0 <= position < self.next:
+            raise BadValue(f"consumer {name!r} cannot have settled {position} of {self.next - 1}")
+        known = self._positions.get(name, Position(0, now_s or 0.0))
+        self._positions[name] = Position(
+            max(position, known.position), max(now_s or 0.0, known.seen_at)
+        )
+
+    def drop(self, name: str) -> None:
+        """See `Ledger.drop`."""
+        self._positions.pop(name, None)
+        self._file.positions = dict(self._positions)
+
+    def prune(
+        self,
+        now_s: float,
+        *,
+        keep_s: float,
+        keep_bytes: int,
+        unsettled_keep_s: float = float("inf"),
+        unsettled_keep_bytes: int | None = None,
+    ) -> int:
+        """See `Ledger.prune`."""
+        self._check_open()
+        settled = min((one.position for one in self._positions.values()), default=self.next)
+        up_to = max(
+            min(self._surplus(now_s - keep_s, keep_bytes), settled),
+            self._surplus(now_s - unsettled_keep_s, unsettled_keep_bytes),
+        )
+        gone = self.gone_up_to
+        if up_to > gone:
+            self._file.pruned.append((up_to, self._file.records[up_to][0]))
+        for number in range(gone + 1, up_to + 1):
+            del self._file.records[number]
+        self._file.positions = dict(self._positions)
+        return self.gone_up_to - gone
+
+    def _surplus(self, since: float, bytes_max: int | None) -> int:
+        kept = self._file.records.items()
+        last = self.gone_up_to
+        size = sum(len(encode(record)) for _, (_, record) in kept)
+        for number, (kept_at, record) in kept:
+            if kept_at < since or (bytes_max is not None and size > bytes_max):
+                last = number
+            size -= len(encode(record))
+        return last
+
+    def verify(self) -> list[str]:
+        """See `Ledger.verify`: nothing is ever wrong with memory."""
+        return []
+
+    def close(self) -> None:
+        """See `Ledger.close`."""
+        if not self.is_closed:
+            self.sync()
+            self.is_closed = True
+            self._disk._closed("ledger", self.id)
+
+
+class MemoryConsumerStore(_Opened):
+    """See `ConsumerStore`."""
+
+    def __init__(self, disk: MemoryDisk, owner: str, name: str, file: _ConsumerFile) -> None:
+        super().__init__(disk, owner)
+        self.name = name
+        self._file = file
+        self._progress = dict(file.progress)
+
+    @property
+    def registered_at(self) -> float:
+        """When the consumer was first registered."""
+        return self._file.registration.registered_at
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The subjects that the consumer wants."""
+        return self._file.registration.patterns
+
+    @property
+    def where(self) -> str:
+        """The filter, or empty."""
+        return self._file.registration.where
+
+    def progress(self) -> dict[str, Progress]:
+        """See `ConsumerStore.progress`."""
+        return dict(self._progress)
+
+    def position(self, ledger: str) -> int:
+        """See `ConsumerStore.position`."""
+        return self._progress.get(ledger, Progress()).position
+
+    def note(
+        self,
+        ledger: str,
+        position: int,
+        above: Collection[int] = (),
+        deliveries: Mapping[int, int] | None = None,
+    ) -> None:
+        """See `ConsumerStore.note`."""
+        if position < self.position(ledger) or any(number <= position for number in above):
+            raise BadValue(f"{position} is behind {self.position(ledger)}, or not below {above}")
+        self._progress[ledger] = Progress(position, frozenset(above), dict(deliveries or {}))
+
+    def flush(self) -> None:
+        """See `ConsumerStore.flush`."""
+        self._check_open()
+        self._file.progress = dict(self._progress)
+
+    def close(self) -> None:
+        """See `ConsumerStore.close`."""
+        if not self.is_closed:
+            self.flush()
+            self.is_closed = True
+            self._disk._closed("consumer", self.name)
