@@ -1,0 +1,42 @@
+"""Thousands of drawn runs: whatever crashes, no accepted event is missing in the end.
+
+The test command runs 2,000 seeds; `INFOBUS_SIM_SEEDS=10000 pytest tests/simulation` runs more.
+"""
+
+import os
+
+import pytest
+
+from infobus.testing.guaranteed_simulation import SETTLE_S, _Run, simulate
+from infobus.testing.simulation import SimulationFailed
+
+SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
+CHUNK = 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
+def test_every_accepted_event_is_settled_dead_lettered_or_reported_lost(first):
+    outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]
+    # A simulation in which nothing happens proves nothing.
+    assert sum(outcome.delivered_count for outcome in outcomes) > 20 * len(outcomes)
+    assert sum(outcome.again_count for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.dead_count for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.crashes_count for outcome in outcomes) > len(outcomes) // 2
+    assert any(outcome.lost_count for outcome in outcomes)
+    assert max(outcome.settled_after_s for outcome in outcomes) <= SETTLE_S
+
+
+@pytest.mark.parametrize("seed", [1, 28, 65, 209, 1061, 1761])
+def test_a_seed_replays_the_same_run(seed):
+    assert simulate(seed).trace == simulate(seed).trace
+
+
+def test_a_failure_says_how_to_replay_it(monkeypatch):
+    def break_a_promise(self):
+        raise AssertionError("somebody got nothing")
+
+    monkeypatch.setattr(_Run, "settle", break_a_promise)
+    with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
+        simulate(7)
+    assert "python -m infobus.testing.guaranteed_simulation 7" in str(failure.value)
