@@ -20,7 +20,7 @@ from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.losses import loss_error
-from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, StoreError
+from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.objects import codec
 from infobus.protocols import durable_effects as effect
 from infobus.protocols import wire
@@ -255,6 +255,8 @@ class Guarantees:
         for id in orphans(self.ledgers_folder):
             try:
                 self._serve(Ledger.open(self.ledgers_folder, id))
+            except LedgerInUse:
+                pass  # somebody was quicker
             except StoreError as error:
                 self._hub.complain(f"ledger {id}", str(error))
 
