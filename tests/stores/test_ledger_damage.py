@@ -36,9 +36,9 @@ def write(ledger, commits):
 
 
 @pytest.fixture(scope="module")
-def crashed(tmp_path_factory):
+def crashed(new_folder):
     """A ledger of a process that died: most of it in the main file, the end in the log."""
-    folder = tmp_path_factory.mktemp("ledgers")
+    folder = new_folder()
     ledger = Ledger.open(folder, None)
     write(ledger, 30)
     ledger.settle("billing", 11, 1.0)
@@ -47,7 +47,7 @@ def crashed(tmp_path_factory):
     ledger = Ledger.open(folder, ledger.id)
     write(ledger, 2)  # whoever opens a ledger soon copies what is in the log
     ends = [ledger.next - 1, *write(ledger, 20)]
-    aside = tmp_path_factory.mktemp("crashed")
+    aside = new_folder()
     shutil.copytree(folder, aside, dirs_exist_ok=True)
     ledger.close()
     return aside, ledger.id, ends
@@ -86,9 +86,9 @@ class Patient:
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory):
+def closed(new_folder):
     """A ledger that was closed: all of it is in the main file."""
-    folder = tmp_path_factory.mktemp("closed")
+    folder = new_folder()
     with Ledger.open(folder) as ledger:
         ends = write(ledger, 50)
         ledger.settle("billing", 11, 1.0)
