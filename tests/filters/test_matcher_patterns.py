@@ -1,10 +1,11 @@
 """Patterns are found by pieces of text that they cannot do without."""
 
+import pytest
 import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.filters import Matcher, compile
+from infobus.filters import Matcher, compile, patterns
 from infobus.filters.functions import string_test
 from infobus.filters.patterns import required
 
@@ -43,6 +44,30 @@ def test_the_longest_literal_of_each_alternative_is_required():
     assert required("regex", r"oil\x41") == ("",)
     assert required("regex", r"(oil|gas)") == ("",)
     assert required("wildcard", "a*bcd?e") == ("bcd",)
+
+
+pieces_drawn = st.text("ab", min_size=0, max_size=4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.booleans(), pieces_drawn), max_size=40),
+    st.lists(st.text("abc", max_size=8), min_size=1, max_size=3),
+)
+def test_patterns_that_come_and_go_are_found_while_they_are_there(changes, texts):
+    matcher, kept = Matcher(), set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patterns, "FRESH_MAX", 1)
+        patch.setattr(patterns, "PIECES_MAX", 6)
+        for is_new, piece in changes:
+            if is_new and piece not in kept:
+                kept.add(piece)
+                matcher.add(piece, compile(f'contains(msg, "{piece}")'))
+            elif not is_new and piece in kept:
+                kept.remove(piece)
+                matcher.remove(piece)
+            for text in texts:
+                assert set(matcher.match({"msg": text})) == {one for one in kept if one in text}
 
 
 def test_thousands_of_patterns_are_matched_as_each_of_them_alone():

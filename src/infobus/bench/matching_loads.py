@@ -4,6 +4,8 @@ Three loads, after what subscribers of market data ask for. `equal`: a symbol, o
 wanted very unevenly, and two to four limits (one in five also a side of the market). `range`:
 three to five limits and no equality. `regex`: as `equal`, but one in twenty asks for a pattern
 in a text. And Elvin's own: ten subscriptions, events of five elements, a tenth of them wanted.
+`wide` is `equal` with ten times the symbols, to see what ten times the subscriptions cost when
+an event matches as many of them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ NUMBERS = {"price": 100.0, "volume": 10_000, "bid": 100.0, "ask": 100.0, "change
 
 _SYMBOLS = [f"S{number:03}" for number in range(120)]
 _WEIGHTS = [1 / (number + 3) for number in range(120)]
+# Each symbol ten times, so that ten times the subscriptions fall on each as before.
+_WIDE_SYMBOLS = [f"{symbol}.{number}" for symbol in _SYMBOLS for number in range(10)]
+_WIDE_WEIGHTS = [weight for weight in _WEIGHTS for _ in range(10)]
 _SIDES = ["buy", "sell", "short"]
 _SYLLABLES = "ba ko ri tel mun sa dor vi lep nar osh que zim fal gor ith jax wen pul cro".split()
 
@@ -117,6 +122,12 @@ def _equal(random: Random) -> Subscription:
     return (symbol, *side, *_limits(random, random.randint(2, 4)))
 
 
+def _wide(random: Random) -> Subscription:
+    _, *others = _equal(random)
+    symbol = random.choices(_WIDE_SYMBOLS, _WIDE_WEIGHTS)[0]
+    return (Condition("symbol", "==", symbol), *others)
+
+
 def _range(random: Random) -> Subscription:
     return tuple(_limits(random, random.randint(3, 5)))
 
@@ -139,6 +150,13 @@ def _event(random: Random) -> Event:
         event[name] = int(value) if isinstance(top, int) and top > 1 else value
     if random.random() < 0.2:
         del event[random.choice(list(event))]
+    return event
+
+
+def _wide_event(random: Random) -> Event:
+    event = _event(random)
+    if "symbol" in event:
+        event["symbol"] = random.choices(_WIDE_SYMBOLS, _WIDE_WEIGHTS)[0]
     return event
 
 
@@ -167,6 +185,7 @@ def _elvin_event(random: Random) -> Event:
 
 
 EQUAL = Load("equal", _equal, _event)
+WIDE = Load("wide", _wide, _wide_event)
 RANGE = Load("range", _range, _event)
 REGEX = Load("regex", _regex, _event_with_text)
 ELVIN = Load("elvin", _elvin, _elvin_event)

@@ -61,8 +61,8 @@ class Bounds:
         """The same for many events at once."""
         width = (max(mask.bit_length() for mask in rows) + 7) // 8
         octets = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in rows), np.uint8)
-        bits = np.unpackbits(octets.reshape(len(rows), width), axis=1, bitorder="little")
-        events, slots = bits.view(bool).nonzero()
+        found = np.unpackbits(octets, bitorder="little").view(bool).nonzero()[0]
+        events, slots = np.divmod(found, 8 * width or 1)
         values = np.array([self._values(get) for get in gets])
         fulfilled = (self._array[slots] <= values[events]).all(1)
         ids: list[Hashable] = self._ids[slots[fulfilled]].tolist()

@@ -11,7 +11,7 @@ from infobus.filters.entries import Entry, Look
 FEW = 24
 """Up to so many rows, trying each of them is as quick as bitmaps."""
 
-BLOCK_ROWS_MAX = 32_768
+BLOCK_ROWS_MAX = 131_072
 """Bounds the time to change a row; more than that stand in several blocks."""
 
 

@@ -1,24 +1,29 @@
 """Finding the string patterns that a text fulfils, without trying all of them.
 
 Most patterns can only fit where some fixed piece of text occurs: the prefix of `begins-with`,
-the longest literal run of a regular expression. Patterns are filed under a few characters of
-that piece, so a text finds its candidates by looking up what it is made of. Filing is by plain
-dicts: one more pattern costs nothing but itself, and nothing is ever rebuilt.
+the longest literal run of a regular expression. All pieces are looked for at once, by automata
+that read a text a single time (Aho and Corasick). An automaton cannot be changed, only made
+anew, so there are several: new pieces are gathered, and small automata joined into larger ones,
+up to a size that is made in milliseconds.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+import ahocorasick
+
 from infobus.filters.clusters import Cluster
 from infobus.filters.functions import string_test
 
-GRAM = 4
-"""Characters that a pattern is filed under; shorter pieces are filed whole."""
+FRESH_MAX = 64
+"""New pieces that are looked for one by one."""
+
+PIECES_MAX = 8192
+"""In one automaton; to make it takes about 10 ms."""
 
 # What may follow a backslash and stands for no literal text, but is nothing worse either.
 _ESCAPES = frozenset("dDwWsSbBAzfnrtv")
@@ -112,13 +117,33 @@ def _end_of_group(pattern: str, position: int) -> int | None:
 class Pattern:
     """One pattern, and the rows that are found by it."""
 
-    __slots__ = ("cluster", "fits", "grams", "pieces")
+    __slots__ = ("cluster", "fits", "pieces")
 
     def __init__(self, op: str, value: str, cluster: Cluster) -> None:
-        self.pieces = required(op, value)
-        self.grams: set[str] = set()
+        self.pieces = set(required(op, value))
         self.fits = string_test(op, (value,))
         self.cluster = cluster
+
+
+class Segment:
+    """Pieces that are looked for together."""
+
+    __slots__ = ("_automaton", "count", "live")
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self._automaton = ahocorasick.Automaton()
+        for piece in pieces:
+            self._automaton.add_word(piece, piece)
+        self.count = self.live = len(self._automaton)
+        """How many there are, and how many of them are still wanted."""
+        self._automaton.make_automaton()
+
+    def found(self, text: str) -> Iterator[str]:
+        """The pieces that are in the text, some of them more than once."""
+        return (piece for _, piece in self._automaton.iter(text))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._automaton)
 
 
 class Patterns:
@@ -130,8 +155,10 @@ class Patterns:
         self._inside = inside
         self._key = key
         self._patterns: dict[tuple[str, str], Pattern] = {}
-        self._filed: dict[str, dict[Pattern, None]] = {}
-        self._sizes: Counter[int] = Counter()
+        self._by_piece: dict[str, dict[Pattern, None]] = {}
+        self._fresh: set[str] = set()
+        self._segments: list[Segment] = []
+        self._segment_of: dict[str, Segment] = {}
 
     def cluster(self, op: str, value: str) -> Cluster:
         """The rows that are found by a pattern."""
@@ -140,53 +167,64 @@ class Patterns:
         if pattern is None:
             pattern = self._patterns[key] = Pattern(op, value, Cluster(self, key))
             for piece in pattern.pieces:
-                # Under the gram that fewest others are filed under.
-                gram = min(_grams(piece), key=lambda gram: len(self._filed.get(gram, ())))
-                pattern.grams.add(gram)
-            for gram in pattern.grams:
-                self._filed.setdefault(gram, {})[pattern] = None
-                self._sizes[len(gram)] += 1
+                if piece not in self._by_piece:
+                    self._by_piece[piece] = {}
+                    self._look_for(piece)
+                self._by_piece[piece][pattern] = None
         return pattern.cluster
 
     def __delitem__(self, key: tuple[str, str]) -> None:
         """Forget a pattern that finds nothing any more."""
         pattern = self._patterns.pop(key)
-        for gram in pattern.grams:
-            del self._filed[gram][pattern]
-            if not self._filed[gram]:
-                del self._filed[gram]
-            self._sizes[len(gram)] -= 1
-        self._sizes += Counter()  # drops what is 0
+        for piece in pattern.pieces:
+            del self._by_piece[piece][pattern]
+            if not self._by_piece[piece]:
+                del self._by_piece[piece]
+                self._forget(piece)
         if not self._patterns:
             del self._inside[self._key]
 
     def found(self, text: str) -> Iterator[Cluster]:
         """The rows of every pattern that `text` fulfils."""
-        for pattern in self._candidates(text):
-            for piece in pattern.pieces:
-                if piece in text:
-                    if pattern.fits(text):
-                        yield pattern.cluster
-                    break
+        # The empty piece, which is in every text, stands for patterns that require nothing.
+        pieces = [piece for piece in self._fresh if piece in text]
+        for segment in self._segments:
+            pieces += segment.found(text)
+        by_piece = self._by_piece
+        found = [by_piece[piece] for piece in pieces if piece in by_piece]
+        for pattern in dict.fromkeys(chain.from_iterable(found)):
+            if pattern.fits(text):
+                yield pattern.cluster
 
     def all(self) -> Iterator[Cluster]:
         """The rows of every pattern."""
         return (pattern.cluster for pattern in self._patterns.values())
 
-    def _candidates(self, text: str) -> Iterable[Pattern]:
-        # Searching a text for a piece takes time for each two thousand characters or so.
-        if len(self._patterns) * (1 + len(text) // 2048) < len(text):
-            return self._patterns.values()
-        filed = self._filed
-        grams = {
-            text[start : start + size]
-            for size in self._sizes
-            for start in range(len(text) - size + 1 if size else 1)
-        }
-        found = [filed[gram] for gram in filter(filed.__contains__, grams)]
-        return dict.fromkeys(chain.from_iterable(found))
+    def _look_for(self, piece: str) -> None:
+        self._fresh.add(piece)
+        if len(self._fresh) <= FRESH_MAX:
+            return
+        keep = self._fresh & {""}
+        pieces, self._fresh = list(self._fresh - keep), keep
+        while self._segments and self._segments[-1].live <= len(pieces) <= PIECES_MAX // 2:
+            pieces += self._pieces_of(self._segments.pop())
+        self._segments.append(self._segment(pieces))
 
+    def _forget(self, piece: str) -> None:
+        self._fresh.discard(piece)
+        segment = self._segment_of.pop(piece, None)
+        if segment is not None:
+            segment.live -= 1
+            if 2 * segment.live <= segment.count:
+                self._segments.remove(segment)
+                if segment.live:
+                    self._segments.append(self._segment(self._pieces_of(segment)))
 
-def _grams(piece: str) -> list[str]:
-    """What a pattern with this piece can be filed under."""
-    return [piece[start : start + GRAM] for start in range(max(1, len(piece) - GRAM + 1))]
+    def _segment(self, pieces: list[str]) -> Segment:
+        segment = Segment(pieces)
+        self._segment_of.update(dict.fromkeys(pieces, segment))
+        return segment
+
+    def _pieces_of(self, segment: Segment) -> list[str]:
+        """Those that are still wanted, and are not looked for by another."""
+        return [piece for piece in segment if self._segment_of.get(piece) is segment]

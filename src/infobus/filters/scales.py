@@ -109,8 +109,11 @@ class Scale:
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether the edges were chosen for few of the rows that have come."""
-        return self.added > 4 * max(self.basis, 8)
+        """Whether the edges were chosen for few of the rows that have come.
+
+        A thousand rows are enough to go by, and dividing many rows anew would take long.
+        """
+        return self.basis < 1024 and self.added > 4 * max(self.basis, 8)
 
     def clear(self, gone: int) -> None:
         """Forget the rows of a mask."""
