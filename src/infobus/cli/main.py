@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import infobus
-from infobus.cli import bench, demo, describe, filter, pub, quench, sub, types, watch
+from infobus.cli import bench, demo, describe, filter, ledger, pub, quench, sub, types, watch
 from infobus.cli.rendering import printable
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("describe")(describe.command)
 app.add_typer(filter.app, name="filter")
 app.command("quench")(quench.command)
 app.command("watch")(watch.command)
+app.add_typer(ledger.app, name="ledger")
 app.command("demo")(demo.command)
 app.add_typer(bench.app, name="bench")
 

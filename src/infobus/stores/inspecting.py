@@ -1,0 +1,104 @@
+"""Looking at ledgers and durable consumers from outside, whoever uses them: nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from infobus.errors import StoreError
+from infobus.stores import consumers, ledger, scanning
+from infobus.stores.consumers import Progress, Registration, consumer_path
+from infobus.stores.database import Damage, Database, Kind
+from infobus.stores.ledger import ledger_path
+from infobus.stores.locks import FileLock
+
+
+@dataclass(frozen=True)
+class ConsumerGlance:
+    """What a durable consumer keeps at a moment."""
+
+    name: str
+    path: Path
+    is_in_use: bool
+    """Whether a live subscription of this home has the name."""
+    registration: Registration
+    progress: dict[str, Progress]
+    """How far it has come, by the id of the ledger."""
+
+
+def glance_consumer(folder: Path, name: str) -> ConsumerGlance:
+    """Look at a durable consumer of a folder.
+
+    Raises:
+        StoreError: It is not there, or cannot be read.
+    """
+    path = consumer_path(folder, name)
+    _check_there(path, "durable consumer", name)
+    with FileLock(path.with_suffix(".lock")) as lock:
+        is_in_use = not lock.acquire()
+        opened = Database(path, consumers.KIND, name)
+        try:
+            with opened.errors(), opened.snapshot():
+                return ConsumerGlance(name, path, is_in_use, *_kept(opened))
+        finally:
+            opened.close()
+
+
+def check_ledger(folder: Path, id: str) -> None:
+    """Read all of a ledger. Returning means that it is whole.
+
+    Of one that is in use, the end of the write-ahead log is left out: it is being written.
+
+    Raises:
+        StoreCorrupt: It is damaged; the message says how and what to do.
+        StoreError: It is not there, of a newer format, or cannot be read.
+    """
+
+    def find(opened: Database) -> list[str]:
+        extent = scanning.measure(opened)
+        return scanning.find_problems(opened, extent, are_records_read=True)
+
+    path = ledger_path(folder, id)
+    _check_there(path, "ledger", id)
+    _check(path, ledger.KIND, id, find)
+
+
+def check_consumer(folder: Path, name: str) -> None:
+    """Read all of a durable consumer's file, as `check_ledger` does."""
+
+    def find(opened: Database) -> list[str]:
+        _kept(opened)
+        return opened.structure_problems()
+
+    path = consumer_path(folder, name)
+    _check_there(path, "durable consumer", name)
+    _check(path, consumers.KIND, name, find)
+
+
+def _check_there(path: Path, kind: str, id: str) -> None:
+    if not path.exists():
+        raise StoreError(f"there is no {kind} {id} in {path.parent}", path=str(path))
+
+
+def _kept(opened: Database) -> tuple[Registration, dict[str, Progress]]:
+    found = opened.facts.get("registration")
+    if found is None:
+        raise Damage("its registration is missing")
+    progress = opened.facts.under("progress/")
+    return msgspec.convert(found, Registration), msgspec.convert(progress, dict[str, Progress])
+
+
+def _check(path: Path, kind: Kind, id: str, find: Callable[[Database], list[str]]) -> None:
+    with FileLock(path.with_suffix(".lock")) as lock:
+        is_free = lock.acquire()
+        opened = Database(path, kind, id)
+        try:
+            with opened.errors(), opened.snapshot():
+                problems = find(opened) or (opened.log_problems() if is_free else [])
+            if problems:
+                raise opened.corrupt(problems)
+        finally:
+            opened.close()
