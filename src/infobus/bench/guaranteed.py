@@ -1,102 +1,140 @@
-"""How fast a ledger takes events, against what the disk allows: one commit of SQLite, no more.
+"""How fast guaranteed events are kept, against what the disk allows, and beside JetStream.
 
-The kinds of load take short turns, over and over, so that a disk that is slow for a while is
-slow for all of them; in another order each time, because a turn leaves the disk with work to do.
+All loads take short turns, over and over, so that a disk that is slow for a while is slow for all
+of them; in another order each time, because a turn leaves the disk with work to do.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from random import Random
 from statistics import median
 
 import msgspec
 
-from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record
+from infobus.bench.guaranteed_loads import (
+    BATCHES,
+    ONE,
+    THREADS,
+    TakeTurn,
+    Turn,
+    bus_loads,
+    ledger_loads,
+    sqlite_loads,
+)
+from infobus.bench.model import NATS, Bar
+from infobus.bench.peers import missing
+from infobus.bench.statistics import percentile
+from infobus.errors import EngineError
 
-THREAD_COUNT = 16
-BATCH_COUNT = 100
-TURN_S = 0.25
+SQLITE = "SQLite alone"
+LEDGER = "ledger"
+BUS = "infobus"
+ALWAYS = "JetStream always"
+DEFAULT = "JetStream default"
+
+OnTurn = Callable[[int, int], object]
+"""Told how many turns are done, and how many there are."""
 
 
-class LedgerRates(msgspec.Struct, frozen=True, kw_only=True):
-    """Events kept per second, the median of all turns."""
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one load."""
 
-    raw: float
-    """Commits of one row by SQLite alone, each synced."""
-    one: float
-    """One thread that awaits each event."""
-    threads: float
-    """Sixteen threads that await each event."""
-    batches: float
-    """One thread that awaits each batch of a hundred."""
+    engine: str
+    load: str
+    rates: list[float]
+    """Events kept per second, in each round."""
+    p99_s: float
+    """The longest wait but for the slowest hundredth, for an event or a batch."""
 
-    def ratios(self) -> dict[str, float]:
-        """Return each rate as a multiple of the raw one."""
-        rates: dict[str, float] = msgspec.structs.asdict(self)
-        return {name: rate / self.raw for name, rate in rates.items() if name != "raw"}
+    @property
+    def rate(self) -> float:
+        """The median of all rounds."""
+        return median(self.rates)
 
 
-def measure_ledger(folder: Path, *, rounds: int = 8, body_bytes: int = 200) -> LedgerRates:
-    """Measure on the disk of `folder`, which is made and is left with what was written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    record = Record("orders.new", time.time(), 7, bytes(body_bytes))
-    with Ledger.open(folder / "ledgers") as ledger, closing(_raw(folder / "raw.db")) as raw:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one call of `infobus bench guaranteed` found out."""
 
-        def commit_raw() -> int:
-            raw.execute("INSERT INTO rows (body) VALUES (?)", (record.body,))
-            return 1
+    machine: dict[str, str]
+    found: list[Found]
+    bars: list[Bar]
+    left_out: dict[str, str]
+    """What was not measured, and why."""
 
-        def commit_one() -> int:
-            ledger.append([record])
-            return 1
 
-        def commit_batch() -> int:
-            ledger.append([record] * BATCH_COUNT)
-            return BATCH_COUNT
+def measure(
+    folder: Path, *, rounds: int, turn_s: float, on_turn: OnTurn = lambda done, all: None
+) -> tuple[list[Found], dict[str, str]]:
+    """Measure on the disk of `folder`, which is left with what was written.
 
-        loads: dict[str, tuple[int, Callable[[], int]]] = {
-            "raw": (1, commit_raw),
-            "one": (1, commit_one),
-            "threads": (THREAD_COUNT, commit_one),
-            "batches": (1, commit_batch),
-        }
-        rates: dict[str, list[float]] = {name: [] for name in loads}
+    Also returns what was left out, and why.
+    """
+    turns: dict[tuple[str, str], list[Turn]] = {}
+    left_out: dict[str, str] = {}
+    with ExitStack() as opened:
+        loads: dict[tuple[str, str], TakeTurn] = {}
+        for engine, open_loads in _engines(left_out):
+            place = folder / str(len(loads))
+            place.mkdir(parents=True)
+            try:
+                offered = opened.enter_context(open_loads(place))
+            except EngineError as error:
+                left_out[engine] = str(error)
+            else:
+                loads |= {(engine, name): take_turn for name, take_turn in offered.items()}
         chance = Random(1)
-        for _ in range(rounds):
-            for name in chance.sample([*loads], len(loads)):
-                rates[name].append(_rate(*loads[name]))
-    return LedgerRates(**{name: median(turns) for name, turns in rates.items()})
+        order = [key for _ in range(rounds) for key in chance.sample([*loads], len(loads))]
+        turns = {key: [] for key in loads}
+        for done, key in enumerate(order):
+            on_turn(done, len(order))
+            turns[key].append(loads[key](turn_s))
+    return [_found(*key, taken) for key, taken in turns.items()], left_out
 
 
-def _raw(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("CREATE TABLE IF NOT EXISTS rows (number INTEGER PRIMARY KEY, body BLOB)")
-    return connection
+OpenLoads = Callable[[Path], AbstractContextManager[dict[str, TakeTurn]]]
 
 
-def _rate(thread_count: int, load: Callable[[], int]) -> float:
-    counts = [0] * thread_count
-    start_s = time.perf_counter()
+def _engines(left_out: dict[str, str]) -> Iterator[tuple[str, OpenLoads]]:
+    yield SQLITE, sqlite_loads
+    yield LEDGER, ledger_loads
+    yield BUS, bus_loads
+    if reason := missing(NATS):
+        left_out["JetStream"] = reason
+        return
+    from infobus.bench.guaranteed_jetstream import jetstream_loads
 
-    def work(index: int) -> None:
-        while time.perf_counter() - start_s < TURN_S:
-            counts[index] += load()
+    yield ALWAYS, lambda folder: jetstream_loads(folder, "always")
+    yield DEFAULT, lambda folder: jetstream_loads(folder, "2m")
 
-    if thread_count == 1:
-        work(0)
-    else:
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(thread_count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return sum(counts) / (time.perf_counter() - start_s)
+
+def _found(engine: str, load: str, turns: Sequence[Turn]) -> Found:
+    waits_s = [wait_s for turn in turns for wait_s in turn.waits_s]
+    rates = [turn.event_count / turn.seconds for turn in turns]
+    return Found(engine=engine, load=load, rates=rates, p99_s=percentile(waits_s, 0.99))
+
+
+def ratios(found: Sequence[Found], over: tuple[str, str], under: tuple[str, str]) -> list[float]:
+    """How many times `under`'s rate `over` reached, in each round; nothing if one is not there."""
+    rates = {(one.engine, one.load): one.rates for one in found}
+    if over not in rates or under not in rates:
+        return []
+    return [a / b for a, b in zip(rates[over], rates[under], strict=True)]
+
+
+def judge(found: Sequence[Found]) -> list[Bar]:
+    """The bars: each rate of the bus against single commits of SQLite in the same round."""
+    bars = []
+    for load, bar in ((ONE, 0.7), (THREADS, 5.0), (BATCHES, 20.0)):
+        times = ratios(found, (BUS, load), (SQLITE, ONE))
+        bars.append(
+            Bar(
+                what=f"{load}, against single commits",
+                measured=median(times) if times else None,
+                bar=bar,
+                spread=(min(times), max(times)) if times else None,
+            )
+        )
+    return bars

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -84,6 +85,42 @@ def match(
         return
     for path in matching_plots.write_plots(found, out):
         console.print(f"Plot: {path}")
+
+
+@app.command("guaranteed")
+def guaranteed(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter turns.")] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder for guaranteed.json; its disk is the one measured.")
+    ] = Path("bench-results"),
+) -> None:
+    """Measure how fast guaranteed events are kept, beside single commits and JetStream."""
+    from infobus.bench import guaranteed, guaranteed_report
+    from infobus.bench.plan import machine
+    from infobus.bench.report import bar_table
+
+    console, facts = Console(), machine()
+    rounds, turn_s = (6, 0.1) if quick else (24, 0.2)
+    out.mkdir(parents=True, exist_ok=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with (
+        Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress,
+        TemporaryDirectory(dir=out.absolute()) as folder,
+    ):
+        task = progress.add_task("measuring", total=None)
+        found, left_out = guaranteed.measure(
+            Path(folder),
+            rounds=rounds,
+            turn_s=turn_s,
+            on_turn=lambda done, all: progress.update(task, completed=done, total=all),
+        )
+    bars = guaranteed.judge(found)
+    report = guaranteed.Report(machine=facts, found=found, bars=bars, left_out=left_out)
+    console.print(guaranteed_report.found_table(found))
+    console.print(bar_table(bars))
+    for engine, reason in left_out.items():
+        console.print(f"[yellow]{engine} left out:[/] {reason}")
+    console.print(f"Numbers: {guaranteed_report.write_json(report, out)}")
 
 
 def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console) -> Report:

@@ -31,14 +31,14 @@ class Nats:
     quote = Quote
 
     @contextmanager
-    def server(self) -> Iterator[str]:
-        """Starts nats-server; yields its URL."""
+    def server(self, settings: str = "") -> Iterator[str]:
+        """Starts nats-server, with further lines of settings; yields its URL."""
         path = nats_server_path()
         assert path is not None, "missing() is asked before any peer is loaded"
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder, "nats.conf")
             # The server cuts off a client that is 64 MB behind, unless told otherwise.
-            config.write_text(f"listen: 127.0.0.1:-1\nmax_pending: {_UNLIMITED}\n")
+            config.write_text(f"listen: 127.0.0.1:-1\nmax_pending: {_UNLIMITED}\n{settings}")
             command = [str(path), "-c", str(config), "--ports_file_dir", folder]
             with subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -1,0 +1,118 @@
+"""Who can be asked to keep events, and in which ways: SQLite alone, a ledger, the bus.
+
+A load is one way: one thread that awaits each event, sixteen that do, or one that awaits each
+batch of a hundred. A turn is one stretch of time spent on a load.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import infobus
+from infobus.stores.ledger import Ledger
+from infobus.stores.records import Record
+
+THREAD_COUNT = 16
+BATCH_COUNT = 100
+BODY = bytes(200)
+
+ONE = "one by one"
+THREADS = f"{THREAD_COUNT} at once"
+BATCHES = f"batches of {BATCH_COUNT}"
+LOADS = (ONE, THREADS, BATCHES)
+
+
+class Turn(NamedTuple):
+    """What came of a turn: how many events were kept, in which time, and each wait."""
+
+    event_count: int
+    seconds: float
+    waits_s: list[float]
+
+
+TakeTurn = Callable[[float], Turn]
+"""Spends so many seconds on a load."""
+
+Keep = Callable[[], object]
+"""Has something kept; returning means that it is."""
+
+
+@contextmanager
+def sqlite_loads(folder: Path) -> Iterator[dict[str, TakeTurn]]:
+    """Commits of SQLite alone, each synced: what the disk allows."""
+    with closing(sqlite3.connect(folder / "raw.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, body BLOB)")
+        insert = "INSERT INTO rows (body) VALUES (?)"
+
+        def commit_many() -> None:
+            connection.execute("BEGIN")
+            connection.executemany(insert, [(BODY,)] * BATCH_COUNT)
+            connection.execute("COMMIT")
+
+        yield {
+            ONE: lambda s: take_turn(s, lambda: connection.execute(insert, (BODY,))),
+            BATCHES: lambda s: take_turn(s, commit_many, events_each=BATCH_COUNT),
+        }
+
+
+@contextmanager
+def ledger_loads(folder: Path) -> Iterator[dict[str, TakeTurn]]:
+    """A ledger without a bus around it."""
+    record = Record("orders.new", time.time(), 7, BODY)
+    with Ledger.open(folder / "ledgers") as ledger:
+        yield _loads(lambda: ledger.append([record]), lambda: ledger.append([record] * BATCH_COUNT))
+
+
+@contextmanager
+def bus_loads(folder: Path) -> Iterator[dict[str, TakeTurn]]:
+    """A node that publishes guaranteed events."""
+    event = {"body": BODY}
+    many = [("orders.new", event)] * BATCH_COUNT
+    with infobus.connect(f"bench-{uuid.uuid4().hex}", home=folder / "home") as bus:
+        bus.publish("orders.new", event, guaranteed=True)
+        yield _loads(
+            lambda: bus.publish("orders.new", event, guaranteed=True),
+            lambda: bus.publish_many(many, guaranteed=True),
+        )
+
+
+def _loads(keep: Keep, keep_many: Keep) -> dict[str, TakeTurn]:
+    return {
+        ONE: lambda s: take_turn(s, keep),
+        THREADS: lambda s: take_turn(s, keep, thread_count=THREAD_COUNT),
+        BATCHES: lambda s: take_turn(s, keep_many, events_each=BATCH_COUNT),
+    }
+
+
+def take_turn(seconds: float, keep: Keep, *, thread_count: int = 1, events_each: int = 1) -> Turn:
+    """Have events kept for a while, by one thread or by several."""
+    waits_s: list[list[float]] = [[] for _ in range(thread_count)]
+    start_s = time.perf_counter()
+
+    def work(own_waits_s: list[float]) -> None:
+        now_s = time.perf_counter()
+        while now_s - start_s < seconds or not own_waits_s:
+            keep()
+            before_s, now_s = now_s, time.perf_counter()
+            own_waits_s.append(now_s - before_s)
+
+    if thread_count == 1:
+        work(waits_s[0])
+    else:
+        threads = [threading.Thread(target=work, args=(own,)) for own in waits_s]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    took_s = time.perf_counter() - start_s
+    all_waits_s = [wait_s for own in waits_s for wait_s in own]
+    return Turn(len(all_waits_s) * events_each, took_s, all_waits_s)
