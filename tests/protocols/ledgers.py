@@ -5,11 +5,13 @@ import msgspec
 from infobus.protocols.effects import ToPeer
 from infobus.protocols.guaranteed import LedgerServer, ServerTerms
 from infobus.protocols.guaranteed_wire import Durable, Entry, Fetch, Kept, Refused
-from infobus.testing.guaranteed_node import Event, SimulatedLedger
+from infobus.stores.records import Record
+from infobus.testing.memory_stores import MemoryDisk
 
 
 def event(subject="orders.new", time=0.0, expires=None, test=False, **attributes):
-    return Event(subject, time, msgspec.msgpack.encode(attributes), expires, test=test)
+    body = msgspec.msgpack.encode(attributes)
+    return Record(subject, time, 0, body, expires=expires, test=test)
 
 
 def entry(number, subject="orders.new", body=b"\x80", expires=None):
@@ -30,16 +32,15 @@ class Serving:
         self.effects = []
 
     def open(self, id="L", *events, positions=()):
-        ledger = self.ledgers[id] = SimulatedLedger(id)
-        ledger.pending.extend(events)
-        ledger.commit()
-        self.effects = self.server.opened(id, ledger, ledger.last, dict(positions), 0.0)
+        ledger = self.ledgers[id] = MemoryDisk().open_ledger()
+        if events:
+            ledger.append(events)
+        self.effects = self.server.opened(id, ledger, ledger.next - 1, dict(positions), 0.0)
         return ledger
 
     def append(self, *events, id="L", now_s=0.0):
-        self.ledgers[id].pending.extend(events)
-        self.ledgers[id].commit()
-        self.effects = self.server.committed(id, self.ledgers[id].last, now_s)
+        self.ledgers[id].append(events)
+        self.effects = self.server.committed(id, self.ledgers[id].next - 1, now_s)
         return self.answers()
 
     def announce(self, *patterns, name="billing", node="consumer", session=1, now_s=0.0, **more):
@@ -58,6 +59,11 @@ class Serving:
     def answers(self):
         sent = [effect.message for effect in self.effects if isinstance(effect, ToPeer)]
         return [message for message in sent if isinstance(message, Kept | Refused)]
+
+
+def noted(ledger):
+    """How far the ledger believes its consumers to be."""
+    return {name: one.position for name, one in ledger.positions().items()}
 
 
 def numbers(kept):

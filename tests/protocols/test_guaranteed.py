@@ -10,8 +10,9 @@ from infobus.protocols import guaranteed_wire as wire
 from infobus.protocols.effects import Complain, ToAll, ToPeer
 from infobus.protocols.guaranteed import Failed
 from infobus.protocols.guaranteed_wire import Durable, Fetch, Ledgers
-from infobus.testing.guaranteed_node import Event
-from tests.protocols.ledgers import Serving, event, numbers
+from infobus.stores.records import Record
+from infobus.testing.guaranteed_node import let_go
+from tests.protocols.ledgers import Serving, event, noted, numbers
 
 
 class TestAnswers:
@@ -114,7 +115,7 @@ class TestAnswers:
 
     def test_bring_descriptors_until_they_have_come(self):
         serving = Serving()
-        typed = Event("a", 0.0, b"\x80", type=7)
+        typed = Record("a", 0.0, 7, b"\x80")
         serving.open("L", typed, typed, event())
         serving.announce(">")
         assert serving.fetch(0, credit_count=1)[0].descriptors == [b"type 7"]
@@ -127,7 +128,7 @@ class TestGone:
         serving = Serving()
         ledger = serving.open("L", *(event() for _ in range(6)))
         serving.announce(">")
-        ledger.prune(4)
+        let_go(ledger, 4)
         (kept,) = serving.fetch(1)
         assert (kept.gone, numbers(kept)) == ((2, 4), [5, 6])
 
@@ -135,7 +136,7 @@ class TestGone:
         serving = Serving()
         ledger = serving.open("L", event(), event())
         serving.announce(">")
-        ledger.prune(2)
+        let_go(ledger, 2)
         (kept,) = serving.fetch(0)
         assert (kept.gone, kept.upto, kept.entries) == ((1, 2), 2, [])
 
@@ -144,16 +145,16 @@ class TestGone:
         ledger = serving.open("L", event("a"), event("a"), event("b"))
         serving.announce("a")
         serving.fetch(1)
-        ledger.prune(2)
+        let_go(ledger, 2)
         (kept,) = serving.fetch(1)
         assert (kept.gone, kept.upto, kept.entries) == ((2, 2), 3, [])
 
     def test_each_hole_of_a_repaired_ledger_begins_an_answer(self):
         serving = Serving()
         ledger = serving.open("L", *(event() for _ in range(6)))
-        kept_records = {n: ledger.records[n] for n in (1, 3, 6)}
+        records = [pair for pair in ledger.read(0, 6, 10**6) if pair[0] in (1, 3, 6)]
         ledger.read = lambda after, count_max, bytes_max: [
-            pair for pair in kept_records.items() if pair[0] > after
+            pair for pair in records if pair[0] > after
         ]
         serving.announce(">")
         after, account = 0, []
@@ -172,7 +173,7 @@ class TestBeginning:
         serving.announce(">", registered_at=2.0)
         (kept,) = serving.fetch(-1)
         assert (kept.after, numbers(kept)) == (-1, [2, 3])
-        assert ledger.positions == {"billing": 1}
+        assert noted(ledger) == {"billing": 1}
 
     def test_is_told_at_once_even_if_there_is_nothing_yet(self):
         serving = Serving()
@@ -202,7 +203,7 @@ class TestBeginning:
     def test_what_may_have_been_gone_since_the_registration_is_reported(self):
         serving = Serving()
         ledger = serving.open("L", event(time=1.0), event(time=2.0), event(time=3.0))
-        ledger.prune(2)
+        let_go(ledger, 2)
         serving.announce(">", name="late", registered_at=3.0)
         serving.announce(">", name="early", registered_at=1.5)
         assert serving.fetch(-1, name="late")[0].gone is None
@@ -216,10 +217,10 @@ class TestSettling:
         ledger = serving.open("L", *(event() for _ in range(5)))
         serving.announce(">")
         serving.fetch(5, 3)
-        assert ledger.positions == {"billing": 3}
+        assert noted(ledger) == {"billing": 3}
         serving.announce(">", session=2)
         serving.fetch(1, session=2)
-        assert ledger.positions == {"billing": 3}
+        assert noted(ledger) == {"billing": 3}
 
     @pytest.mark.parametrize(("after", "settled"), [(3, 3), (2**63 - 1, 0), (1, 2)])
     def test_what_was_never_written_cannot_be_settled(self, after, settled):
@@ -227,7 +228,7 @@ class TestSettling:
         ledger = serving.open("L", event(), event())
         serving.announce(">")
         (refused,) = serving.fetch(after, settled)
-        assert (refused.why, ledger.positions) == (wire.BEYOND, {"billing": 0})
+        assert (refused.why, noted(ledger)) == (wire.BEYOND, {"billing": 0})
         assert "ends at 2" in refused.detail
         assert any(isinstance(effect, Complain) for effect in serving.effects)
         assert serving.server.strange_count == 1
@@ -267,7 +268,7 @@ class TestNames:
         (refused,) = serving.announce(">", node="other")
         assert (refused.why, refused.detail) == (wire.IN_USE, "consumer")
         (refused,) = serving.fetch(1, node="other")
-        assert (refused.why, ledger.positions) == (wire.IN_USE, {"billing": 0})
+        assert (refused.why, noted(ledger)) == (wire.IN_USE, {"billing": 0})
 
     @pytest.mark.parametrize("end", ["released", "node is down", "silent"])
     def test_a_name_is_free_when_its_user_has_let_go(self, end):
@@ -380,7 +381,7 @@ def test_whatever_is_asked_nothing_untrue_is_noted_and_others_are_served(steps):
         now_s += pause_s
         serving.server.take(message, now_s)
         serving.server.tick(now_s)
-        assert all(0 <= position <= 3 for position in ledger.positions.values())
+        assert all(0 <= position <= 3 for position in noted(ledger).values())
     serving.announce(">", name="honest", node="honest", now_s=now_s)
     assert numbers(serving.fetch(0, name="honest", node="honest", now_s=now_s)[0]) == [1, 2, 3]
 

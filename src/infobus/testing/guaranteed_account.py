@@ -33,9 +33,11 @@ from infobus.protocols.durable_effects import (
     Save,
 )
 from infobus.protocols.durable_stream import Saved
+from infobus.stores.records import Record
 from infobus.subjects import matches
 from infobus.testing.account import Uneven
-from infobus.testing.guaranteed_node import Event, GuaranteedNode, Registration, SimulatedLedger
+from infobus.testing.guaranteed_node import GuaranteedNode, Interest, attributes_of
+from infobus.testing.memory_stores import MemoryLedger
 
 _compiled = cache(compile)
 
@@ -58,9 +60,9 @@ class GuaranteedAccount:
     nack_chance: float = 0.0
     full_disk_chance: float = 0.0
     nodes: dict[str, GuaranteedNode] = field(default_factory=dict)  # those alive
-    ledgers: dict[str, SimulatedLedger] = field(default_factory=dict)
-    accepted: dict[str, dict[int, Event]] = field(default_factory=dict)  # by ledger
-    registrations: dict[str, Registration] = field(default_factory=dict)
+    ledgers: dict[str, MemoryLedger] = field(default_factory=dict)
+    accepted: dict[str, dict[int, Record]] = field(default_factory=dict)  # by ledger
+    interests: dict[str, Interest] = field(default_factory=dict)  # those registered
     trace: list[tuple[object, ...]] = field(default_factory=list)
     error: Exception | None = None
     accepted_count: int = 0
@@ -69,6 +71,7 @@ class GuaranteedAccount:
     dead_count: int = 0
     lost_count: int = 0
     crashes_count: int = 0
+    _registered_at: dict[str, float] = field(default_factory=dict)  # by durable name
     _accepted_at: dict[tuple[str, int], float] = field(default_factory=dict)
     _progress: dict[tuple[str, str], _Progress] = field(default_factory=dict)
     _out: dict[tuple[str, str], dict[str, set[int]]] = field(default_factory=dict)
@@ -82,28 +85,40 @@ class GuaranteedAccount:
             for consumer in node.consumers.values():
                 self._check_bounds(consumer)
         for (name, ledger), progress in self._progress.items():
-            kept = self.ledgers.get(ledger)  # None: nothing was accepted there yet
-            noted = kept.positions.get(name, 0) if kept else 0
+            noted = _noted(self.ledgers[ledger], name)
             if noted > progress.saved.position >= 0:
                 raise Uneven(f"{ledger} believes that {name} has settled {noted}: {progress.saved}")
 
     # What the nodes report.
 
+    def opened(self, ledger: MemoryLedger) -> None:
+        """Look at the ledger through its new owner."""
+        self.ledgers[ledger.id] = ledger
+        self.accepted.setdefault(ledger.id, {})
+
+    def registered(self, interest: Interest, registered_at: float) -> None:
+        """Note what is owed to a consumer that is there for the first time."""
+        if interest.name not in self.interests:
+            self.interests[interest.name] = interest
+            self._registered_at[interest.name] = registered_at
+            for ledger, records in self.accepted.items():
+                for number, record in records.items():
+                    self._note_owed(interest.name, ledger, number, record)
+
     def committed(
-        self, ledger: SimulatedLedger, events: Iterable[tuple[int, Event]], wall_s: float
+        self, ledger: MemoryLedger, records: Iterable[tuple[int, Record]], wall_s: float
     ) -> None:
         """Note what is owed from now on."""
-        self.ledgers[ledger.id] = ledger
-        known = self.accepted.setdefault(ledger.id, {})
-        for number, event in events:
+        known = self.accepted[ledger.id]
+        for number, record in records:
             if number in known:
                 raise Uneven(f"number {number} of {ledger.id} was given twice")
-            known[number] = event
+            known[number] = record
             self._accepted_at[ledger.id, number] = wall_s
             self.accepted_count += 1
-            for name in self.registrations:
-                self._note_owed(name, ledger.id, number, event)
-            origin = event.attributes.get("origin")
+            for name in self.interests:
+                self._note_owed(name, ledger.id, number, record)
+            origin = attributes_of(record).get("origin")
             if origin is not None:
                 self._bury(*origin)
 
@@ -114,18 +129,21 @@ class GuaranteedAccount:
         self.delivered_count += 1
         self.again_count += given.deliveries > 1
         what = f"{consumer.name} gets {number} of {ledger}"
-        event = self.accepted[ledger].get(number)
+        record = self.accepted[ledger].get(number)
         progress = self._of(consumer.name, ledger)
         out = self._out_at(node.name, consumer).setdefault(ledger, set())
-        if event is None or (given.entry.subject, given.entry.body) != (event.subject, event.body):
+        if record is None or (given.entry.subject, given.entry.body) != (
+            record.subject,
+            record.body,
+        ):
             raise Uneven(f"{what}, which was never accepted so")
-        if not self._is_wanted(consumer.name, event):
+        if not self._is_wanted(consumer.name, record):
             raise Uneven(f"{what}, which it does not want")
         # What was logged before and accepted after the registration may come, but is not owed.
-        registered_at = self.registrations[consumer.name].registered_at
-        if event.time < registered_at and self._accepted_at[ledger, number] < registered_at:
+        registered_at = self._registered_at[consumer.name]
+        if record.time < registered_at and self._accepted_at[ledger, number] < registered_at:
             raise Uneven(f"{what}, which is older than its registration")
-        if event.expires is not None and event.expires <= node.wall_s:
+        if record.expires is not None and record.expires <= node.wall_s:
             raise Uneven(f"{what}, which has expired")
         if number <= progress.saved.position or number in progress.saved.above:
             raise Uneven(f"{what} again after it was settled")
@@ -147,7 +165,7 @@ class GuaranteedAccount:
         """Let the application nack what is poison, and other events now and then."""
         ledger, number = given.ledger, given.entry.number
         self._out_at(consumer.node, consumer)[ledger].remove(number)
-        is_poison = bool(self.accepted[ledger][number].attributes.get("poison"))
+        is_poison = bool(attributes_of(self.accepted[ledger][number]).get("poison"))
         if is_poison or self.random.random() < self.nack_chance:
             return True
         self._of(consumer.name, ledger).owed.pop(number, None)
@@ -155,12 +173,12 @@ class GuaranteedAccount:
 
     def buries(self, consumer: DurableConsumer, dead: DeadLetter) -> bool:
         """Check that the event has to go to the dead-letter subject; there may be no room."""
-        event = self.accepted[dead.ledger][dead.entry.number]
+        record = self.accepted[dead.ledger][dead.entry.number]
         if dead.why == EXPIRED:
-            is_due = event.expires is not None
+            is_due = record.expires is not None
         else:
             is_due = dead.deliveries >= self.terms.deliveries_max
-        if not is_due or not self._is_wanted(consumer.name, event):
+        if not is_due or not self._is_wanted(consumer.name, record):
             raise Uneven(f"{consumer.name} gives {dead} up")
         self._of(consumer.name, dead.ledger).dead.add(dead.entry.number)
         return self.random.random() >= self.full_disk_chance
@@ -185,9 +203,9 @@ class GuaranteedAccount:
     def lost(self, consumer: DurableConsumer, lost: LostForGood) -> None:
         """Check that the loss is a real one."""
         self.lost_count += 1
-        kept = self.ledgers[lost.ledger].records.keys() & range(lost.first, lost.last + 1)
-        if kept or not 1 <= lost.first <= lost.last <= self.ledgers[lost.ledger].last:
-            raise Uneven(f"{consumer.name} reports {lost}, but {sorted(kept)} are there")
+        gone_up_to = self.ledgers[lost.ledger].gone_up_to
+        if not 1 <= lost.first <= lost.last <= gone_up_to:
+            raise Uneven(f"{consumer.name} reports {lost}, but all after {gone_up_to} is there")
         progress = self._of(consumer.name, lost.ledger)
         for number in range(lost.first, lost.last + 1):
             progress.owed.pop(number, None)
@@ -205,27 +223,20 @@ class GuaranteedAccount:
 
     # What the run asks.
 
-    def registered(self, registration: Registration) -> None:
-        """A durable consumer is there for the first time."""
-        self.registrations[registration.name] = registration
-        for ledger, events in self.accepted.items():
-            for number, event in events.items():
-                self._note_owed(registration.name, ledger, number, event)
-
     def stopped(self, node: str, consumer: DurableConsumer) -> None:
         """A consumer has been closed: its events come again next time."""
         self._out.pop((node, consumer.name), None)
 
     def debts(self) -> Iterable[str]:
         """What is still owed, in words; nothing once a healed network has settled."""
-        for name in self.registrations:
+        for name in self.interests:
             for ledger, kept in self.ledgers.items():
-                progress = self._of(name, ledger)
+                progress, last = self._of(name, ledger), kept.next - 1
                 if progress.owed:
                     yield f"{name} has not got {list(progress.owed)} of {ledger}"
-                if progress.saved.position < kept.last:
-                    yield f"{name} has saved {progress.saved} of {ledger}, not {kept.last}"
-                if kept.positions.get(name, 0) < kept.last:
+                if progress.saved.position < last:
+                    yield f"{name} has saved {progress.saved} of {ledger}, not {last}"
+                if _noted(kept, name) < last:
                     yield f"{ledger} does not know that {name} is done"
 
     def _check_bounds(self, consumer: DurableConsumer) -> None:
@@ -257,13 +268,19 @@ class GuaranteedAccount:
     def _out_at(self, node: str, consumer: DurableConsumer) -> dict[str, set[int]]:
         return self._out.setdefault((node, consumer.name), {})
 
-    def _note_owed(self, name: str, ledger: str, number: int, event: Event) -> None:
-        registered_at = self.registrations[name].registered_at
-        if event.time >= registered_at and self._is_wanted(name, event):
+    def _note_owed(self, name: str, ledger: str, number: int, record: Record) -> None:
+        registered_at = self._registered_at[name]
+        if record.time >= registered_at and self._is_wanted(name, record):
             self._of(name, ledger).owed[number] = None
 
-    def _is_wanted(self, name: str, event: Event) -> bool:
-        registration = self.registrations[name]
-        if not any(matches(pattern, event.subject) for pattern in registration.patterns):
+    def _is_wanted(self, name: str, record: Record) -> bool:
+        interest = self.interests[name]
+        if not any(matches(pattern, record.subject) for pattern in interest.patterns):
             return False
-        return not registration.where or _compiled(registration.where).matches(event.attributes)
+        return not interest.where or _compiled(interest.where).matches(attributes_of(record))
+
+
+def _noted(ledger: MemoryLedger, name: str) -> int:
+    """How far the ledger believes the consumer to be."""
+    positions = ledger.positions()
+    return positions[name].position if name in positions else 0

@@ -1,21 +1,23 @@
 """A node that publishes to ledgers and consumes durably, over a simulated network and disk.
 
-Several nodes may share a `Home`, what lies on disk. A node owns what it has opened; when it
-crashes, whatever was not yet committed is gone, and another node of the home may open the rest.
+Several nodes may share a home, a `MemoryDisk`. A node owns what it has opened; when it crashes,
+whatever was not yet synced is gone, and another node of the home may open the rest.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Struct
 
 from infobus.engines.memory import MemoryEngine, Network
+from infobus.errors import LedgerInUse
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import (
     ConsumerTerms,
@@ -36,7 +38,9 @@ from infobus.protocols.guaranteed_wire import (
     Ledgers,
     Refused,
 )
-from infobus.protocols.ledger_reading import Record
+from infobus.protocols.ledger_reading import Record as Readable
+from infobus.stores.records import Record, encode
+from infobus.testing.memory_stores import MemoryConsumerStore, MemoryDisk, MemoryLedger
 
 TICK_S = 0.1
 WALL_AHEAD_S = 1_000.0
@@ -45,120 +49,43 @@ WALL_AHEAD_S = 1_000.0
 _decoder = msgspec.msgpack.Decoder(GuaranteedMessage)
 
 
-class Event(Struct, frozen=True):
-    """A record of a simulated ledger."""
-
-    subject: str
-    time: float
-    body: bytes
-    expires: float | None = None
-    type: int = 0
-    object_id: str | None = None
-    test: bool = False
-    priority: str = "regular"
-    transaction: bytes | None = None
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """The object within."""
-        decoded: dict[str, Any] = msgspec.msgpack.decode(self.body)
-        return decoded
-
-
-@dataclass(eq=False)
-class SimulatedLedger:
-    """A ledger in memory; what is not committed does not survive `crash`."""
-
-    id: str
-    owner: str | None = None
-    records: dict[int, Event] = field(default_factory=dict)
-    last: int = 0  # the last number committed
-    gone_upto: int = 0
-    gone_time: float = 0.0  # of the newest record that is gone
-    pending: list[Event] = field(default_factory=list)
-    positions: dict[str, int] = field(default_factory=dict)
-    committed_positions: dict[str, int] = field(default_factory=dict)
-
-    def commit(self) -> Sequence[tuple[int, Event]]:
-        """Put everything on disk; the records that are new there are returned."""
-        new = list(enumerate(self.pending, self.last + 1))
-        self.records.update(new)
-        self.last += len(new)
-        self.pending = []
-        self.committed_positions = dict(self.positions)
-        return new
-
-    def crash(self) -> None:
-        """Forget what was not committed, and the owner."""
-        self.pending, self.owner = [], None
-        self.positions = dict(self.committed_positions)
-
-    def prune(self, upto: int) -> None:
-        """Let go of records, whoever still needs them."""
-        for number in [number for number in self.records if number <= upto]:
-            self.gone_upto, self.gone_time = number, self.records.pop(number).time
-
-    def read(self, after: int, count_max: int, bytes_max: int) -> Sequence[tuple[int, Record]]:
-        """See `ledger_reading.Ledger`."""
-        found: list[tuple[int, Record]] = []
-        for number in range(max(after, self.gone_upto) + 1, self.last + 1):
-            found.append((number, self.records[number]))
-            bytes_max -= len(self.records[number].body)
-            if len(found) >= count_max or bytes_max <= 0:
-                break
-        return found
-
-    def first_since(self, time: float) -> int:
-        """See `ledger_reading.Ledger`."""
-        if self.gone_upto and self.gone_time >= time:
-            return 1
-        newer = (number for number, record in self.records.items() if record.time >= time)
-        return next(newer, self.last + 1)
-
-    def settle(self, name: str, position: int) -> None:
-        """See `ledger_reading.Ledger`."""
-        assert position >= self.positions.get(name, 0), f"{name} goes back to {position}"
-        self.positions[name] = position
-
-
-@dataclass(eq=False)
-class Registration:
-    """A durable consumer as it lies on disk."""
+@dataclass(frozen=True, eq=False)
+class Interest:
+    """A durable name, the home it belongs to, and what is wanted under it."""
 
     name: str
-    patterns: list[str]
+    home: MemoryDisk
+    patterns: tuple[str, ...]
     where: str
     ordered: bool
-    registered_at: float
-    owner: str | None = None
-    saved: dict[str, Saved] = field(default_factory=dict)
 
 
-@dataclass(eq=False)
-class Home:
-    """What lies on one disk."""
+def attributes_of(record: Record) -> dict[str, Any]:
+    """The object within a record."""
+    decoded: dict[str, Any] = msgspec.msgpack.decode(record.body)
+    return decoded
 
-    name: str
-    ledgers: dict[str, SimulatedLedger] = field(default_factory=dict)
-    registrations: dict[str, Registration] = field(default_factory=dict)
 
-    def crash(self, owner: str) -> None:
-        """Whatever `owner` had open is free."""
-        for ledger in self.ledgers.values():
-            if ledger.owner == owner:
-                ledger.crash()
-        for registration in self.registrations.values():
-            if registration.owner == owner:
-                registration.owner = None
+def let_go(ledger: MemoryLedger, upto: int) -> None:
+    """Prune a ledger up to a number, whoever still needs what is there."""
+    rest = ledger.read(upto, ledger.next, 2**63)
+    keep_bytes = sum(len(encode(record)) for _, record in rest)
+    ledger.prune(0.0, keep_s=inf, keep_bytes=2**63, unsettled_keep_bytes=keep_bytes)
 
 
 class Witness(Protocol):
     """Whoever wants to hear what a node does, and decides what its application does."""
 
+    def opened(self, ledger: MemoryLedger) -> None:
+        """A node owns a ledger."""
+
+    def registered(self, interest: Interest, registered_at: float) -> None:
+        """A node uses a durable name, perhaps for the first time."""
+
     def committed(
-        self, ledger: SimulatedLedger, events: Iterable[tuple[int, Event]], wall_s: float
+        self, ledger: MemoryLedger, records: Iterable[tuple[int, Record]], wall_s: float
     ) -> None:
-        """Events are safe in a ledger."""
+        """Records are safe in a ledger."""
 
     def delivered(self, node: GuaranteedNode, consumer: DurableConsumer, given: Deliver) -> None:
         """An event is handed to the application."""
@@ -188,7 +115,7 @@ class GuaranteedNode:
     def __init__(
         self,
         network: Network,
-        home: Home,
+        home: MemoryDisk,
         name: str,
         terms: tuple[ServerTerms, ConsumerTerms],
         witness: Witness,
@@ -197,10 +124,12 @@ class GuaranteedNode:
         self.server = LedgerServer(
             name=name, decode=_decode, describe=lambda types: [], terms=terms[0]
         )
+        self.ledgers: dict[str, MemoryLedger] = {}
         self.consumers: dict[str, DurableConsumer] = {}
         self.effects_left: int | None = None  # until the node crashes in the middle of things
         self.is_alive = True
         self._terms, self._witness = terms[1], witness
+        self._stores: dict[str, MemoryConsumerStore] = {}
         self._sessions_count = 0
         self._burials: dict[tuple[str, int], list[tuple[DurableConsumer, DeadLetter]]] = {}
         self._own: deque[GuaranteedMessage] = deque()  # what the node says to itself
@@ -214,35 +143,44 @@ class GuaranteedNode:
 
     # What the run does.
 
-    def publish(self, events: Iterable[Event]) -> tuple[str, int]:
-        """Log events, which are safe a little later; ledger and number of the last."""
-        ledger = self._ledger()
-        if self.is_alive:  # opening the ledger may have been too much
-            ledger.pending.extend(events)
-            self._later(0.02, partial(self._commit, ledger))
-        return ledger.id, ledger.last + len(ledger.pending)
+    def publish(self, records: Sequence[Record]) -> tuple[str, int]:
+        """Log records, which are safe a little later; ledger and number of the first."""
+        if not self.ledgers:
+            self._open(self.home.open_free(owner=self.name))
+        if not self.is_alive:  # opening the ledger was too much
+            return "", 0
+        ledger = next(iter(self.ledgers.values()))
+        self._later(0.02, partial(self._sync, ledger))
+        return ledger.id, ledger.write(records)
 
-    def take_over(self) -> None:
-        """Serve the ledgers of the home that nobody serves."""
-        for ledger in self.home.ledgers.values():
-            if self.is_alive and ledger.owner is None:
-                self._open(ledger)
+    def take_over(self, ids: Iterable[str]) -> None:
+        """Serve those of these ledgers of the home that nobody serves."""
+        for id in ids:
+            with suppress(LedgerInUse):
+                if self.is_alive:
+                    self._open(self.home.open_ledger(id, owner=self.name))
         self._hear()
 
-    def consume(self, registration: Registration) -> None:
+    def consume(self, interest: Interest) -> None:
         """Use a durable name."""
-        registration.owner = self.name
+        store = self._stores[interest.name] = self.home.open_consumer(
+            interest.name, interest.patterns, interest.where, now_s=self.wall_s, owner=self.name
+        )
+        self._witness.registered(interest, store.registered_at)
         self._sessions_count += 1
-        self.consumers[registration.name] = consumer = DurableConsumer(
+        self.consumers[interest.name] = consumer = DurableConsumer(
             node=self.name,
-            name=registration.name,
+            name=interest.name,
             session=self._sessions_count,
-            patterns=registration.patterns,
-            registered_at=registration.registered_at,
-            where=registration.where,
-            ordered=registration.ordered,
+            patterns=list(store.patterns),
+            registered_at=store.registered_at,
+            where=store.where,
+            ordered=interest.ordered,
             terms=self._terms,
-            saved=dict(registration.saved),
+            saved={
+                id: Saved(one.position, one.above, one.deliveries)
+                for id, one in store.progress().items()
+            },
         )
         self._do(consumer.start(self.network.now_s, self.wall_s), consumer)
         self._hear()
@@ -253,7 +191,7 @@ class GuaranteedNode:
         self._do(consumer.close(), consumer)
         if self.is_alive:
             del self.consumers[name]
-            self.home.registrations[name].owner = None
+            self._stores.pop(name).close()
             self._hear()
 
     def crash(self) -> None:
@@ -270,28 +208,17 @@ class GuaranteedNode:
 
     # Ledgers.
 
-    def _ledger(self) -> SimulatedLedger:
-        """The ledger that this node writes to."""
-        own = (ledger for ledger in self.home.ledgers.values() if ledger.owner == self.name)
-        ledger = next(own, None)
-        if ledger is None:
-            free = (ledger for ledger in self.home.ledgers.values() if ledger.owner is None)
-            ledger = next(free, None)
-            if ledger is None:
-                ledger = SimulatedLedger(f"{self.home.name}.{len(self.home.ledgers)}")
-                self.home.ledgers[ledger.id] = ledger
-            self._open(ledger)
-        return ledger
+    def _open(self, ledger: MemoryLedger) -> None:
+        self.ledgers[ledger.id] = ledger
+        self._witness.opened(ledger)
+        positions = {name: one.position for name, one in ledger.positions().items()}
+        now_s, last = self.network.now_s, ledger.next - 1
+        self._do(self.server.opened(ledger.id, ledger, last, positions, now_s))
 
-    def _open(self, ledger: SimulatedLedger) -> None:
-        ledger.owner = self.name
-        now_s = self.network.now_s
-        self._do(self.server.opened(ledger.id, ledger, ledger.last, ledger.positions, now_s))
-
-    def _commit(self, ledger: SimulatedLedger) -> None:
-        new = ledger.commit()
+    def _sync(self, ledger: MemoryLedger) -> None:
+        new = ledger.sync()
         self._witness.committed(ledger, new, self.wall_s)
-        self._do(self.server.committed(ledger.id, ledger.last, self.network.now_s))
+        self._do(self.server.committed(ledger.id, ledger.next - 1, self.network.now_s))
         for number, _ in new:
             for consumer, dead in self._burials.pop((ledger.id, number), ()):
                 now_s = self.network.now_s
@@ -306,7 +233,7 @@ class GuaranteedNode:
             self._do(failed, consumer)
             return
         body = msgspec.msgpack.encode({"origin": [dead.ledger, number, consumer.name]})
-        place = self.publish([Event(f"dead.{consumer.name}", self.wall_s, body)])
+        place = self.publish([Record(f"dead.{consumer.name}", self.wall_s, 0, body)])
         self._burials.setdefault(place, []).append((consumer, dead))
 
     # The application.
@@ -393,7 +320,9 @@ class GuaranteedNode:
         match effect:
             case Save(ledger, saved):
                 self._witness.saved(consumer, effect)
-                self.home.registrations[consumer.name].saved[ledger] = saved
+                store = self._stores[consumer.name]
+                store.note(ledger, saved.position, saved.above, saved.deliveries)
+                store.flush()
             case Deliver():
                 self._witness.delivered(self, consumer, effect)
                 self._later(0.05, partial(self._handle, consumer, effect))
@@ -411,5 +340,5 @@ class GuaranteedNode:
             self._engine.put(key, msgspec.msgpack.encode(message))
 
 
-def _decode(record: Record) -> object:
+def _decode(record: Readable) -> object:
     return msgspec.msgpack.decode(record.body)

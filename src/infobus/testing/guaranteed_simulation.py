@@ -22,22 +22,18 @@ import msgspec
 from infobus.engines.memory import Faults, Network
 from infobus.protocols.durable_effects import ConsumerTerms
 from infobus.protocols.guaranteed import ServerTerms
+from infobus.stores.records import Record
 from infobus.testing.account import Uneven
 from infobus.testing.guaranteed_account import GuaranteedAccount
-from infobus.testing.guaranteed_node import (
-    WALL_AHEAD_S,
-    Event,
-    GuaranteedNode,
-    Home,
-    Registration,
-)
+from infobus.testing.guaranteed_node import WALL_AHEAD_S, GuaranteedNode, Interest, let_go
+from infobus.testing.memory_stores import MemoryDisk
 from infobus.testing.simulation import SimulationFailed
 
 SETTLE_S = 60.0
 """Virtual time within which a healed world is at rest, whatever had happened."""
 
 _SUBJECTS = ["a.x", "a.y", "b.x", "b.y"]
-_PATTERNS = [[">"], ["a.>"], ["b.x", "a.*"], ["*.y"], ["dead.>"]]
+_PATTERNS = [(">",), ("a.>",), ("b.x", "a.*"), ("*.y",), ("dead.>",)]
 _FILTERS = ["", "", "n > 2", "n == 1"]
 
 
@@ -122,7 +118,8 @@ class _Run:
         self.account = GuaranteedAccount(self.random, self.terms[1])
         self.account.nack_chance = is_on[3] * draw.uniform(0, 0.3)
         self.account.full_disk_chance = is_on[4] * draw.uniform(0, 0.5)
-        self.homes = [Home(name) for name in "hij"[: draw.randint(1, 3)]]
+        self.homes = [MemoryDisk(name) for name in "hij"[: draw.randint(1, 3)]]
+        self.interests: dict[str, Interest] = {}
         self.frozen: list[str] = []
         self._swizzled_until_s = 0.0
         self._born_count = 0
@@ -169,9 +166,9 @@ class _Run:
             if self.network.now_s - healed_s > SETTLE_S:
                 raise Uneven(f"not settled {SETTLE_S} s after healing: " + "; ".join(unsettled))
             for node in self._nodes():
-                node.take_over()
-            while idle := self._idle():
-                self._consume_one(idle[0])
+                node.take_over(self._ledgers_of(node.home))
+            for name in self._idle():
+                self._consume_one(name)
             self._advance(0.5)
         return self.network.now_s - healed_s
 
@@ -197,10 +194,8 @@ class _Run:
 
     def _unsettled(self) -> Iterable[str]:
         yield from self.account.debts()
-        for home in self.homes:
-            for ledger in home.ledgers.values():
-                if ledger.owner is None or ledger.pending:
-                    yield f"{ledger.id} is not at rest"
+        served = [id for node in self._nodes() for id in node.ledgers]
+        yield from (f"{id} is not served" for id in self.account.ledgers if id not in served)
         yield from (f"{name} is not used" for name in self._idle())
 
     # What may happen.
@@ -212,13 +207,18 @@ class _Run:
         return [node for node in self._nodes() if node.name not in self.frozen]
 
     def _idle(self) -> list[str]:
-        return [r.name for r in self.account.registrations.values() if r.owner is None]
+        used = [name for node in self._nodes() for name in node.consumers]
+        return [name for name in self.interests if name not in used]
 
-    def _event(self, subject: str, *, poison: bool = False, age_s: float | None = None) -> Event:
+    def _ledgers_of(self, home: MemoryDisk) -> list[str]:
+        return [id for id in self.account.ledgers if id.startswith(f"{home.name}-")]
+
+    def _event(self, subject: str, *, poison: bool = False, age_s: float | None = None) -> Record:
         wall_s = self.network.now_s + WALL_AHEAD_S
         attributes = {"n": self.random.randrange(5), **({"poison": True} if poison else {})}
         expires = None if age_s is None else wall_s + age_s
-        return Event(subject, wall_s, msgspec.msgpack.encode(attributes), expires)
+        body = msgspec.msgpack.encode(attributes)
+        return Record(subject, wall_s, 0, body, expires=expires)
 
     def _publish(self) -> None:
         if awake := self._awake():
@@ -234,21 +234,19 @@ class _Run:
 
     def _take_over(self) -> None:
         if awake := self._awake():
-            self.random.choice(awake).take_over()
+            node = self.random.choice(awake)
+            node.take_over(self._ledgers_of(node.home))
 
     def _register(self) -> None:
-        registrations = self.account.registrations
-        if len(registrations) < 4:
-            home = self.random.choice(self.homes)
-            name = f"c{len(registrations)}"
-            registration = home.registrations[name] = Registration(
+        if len(self.interests) < 4:
+            name = f"c{len(self.interests)}"
+            self.interests[name] = Interest(
                 name,
+                self.random.choice(self.homes),
                 self.random.choice(_PATTERNS),
                 self.random.choice(_FILTERS),
                 self.random.random() < 0.6,
-                self.network.now_s + WALL_AHEAD_S,
             )
-            self.account.registered(registration)
             self._consume_one(name)
 
     def _consume(self) -> None:
@@ -256,10 +254,9 @@ class _Run:
             self._consume_one(self.random.choice(idle))
 
     def _consume_one(self, name: str) -> None:
-        registration = self.account.registrations[name]
-        able = [n for n in self._awake() if name in n.home.registrations]
-        if able:
-            self.random.choice(able).consume(registration)
+        interest = self.interests[name]
+        if able := [node for node in self._awake() if node.home is interest.home]:
+            self.random.choice(able).consume(interest)
 
     def _stop(self) -> None:
         if using := [node for node in self._awake() if node.consumers]:
@@ -269,15 +266,15 @@ class _Run:
             self.account.stopped(node.name, consumer)
 
     def _prune(self) -> None:
-        if ledgers := list(self.account.ledgers.values()):
+        if ledgers := [ledger for node in self._nodes() for ledger in node.ledgers.values()]:
             ledger = self.random.choice(ledgers)
-            ledger.prune(self.random.randint(ledger.gone_upto, ledger.last))
+            let_go(ledger, self.random.randrange(ledger.gone_up_to, ledger.next))
 
     def _be_born(self) -> None:
         if len(self.account.nodes) < 5:
             self._be_born_in(self.random.choice(self.homes))
 
-    def _be_born_in(self, home: Home) -> None:
+    def _be_born_in(self, home: MemoryDisk) -> None:
         self._born_count += 1
         name = f"node{self._born_count}"
         node = GuaranteedNode(self.network, home, name, self.terms, self.account)

@@ -37,9 +37,13 @@ class _ConsumerFile:
 
 
 class MemoryDisk:
-    """What the processes of one home share, and what survives them."""
+    """What the processes of one home share, and what survives them.
 
-    def __init__(self) -> None:
+    Its ledgers are called `name-0`, `name-1`, ...
+    """
+
+    def __init__(self, name: str = "ledger") -> None:
+        self.name = name
         self._ledgers: dict[str, _LedgerFile] = {}
         self._consumers: dict[str, _ConsumerFile] = {}
         self._open: dict[tuple[str, str], _Opened] = {}
@@ -47,7 +51,7 @@ class MemoryDisk:
     def open_ledger(self, id: str | None = None, *, owner: str = "") -> MemoryLedger:
         """See `Ledger.open`. `owner` is the process, for `crash`."""
         if id is None:
-            id = f"ledger-{len(self._ledgers)}"
+            id = f"{self.name}-{len(self._ledgers)}"
             self._ledgers[id] = _LedgerFile()
         if id not in self._ledgers:
             raise StoreError(f"there is no ledger {id}", path=id)
