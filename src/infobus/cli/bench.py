@@ -51,7 +51,7 @@ def command(
 @app.command("match")
 def match(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Without a million subscriptions; about a minute.")
+        bool, typer.Option("--quick", help="Without the largest numbers; about a minute.")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for match.json and the plots.")] = Path(
         "bench-results"

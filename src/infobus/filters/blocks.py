@@ -25,8 +25,8 @@ ARRAY_FROM = 16
 ADDED_MAX = 24
 """New rows that are tried one by one: so each of them pays for a part of working them in."""
 
-EVENTS_AT_ONCE = 64
-"""Of a batch; bounds the memory that it takes."""
+BITS_AT_ONCE = 1 << 20
+"""How many rows times events of a batch are unpacked together: what fits into a cache."""
 
 CHANGES_MAX = 256
 """Changes that are gathered before they are worked in, though no event asks for it."""
@@ -104,12 +104,13 @@ class Block:
 
     def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
         """The same for many events, each with the list to append to."""
-        for start in range(0, len(looks), EVENTS_AT_ONCE):
-            some = looks[start : start + EVENTS_AT_ONCE]
-            if self.bounds is None or len(some) < 4:
-                for look, ids in some:
-                    self.collect(look, ids)
-                continue
+        if self.bounds is None:
+            for look, ids in looks:
+                self.collect(look, ids)
+            return
+        step = max(2, BITS_AT_ONCE // len(self.entries))
+        for start in range(0, len(looks), step):
+            some = looks[start : start + step]
             masks = [self.sift(look) for look, _ in some]
             found = self.bounds.ids_within_many(
                 [mask & self.simple for mask in masks], [look.get for look, _ in some]

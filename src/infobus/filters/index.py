@@ -86,6 +86,8 @@ class Index:
         self._texts: dict[Text, Patterns] = {}
         self._present = Table()
         self._always = Table()
+        self._has_others = False
+        """Whether any row is filed under anything but a value."""
         self._common: set[Key] = set()
         """The attributes that rows in `_always` look at."""
         self._deep: Counter[Key] = Counter()
@@ -97,6 +99,7 @@ class Index:
         clusters = self._places(entry)
         self._deep.update(key for key in entry.keys if not isinstance(key, str))
         entry.homes = tuple(cluster.add(entry) for cluster in clusters)
+        self._note_others()
 
     def remove(self, entry: Entry) -> None:
         """Take a row out."""
@@ -104,6 +107,11 @@ class Index:
             home.cluster.remove(home)
         entry.homes = ()
         self._deep -= Counter(key for key in entry.keys if not isinstance(key, str))
+        self._note_others()
+
+    def _note_others(self) -> None:
+        others = (self._always, self._present, self._items, self._types, self._texts)
+        self._has_others = any(others)
 
     @property
     def has_deep(self) -> bool:
@@ -112,24 +120,36 @@ class Index:
 
     def found(self, attributes: Mapping[str, Any], x: object) -> list[Cluster]:
         """The clusters in which rows may hold for an event; each of them once."""
-        found = list(self._always.values()) if self._always else []
+        found = []
         equal = self._equal
         # Written out, since with few subscriptions this is all there is to do.
         for key in equal if len(equal) < 3 else self._of_interest(equal, attributes):
             value = attributes.get(key) if key.__class__ is str else value_at(attributes, key)
-            values = equal[key]
-            table = values.get(value.__class__)
+            table = equal[key].get(value.__class__)
             if table is None and value is not None:
-                table = values.get(family(value))
+                table = equal[key].get(family(value))
             if table is not None and value in table:
                 found.append(table[value])
-        if self._present:
-            for key in self._of_interest(self._present, attributes):
-                if value_at(attributes, key) is not None:
-                    found.append(self._present[key])
-        if self._items or self._types or self._texts:
-            found += self._found_inside(attributes, x)
+        if self._has_others:
+            found += self._found_otherwise(attributes, x)
         return found
+
+    def _found_otherwise(self, attributes: Mapping[str, Any], x: object) -> Iterator[Cluster]:
+        """The clusters that are not found by a value."""
+        yield from self._always.values()
+        for key in self._of_interest(self._present, attributes):
+            if value_at(attributes, key) is not None:
+                yield self._present[key]
+        for key in self._of_interest(self._items, attributes):
+            value = value_at(attributes, key)
+            if isinstance(value, list | tuple):
+                yield from _items_found(self._items[key], value)
+        if self._types:
+            yield from (self._types[name] for name in lineage_of(x) if name in self._types)
+        for (key, conversions), patterns in self._texts.items():
+            text = value_at(attributes, key)
+            if isinstance(text, str):
+                yield from patterns.found(_converted(text, conversions))
 
     def conceivable(self, look: Look, lineage: frozenset[str] | None) -> Iterator[Cluster]:
         """The same for an event of which only a part is known; its types, too, may be unknown."""
@@ -155,19 +175,6 @@ class Index:
             if text is UNKNOWN:
                 yield from patterns.all()
             elif isinstance(text, str):
-                yield from patterns.found(_converted(text, conversions))
-
-    def _found_inside(self, attributes: Mapping[str, Any], x: object) -> Iterator[Cluster]:
-        """The same for items of lists, for types, and for patterns in texts."""
-        for key in self._of_interest(self._items, attributes):
-            value = value_at(attributes, key)
-            if isinstance(value, list | tuple):
-                yield from _items_found(self._items[key], value)
-        if self._types:
-            yield from (self._types[name] for name in lineage_of(x) if name in self._types)
-        for (key, conversions), patterns in self._texts.items():
-            text = value_at(attributes, key)
-            if isinstance(text, str):
                 yield from patterns.found(_converted(text, conversions))
 
     def _of_interest(self, table: dict[Key, Any], attributes: Mapping[str, Any]) -> Iterable[Key]:

@@ -96,7 +96,10 @@ class Matcher:
         self.add(id, filter)
 
     def match(self, x: object) -> list[Hashable]:
-        """The ids of all filters that match `x`, a mapping or a data object; each id once."""
+        """The ids of all filters that match `x`, a mapping or a data object.
+
+        Each id once, in no particular order.
+        """
         attributes = x if x.__class__ is dict else attributes_of(x)
         clusters = self._index.found(attributes, x)
         ids: list[Hashable] = []

@@ -1,0 +1,88 @@
+"""The bench of matching, at sizes at which it only shows that it works."""
+
+import pytest
+from typer.testing import CliRunner
+
+from infobus.bench import matching, matching_loads, matching_plots
+from infobus.bench.matching_loads import ELVIN, EQUAL, RANGE, REGEX, WIDE, Condition
+from infobus.cli.bench import app
+
+LOADS = [ELVIN, EQUAL, RANGE, REGEX, WIDE]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return [
+        matching.measure(load, count, turns=2, seconds=0.005)
+        for load, count in ((EQUAL, 10), (EQUAL, 40), (REGEX, 60))
+    ]
+
+
+@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
+def test_a_load_is_the_same_for_the_same_seed_and_has_fresh_events_for_others(load):
+    assert load.subscriptions(5) == load.subscriptions(5)
+    assert load.events(5, seed=1) == load.events(5, seed=1)
+    assert load.events(5, seed=1) != load.events(5, seed=2)
+
+
+@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
+def test_filters_and_plain_lambdas_say_the_same(load):
+    subscriptions = load.subscriptions(60)
+    holds = matching_loads.predicates_of(subscriptions)
+    for event in load.events(40):
+        for subscription, predicate in zip(subscriptions, holds, strict=True):
+            assert matching_loads.filter_of(subscription).matches(event) == predicate(event)
+
+
+def test_elvins_load_is_wanted_now_and_then():
+    holds = matching_loads.predicates_of(ELVIN.subscriptions(10))
+    events = ELVIN.events(2000)
+    share = sum(any(one(event) for one in holds) for event in events) / len(events)
+    assert 0.04 < share < 0.16
+    assert {len(event) for event in events} == {5}
+
+
+def test_a_disagreement_ends_the_run(monkeypatch):
+    monkeypatch.setattr(matching, "predicates_of", lambda some: [lambda event: False for _ in some])
+    with pytest.raises(AssertionError, match="disagrees"):
+        matching.measure(RANGE, 300, turns=1, seconds=0.05)
+
+
+def test_a_measurement_has_all_its_numbers(found):
+    for one in found:
+        assert min(one.single_us, one.batch_us, one.naive_us, one.add_us, one.change_us) > 0
+        assert len(one.ratios) == len(one.batch_ratios) == 2
+
+
+def test_bars_that_were_not_measured_say_so(found):
+    assert all(bar.ok is None for bar in matching.judge(found))
+
+
+def test_the_quick_plan_is_a_part_of_the_full_one():
+    assert set(matching.plan(quick=True)) < set(matching.plan(quick=False))
+
+
+def test_loads_of_two_sizes_are_drawn(found, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert [path.name for path in matching_plots.write_plots(found, tmp_path)] == [
+        "match-rates.png",
+        "match-rates.svg",
+    ]
+
+
+def test_the_command_prints_tables_and_writes_numbers(found, monkeypatch, tmp_path):
+    monkeypatch.setattr(matching, "plan", lambda quick: [(EQUAL, 10), (REGEX, 60)])
+    monkeypatch.setattr(
+        matching, "measure", lambda load, count, **_: found[0] if count == 10 else found[2]
+    )
+    result = CliRunner().invoke(app, ["match", "--quick", "--out", str(tmp_path / "new")])
+    assert result.exit_code == 0, result.output
+    assert "Matching" in result.output
+    assert "Bars" in result.output
+    assert (tmp_path / "new" / "match.json").exists()
+
+
+def test_a_condition_can_search():
+    [holds] = matching_loads.predicates_of([(Condition("msg", "regex", "oil|gas"),)])
+    assert holds({"msg": "natural gas"})
+    assert not holds({})
