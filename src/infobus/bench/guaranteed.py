@@ -131,7 +131,7 @@ def judge(found: Sequence[Found]) -> list[Bar]:
         times = ratios(found, (BUS, load), (SQLITE, ONE))
         bars.append(
             Bar(
-                what=f"{load}, against single commits",
+                what=f"{load} / SQLite",
                 measured=median(times) if times else None,
                 bar=bar,
                 spread=(min(times), max(times)) if times else None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+from rich import box
 from rich.table import Table
 
 from infobus.bench.guaranteed import ALWAYS, DEFAULT, SQLITE, Found, Report, ratios
@@ -17,12 +18,14 @@ def found_table(found: Sequence[Found]) -> Table:
     """One row for each engine and load, the engines of one load together."""
     table = Table(
         title="Guaranteed events kept (medians)",
-        caption="ratios to single commits of SQLite, and to JetStream that syncs always, or later",
+        caption="/ SQLite: single commits; / always, / default: JetStream's sync interval",
+        box=box.SIMPLE,
+        pad_edge=False,
     )
     table.add_column("events", no_wrap=True)
     table.add_column("engine", no_wrap=True)
-    for column in ("events/s", "p99 ms", "/ commits", "/ always", "/ default"):
-        table.add_column(column, justify="right")
+    for column in ("per s", "p99 ms", "/ SQLite", "/ always", "/ default"):
+        table.add_column(column, justify="right", no_wrap=True)
     for load in LOADS:
         for one in (one for one in found if one.load == load):
             table.add_row(

@@ -71,7 +71,7 @@ def match(
         for load, count in work:
             progress.update(task, description=f"{load.name}, {count:,} subscriptions")
             turns, seconds = (3, 0.15) if quick else (5, 0.5)
-            found.append(matching.measure(load, count, turns=turns, seconds=seconds))
+            found.append(matching.measure_apart(load, count, turns=turns, seconds=seconds))
             progress.advance(task)
     bars = matching.judge(found)
     out.mkdir(parents=True, exist_ok=True)
@@ -118,6 +118,7 @@ def guaranteed(
     report = guaranteed.Report(machine=facts, found=found, bars=bars, left_out=left_out)
     console.print(guaranteed_report.found_table(found))
     console.print(bar_table(bars))
+    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
     for engine, reason in left_out.items():
         console.print(f"[yellow]{engine} left out:[/] {reason}")
     console.print(f"Numbers: {guaranteed_report.write_json(report, out)}")
