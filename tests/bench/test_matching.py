@@ -54,6 +54,10 @@ def test_a_measurement_has_all_its_numbers(found):
         assert len(one.ratios) == len(one.batch_ratios) == 2
 
 
+def test_a_measurement_can_be_made_in_a_process_of_its_own():
+    assert matching.measure_apart(ELVIN, 10, turns=1, seconds=0.01).subscriptions == 10
+
+
 def test_bars_that_were_not_measured_say_so(found):
     assert all(bar.ok is None for bar in matching.judge(found))
 
@@ -73,7 +77,7 @@ def test_loads_of_two_sizes_are_drawn(found, tmp_path):
 def test_the_command_prints_tables_and_writes_numbers(found, monkeypatch, tmp_path):
     monkeypatch.setattr(matching, "plan", lambda quick: [(EQUAL, 10), (REGEX, 60)])
     monkeypatch.setattr(
-        matching, "measure", lambda load, count, **_: found[0] if count == 10 else found[2]
+        matching, "measure_apart", lambda load, count, **_: found[0] if count == 10 else found[2]
     )
     result = CliRunner().invoke(app, ["match", "--quick", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.output

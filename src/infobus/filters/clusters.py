@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from infobus.filters.blocks import Block
@@ -113,10 +113,3 @@ class Cluster:
             if home.entry.fits(look):
                 return True
         return any(block.has_any(look) for block in self.blocks)
-
-    def entries(self) -> Iterator[Entry]:
-        """All rows."""
-        for home in self.few:
-            yield home.entry
-        for block in self.blocks:
-            yield from filter(None, block.entries)
