@@ -140,6 +140,28 @@ class TestDelivery:
         events = [testing.receive(5) for _ in range(2)]
         assert [(e.data.count, e.test) for e in events] == [(1, True), (2, False)]
 
+    def test_a_transaction_is_kept_and_settled_as_one(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.>", durable="billing", where="count > 1")
+        plain = office.subscribe(">")
+        order = Order(item="pipe", count=2)
+        with shop.transaction(guaranteed=True) as tx:
+            tx.publish("stock.out", Order(item="valve", count=9))
+            tx.publish("orders.new", Order(item="valve", count=1))
+            tx.publish("orders.new", order)
+            tx.publish("orders.paid", Order(item="pipe", count=3))
+        place(shop, 4)
+        kept = sub.receive(5)
+        assert [(one.subject, one.data.count) for one in kept.data] == [
+            ("orders.new", 2),
+            ("orders.paid", 3),
+        ]
+        assert infobus.id_of(kept.data.events[0].data) == infobus.id_of(order)
+        assert len(plain.receive(5).data) == 4
+        kept.nack()
+        again = sub.receive(5)
+        assert (len(again.data), again.deliveries) == (2, 2)
+        assert counts(sub, 1) == [4]
+
 
 class TestSettling:
     def test_asking_for_the_next_settles_the_one_before(self, shop: Bus, office: Bus) -> None:

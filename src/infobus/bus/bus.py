@@ -252,6 +252,9 @@ class Bus(Publisher):
         """Publish a dead letter."""
         from infobus.bus.dead_letters import letter
 
+        if dead.entry.subject.startswith(f"{DEAD_LETTERS}."):
+            log.error("durable consumer %r cannot use dead letter %s", consumer, dead.entry.number)
+            return  # a letter about a letter would never end
         subject = f"{DEAD_LETTERS}.{consumer}"
         self.publish(subject, letter(consumer, dead), guaranteed=True, test=dead.entry.test)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, spelled
 from infobus.protocols import durable_effects
 
@@ -23,6 +24,10 @@ class DeadLetter(DataObject, name="infobus.DeadLetter"):
 def letter(consumer: str, dead: durable_effects.DeadLetter) -> DeadLetter:
     """The dead letter of an event."""
     entry, event = dead.entry, (dead.ledger, dead.entry.number)
+    try:
+        obj = codec.decode(entry.type, entry.body, entry.object_id or event)
+    except BadFrame:
+        obj = entry.body
     return DeadLetter(
         consumer=consumer,
         reason=dead.why,
@@ -30,5 +35,5 @@ def letter(consumer: str, dead: durable_effects.DeadLetter) -> DeadLetter:
         subject=entry.subject,
         event=spelled(event),
         time=entry.time,
-        object=codec.decode(entry.type, entry.body, entry.object_id or event),
+        object=obj,
     )

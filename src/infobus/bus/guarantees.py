@@ -12,25 +12,28 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from infobus.bus.durable import DurableEvent, DurableSubscription
+from infobus.bus.event import Run, Transaction, events_of
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.losses import loss_error
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.objects import codec
 from infobus.protocols import durable_effects as effect
-from infobus.protocols import wire
+from infobus.protocols import groups, wire
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import ConsumerEffects, ConsumerTerms
 from infobus.protocols.durable_stream import Saved
 from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer
+from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed import Failed, LedgerServer, ServerEffects
 from infobus.protocols.guaranteed_wire import Entry, GuaranteedMessage
-from infobus.protocols.ledger_reading import Record as Readable
+from infobus.protocols.ledger_reading import choosing
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 from infobus.stores.records import Record
@@ -42,6 +45,7 @@ TICK_S = 0.1
 ADOPT_S = 2.0
 """How often a node looks for ledgers whose owner has died."""
 PRUNE_S = 30.0
+_CALL_S_MAX = 5.0
 KEEP_S = 7 * 24 * 3600.0
 KEEP_BYTES = 1024 * 1024 * 1024
 """Retention: settled events are kept for so long and up to so much, for consumers unheard of."""
@@ -71,6 +75,7 @@ class _Use:
         self.consumer = consumer
         self.store = store
         self.subscription = subscription
+        self.places = choosing(consumer.patterns, consumer.where, _decode)
 
 
 class Guarantees:
@@ -120,11 +125,29 @@ class Guarantees:
             ledger = self._own
             if ledger is None:
                 ledger = self._own = open_free(self.ledgers_folder)
-                self._jobs.put(lambda: self._serve(ledger))
+                # Before the first event: consumers that are known begin before it, whatever
+                # the clocks say.
+                self._call(lambda: self._serve(ledger))
         first = ledger.append(records, self._descriptors(types))
         last = first + len(records) - 1
         self._jobs.put(lambda: self._do_served(self._committed(ledger.id, last)))
         return ledger.id, first
+
+    def _call(self, job: Job) -> None:
+        """Have a job done by the thread, and wait for that."""
+        if threading.current_thread() is self._thread:
+            job()
+            return
+        done = threading.Event()
+
+        def do() -> None:
+            try:
+                job()
+            finally:
+                done.set()
+
+        self._jobs.put(do)
+        done.wait(_CALL_S_MAX)
 
     def _descriptors(self, types: Iterable[int]) -> Mapping[int, bytes]:
         return {type_: found[0] for type_ in types if (found := codec.descriptors([type_]))}
@@ -175,15 +198,7 @@ class Guarantees:
 
     def release(self, subscription: DurableSubscription, error: BusError | None = None) -> None:
         """Use a durable name no longer; returns when everything is saved."""
-        done = threading.Event()
-
-        def end() -> None:
-            self._end(subscription, error)
-            done.set()
-
-        self._jobs.put(end)
-        if threading.current_thread() is not self._thread:
-            done.wait(5.0)
+        self._call(lambda: self._end(subscription, error))
 
     def _end(self, subscription: DurableSubscription, error: BusError | None) -> None:
         use = self._uses.pop(subscription, None)
@@ -283,6 +298,8 @@ class Guarantees:
                 case Failed(id, error):
                     log.error("ledger %s is not served any more: %s", id, error)
                     if (ledger := self._ledgers.pop(id, None)) is not None:
+                        if ledger is self._own:
+                            self._own = None  # the next event goes to another one
                         ledger.close()
                 case _:
                     self._send(one)
@@ -303,7 +320,8 @@ class Guarantees:
                 case effect.UsedElsewhere(holder):
                     name = use.subscription.name
                     what = f"the durable name {name!r} is in use by node {holder}"
-                    self.release(use.subscription, DurableInUse(what, name=name))
+                    in_use = DurableInUse(what, name=name)
+                    self._jobs.put(partial(self._end, use.subscription, in_use))
                 case _:
                     self._send(one)
 
@@ -333,24 +351,38 @@ class Guarantees:
                 self._jobs.put(lambda: self._do(use, settle(id, entry.number, time.monotonic())))
 
         try:
-            data = codec.decode(entry.type, entry.body, entry.object_id or (id, entry.number))
+            data = self._data(use, id, entry)
         except BadFrame as error:
             self._hub.on_bad_object(id, error)
-            answer(True)
+            answer(False)  # time and again, until it is a dead letter
             return
         place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
         use.subscription.offer(DurableEvent(entry.subject, data, *place, deliveries, answer))
 
+    def _data(self, use: _Use, id: str, entry: Entry) -> Any:
+        """The object of an event, or the transaction as far as the consumer wants it."""
+        if entry.type != GROUP:
+            return codec.decode(entry.type, entry.body, entry.object_id or (id, entry.number))
+        places = use.places(entry)
+        events = groups.decode(entry.body).events.at(places)
+        run = Run(id, "", [entry.number] * len(places), events)
+        found = events_of(run, self._hub.on_bad_object)
+        if len(found) < len(places):
+            raise BadFrame("a transaction of which some objects cannot be read")
+        return Transaction(tuple(found))
+
     def _bury(self, use: _Use, dead: effect.DeadLetter) -> None:
         """Publish an event that cannot be delivered on the dead-letter subject."""
-        entry, now_s = dead.entry, time.monotonic()
+        number = dead.entry.number
         try:
             self._publish_dead(use.subscription.name, dead)
         except BusError as error:
             log.error("a dead letter could not be published, it is tried again: %s", error)
-            self._do(use, use.consumer.dead_letter_failed(dead.ledger, entry.number, now_s))
+            done = use.consumer.dead_letter_failed
         else:
-            self._do(use, use.consumer.dead_lettered(dead.ledger, entry.number, now_s))
+            done = use.consumer.dead_lettered
+        # Not at once: the effects of which this is one must be carried out before those of this.
+        self._jobs.put(lambda: self._do(use, done(dead.ledger, number, time.monotonic())))
 
     def _describe(self, types: Iterable[int]) -> list[bytes]:
         for type_ in types:
@@ -363,5 +395,5 @@ class Guarantees:
         return codec.descriptors(types)
 
 
-def _decode(record: Readable) -> object:
+def _decode(record: Any) -> object:
     return codec.decode(record.type, record.body)

@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from itertools import islice, repeat
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from infobus.bus.audience import NOBODY
 from infobus.bus.deciding import Decider
 from infobus.bus.event import Run
@@ -21,7 +23,7 @@ from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
 from infobus.protocols import groups
-from infobus.protocols.groups import Group
+from infobus.protocols.groups import GROUP, Group
 from infobus.protocols.wire import Item, Items
 from infobus.subjects import TEST_SPACE, check_subject
 
@@ -212,15 +214,16 @@ class Publisher(Decider):
         finally:
             outlet.lock.release()
 
-    def transaction(self, *, test: bool = False) -> TransactionBlock:
+    def transaction(self, *, test: bool = False, guaranteed: bool = False) -> TransactionBlock:
         """Publish several events as one: `with bus.transaction() as tx: tx.publish(...)`.
 
         Each subscription gets all of them that it asked for, in order and as one event (whose
         `data` is a `Transaction`), or none. They leave when the block ends; if it ends by an
         exception, nothing was sent. They may have different subjects; if any of them is wanted
-        somewhere, all of them go there.
+        somewhere, all of them go there. With `guaranteed`, durable consumers get it, too.
         """
-        return TransactionBlock(self._publish_group, TEST_SPACE if test or self.test else "")
+        space = TEST_SPACE if test or self.test else ""
+        return TransactionBlock(self._publish_group, space, guaranteed)
 
     def flush(self) -> None:
         """Send now what was gathered for batching."""
@@ -268,7 +271,7 @@ class Publisher(Decider):
                 self._deliver_here(outlet, item, takers, quality)
         return outlet
 
-    def _publish_group(self, drafts: list[Draft]) -> None:
+    def _publish_group(self, drafts: list[Draft], guaranteed: bool) -> None:
         """Publish a transaction: whole, on every channel where some of it is wanted."""
         is_test = drafts[0].subject.startswith(TEST_SPACE)
         self._unpublished += len(drafts) if is_test else 0
@@ -288,6 +291,8 @@ class Publisher(Decider):
         events, channels = Items.of(items), max(1, sum(outlets.values()))
         group = Group(numbers[0], next(self._epochs), channels, events, len(drafts))
         item = groups.item(drafts[0].subject, now_s, group)
+        if guaranteed:
+            self._keep_group(group, types, now_s, is_test)
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.channel):
                 stack.enter_context(outlet.lock)
@@ -307,6 +312,23 @@ class Publisher(Decider):
                 if is_wanted:
                     outlet.send(item, len(item[4]), types, False)
             self._deliver_group_here(next(iter(outlets)), item, takers)
+
+    def _keep_group(
+        self, group: Group, types: tuple[int, ...], now_s: float, is_test: bool
+    ) -> None:
+        """Put a transaction into the ledger, as one record, with the names the objects have."""
+        from infobus.stores.records import Record  # late: most programs keep nothing
+
+        items = [
+            event._replace(
+                subject=event.subject.removeprefix(TEST_SPACE),
+                object_id=event.object_id or spelled((self.node, event.number)),
+            )
+            for event in group.events
+        ]
+        body = groups.encode(replace(group, events=Items.of(items)))
+        record = Record(items[0].subject, now_s, GROUP, body, None, None, is_test)
+        self._keep([record], types)
 
     def _deliver_group_here(
         self, outlet: Outlet, item: tuple[Any, ...], takers: dict[Subscription, list[int]]

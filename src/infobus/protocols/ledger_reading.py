@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
-from infobus.errors import BadFilter, BusError
+from infobus.errors import BadFilter, BadFrame, BusError
+from infobus.protocols import groups
+from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed_wire import Durable, Entry
 from infobus.subjects import SubjectTrie
 
@@ -52,26 +54,51 @@ class Ledger(Protocol):
         """
 
 
-def wanting(told: Durable, decode: Callable[[Record], object]) -> Callable[[Record], bool]:
+def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[Record], bool]:
     """The test whether a record is for the consumer.
 
     Raises:
         BadSubject: A pattern is malformed.
     """
-    patterns: SubjectTrie[None] = SubjectTrie()
-    for pattern in told.patterns:
-        patterns.add(pattern, None)
-    fits = _filter(told.where)
+    places = choosing(told.patterns, told.where, decode)
 
     def wants(record: Record) -> bool:
-        if (record.test and not told.test) or not patterns.match(record.subject):
+        return (told.test or not record.test) and bool(places(record))
+
+    return wants
+
+
+def choosing(
+    patterns: Iterable[str], where: str, decode: Callable[[Any], object]
+) -> Callable[[Record | Entry], tuple[int, ...]]:
+    """What a consumer wants of a record: the places of events in a transaction, or just the first.
+
+    Raises:
+        BadSubject: A pattern is malformed.
+    """
+    wanted: SubjectTrie[None] = SubjectTrie()
+    for pattern in patterns:
+        wanted.add(pattern, None)
+    fits = _filter(where)
+
+    def is_wanted(event: Any) -> bool:
+        if not wanted.match(event.subject):
             return False
         try:
-            return fits is None or fits(decode(record))
+            return fits is None or fits(decode(event))
         except BusError:
             return True  # whoever is unsure sends
 
-    return wants
+    def places(record: Record | Entry) -> tuple[int, ...]:
+        if record.type != GROUP:
+            return (0,) if is_wanted(record) else ()
+        try:
+            events = groups.decode(record.body).events
+        except BadFrame:
+            return ()
+        return tuple(at for at, event in enumerate(events) if is_wanted(event))
+
+    return places
 
 
 def _filter(where: str) -> Callable[[object], bool] | None:

@@ -61,7 +61,10 @@ def orphans(folder: Path) -> list[str]:
     found = []
     for path, _ in _unowned(folder):
         try:
-            if _look(path, is_owned=False).extent.count:
+            seen = _look(path, is_owned=False)
+            end = seen.extent.next - 1
+            # One that was pruned too early has a loss to tell of.
+            if seen.extent.count or any(one.position < end for one in seen.positions.values()):
                 found.append(path.stem)
         except StoreError:
             found.append(path.stem)
