@@ -20,7 +20,7 @@ def found_table(found: Sequence[Found]) -> Table:
         title="Guaranteed events kept (medians)",
         caption="/ SQLite: single commits; / always, / default: JetStream's sync interval",
         box=box.SIMPLE,
-        pad_edge=False,
+        padding=0,
     )
     table.add_column("events", no_wrap=True)
     table.add_column("engine", no_wrap=True)
