@@ -16,7 +16,7 @@ from tests.filters.strategies import events, filters, objects, simple_tests, tes
 
 # Blocks of bitmaps are for many rows; with these bounds a handful will do. The second bound
 # makes several blocks of them, the third lets rows outgrow their edges.
-BOUNDS = st.sampled_from([(24, 16_384), (1, 4), (0, 64)])
+BOUNDS = st.sampled_from([(48, 16_384), (1, 4), (0, 64)])
 
 
 @contextmanager
@@ -24,6 +24,7 @@ def bounded(few, rows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clusters, "FEW", few)
         patch.setattr(clusters, "BLOCK_ROWS_MAX", rows)
+        patch.setattr(clusters, "COMPILE_AFTER", 1)
         patch.setattr(blocks, "ADDED_MAX", few // 4)
         patch.setattr(blocks, "BOUNDS_FROM", few)
         patch.setattr(blocks, "ARRAY_FROM", few // 4)
@@ -43,6 +44,17 @@ changes = st.tuples(
     st.integers(0, 9),
     st.integers(0, 11),
 )
+
+
+EDGE_CASES = [
+    {"a": 2, "b": 2.0},
+    {"a": True, "b": "2"},
+    {"a": 2**63, "b": -(2**70)},
+    {"a": float("nan"), "b": float("-inf")},
+    {"b": 1, "s": "x", "t": []},
+    {"a": 1.0, "t": 0},
+    {},
+]
 
 
 class Naive:
@@ -81,7 +93,7 @@ class TestAnswers:
             for some in rounds:
                 for kind, id, number in some:
                     naive.change(kind, id, pool[number % len(pool)], matcher)
-                for event in happening:
+                for event in [*happening, *happening]:
                     found = matcher.match(event)
                     assert len(found) == len(set(found))
                     assert set(found) == naive.match(event)
@@ -126,6 +138,27 @@ class TestIds:
         arguments = ["gone"] if change == "remove" else ["gone", compile("a == 2")]
         with pytest.raises(UsageError, match="there is no filter under the id 'gone'"):
             getattr(Matcher(), change)(*arguments)
+
+
+class TestFewRows:
+    def test_that_are_asked_about_often_become_a_function_that_answers_the_same(self):
+        texts = [
+            "a > 1 && b <= 2",
+            "a >= 1",
+            "b < 5 && s == 'x'",
+            "a < 3 && exists(t)",
+            "a <= 1e300",
+        ]
+        matcher = matcher_of(*texts)
+        before = [sorted(matcher.match(event)) for event in EDGE_CASES]
+        for _ in range(100):
+            matcher.match(EDGE_CASES[0])
+        assert matcher._index._always[None]._compiled
+        assert [sorted(matcher.match(event)) for event in EDGE_CASES] == before
+        assert [matcher.match_any(event) for event in EDGE_CASES] == list(map(bool, before))
+        assert matcher.possible({})
+        matcher.add("more", compile("b == b"))
+        assert matcher.match({"b": 1}) == ["more"]
 
 
 class TestManyRows:

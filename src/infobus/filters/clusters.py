@@ -7,12 +7,17 @@ from typing import Any, Protocol
 
 from infobus.filters.blocks import Block
 from infobus.filters.entries import Entry, Look
+from infobus.filters.tiny import Collect, HasAny, compiled
 
-FEW = 24
-"""Up to so many rows, trying each of them is as quick as bitmaps."""
+FEW = 48
+"""Up to so many rows, trying all of them is as quick as bitmaps."""
 
 BLOCK_ROWS_MAX = 131_072
 """Bounds the time to change a row; more than that stand in several blocks."""
+
+COMPILE_FROM = 3
+COMPILE_AFTER = 64
+"""Events after which a few rows become one function: making it takes as long as some hundred."""
 
 
 class Home:
@@ -46,7 +51,7 @@ class Place(Protocol):
 class Cluster:
     """All rows under one key: a few in a list, or more in blocks."""
 
-    __slots__ = ("blocks", "few", "key", "place")
+    __slots__ = ("_asked", "_compiled", "blocks", "few", "key", "place")
 
     def __init__(self, place: Place, key: Any) -> None:
         self.place = place
@@ -54,6 +59,8 @@ class Cluster:
         """Where the cluster stands in its index, to leave it when its last row goes."""
         self.few: list[Home] = []
         self.blocks: list[Block] = []
+        self._asked = 0
+        self._compiled: tuple[Collect, HasAny] | None = None
 
     def __len__(self) -> int:
         return len(self.few) + sum(map(len, self.blocks))
@@ -61,6 +68,7 @@ class Cluster:
     def add(self, entry: Entry) -> Home:
         """Take in a row."""
         home = Home(entry, self)
+        self._asked, self._compiled = 0, None
         if self.blocks:
             home.move_into(self._roomy_block())
         else:
@@ -74,6 +82,7 @@ class Cluster:
 
     def remove(self, home: Home) -> None:
         """Take out a row; with its last row the cluster leaves its index."""
+        self._asked, self._compiled = 0, None
         if home.block is None:
             self.few.remove(home)
         else:
@@ -92,6 +101,10 @@ class Cluster:
 
     def collect(self, look: Look, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
+        if self._compiled is not None:
+            self._compiled[0](look, ids)
+            return
+        self._count()
         for home in self.few:
             if home.entry.fits(look):
                 ids += home.entry.owners
@@ -108,8 +121,17 @@ class Cluster:
             block.collect_many(looks)
 
     def has_any(self, look: Look) -> bool:
-        """Whether some row holds for the event."""
+        """Whether some row holds for the event, or can hold if only a part of it is known."""
+        if self._compiled is not None and look.__class__ is Look:
+            return self._compiled[1](look)
+        self._count()
         for home in self.few:
             if home.entry.fits(look):
                 return True
         return any(block.has_any(look) for block in self.blocks)
+
+    def _count(self) -> None:
+        """Make one function of a few rows that are asked about often, and do not change."""
+        self._asked += 1
+        if self._asked > COMPILE_AFTER and len(self.few) >= COMPILE_FROM:
+            self._compiled = compiled(home.entry for home in self.few)

@@ -134,22 +134,25 @@ class Index:
             found += self._found_otherwise(attributes, x)
         return found
 
-    def _found_otherwise(self, attributes: Mapping[str, Any], x: object) -> Iterator[Cluster]:
+    def _found_otherwise(self, attributes: Mapping[str, Any], x: object) -> list[Cluster]:
         """The clusters that are not found by a value."""
-        yield from self._always.values()
-        for key in self._of_interest(self._present, attributes):
-            if value_at(attributes, key) is not None:
-                yield self._present[key]
-        for key in self._of_interest(self._items, attributes):
-            value = value_at(attributes, key)
-            if isinstance(value, list | tuple):
-                yield from _items_found(self._items[key], value)
+        found: list[Cluster] = list(self._always.values())
+        if self._present:
+            for key in self._of_interest(self._present, attributes):
+                if value_at(attributes, key) is not None:
+                    found.append(self._present[key])
+        if self._items:
+            for key in self._of_interest(self._items, attributes):
+                value = value_at(attributes, key)
+                if isinstance(value, list | tuple):
+                    found += _items_found(self._items[key], value)
         if self._types:
-            yield from (self._types[name] for name in lineage_of(x) if name in self._types)
+            found += [self._types[name] for name in lineage_of(x) if name in self._types]
         for (key, conversions), patterns in self._texts.items():
             text = value_at(attributes, key)
             if isinstance(text, str):
-                yield from patterns.found(_converted(text, conversions))
+                found += patterns.found(_converted(text, conversions))
+        return found
 
     def conceivable(self, look: Look, lineage: frozenset[str] | None) -> Iterator[Cluster]:
         """The same for an event of which only a part is known; its types, too, may be unknown."""

@@ -117,7 +117,10 @@ class Matcher:
         if not clusters:
             return False
         look = Look(attributes, x, self._index.has_deep)
-        return any(cluster.has_any(look) for cluster in clusters)
+        for cluster in clusters:  # noqa: SIM110 (a generator would take as long as a small match)
+            if cluster.has_any(look):
+                return True
+        return False
 
     def match_batch(self, columns: Mapping[str, Any]) -> list[list[Hashable]]:
         """The ids that match each event of a batch, given by columns (see `columns_of`).
