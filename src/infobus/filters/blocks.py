@@ -25,7 +25,7 @@ ARRAY_FROM = 16
 ADDED_MAX = 24
 """New rows that are tried one by one: so each of them pays for a part of working them in."""
 
-BITS_AT_ONCE = 1 << 20
+BITS_AT_ONCE = 1 << 19
 """How many rows times events of a batch are unpacked together: what fits into a cache."""
 
 CHANGES_MAX = 256
