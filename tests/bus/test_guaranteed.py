@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import infobus
 from infobus import BadSubject, Bus, BusClosed, DataObject, UsageError
 from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreFull
+from infobus.protocols import guaranteed_wire, wire
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
 
@@ -292,6 +294,35 @@ class TestBadInput:
                 place(shop, 2)
         place(shop, 3)
         assert counts(sub, 2) == [1, 3]
+
+    def test_hostile_frames_about_ledgers_do_no_harm(
+        self, shop: Bus, office: Bus, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        place(shop, 1)
+        assert counts(sub, 1) == [1]
+        assert shop._guarantees is not None and shop._guarantees._own is not None
+        ledger = shop._guarantees._own.id
+        frames: list[wire.Message] = [
+            guaranteed_wire.Durable("stranger", "billing", 1, ["orders.>"]),
+            guaranteed_wire.Durable("stranger", "other", 1, [">"] * 1000, "n >", -1.0),
+            guaranteed_wire.Durable("stranger", "third", 1, ["a..b"]),
+            guaranteed_wire.Ledgers("stranger", [ledger, "made up"]),
+            guaranteed_wire.Fetch("stranger", "billing", 9, ledger, 2**60, 2**60, 2**60, 2**60),
+            guaranteed_wire.Fetch("stranger", "other", 1, ledger, -1, -1, 2**60, 2**60),
+            guaranteed_wire.Kept("stranger", "billing", 1, ledger, 1, 2**60),
+            guaranteed_wire.Refused("stranger", "billing", 1, "", "nonsense"),
+        ]
+        draw = random.Random(7)
+        for frame in map(wire.encode, frames * 40):
+            mangled = bytearray(frame)
+            for _ in range(draw.randrange(3)):
+                mangled[draw.randrange(len(mangled))] = draw.randrange(256)
+            for bus in (shop, office):
+                bus._hub.on_frame(bytes(mangled))
+        place(shop, 2)
+        assert counts(sub, 1) == [2]
+        assert "error of its own" not in caplog.text
 
     def test_a_closed_bus_keeps_nothing(self, shop: Bus, office: Bus) -> None:
         sub = office.subscribe("orders.>", durable="billing")

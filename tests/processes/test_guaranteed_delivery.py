@@ -109,3 +109,28 @@ def test_nothing_accepted_is_missing_after_many_kills(run, tmp_path: Path) -> No
         firsts = dict.fromkeys(int(number) for one, number, _ in entries if one == ledger)
         assert list(firsts) == sorted(firsts)
     print(f"{len(wanted)} accepted, {len(entries)} deliveries")
+
+
+FORKED = """
+import infobus, os, sys
+bus = infobus.connect()
+sub = bus.subscribe("x", durable="d")
+bus.publish("x", {"n": 1}, guaranteed=True)
+child = os.fork()
+if child == 0:
+    for use in (lambda: bus.publish("x", {"n": 2}, guaranteed=True), sub.receive):
+        try:
+            use()
+            os._exit(1)
+        except infobus.BusClosed:
+            pass
+    with infobus.connect() as own:
+        own.publish("x", {"n": 3}, guaranteed=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert {sub.receive(20).data["n"] for _ in range(2)} == {1, 3}
+"""
+
+
+def test_a_forked_child_has_neither_the_ledger_nor_the_name(run) -> None:
+    assert run(FORKED, "home").wait(60) == 0

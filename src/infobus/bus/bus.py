@@ -352,6 +352,9 @@ class Bus(Publisher):
         )
         self._end(why)
         self._hub.abandon(why)
+        self._asking, self._guaranteeing = threading.Lock(), threading.Lock()
+        if self._guarantees is not None:
+            self._guarantees.abandon(why)
 
     def _end(self, why: BusClosed) -> None:
         self._closed = why

@@ -151,6 +151,11 @@ class DurableSubscription:
             self._queue.put(error)
         self._queue.put(None)
 
+    def abandon(self, why: BusError) -> None:
+        """End in a forked child, where the parent's threads may hold the locks for ever."""
+        self._queue, self._lasts = SimpleQueue(), {}
+        self.end(why)
+
     def _take(self, timeout_s: float | None, taker: object) -> DurableEvent:
         last = self._lasts.pop(taker, None)
         if last is not None and self._is_automatic:

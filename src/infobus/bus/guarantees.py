@@ -111,6 +111,11 @@ class Guarantees:
         self._jobs.put(None)
         self._thread.join(5.0)
 
+    def abandon(self, why: BusClosed) -> None:
+        """End in a forked child: ledgers and names stay the parent's."""
+        for subscription in list(self._uses):
+            subscription.abandon(why)
+
     # What publishers do, on their own threads.
 
     def append(self, records: Sequence[Record], types: Iterable[int]) -> tuple[str, int]:
@@ -273,7 +278,7 @@ class Guarantees:
             except LedgerInUse:
                 pass  # somebody was quicker
             except StoreError as error:
-                self._hub.complain(f"ledger {id}", str(error))
+                self._hub.counters.complain(f"ledger {id}", str(error))
 
     def _serve(self, ledger: Ledger) -> None:
         self._ledgers[ledger.id] = ledger
@@ -338,7 +343,7 @@ class Guarantees:
             case Learn(descriptors):
                 self._hub.learn(descriptors)
             case Complain(peer, what):
-                self._hub.complain(peer, what)
+                self._hub.counters.complain(peer, what)
 
     def _deliver(self, use: _Use, id: str, entry: Entry, deliveries: int) -> None:
         is_answered = False

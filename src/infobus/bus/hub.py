@@ -54,8 +54,6 @@ _TYPES_KEY = "types"
 _CHANNELS_KEY = "c/**"
 _DECLARATIONS_MAX = 16
 """Past this many channels a node listens to all of them: each declaration costs a thread."""
-_COMPLAINTS_COUNT_MAX = 1_000
-"""Sources of bad input that are told apart: their names, too, come from outside."""
 
 
 class Hub:
@@ -233,7 +231,7 @@ class Hub:
     def on_bad_object(self, sender: str, error: BadFrame) -> None:
         """An object of `sender` cannot be read; its event is left out."""
         self.counters.bad_objects += 1
-        self.complain(sender, f"sent an object that cannot be read: {error}")
+        self.counters.complain(sender, f"sent an object that cannot be read: {error}")
 
     def wait_for_types(self, items: Items) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
@@ -292,7 +290,9 @@ class Hub:
             self._on_bad_frame(error)
             return
         if message.__class__ is not Data and isinstance(message, GuaranteedMessage):
-            self.on_guaranteed(message)
+            peer = self.node.peers.get(message.sender)
+            if peer is not None and peer.alive:  # whom nobody sees is not believed
+                self.on_guaranteed(message)
             return
         with self.lock:
             self.counters.received_frames += 1
@@ -332,17 +332,17 @@ class Hub:
 
     def _on_bad_descriptor(self, error: BadFrame) -> None:
         self.counters.bad_frames += 1
-        self.complain("descriptor", str(error))
+        self.counters.complain("descriptor", str(error))
 
     def _on_bad_frame(self, error: PeerError) -> None:
         self.counters.bad_frames += 1
         if isinstance(error, IncompatiblePeer):
-            self.complain(error.sender, str(error))
+            self.counters.complain(error.sender, str(error))
             with self.lock:
                 self.node.refuse(error.sender)
                 self.changed.notify_all()
         else:
-            self.complain(type(error).__name__, str(error))
+            self.counters.complain(type(error).__name__, str(error))
 
     def _on_token(self, key: str, alive: bool) -> None:
         name = key.rpartition("/")[2]
@@ -382,7 +382,7 @@ class Hub:
                             target=self._reduce, args=(reduction,), name=name, daemon=True
                         ).start()
                     case effect.Complain(peer, what):
-                        self.complain(peer, what)
+                        self.counters.complain(peer, what)
                     case effect.StateWanted(message):
                         self.on_state_wanted(message)
                     case effect.StateCame(message):
@@ -416,22 +416,13 @@ class Hub:
         for answer in self.engine.query(_TYPES_KEY, b"", timeout_s):
             self.on_frame(answer)
 
-    def complain(self, source: str, what: str) -> None:
-        """Log once per `source`, and count, that it did something wrong."""
-        complaints, source = self.counters.complaints, source[:200]
-        if source not in complaints:
-            if len(complaints) >= _COMPLAINTS_COUNT_MAX:
-                return
-            log.warning("%s: %s (said once)", source, what)
-        complaints[source] = what
-
     def send(self, mail: Mail) -> None:
         """Send frames, from any thread, never waiting for a slow link."""
         self._post.send(mail)
 
     def _on_engine_error(self, error: BusError) -> None:
         if not self._is_closed.is_set():
-            self.complain("engine", str(error))
+            self.counters.complain("engine", str(error))
 
     def _tick_for_ever(self) -> None:
         while not self._is_closed.wait(TICK_S):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,11 @@ from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
     from infobus.bus.hub import Hub
+
+log = logging.getLogger("infobus")
+
+_COMPLAINTS_COUNT_MAX = 1_000
+"""Sources of bad input that are told apart: their names, too, come from outside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +58,15 @@ class Counters:
     bad_frames: int = 0
     bad_objects: int = 0
     complaints: dict[str, str] = field(default_factory=dict)
+
+    def complain(self, source: str, what: str) -> None:
+        """Log once per `source`, and note, that it did something wrong."""
+        source = source[:200]
+        if source not in self.complaints:
+            if len(self.complaints) >= _COMPLAINTS_COUNT_MAX:
+                return
+            log.warning("%s: %s (said once)", source, what)
+        self.complaints[source] = what
 
 
 def snapshot(hub: Hub, published: int, sent_frames: int) -> Stats:
