@@ -27,7 +27,7 @@ from infobus.testing.account import Uneven
 from infobus.testing.guaranteed_account import GuaranteedAccount
 from infobus.testing.guaranteed_node import WALL_AHEAD_S, GuaranteedNode, Interest, let_go
 from infobus.testing.memory_stores import MemoryDisk
-from infobus.testing.simulation import SimulationFailed
+from infobus.testing.simulation import replayable
 
 SETTLE_S = 60.0
 """Virtual time within which a healed world is at rest, whatever had happened."""
@@ -59,16 +59,10 @@ def simulate(seed: int) -> Outcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = _Run(seed)
-    try:
+    with replayable("infobus.testing.guaranteed_simulation", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
         run.say_one_more_thing()
-    except Exception as error:
-        raise SimulationFailed(
-            f"{type(error).__name__}: {error}\n"
-            f"  seed {seed}, at {run.network.now_s:.3f} s; to replay it:\n"
-            f"  python -m infobus.testing.guaranteed_simulation {seed}"
-        ) from error
     account = run.account
     return Outcome(
         seed,

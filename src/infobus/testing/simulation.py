@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from infobus.engines.memory import Faults, Network
@@ -52,6 +53,19 @@ class Outcome:
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
+@contextmanager
+def replayable(module: str, seed: int, network: Network) -> Iterator[None]:
+    """Let whatever goes wrong say how it can be seen again."""
+    try:
+        yield
+    except Exception as error:
+        raise SimulationFailed(
+            f"{type(error).__name__}: {error}\n"
+            f"  seed {seed}, at {network.now_s:.3f} s; to replay it:\n"
+            f"  python -m {module} {seed}"
+        ) from error
+
+
 def simulate(seed: int) -> Outcome:
     """Do the run that `seed` draws.
 
@@ -59,16 +73,10 @@ def simulate(seed: int) -> Outcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = _Run(seed)
-    try:
+    with replayable("infobus.testing.simulation", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
         run.say_one_more_thing()
-    except Exception as error:
-        raise SimulationFailed(
-            f"{type(error).__name__}: {error}\n"
-            f"  seed {seed}, at {run.network.now_s:.3f} s; to replay it:\n"
-            f"  python -m infobus.testing.simulation {seed}"
-        ) from error
     account = run.account
     return Outcome(
         seed,
