@@ -19,7 +19,7 @@ from infobus.subjects import channel_key, channel_of, check_subject
 _DECISIONS_COUNT_MAX = 200_000
 
 Decision = tuple[Outlet | None, Wanted, Audience]  # way out, is it wanted there, who wants it here
-_UNWANTED: Decision = (None, False, NOBODY)
+UNWANTED: Decision = (None, False, NOBODY)
 
 
 class Decider:
@@ -45,7 +45,7 @@ class Decider:
         with hub.lock:
             here = hub.audiences.of(subject)
             wanted = hub.node.wanted(subject)
-            decision = _UNWANTED
+            decision = UNWANTED
             channel = self._channel(subject)
             if wanted is not False or here is not NOBODY:
                 decision = (self._outlet(channel), wanted, here)

@@ -10,10 +10,8 @@ from contextlib import ExitStack
 from itertools import islice, repeat
 from typing import Any, Literal
 
-from msgspec.structs import replace
-
 from infobus.bus.audience import NOBODY
-from infobus.bus.deciding import Decider
+from infobus.bus.deciding import UNWANTED, Decider
 from infobus.bus.event import Run
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher, Outlet
@@ -23,7 +21,7 @@ from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
 from infobus.protocols import groups
-from infobus.protocols.groups import GROUP, Group
+from infobus.protocols.groups import Group
 from infobus.protocols.wire import Item, Items
 from infobus.subjects import TEST_SPACE, check_subject
 
@@ -141,27 +139,29 @@ class Publisher(Decider):
 
     def _publish_guaranteed(self, events: list[tuple[str, Any]], test: bool) -> None:
         """Keep events in the ledger, then send them to whoever listens now."""
-        from infobus.stores.records import Record  # late: most programs keep nothing
+        from infobus.bus.keeping import records_of  # late: most programs keep nothing
 
-        test, now_s = test or self.test, time.time()
-        records: list[Record] = []
-        types: dict[int, None] = {}
-        for subject, obj in events:
-            check_subject(subject)
-            fingerprint, body, needed = codec.encode(obj)
-            types.update(dict.fromkeys(needed))
-            object_id = id_of(obj) if isinstance(obj, DataObject) else None
-            records.append(Record(subject, now_s, fingerprint, body, object_id, None, test))
+        test = test or self.test
+        records, types = records_of(events, time.time(), test=test)
         if not records:
             return
         ledger, first = self._keep(records, types)
         for number, (_, obj) in enumerate(events, first):
             if isinstance(obj, DataObject):
                 identify(obj, (ledger, number))
+        if not test and self._are_unheard(events):
+            return
         try:
             self.publish_many(events, test=test)
         except Backpressure as error:  # durable consumers get them all the same
             log.warning("guaranteed events are kept, but not sent to others: %s", error)
+
+    def _are_unheard(self, events: list[tuple[str, Any]]) -> bool:
+        """Whether it is known that nobody listens; then they are counted, and done with."""
+        if any(self._decisions.get(subject) is not UNWANTED for subject, _ in events):
+            return False
+        self._hub.counters.quenched += len([*islice(self._numbers, len(events))])
+        return True
 
     def _publish_run(self, chunk: list[tuple[str, Any]]) -> Outlet | None:
         """Publish alike events for one channel together; None if they must go singly."""
@@ -292,7 +292,9 @@ class Publisher(Decider):
         group = Group(numbers[0], next(self._epochs), channels, events, len(drafts))
         item = groups.item(drafts[0].subject, now_s, group)
         if guaranteed:
-            self._keep_group(group, types, now_s, is_test)
+            from infobus.bus.keeping import record_of_group  # late: most programs keep nothing
+
+            self._keep([record_of_group(group, self.node, now_s, test=is_test)], types)
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.channel):
                 stack.enter_context(outlet.lock)
@@ -312,23 +314,6 @@ class Publisher(Decider):
                 if is_wanted:
                     outlet.send(item, len(item[4]), types, False)
             self._deliver_group_here(next(iter(outlets)), item, takers)
-
-    def _keep_group(
-        self, group: Group, types: tuple[int, ...], now_s: float, is_test: bool
-    ) -> None:
-        """Put a transaction into the ledger, as one record, with the names the objects have."""
-        from infobus.stores.records import Record  # late: most programs keep nothing
-
-        items = [
-            event._replace(
-                subject=event.subject.removeprefix(TEST_SPACE),
-                object_id=event.object_id or spelled((self.node, event.number)),
-            )
-            for event in group.events
-        ]
-        body = groups.encode(replace(group, events=Items.of(items)))
-        record = Record(items[0].subject, now_s, GROUP, body, None, None, is_test)
-        self._keep([record], types)
 
     def _deliver_group_here(
         self, outlet: Outlet, item: tuple[Any, ...], takers: dict[Subscription, list[int]]

@@ -1,0 +1,54 @@
+"""Guaranteed events on their way to the ledger: what is kept of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from infobus.objects import DataObject, codec, id_of, spelled
+from infobus.protocols import groups
+from infobus.protocols.groups import GROUP, Group
+from infobus.protocols.wire import Items
+from infobus.stores.records import Record
+from infobus.subjects import TEST_SPACE, check_subject
+
+
+def records_of(
+    events: Sequence[tuple[str, Any]], now_s: float, *, test: bool, expires: float | None = None
+) -> tuple[list[Record], Iterable[int]]:
+    """The records of (subject, object) pairs, and the types that these need.
+
+    Raises:
+        BadSubject: A subject is malformed or holds a wildcard.
+        BadValue: An object cannot be sent.
+    """
+    records: list[Record] = []
+    types: dict[int, None] = {}
+    last = None
+    for subject, obj in events:
+        if subject is not last:
+            check_subject(subject)
+            last = subject
+        fingerprint, body, needed = codec.encode(obj)
+        if needed:
+            types.update(dict.fromkeys(needed))
+        object_id = id_of(obj) if isinstance(obj, DataObject) else None
+        records.append(Record(subject, now_s, fingerprint, body, object_id, expires, test))
+    return records, types
+
+
+def record_of_group(
+    group: Group, node: str, now_s: float, *, test: bool, expires: float | None = None
+) -> Record:
+    """The record of a transaction that `node` sends, with the names that its objects have."""
+    items = [
+        event._replace(
+            subject=event.subject.removeprefix(TEST_SPACE),
+            object_id=event.object_id or spelled((node, event.number)),
+        )
+        for event in group.events
+    ]
+    body = groups.encode(
+        Group(group.number, group.epoch, group.channels, Items.of(items), group.count)
+    )
+    return Record(items[0].subject, now_s, GROUP, body, None, expires, test)
