@@ -95,6 +95,7 @@ class Guarantees:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._here: list[Any] = []  # messages for this node itself
         self._adopt_at_s = self._prune_at_s = 0.0
+        self._is_called = False  # to look for commits
         self._is_closed = False
         self._thread = threading.Thread(
             target=self._work_for_ever, name=f"infobus-{hub.name}-guarantees", daemon=True
@@ -124,19 +125,25 @@ class Guarantees:
         Raises:
             StoreFull: There is no room: nothing was kept.
         """
+        ledger = self._own or self._open_own()
+        first = ledger.append(records, self._descriptors(types))
+        # Waking the thread costs as much as the rest; it looks by itself before it sleeps.
+        if not self._is_called and self._server.is_awaited(ledger.id):
+            self._is_called = True
+            self._jobs.put(self._heed_call)
+        return ledger.id, first
+
+    def _open_own(self) -> Ledger:
         with self._opening:
             if self._is_closed:
                 raise BusClosed("the bus was closed meanwhile")
-            ledger = self._own
-            if ledger is None:
-                ledger = self._own = open_free(self.ledgers_folder)
+            if self._own is None:
+                ledger = open_free(self.ledgers_folder)
                 # Before the first event: consumers that are known begin before it, whatever
                 # the clocks say.
                 self._call(lambda: self._serve(ledger))
-        first = ledger.append(records, self._descriptors(types))
-        last = first + len(records) - 1
-        self._jobs.put(lambda: self._do_served(self._committed(ledger.id, last)))
-        return ledger.id, first
+                self._own = ledger
+            return self._own
 
     def _call(self, job: Job) -> None:
         """Have a job done by the thread, and wait for that."""
@@ -157,8 +164,13 @@ class Guarantees:
     def _descriptors(self, types: Iterable[int]) -> Mapping[int, bytes]:
         return {type_: found[0] for type_ in types if (found := codec.descriptors([type_]))}
 
-    def _committed(self, id: str, last: int) -> ServerEffects:
-        return self._server.committed(id, last, time.monotonic()) if id in self._ledgers else []
+    def _heed_call(self) -> None:
+        self._is_called = False  # from now on, another call is needed
+
+    def _look_for_commits(self) -> None:
+        own = self._own
+        if own is not None and own.id in self._ledgers:
+            self._do_served(self._server.committed(own.id, own.next - 1, time.monotonic()))
 
     # What consumers do.
 
@@ -249,6 +261,7 @@ class Guarantees:
                 return
             try:
                 job()
+                self._look_for_commits()
                 while self._here or self._server.has_work:
                     here, self._here = self._here, []
                     for message in here:
@@ -290,7 +303,7 @@ class Guarantees:
         for subscription in list(self._uses):
             self._end(subscription, None)
         with self._opening:
-            self._is_closed = True
+            self._is_closed, self._own = True, None
         for ledger in self._ledgers.values():
             ledger.close()
         self._ledgers.clear()

@@ -98,6 +98,7 @@ class _Served:
     last: int  # the last number that is safe on disk
     positions: dict[str, int]  # of every consumer that the ledger knows
     waiting: dict[str, None] = field(default_factory=dict)  # consumers with an open question
+    slice: tuple[int, Sequence[tuple[int, Record]]] | None = None  # read last, and after what
 
 
 @dataclass(kw_only=True)
@@ -122,6 +123,11 @@ class LedgerServer:
     def has_work(self) -> bool:
         """Whether `work` has something to do."""
         return bool(self._due)
+
+    def is_awaited(self, id: str) -> bool:
+        """Whether a consumer waits for the ledger's next commit. Any thread may ask."""
+        served = self.ledgers.get(id)
+        return served is not None and bool(served.waiting)
 
     # What the node does.
 
@@ -149,7 +155,9 @@ class LedgerServer:
     def committed(self, id: str, last: int, now_s: float) -> ServerEffects:
         """Everything up to `last` is safe on disk."""
         served = self.ledgers[id]
-        served.last = max(last, served.last)
+        if last <= served.last:
+            return []
+        served.last = last
         self._due.update(((name, id), None) for name in served.waiting)
         return self.work(now_s)
 
@@ -191,6 +199,8 @@ class LedgerServer:
                     effects += self._answer(name, id, now_s)
                 except BusError as error:
                     effects += [*self.closed(id), Failed(id, error)]
+        for served in self.ledgers.values():
+            served.slice = None
         return effects
 
     # Messages.
@@ -288,9 +298,7 @@ class LedgerServer:
         size = 0
         records: Sequence[tuple[int, Record]] = ()
         if question.scanned < last:
-            terms = self.terms
-            records = served.ledger.read(question.scanned, terms.slice_count, terms.slice_bytes)
-            records = [(number, record) for number, record in records if number <= last]
+            records = self._read(served, question.scanned)
             if not records:  # everything up to the end is kept no longer
                 gone, question.scanned = (question.scanned + 1, last), last
         for number, record in records:
@@ -328,6 +336,13 @@ class LedgerServer:
             self.describe(sorted(question.types)) if question.types else [],
         )
         return [ToPeer(session.node, kept, bulk=True)]
+
+    def _read(self, served: _Served, after: int) -> Sequence[tuple[int, Record]]:
+        """A slice of the ledger. Consumers that are equally far on share one reading."""
+        if served.slice is None or served.slice[0] != after:
+            found = served.ledger.read(after, self.terms.slice_count, self.terms.slice_bytes)
+            served.slice = after, [one for one in found if one[0] <= served.last]
+        return served.slice[1]
 
     # Helpers.
 
