@@ -21,9 +21,10 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from infobus.errors import BadValue, BusClosed, LedgerInUse, StoreError
 from infobus.stores import database, scanning

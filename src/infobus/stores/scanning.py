@@ -16,7 +16,6 @@ import sqlite3
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -30,8 +29,7 @@ _PROBLEM_COUNT_MAX = 100
 _PRUNED_COUNT_MAX = 64
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True):
     """Which numbers a ledger holds: those after `gone` and before `next`, but for the `lost`."""
 
     pruned: tuple[tuple[int, float], ...]

@@ -7,9 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from infobus.errors import StoreError
 from infobus.stores import scanning
@@ -101,35 +103,37 @@ class Writer:
 
     def _commit(self, works: Sequence[Append | Step]) -> None:
         appends = [one for one in works if isinstance(one, Append)]
-        steps = [one for one in works if not isinstance(one, Append)]
+        has_steps = len(appends) < len(works)
         is_full = self._unmarked_bytes > CHECKPOINT_BYTES
-        unsaved = self._due_positions(is_urgent=bool(steps) or is_full)
+        unsaved = self._due_positions(is_urgent=has_steps or is_full) if self._unsaved else {}
         try:
-            with self._database.errors():
-                rows, types = self._numbered(appends)
-                if len(rows) > ROW_COUNT_MAX or types or unsaved or steps or is_full:
-                    self._database.connection.execute("BEGIN IMMEDIATE")
-                    self._put_facts(unsaved, types)
-                    self._insert(rows)
-                    for step in steps:
+            rows, types = self._numbered(appends)
+            if len(rows) > ROW_COUNT_MAX or types or unsaved or has_steps or is_full:
+                self._database.connection.execute("BEGIN IMMEDIATE")
+                self._put_facts(unsaved, types)
+                self._insert(rows)
+                for step in works:
+                    if not isinstance(step, Append):
                         step()
-                    if is_full:
-                        self._mark_end()
-                    self._database.connection.execute("COMMIT")
-                else:  # the usual case: one statement is a transaction by itself
-                    self._insert(rows)
-        except BaseException:
+                if is_full:
+                    self._mark_end()
+                self._database.connection.execute("COMMIT")
+                self._types |= types.keys()
+            else:  # the usual case: one statement is a transaction by itself
+                self._insert(rows)
+        except BaseException as error:
             self._recover(unsaved)
+            if isinstance(error, (sqlite3.Error, Damage)):
+                raise self._database.complaint(error) from error
             raise
         self.extent = self._working
-        self._types |= types.keys()
         if is_full:
             self._checkpoint()
 
     def _due_positions(self, *, is_urgent: bool) -> dict[str, Position]:
         now_s = time.monotonic()
         with self._guard:
-            if not self._unsaved or not (is_urgent or now_s >= self._saved_s + POSITIONS_S):
+            if not (is_urgent or now_s >= self._saved_s + POSITIONS_S):
                 return {}
             self._saved_s = now_s
             unsaved, self._unsaved = self._unsaved, {}
@@ -162,20 +166,17 @@ class Writer:
                 size += len(body)
                 rows.append((number, kept_at, body, checksum(number, kept_at, body)))
                 number += 1
-            if not append.descriptors.keys() <= self._types:
+            if append.descriptors:
                 types.update(append.descriptors)
         self._unmarked_bytes += size + _COMMIT_BYTES
         self._working = replace(extent, next=number, kept_at=kept_at, bytes=extent.bytes + size)
-        return rows, {key: types[key] for key in types.keys() - self._types}
+        return rows, {key: types[key] for key in types.keys() - self._types} if types else types
 
     def _insert(self, rows: Sequence[RecordRow]) -> None:
         # Each statement gives other threads a chance to run, so many rows go into one.
         for start in range(0, len(rows), ROW_COUNT_MAX):
             part = rows[start : start + ROW_COUNT_MAX]
-            values = ",".join(["(?,?,?,?)"] * len(part))
-            self._database.connection.execute(
-                f"INSERT INTO records VALUES {values}", [*chain.from_iterable(part)]
-            )
+            self._database.connection.execute(_insertion(len(part)), [*chain.from_iterable(part)])
 
     def _put_facts(self, positions: Mapping[str, Position], types: Mapping[int, bytes]) -> None:
         for name, one in positions.items():
@@ -209,3 +210,8 @@ class Writer:
         with self._no_readers, suppress(sqlite3.Error):
             self._database.checkpoint()
             self._unmarked_bytes = 0
+
+
+@cache
+def _insertion(count: int) -> str:
+    return "INSERT INTO records VALUES " + ",".join(["(?,?,?,?)"] * count)
