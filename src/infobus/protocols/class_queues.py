@@ -1,0 +1,375 @@
+"""Queues by priority class: strict order, watermarks, age limits, and timed upgrades.
+
+One queue for each class (paper 002, section 4.2). The highest class that has something goes first,
+and inside a class nothing overtakes. A class above its high mark stops accepting until it is down
+to its low mark; whoever feeds the queues holds that class meanwhile, and no other. What has grown
+too old leaves at once, wherever it waits.
+
+A class that stopped accepting and of which nothing was taken for a while is starving: what waits in
+it is *raised* for a stated period, and takes turns, entry by entry, with the class it is raised to.
+What is taken in that time says what it was raised from and until when, so that the next queues go
+on with it. A raised entry that comes from elsewhere waits in its own class, and everything before
+it is raised with it; so inside a class nothing overtakes even then, and falling back moves nothing.
+Without an `Upgrade`, priority is strict, and raised entries go by their own class.
+
+Time comes in as `now_s`. One thread at a time: locking is the caller's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from infobus.errors import UsageError
+from infobus.protocols.qos import Classes, Marks, Upgrade
+
+T = TypeVar("T")
+
+#: Fewer entries than this that have left are not worth tidying up after.
+_TIDY_COUNT = 32
+
+
+class Entry(Struct, Generic[T]):
+    """Something that waits, or waited, in a class; `weight` is how many events it stands for.
+
+    If it was taken while raised, `class_` is the class that it was raised to until
+    `raised_until_s`, and `raised_from` its own.
+    """
+
+    value: T
+    class_: str
+    weight: int
+    expires_s: float
+    number: int  # counts what was offered to these queues
+    raised_from: str | None = None
+    raised_until_s: float = 0.0
+    is_waiting: bool = True
+
+
+class Upgraded(Struct, frozen=True):
+    """What waits in `class_` goes with class `to` until `until_s`."""
+
+    class_: str
+    to: str
+    until_s: float
+
+
+class FellBack(Struct, frozen=True):
+    """What waits in `class_` goes by its own priority again."""
+
+    class_: str
+
+
+class ClassState(Struct, frozen=True):
+    """How a class is doing; `waiting` is a weight."""
+
+    waiting: int
+    accepting: bool
+    raised: bool
+
+
+class _Lane(Generic[T]):
+    """One class's queue. Its head is never an entry that has left."""
+
+    __slots__ = (
+        "accepting", "high", "left_count", "low", "moved_s", "name", "queue", "raises", "rank",
+        "told_raised", "turn", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, name: str, rank: int, marks: Marks) -> None:
+        self.name = name
+        self.rank = rank
+        self.high = marks.high
+        self.low = marks.low
+        self.queue: deque[Entry[T]] = deque()
+        self.left_count = 0  # entries in the queue that have left it in all but place
+        self.waiting = 0
+        self.accepting = True
+        self.moved_s = -math.inf  # when something was taken last, or the class stopped accepting
+        # What is raised: up to the entry of this number, until that time. Numbers ascend and times
+        # descend, so the first is what holds for the head.
+        self.raises: deque[tuple[int, float]] = deque()
+        self.told_raised = False
+        self.turn = 0  # when it was served last, of those that take turns
+
+    def is_raised(self, now_s: float) -> bool:
+        return bool(self.raises) and self.raises[0][1] > now_s
+
+    def leave(self, entry: Entry[T]) -> None:
+        """Account for an entry that no longer waits."""
+        entry.is_waiting = False
+        self.waiting -= entry.weight
+        if not self.accepting and self.waiting <= self.low:
+            self.accepting = True
+
+    def tidy(self) -> None:
+        """Restore what holds for the head, and keep the memory of what has left bounded."""
+        queue = self.queue
+        if self.left_count:
+            while queue and not queue[0].is_waiting:
+                queue.popleft()
+                self.left_count -= 1
+            if self.left_count > max(_TIDY_COUNT, len(queue) // 2):
+                self.queue = queue = deque(entry for entry in queue if entry.is_waiting)
+                self.left_count = 0
+        while self.raises and (not queue or self.raises[0][0] < queue[0].number):
+            self.raises.popleft()
+
+
+class ClassQueues(Generic[T]):
+    """The queues of all classes at one place.
+
+    `offer` never refuses: whoever calls it looks at `is_accepting` before, so a class holds at
+    most its high mark and what is offered at one stroke.
+
+    >>> from infobus.protocols.qos import DEFAULT_CLASSES
+    >>> queues = ClassQueues(DEFAULT_CLASSES, Marks(high=2, low=0), Upgrade())
+    >>> for value, class_ in [("a", "regular"), ("b", "regular"), ("c", "emergency")]:
+    ...     queues.offer(value, class_, 0.0)
+    >>> [queues.take(0.0).value for _ in range(len(queues))]
+    ['c', 'a', 'b']
+
+    Args:
+        classes: The global order.
+        marks: The watermarks, in weights: of each class, or the same for all.
+        upgrade: When a starving class is raised; None: never.
+
+    Raises:
+        UsageError: A class has no marks.
+    """
+
+    def __init__(
+        self,
+        classes: Classes,
+        marks: Marks | Mapping[str, Marks],
+        upgrade: Upgrade | None = None,
+    ) -> None:
+        self.classes = classes
+        self.upgrade = upgrade
+        if isinstance(marks, Marks):
+            marks = dict.fromkeys(classes.names, marks)
+        self._lanes: list[_Lane[T]] = []
+        for rank, name in enumerate(classes.names):
+            if name not in marks:
+                raise UsageError(f"no watermarks for priority class {name!r}")
+            self._lanes.append(_Lane(name, rank, marks[name]))
+        self._by_name = {lane.name: lane for lane in self._lanes}
+        self._raised_rank = classes.raised_rank
+        self._raised: list[_Lane[T]] = []  # lanes with raises, some of which may be over
+        self._turns_count = 0
+        self._count = 0
+        self._number = 0
+        # A heap of what has an age limit. Entries that were taken in time stay in it for a while.
+        self._ageing: list[tuple[float, int, Entry[T]]] = []
+        self._ageing_count = 0  # of those that still wait
+        self._expired: list[Entry[T]] = []  # left, not yet told
+
+    def __len__(self) -> int:
+        """How many entries wait."""
+        return self._count
+
+    def offer(
+        self,
+        value: T,
+        class_: str,
+        now_s: float,
+        *,
+        weight: int = 1,
+        expires_s: float = math.inf,
+        raised_from: str | None = None,
+        raised_until_s: float = 0.0,
+    ) -> None:
+        """Let `value` wait in its class, behind what is there.
+
+        Args:
+            value: Whatever is to be taken later.
+            class_: The class it goes under.
+            now_s: The time.
+            weight: How many events it stands for: at least 1.
+            expires_s: When it is too old to be taken.
+            raised_from: Its own class, if it was raised to `class_` elsewhere.
+            raised_until_s: When that ends; here it lasts no longer than the upgrade's period.
+
+        Raises:
+            UsageError: There is no such class; nothing was taken in.
+        """
+        lane = self._lane(raised_from or class_)
+        self._number += 1
+        entry = Entry(value, lane.name, weight, expires_s, self._number)
+        lane.queue.append(entry)
+        lane.waiting += weight
+        self._count += 1
+        if lane.accepting and lane.waiting > lane.high:
+            lane.accepting = False
+            lane.moved_s = now_s
+        if expires_s < math.inf:
+            self._ageing_count += 1
+            heapq.heappush(self._ageing, (expires_s, self._number, entry))
+        if raised_from is not None and raised_until_s > now_s:
+            self._raise(lane, raised_until_s, now_s)
+
+    def take(self, now_s: float) -> Entry[T] | None:
+        """What goes next, or None. It is not too old; what was is left for `expire` to tell."""
+        if self._ageing and self._ageing[0][0] <= now_s:
+            self._let_expire(now_s)
+        lane = self._in_turn(now_s) if self._raised else self._highest()
+        if lane is None:
+            return None
+        entry = lane.queue.popleft()
+        if lane.is_raised(now_s):
+            entry.class_, entry.raised_from = self.classes.names[self._raised_rank], lane.name
+            entry.raised_until_s = lane.raises[0][1]
+        lane.moved_s = now_s
+        self._left(lane, entry)
+        return entry
+
+    def peek_rank(self) -> int | None:
+        """The rank under which the next entry goes, as of the last `take` or `tick`."""
+        for lane in self._lanes:
+            if lane.queue:
+                if lane.rank > self._raised_rank and self._raised:
+                    return self._raised_rank
+                return lane.rank
+        return None
+
+    def expire(self, now_s: float) -> list[Entry[T]]:
+        """Let everything leave that is too old; return it, and what `take` found so before."""
+        self._let_expire(now_s)
+        expired, self._expired = self._expired, []
+        return expired
+
+    def next_expiry_s(self) -> float:
+        """When `expire` has something to tell: -inf is now, inf never, as things are."""
+        if self._expired:
+            return -math.inf
+        while self._ageing and not self._ageing[0][2].is_waiting:
+            heapq.heappop(self._ageing)
+        return self._ageing[0][0] if self._ageing else math.inf
+
+    def drop_oldest(self, class_: str) -> Entry[T] | None:
+        """Let the first entry of a class go; None if there is none."""
+        lane = self._lane(class_)
+        if not lane.queue:
+            return None
+        entry = lane.queue.popleft()
+        self._left(lane, entry)
+        return entry
+
+    def clear(self) -> None:
+        """Let everything go that waits."""
+        for lane in self._lanes:
+            while self.drop_oldest(lane.name) is not None:
+                pass
+
+    def waiting(self, class_: str) -> int:
+        """The weight of what waits in a class."""
+        return self._lane(class_).waiting
+
+    def is_accepting(self, class_: str) -> bool:
+        """False from when more than the high mark waits until no more than the low mark does."""
+        return self._lane(class_).accepting
+
+    def tick(self, now_s: float) -> list[Upgraded | FellBack]:
+        """Begin and end upgrades; say which classes have been raised, and which fell back."""
+        effects: list[Upgraded | FellBack] = []
+        if self.upgrade is None:
+            return effects
+        for lane in self._lanes[self._raised_rank + 1 :]:
+            is_raised = lane.is_raised(now_s)
+            is_held = not lane.accepting and lane.queue
+            if is_held and not is_raised and now_s - lane.moved_s >= self.upgrade.after_s:
+                self._raise(lane, now_s + self.upgrade.period_s, now_s)
+                is_raised = True
+            if is_raised != lane.told_raised:
+                lane.told_raised = is_raised
+                to = self.classes.names[self._raised_rank]
+                effects.append(
+                    Upgraded(lane.name, to, lane.raises[0][1]) if is_raised else FellBack(lane.name)
+                )
+        self._forget_ended(now_s)
+        return effects
+
+    def state(self) -> dict[str, ClassState]:
+        """How each class is doing, highest first, as of the last `take` or `tick`."""
+        return {
+            lane.name: ClassState(lane.waiting, lane.accepting, lane in self._raised)
+            for lane in self._lanes
+        }
+
+    def _lane(self, name: str) -> _Lane[T]:
+        lane = self._by_name.get(name)
+        return lane if lane is not None else self._lanes[self.classes.rank(name)]
+
+    def _highest(self) -> _Lane[T] | None:
+        for lane in self._lanes:
+            if lane.queue:
+                return lane
+        return None
+
+    def _in_turn(self, now_s: float) -> _Lane[T] | None:
+        """The lane to take from while some are raised."""
+        self._forget_ended(now_s)
+        highest = self._highest()
+        if highest is None or not self._raised or highest.rank < self._raised_rank:
+            return highest
+        lanes = self._raised
+        if highest.rank == self._raised_rank:
+            lanes = [highest, *lanes]
+        lane = min(lanes, key=lambda lane: lane.turn)
+        self._turns_count += 1
+        lane.turn = self._turns_count
+        return lane
+
+    def _raise(self, lane: _Lane[T], until_s: float, now_s: float) -> None:
+        """Raise everything that waits in `lane` now."""
+        if self.upgrade is None or lane.rank <= self._raised_rank:
+            return
+        until_s = min(until_s, now_s + self.upgrade.period_s)
+        while lane.raises and lane.raises[-1][1] <= until_s:
+            lane.raises.pop()
+        lane.raises.append((lane.queue[-1].number, until_s))
+        if lane not in self._raised:
+            self._raised.append(lane)
+
+    def _forget_ended(self, now_s: float) -> None:
+        for lane in list(self._raised):
+            if not lane.is_raised(now_s):
+                lane.raises.clear()
+                self._raised.remove(lane)
+
+    def _left(self, lane: _Lane[T], entry: Entry[T]) -> None:
+        """Account for an entry that was the head of its lane."""
+        self._count -= 1
+        lane.leave(entry)
+        if entry.expires_s < math.inf:
+            self._ageing_count -= 1
+            if len(self._ageing) > 2 * self._ageing_count + _TIDY_COUNT:
+                self._ageing = [aged for aged in self._ageing if aged[2].is_waiting]
+                heapq.heapify(self._ageing)
+        if lane.left_count or lane.raises:
+            lane.tidy()
+            if not lane.raises and lane in self._raised:
+                self._raised.remove(lane)
+
+    def _let_expire(self, now_s: float) -> None:
+        ageing = self._ageing
+        lanes = set()
+        while ageing and ageing[0][0] <= now_s:
+            entry = heapq.heappop(ageing)[2]
+            if entry.is_waiting:
+                lane = self._by_name[entry.class_]
+                lane.leave(entry)
+                lane.left_count += 1
+                self._count -= 1
+                self._ageing_count -= 1
+                self._expired.append(entry)
+                lanes.add(lane)
+        for lane in lanes:
+            lane.tidy()
+            if not lane.raises and lane in self._raised:
+                self._raised.remove(lane)

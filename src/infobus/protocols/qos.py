@@ -1,0 +1,176 @@
+"""Quality of service in numbers: classes and their order, watermarks, upgrades, and rates.
+
+Classes are global and have a strict order (paper 002, section 4.2). Everything that queues by class
+is in `class_queues`; who may have how much is decided in `qos_admission`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from msgspec import Struct
+
+from infobus.errors import UsageError
+
+_CLASSES_COUNT_MAX = 16
+_NAME = re.compile(r"[a-z0-9_-]+")
+
+#: Waits shorter than this are rounding errors.
+_INSTANT_S = 1e-9
+
+
+class Classes(Struct, frozen=True):
+    """The priority classes of a bus, highest first; all its nodes have the same.
+
+    >>> DEFAULT_CLASSES.rank("business"), DEFAULT_CLASSES.default
+    (1, 'regular')
+
+    Raises:
+        UsageError: Not 1 to 16 different names made of `a-z`, `0-9`, `_` and `-`.
+    """
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.names) <= _CLASSES_COUNT_MAX:
+            count = len(self.names)
+            raise UsageError(f"a bus has 1 to {_CLASSES_COUNT_MAX} priority classes, not {count}")
+        for name in self.names:
+            if not _NAME.fullmatch(name):
+                raise UsageError(f"priority class {name!r}: use only a-z, 0-9, _ and -")
+        if len(set(self.names)) < len(self.names):
+            raise UsageError(f"priority classes {', '.join(self.names)}: a name comes twice")
+
+    @property
+    def default(self) -> str:
+        """The class of events that name none: `regular` if there is one, else the lowest."""
+        return "regular" if "regular" in self.names else self.names[-1]
+
+    @property
+    def raised_rank(self) -> int:
+        """The rank that a starving class is raised to.
+
+        The highest class stays strict, because an upgrade must not delay a call to 911: others
+        are raised to just below it. Of two classes, the lower can only be raised to the higher.
+        """
+        return 1 if len(self.names) > 2 else 0
+
+    def rank(self, name: str) -> int:
+        """How many classes are above `name`: 0 is the highest.
+
+        Raises:
+            UsageError: There is no such class.
+        """
+        try:
+            return self.names.index(name)
+        except ValueError:
+            known = ", ".join(self.names)
+            raise UsageError(f"no priority class {name!r}: this bus has {known}") from None
+
+
+DEFAULT_CLASSES = Classes(("emergency", "business", "regular"))
+
+
+class Marks(Struct, frozen=True):
+    """Watermarks: a class stops accepting above `high`, until it is down to `low` again.
+
+    Raises:
+        UsageError: Not `0 <= low <= high`, with `high` at least 1.
+    """
+
+    high: int
+    low: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.low <= self.high and self.high >= 1):
+            raise UsageError(
+                f"watermarks high={self.high}, low={self.low}: expected 0 <= low <= high, 1 <= high"
+            )
+
+
+class Upgrade(Struct, frozen=True):
+    """When a starving class is raised, and for how long.
+
+    A class starves when it has stopped accepting and nothing of it was taken for `after_s`. What
+    waits in it then is raised for `period_s` (see `Classes.raised_rank`), and falls back after.
+
+    Raises:
+        UsageError: A time is not positive.
+    """
+
+    after_s: float = 1.0
+    period_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.after_s > 0 and self.period_s > 0):
+            raise UsageError(
+                f"upgrade after_s={self.after_s}, period_s={self.period_s}: both must be above 0"
+            )
+
+
+class Rate:
+    """A steady rate with short bursts: a token bucket for events, one for bytes.
+
+    What is larger than a burst passes when the bucket is full, and what follows waits for as long
+    as that takes to make up for. So in the long run the rate holds for sizes of any kind.
+
+    >>> rate = Rate(events_per_s=10)
+    >>> rate.take(0.0, 1, 100)
+    >>> round(rate.allow(0.0, 1, 100), 3), rate.allow(0.1, 1, 100)
+    (0.1, 0.0)
+
+    Raises:
+        UsageError: A number is not positive.
+    """
+
+    __slots__ = ("_buckets", "burst_s", "bytes_per_s", "events_per_s")
+
+    def __init__(
+        self,
+        events_per_s: float | None = None,
+        bytes_per_s: float | None = None,
+        burst_s: float = 0.1,
+    ) -> None:
+        for name, value in (
+            ("events_per_s", events_per_s),
+            ("bytes_per_s", bytes_per_s),
+            ("burst_s", burst_s),
+        ):
+            if value is not None and not (0 < value < math.inf):
+                raise UsageError(f"{name}={value}: expected a number above 0")
+        self.events_per_s = events_per_s
+        self.bytes_per_s = bytes_per_s
+        self.burst_s = burst_s
+        self._buckets = (_Bucket(events_per_s, burst_s), _Bucket(bytes_per_s, burst_s))
+
+    def allow(self, now_s: float, count: int, size: int) -> float:
+        """Seconds until `count` events of `size` bytes together may go; 0.0 is now."""
+        events, sizes = self._buckets
+        return max(events.wait_s(now_s, count), sizes.wait_s(now_s, size))
+
+    def take(self, now_s: float, count: int, size: int) -> None:
+        """They went."""
+        events, sizes = self._buckets
+        events.take(now_s, count)
+        sizes.take(now_s, size)
+
+
+class _Bucket:
+    """One token bucket, kept as the time at which it will be full."""
+
+    __slots__ = ("burst_s", "full_at_s", "per_s")
+
+    def __init__(self, per_s: float | None, burst_s: float) -> None:
+        self.per_s = math.inf if per_s is None else per_s
+        self.burst_s = burst_s
+        self.full_at_s = -math.inf
+
+    def wait_s(self, now_s: float, amount: float) -> float:
+        # A full bucket is enough for anything; a smaller amount need not wait until it is full.
+        spare_s = max(0.0, self.burst_s - amount / self.per_s)
+        wait_s = self.full_at_s - spare_s - now_s
+        return wait_s if wait_s > _INSTANT_S else 0.0
+
+    def take(self, now_s: float, amount: float) -> None:
+        self.full_at_s = max(self.full_at_s, now_s) + amount / self.per_s
