@@ -6,6 +6,8 @@
     │   ├── BadType           a type that cannot be declared, or contradicts a known one
     │   ├── BadValue          a value that does not fit its attribute, or cannot be sent
     │   ├── BadFilter         an expression that is not a filter
+    │   ├── TdlError          a TDL program that cannot be read, or failed
+    │   │   └── TdlLimit      a TDL program that wanted more than it was given
     │   ├── DurableInUse      a durable name that is in use by another live subscription
     │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
     ├── PeerError             the other side broke the protocol
@@ -69,6 +71,40 @@ class BadFilter(UsageError, ValueError):
         self.text = text
         self.position = position
         self.hint = hint
+
+
+class TdlError(UsageError):
+    """A TDL program cannot be read, or failed: `line` and `column` count from 1.
+
+    `origin` names the text, `stack` the calls under way, the innermost first, each with the
+    place it was made at. `condition` is the object that was signalled; None if the program
+    was not even read.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int,
+        column: int,
+        origin: str = "",
+        stack: tuple[str, ...] = (),
+        condition: object = None,
+    ) -> None:
+        super().__init__(message)
+        self.line = line
+        self.column = column
+        self.origin = origin
+        self.stack = stack
+        self.condition = condition
+
+    def report(self) -> str:
+        """The message, and the calls that led there, one to a line."""
+        return "\n".join([str(self), *(f"  in {call}" for call in self.stack)])
+
+
+class TdlLimit(TdlError):
+    """A TDL program wanted more fuel, memory, depth or definitions than it was given."""
 
 
 class DurableInUse(UsageError):
