@@ -16,6 +16,7 @@
     └── DeliveryError         the world failed; `retry_is_safe` says whether to try again
         ├── EngineError       the engine could not be opened, or gave up
         ├── Backpressure      receivers did not keep up within the stated time; nothing was sent
+        ├── QosRefused        a quality of service that cannot be had now; nothing has changed
         ├── SlowConsumer      a subscription that asked for it was closed because it fell behind
         ├── LossError         events that were sent to you and can no longer be had
         └── StoreError        what must survive a crash cannot be kept or read
@@ -159,6 +160,21 @@ class Backpressure(DeliveryError):
     def __init__(self, message: str, *, waiting_for: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.waiting_for = waiting_for
+
+
+class QosRefused(DeliveryError):
+    """A reservation or registration was refused, by this node or by the manager of its group.
+
+    Nothing has changed. `asked` and `free` are events/s or bytes/s, whichever did not fit; they
+    are None where a rule or a full class was the reason.
+    """
+
+    def __init__(
+        self, message: str, *, asked: float | None = None, free: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.free = free
 
 
 class SlowConsumer(DeliveryError):
