@@ -109,6 +109,22 @@ class Upgrade(Struct, frozen=True):
             )
 
 
+class Limits(Struct, frozen=True):
+    """What one client may do; None is without limit. Above it that client waits, and no other.
+
+    Raises:
+        UsageError: A number is not positive.
+    """
+
+    events_per_s: float | None = None
+    bytes_per_s: float | None = None
+    queue_count_max: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _check_positive(name, getattr(self, name))
+
+
 class Rate:
     """A steady rate with short bursts: a token bucket for events, one for bytes.
 
@@ -132,13 +148,9 @@ class Rate:
         bytes_per_s: float | None = None,
         burst_s: float = 0.1,
     ) -> None:
-        for name, value in (
-            ("events_per_s", events_per_s),
-            ("bytes_per_s", bytes_per_s),
-            ("burst_s", burst_s),
-        ):
-            if value is not None and not (0 < value < math.inf):
-                raise UsageError(f"{name}={value}: expected a number above 0")
+        _check_positive("events_per_s", events_per_s)
+        _check_positive("bytes_per_s", bytes_per_s)
+        _check_positive("burst_s", burst_s)
         self.events_per_s = events_per_s
         self.bytes_per_s = bytes_per_s
         self.burst_s = burst_s
@@ -174,3 +186,8 @@ class _Bucket:
 
     def take(self, now_s: float, amount: float) -> None:
         self.full_at_s = max(self.full_at_s, now_s) + amount / self.per_s
+
+
+def _check_positive(name: str, value: float | None) -> None:
+    if value is not None and not 0 < value < math.inf:
+        raise UsageError(f"{name}={value}: expected a number above 0")

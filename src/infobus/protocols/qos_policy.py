@@ -1,0 +1,97 @@
+"""By which rules a request for quality of service is granted, raised or refused.
+
+A policy is published by the manager of a group of nodes, and every node holds its suppliers and
+consumers to it (paper 002, section 6: "deny or upgrade the request").
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from infobus.errors import UsageError
+from infobus.protocols.qos import Classes
+from infobus.subjects import check_pattern, covers, overlaps
+
+
+class Granted(Struct, frozen=True):
+    """The request is granted as it was made."""
+
+    class_: str
+
+
+class Raised(Struct, frozen=True):
+    """The request is granted in a higher class than it asked for."""
+
+    class_: str
+
+
+class Denied(Struct, frozen=True):
+    """The request is refused."""
+
+    reason: str
+
+
+Verdict = Granted | Raised | Denied
+
+
+class Policy(Struct, frozen=True):
+    """The rules of a group.
+
+    >>> from infobus.protocols.qos import DEFAULT_CLASSES
+    >>> policy = Policy(only_on={"emergency": ("city.911.>",)}, raise_to={"bank.>": "business"})
+    >>> policy.judge("city.911.fire", "emergency", DEFAULT_CLASSES)
+    Granted(class_='emergency')
+    >>> policy.judge("city.library.>", "emergency", DEFAULT_CLASSES).reason
+    "class 'emergency' is only for city.911.>"
+    >>> policy.judge("bank.orders", "regular", DEFAULT_CLASSES)
+    Raised(class_='business')
+
+    Args:
+        deny: Subject patterns of which nothing is granted, and why.
+        only_on: Classes that are only for some patterns.
+        raise_to: Patterns, and the class below which nothing of them goes.
+        events_per_s: What all nodes of the group may reserve together; None is without limit.
+        bytes_per_s: The same, in bytes.
+
+    Raises:
+        UsageError: A pattern is not well formed, or a bound is negative.
+    """
+
+    deny: dict[str, str] = field(default_factory=dict)
+    only_on: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    raise_to: dict[str, str] = field(default_factory=dict)
+    events_per_s: float | None = None
+    bytes_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for pattern in (*self.deny, *self.raise_to, *sum(self.only_on.values(), ())):
+            check_pattern(pattern)
+        for bound in (self.events_per_s, self.bytes_per_s):
+            if bound is not None and not bound >= 0:
+                raise UsageError(f"a policy's bound is a number that is not negative, not {bound}")
+
+    def judge(self, pattern: str, class_: str, classes: Classes) -> Verdict:
+        """Judge a supplier or consumer of `pattern` that asks for `class_`.
+
+        What is denied, or kept for some, is so as soon as any subject of the request is; what is
+        raised must be so for all of them. Classes that this bus does not have raise nothing.
+
+        Raises:
+            UsageError: The request is for a class that there is not.
+        """
+        rank = classes.rank(class_)
+        for denied, reason in self.deny.items():
+            if overlaps(denied, pattern):
+                return Denied(reason)
+        only = self.only_on.get(class_)
+        if only is not None and not any(covers(allowed, pattern) for allowed in only):
+            return Denied(f"class {class_!r} is only for {', '.join(only) or 'nobody'}")
+        raised = min(
+            (
+                classes.rank(to)
+                for wide, to in self.raise_to.items()
+                if to in classes.names and covers(wide, pattern)
+            ),
+            default=rank,
+        )
+        return Raised(classes.names[raised]) if raised < rank else Granted(class_)
