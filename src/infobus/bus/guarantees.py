@@ -101,7 +101,7 @@ class Guarantees:
             target=self._work_for_ever, name=f"infobus-{hub.name}-guarantees", daemon=True
         )
         hub.on_guaranteed = self._on_message
-        hub.on_peer = self._on_peer
+        hub.on_peer.append(self._on_peer)
 
     def start(self) -> None:
         """Begin: serve what dead processes of this home left behind."""

@@ -37,6 +37,7 @@ from infobus.protocols import wire
 from infobus.protocols.effects import Effects
 from infobus.protocols.guaranteed_wire import GuaranteedMessage
 from infobus.protocols.interest import Reduction, reduced_filters
+from infobus.protocols.invocation_wire import is_service_frame
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
 from infobus.protocols.wire import Data, Items
@@ -79,7 +80,8 @@ class Hub:
         self.on_recover: Callable[[Subscription], None] = lambda subscription: None
         self.on_tick: Callable[[float], None] = lambda now_s: None
         self.on_guaranteed: Callable[[GuaranteedMessage], None] = lambda message: None
-        self.on_peer: Callable[[str, bool], None] = lambda name, alive: None
+        self.on_service: Callable[[bytes], None] = lambda payload: None
+        self.on_peer: list[Callable[[str, bool], None]] = []
         self.delivery = Delivery(
             name,
             self.counters,
@@ -284,6 +286,9 @@ class Hub:
 
     def on_frame(self, payload: bytes) -> None:
         """Take one frame in."""
+        if is_service_frame(payload):
+            self.on_service(payload)
+            return
         try:
             message = wire.decode(payload)
         except PeerError as error:
@@ -351,7 +356,8 @@ class Hub:
             mail = self._carry_out(seen(name, time.monotonic()))
             self.changed.notify_all()
         self._post.send(mail)
-        self.on_peer(name, alive)
+        for watcher in self.on_peer:
+            watcher(name, alive)
 
     # Doing what the node says.
 

@@ -7,20 +7,21 @@ from msgspec import Struct
 from infobus.protocols import wire
 from infobus.protocols.guaranteed_wire import GuaranteedMessage
 from infobus.protocols.interest import Reduction
+from infobus.protocols.invocation_wire import ServiceMessage
 
 
 class ToPeer(Struct, frozen=True):
     """Put a message, or ready frames, into a peer's inbox; `bulk` may be large and may block."""
 
     peer: str
-    message: wire.Message | GuaranteedMessage | bytes
+    message: wire.Message | GuaranteedMessage | ServiceMessage | bytes
     bulk: bool = False
 
 
 class ToAll(Struct, frozen=True):
     """Put a message where every node hears it."""
 
-    message: wire.Message | GuaranteedMessage
+    message: wire.Message | GuaranteedMessage | ServiceMessage
 
 
 class Events(Struct, frozen=True):

@@ -1,0 +1,433 @@
+"""Remote method invocation (paper 000, section 3.3), the serving half, still pure.
+
+A `Server` takes calls in for the offers of its node, runs at most so many of an offer at a time,
+lets so many more wait, and refuses the rest. It knows a call by its caller and number: one that
+comes again is not run again, but answered again. What it has to remember for that is the highest
+number of each caller, the few below it that have not come yet, and the answers that their callers
+have not settled.
+
+Servers of one subject may share the calls by a rule that all of them follow: `elected` (each call
+has its server, by lot), `balanced` (the least loaded) and `primary` (the first of them, the others
+stand by). Whoever gets a call that is another's says so, and the caller goes there. Servers may
+see each other differently for a while; so a call that was passed on often enough is simply taken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from infobus.protocols import invocation_wire as wire
+from infobus.protocols.discovery import Directory
+from infobus.protocols.effects import Complain, ToPeer
+from infobus.protocols.invocation_rules import ruled
+from infobus.protocols.invocation_streams import Outflow
+
+SERVER = "server"
+MISSING_COUNT_MAX = 100_000
+"""How far a caller's numbers may run ahead of what has come."""
+ANSWERS_COUNT_MAX, ANSWERS_BYTES_MAX = 100_000, 256 * 1024 * 1024
+"""Answers that are kept for callers who have not settled them; then the oldest go."""
+CALLERS_COUNT_MAX = 10_000
+HOPS_MAX = 3
+
+QUEUED, RUNNING, FINISHED = "queued", "running", "finished"
+
+Answer = wire.Reply | wire.Failed | wire.Refused
+Id = tuple[str, int]
+"""A call: its caller's node, and its number there."""
+
+
+class Run(Struct, frozen=True):
+    """Run a call, and say `finished` when it is done."""
+
+    id: Id
+    call: wire.Call
+
+
+class Claim(Struct, frozen=True):
+    """Find out in the store whether a call that must run once has run, and say `claimed`."""
+
+    id: Id
+    call: wire.Call
+
+
+class Stop(Struct, frozen=True):
+    """Nobody waits for the call any more; it may stop."""
+
+    id: Id
+
+
+class Room(Struct, frozen=True):
+    """The caller of a stream has room for more items."""
+
+    id: Id
+
+
+class Acknowledged(Struct, frozen=True):
+    """The caller has the reply to a call that must run once."""
+
+    once: str
+
+
+class Drained(Struct, frozen=True):
+    """A retired offer has finished all it had begun."""
+
+    offer: int
+
+
+ServerEffects = list[ToPeer | Run | Claim | Stop | Room | Acknowledged | Drained | Complain]
+
+
+class Offer(Struct, eq=False):
+    """What is served under a subject, and how much of it at a time."""
+
+    id: int
+    subject: str
+    running_count_max: int
+    queue_count_max: int
+    rule: str = ""
+    running: int = 0
+    queue: deque[_Incoming] = field(default_factory=deque)
+    is_retired: bool = False
+
+    @property
+    def load(self) -> int:
+        """Calls that run or wait."""
+        return self.running + len(self.queue)
+
+
+class _Incoming(Struct, eq=False):
+    id: Id
+    call: wire.Call
+    offer: Offer
+    state: str
+    expires_s: float
+    answer: Answer | None = None
+    outflow: Outflow | None = None
+    is_settled: bool = False  # while it runs: nobody waits for it any more
+    has_slot: bool = False
+    types: set[int] = field(default_factory=set)
+
+
+class _Caller(Struct):
+    """What one node has asked for."""
+
+    top: int = 0
+    missing: set[int] = field(default_factory=set)  # numbers below the top that have not come
+    calls: dict[int, _Incoming] = field(default_factory=dict)
+
+    def is_new(self, number: int) -> bool:
+        """Whether a call of this number has not come before; from now on it has."""
+        if number <= self.top:
+            if number not in self.missing:
+                return False
+            self.missing.remove(number)
+            return True
+        self.missing.update(range(self.top + 1, number))
+        self.top = number
+        return True
+
+
+class Server:
+    """The calls that one node serves."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.name = directory.name
+        self.offers: dict[int, Offer] = {}
+        self._callers: dict[str, _Caller] = {}
+        self._once: dict[str, list[_Incoming]] = {}  # calls under way that share one execution
+        self._answers: dict[Id, int] = {}  # finished calls -> bytes, oldest first
+        self._answers_bytes = 0
+
+    # What the application does.
+
+    def offer(self, offer: Offer) -> None:
+        """Serve; the offer's id is that of its presence."""
+        self.offers[offer.id] = offer
+
+    def retire(self, id: int) -> ServerEffects:
+        """Take nothing new, refuse what waits, finish what runs; `Drained` follows."""
+        offer = self.offers.get(id)
+        if offer is None or offer.is_retired:
+            return []
+        offer.is_retired = True
+        effects: ServerEffects = []
+        while offer.queue:
+            one = offer.queue.popleft()
+            effects += self._answer(one, self._refusal(one.call, wire.RETIRED))
+        return effects + self._drained(offer)
+
+    def finished(self, id: Id, answer: wire.Reply | wire.Failed, now_s: float) -> ServerEffects:
+        """A call is done."""
+        one = self._get(id)
+        if one is None or one.state is not RUNNING:
+            return []
+        effects: ServerEffects = []
+        once = one.call.once
+        for other in self._once.pop(once, [one]) if once else [one]:
+            effects += self._answer(other, _addressed(answer, other.id[1]))
+        return effects + self._next(one.offer, now_s)
+
+    def claimed(self, id: Id, answer: Answer | None, now_s: float) -> ServerEffects:
+        """The store knows the reply to a call, or (None) it has to be run."""
+        one = self._get(id)
+        if one is None:
+            return []
+        if answer is None:
+            return [Run(id, one.call)]
+        if isinstance(answer, wire.Refused):
+            effects: ServerEffects = []
+            for other in self._once.pop(one.call.once, [one]):
+                effects += self._answer(other, _addressed(answer, other.id[1]))
+            return effects + self._next(one.offer, now_s)
+        return self.finished(id, answer, now_s)
+
+    def produced(self, id: Id, body: bytes) -> tuple[bool, ServerEffects]:
+        """A stream has one more item; whether there is room for another, else `Room` follows."""
+        one = self._get(id)
+        if one is None or one.outflow is None:
+            return True, []
+        one.outflow.add(body)
+        return one.outflow.has_room(), self._stream(one)
+
+    def is_wanted(self, id: Id) -> bool:
+        """Whether anybody waits for the call."""
+        one = self._get(id)
+        return one is not None and not one.is_settled
+
+    def load(self, presence: int) -> int:
+        """Calls that run or wait."""
+        offer = self.offers.get(presence)
+        return 0 if offer is None else offer.load
+
+    # What the world does.
+
+    def take(self, message: wire.ServiceMessage, now_s: float) -> ServerEffects:
+        """Take in what a caller says."""
+        match message:
+            case wire.Call():
+                return self._on_call(message, now_s)
+            case wire.Settled(sender, numbers, acknowledged):
+                done: ServerEffects = [Acknowledged(once) for once in acknowledged]
+                return self._settle(sender, numbers) + done
+            case wire.Credit():
+                return self._on_credit(message)
+        return []
+
+    def peer_down(self, name: str) -> ServerEffects:
+        """A caller is gone: what has not begun is dropped, streams are stopped."""
+        caller = self._callers.get(name)
+        if caller is None:
+            return []
+        effects: ServerEffects = []
+        for number, one in list(caller.calls.items()):
+            if one.call.once and one.state is not FINISHED:
+                continue
+            if one.state is not RUNNING or one.outflow is not None:
+                effects += self._settle(name, [number])
+        return effects
+
+    def _on_call(self, call: wire.Call, now_s: float) -> ServerEffects:
+        caller = self._caller(call.sender)
+        effects = self._settle(call.sender, call.settled) if call.settled else []
+        known = caller.calls.get(call.number)
+        if known is not None:
+            return effects + self._again(known)
+        if call.number - caller.top > MISSING_COUNT_MAX:
+            return [*effects, Complain(call.sender, f"jumps to call {call.number}")]
+        if not caller.is_new(call.number):
+            return effects  # settled before, and late
+        offer = self.offers.get(call.presence)
+        expires_s = now_s + call.left_s if call.left_s > 0 else float("inf")
+        one = _Incoming((call.sender, call.number), call, offer or _NOBODY, QUEUED, expires_s)
+        caller.calls[call.number] = one
+        refusal = self._why_not(call, offer)
+        if refusal is not None:
+            return effects + self._answer(one, refusal)
+        if call.credit:
+            one.outflow = Outflow(call.credit)
+        if call.once and call.once in self._once:
+            one.state = RUNNING
+            self._once[call.once].append(one)
+            return effects
+        return effects + self._enter(one)
+
+    def _why_not(self, call: wire.Call, offer: Offer | None) -> wire.Refused | None:
+        if offer is None or offer.is_retired:
+            return self._refusal(call, wire.RETIRED)
+        if offer.rule and call.hops < HOPS_MAX:
+            other = self._ruled(offer, call)
+            if other is not None:
+                return self._refusal(call, wire.MOVED, to=other)
+        if offer.running >= offer.running_count_max and len(offer.queue) >= offer.queue_count_max:
+            return self._refusal(call, wire.BUSY, f"{len(offer.queue)} calls wait at {self.name}")
+        return None
+
+    def _ruled(self, offer: Offer, call: wire.Call) -> Id | None:
+        """The server that the agreed rule gives a call to, if it is another one."""
+        group = {p.key: p.presence for p in self.directory.found(offer.subject, SERVER)}
+        chosen = ruled(offer.rule, group, lot_of(call), lambda key: group[key].load)
+        if chosen is None or chosen[0] == self.name:
+            return None
+        is_as_good = offer.rule == "balanced" and offer.load <= group[chosen].load + 1
+        return None if is_as_good else chosen
+
+    def _enter(self, one: _Incoming) -> ServerEffects:
+        offer = one.offer
+        if offer.running >= offer.running_count_max:
+            offer.queue.append(one)
+            return []
+        return self._begin(one)
+
+    def _begin(self, one: _Incoming) -> ServerEffects:
+        one.state, one.has_slot = RUNNING, True
+        one.offer.running += 1
+        if one.call.once:
+            self._once[one.call.once] = [one]
+            return [Claim(one.id, one.call)]
+        return [Run(one.id, one.call)]
+
+    def _next(self, offer: Offer, now_s: float) -> ServerEffects:
+        """Begin what waits, as far as there is room for it."""
+        effects: ServerEffects = []
+        while offer.queue and offer.running < offer.running_count_max:
+            one = offer.queue.popleft()
+            if one.is_settled:
+                continue
+            if now_s >= one.expires_s:
+                why = "it waited for longer than its caller does"
+                effects += self._answer(one, self._refusal(one.call, wire.BUSY, why))
+            elif one.call.once and one.call.once in self._once:
+                one.state = RUNNING
+                self._once[one.call.once].append(one)
+            else:
+                effects += self._begin(one)
+        return effects + self._drained(offer)
+
+    def _drained(self, offer: Offer) -> ServerEffects:
+        if not offer.is_retired or offer.running or self.offers.get(offer.id) is not offer:
+            return []
+        del self.offers[offer.id]
+        return [Drained(offer.id)]
+
+    def _answer(self, one: _Incoming, answer: Answer) -> ServerEffects:
+        """Finish a call with its answer, which is kept until it is settled."""
+        if one.has_slot:
+            one.has_slot = False
+            one.offer.running -= 1
+        one.state = FINISHED
+        client, number = one.id
+        if one.is_settled:
+            self._callers[client].calls.pop(number, None)
+            return []
+        if not isinstance(answer, wire.Refused):
+            answer.sender, answer.load = self.name, one.offer.load
+            if one.outflow is not None:
+                answer.count = one.outflow.produced
+        one.answer = answer
+        self._keep(one)
+        effects: ServerEffects = self._stream(one) if one.outflow is not None else []
+        return [*effects, ToPeer(client, answer)]
+
+    def _keep(self, one: _Incoming) -> None:
+        body = one.answer.body if isinstance(one.answer, wire.Reply) else b""
+        one.call.arguments = b""  # large ones need not wait for the caller
+        self._answers[one.id] = len(body)
+        self._answers_bytes += len(body)
+        while (
+            len(self._answers) > ANSWERS_COUNT_MAX or self._answers_bytes > ANSWERS_BYTES_MAX
+        ) and len(self._answers) > 1:
+            self._drop(next(iter(self._answers)))
+
+    def _drop(self, id: Id) -> None:
+        self._answers_bytes -= self._answers.pop(id, 0)
+        caller = self._callers.get(id[0])
+        if caller is not None:
+            caller.calls.pop(id[1], None)
+
+    def _again(self, one: _Incoming) -> ServerEffects:
+        client = one.id[0]
+        if one.answer is None:
+            return [ToPeer(client, wire.Underway(self.name, one.id[1]))]
+        effects: ServerEffects = []
+        if one.outflow is not None:
+            one.outflow.sent = one.outflow.received
+            effects += self._stream(one)
+        return [*effects, ToPeer(client, one.answer, bulk=True)]
+
+    def _settle(self, client: str, numbers: list[int]) -> ServerEffects:
+        caller = self._caller(client)
+        effects: ServerEffects = []
+        for number in numbers:
+            one = caller.calls.get(number)
+            if one is None:
+                if number - caller.top <= MISSING_COUNT_MAX:
+                    caller.is_new(number)  # should it still come, it is not wanted
+            elif one.state is FINISHED:
+                self._drop(one.id)
+            elif not one.is_settled:
+                one.is_settled = True
+                if one.state is QUEUED:
+                    one.offer.queue.remove(one)
+                    del caller.calls[number]
+                elif not one.call.once:
+                    effects.append(Stop(one.id))
+        return effects
+
+    def _on_credit(self, credit: wire.Credit) -> ServerEffects:
+        one = self._get((credit.sender, credit.number))
+        if one is None:
+            return []
+        if one.outflow is not None:
+            had_room = one.outflow.has_room()
+            one.outflow.credit(credit.received, credit.upto, again=credit.again)
+            effects = self._stream(one)
+            if one.state is RUNNING and not had_room and one.outflow.has_room():
+                effects.append(Room(one.id))
+            if effects and one.answer is None:
+                return effects
+        return self._again(one) if credit.again else []
+
+    def _stream(self, one: _Incoming) -> ServerEffects:
+        assert one.outflow is not None
+        first, bodies = one.outflow.unsent()
+        if not bodies:
+            return []
+        client, number = one.id
+        return [ToPeer(client, wire.Streamed(self.name, number, first, bodies))]
+
+    def _refusal(
+        self, call: wire.Call, why: str, detail: str = "", to: Id | None = None
+    ) -> wire.Refused:
+        return wire.Refused(self.name, call.number, why, detail, to)
+
+    def _get(self, id: Id) -> _Incoming | None:
+        caller = self._callers.get(id[0])
+        return None if caller is None else caller.calls.get(id[1])
+
+    def _caller(self, name: str) -> _Caller:
+        caller = self._callers.get(name)
+        if caller is None:
+            if len(self._callers) >= CALLERS_COUNT_MAX:
+                idle = next((n for n, known in self._callers.items() if not known.calls), None)
+                if idle is not None:
+                    del self._callers[idle]
+            caller = self._callers[name] = _Caller()
+        return caller
+
+
+_NOBODY = Offer(1, "", 0, 0, is_retired=True)
+
+
+def lot_of(call: wire.Call) -> str:
+    """What the election of a server for this call goes by."""
+    return f"{call.sender}/{call.lot}"
+
+
+def _addressed(answer: Any, number: int) -> Any:
+    return replace(answer, number=number)
