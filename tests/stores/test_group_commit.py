@@ -125,3 +125,47 @@ def test_one_that_was_to_lead_and_gave_up_leaves_it_to_the_next(group, disk):
     for one in (publishers[0], publishers[2]):
         one.join(10)
     assert disk.commits == [[0], [2]]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_one_that_gave_up_keeps_nobody_asleep(group, disk, is_late):
+    """Ctrl-C while the commit is under way, or when the commit is done and others still sleep."""
+    publishers = publishers_behind_one(group, disk, [1, 2, 3, 4, 5, 6])
+    with group._guard:
+        doomed = group._waiting[1]
+    disk.may_end.release()
+    assert disk.begun.acquire(timeout=10)
+    if is_late:
+        gate, doomed.gate = doomed.gate, threading.Lock()
+        doomed.gate.acquire()  # its turn comes, and it does not notice
+        disk.may_end.release()
+        publishers[1].join(10)
+        assert doomed.gate.acquire(timeout=10)
+        group._give_up(doomed)
+    else:
+        gate = doomed.gate
+        group._give_up(doomed)
+        disk.may_end.release()
+    for one in publishers[3:]:
+        one.join(10)
+        assert not one.is_alive()
+    gate.release()
+    publishers[2].join(10)
+    assert disk.commits == [[0], [1, 2, 3, 4, 5, 6]]
+
+
+def test_many_that_come_back_again_and_again_are_all_served(group, disk):
+    disk.may_end.release(10_000)
+
+    def publish(name):
+        for count in range(50):
+            group.run((name, count))
+
+    threads = [threading.Thread(target=publish, args=(name,), daemon=True) for name in range(24)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(20)
+    kept = [work for commit in disk.commits for work in commit]
+    assert sorted(kept) == [(name, count) for name in range(24) for count in range(50)]
+    assert len(disk.commits) < len(kept)

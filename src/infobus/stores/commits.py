@@ -5,30 +5,37 @@ others sleep until theirs is done, or until one of them is woken to lead the nex
 that is alone leads at once, without waiting and without waking anybody.
 
 Threads that publish one event after the other would fall into two groups, of which one always
-waits for the other's sync. So a leader gives those of the last round a moment to come back,
-at most half the time that a commit takes.
+waits for the other's sync. So a leader waits for those of the last round to come back, as long
+as somebody does within half the time that a commit takes.
+
+A leader wakes one of the others, and each that wakes wakes two more. If it woke them all, they
+would wake only to wait for the interpreter's lock, and be woken by that a second time.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from infobus.errors import BusClosed, StoreError
 
 T = TypeVar("T")
+_WAKES_COUNT = 2
 
 
 class _Waiting(Generic[T]):
-    __slots__ = ("error", "gate", "leads", "work")
+    __slots__ = ("error", "gate", "is_gone", "leads", "line", "work")
 
     def __init__(self, work: T) -> None:
         self.work = work
         self.gate: threading.Lock | None = None
         self.leads = False
+        self.is_gone = False
         self.error: BaseException | None = None
+        self.line: deque[_Waiting[T]] = deque()  # those of its round that are still asleep
 
 
 class GroupCommit(Generic[T]):
@@ -68,6 +75,7 @@ class GroupCommit(Generic[T]):
         if mine.gate is not None:
             try:
                 mine.gate.acquire()
+                _wake(mine.line, _WAKES_COUNT)
             except BaseException:  # such as Ctrl-C
                 self._give_up(mine)
                 raise
@@ -86,11 +94,13 @@ class GroupCommit(Generic[T]):
             self._last_count, self._last_s = len(batch), time.perf_counter() - start_s
         except BaseException as raised:
             error = raised
-        for one in batch:
-            one.error = error if one is mine else self._told(error)
-            if one.gate is not None and one is not mine:
-                one.gate.release()
+        mine.error = error
         with self._guard:
+            if len(batch) > 1:
+                line = deque(one for one in batch if one is not mine and not one.is_gone)
+                for one in line:
+                    one.error, one.line = self._told(error), line
+                _wake(line, 1)
             if mine in self._waiting:  # interrupted before it came to gathering
                 self._waiting.remove(mine)
             self._appoint()
@@ -100,8 +110,10 @@ class GroupCommit(Generic[T]):
             is_short = len(self._waiting) < self._last_count
             if is_short:
                 self._expected_count = self._last_count
-        if is_short:
-            self._all_are_back.acquire(timeout=self._last_s / 2)
+        while is_short:
+            count = len(self._waiting)
+            if self._all_are_back.acquire(timeout=self._last_s / 2) or len(self._waiting) == count:
+                break
         with self._guard:
             self._expected_count = 0
             self._all_are_back.acquire(blocking=False)  # it may have come too late
@@ -129,7 +141,23 @@ class GroupCommit(Generic[T]):
 
     def _give_up(self, mine: _Waiting[T]) -> None:
         with self._guard:
+            mine.is_gone = True
             if mine in self._waiting:
                 self._waiting.remove(mine)
                 if mine.leads:
                     self._appoint()
+            elif mine in mine.line:
+                mine.line.remove(mine)
+            else:
+                _wake(mine.line, _WAKES_COUNT)
+
+
+def _wake(line: deque[_Waiting[T]], count: int) -> None:
+    """Let the first ones of a line go on; others may take from it at the same time."""
+    try:
+        for _ in range(count):
+            one = line.popleft()
+            assert one.gate is not None, "only a leader does not wait"
+            one.gate.release()
+    except IndexError:
+        pass  # all are awake
