@@ -1,0 +1,190 @@
+"""The journal: events on disk by columns, with their types, for those who come later.
+
+`Journal` reads, `JournalWriter` writes; any number of readers and one writer may be at work on
+one folder. docs/journal.md says what is in it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from infobus.errors import UsageError
+from infobus.filters import compile
+from infobus.objects import Type, find_type
+from infobus.stores import journal_schemas
+from infobus.stores.journal_columns import attribute_fields
+from infobus.stores.journal_manifest import Manifest, Segment, load
+from infobus.stores.journal_reading import Conditions, JournalEvent, Selection, learn
+from infobus.stores.journal_schemas import attribute_columns, columns_for
+from infobus.stores.journal_writing import JournalWriter
+from infobus.subjects import check_pattern
+
+__all__ = ["Journal", "JournalEvent", "JournalWriter", "Segment", "Selection"]
+
+
+class Journal:
+    """A journal as it was when it was opened; what is written later is not seen.
+
+    Attributes:
+        folder: Where it is.
+        manifest: What belongs to it.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Journal:
+        """Read what is in the journal now.
+
+        Raises:
+            StoreError: There is none, or it is of a newer format.
+            StoreCorrupt: Its manifest is damaged.
+        """
+        folder = Path(folder)
+        return cls(folder, load(folder))
+
+    @property
+    def id(self) -> str:
+        """The journal's name for itself, by which it is told from others."""
+        return self.manifest.journal
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next event will get; all in the journal are smaller."""
+        return self.manifest.next_offset
+
+    @property
+    def first_offset(self) -> int:
+        """From here on nothing was taken by retention."""
+        return self.manifest.first_offset
+
+    def types(self) -> list[Type]:
+        """The newest version of each type that is known to the journal, by name."""
+        return [versions[-1] for _, versions in sorted(self._versions.items())]
+
+    def files(self, type: str | None = None) -> list[Path]:
+        """The Parquet files, of one type (without its subtypes) or of all."""
+        segments = self.manifest.segments
+        return [self.folder / one.path for one in segments if type in (None, one.type)]
+
+    def select(
+        self,
+        type: str | None = None,
+        *,
+        subtypes: bool = False,
+        subject: str | None = None,
+        where: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Selection:
+        """The events that all of this is true of, to be read from what is returned.
+
+        Args:
+            type: Events of this type and of its subtypes, with a column for each attribute of
+                the type. Without it: all events, attributes in the typed map `_attributes`.
+            subtypes: With columns for the attributes of the subtypes, too.
+            subject: A pattern.
+            where: A filter, as in `subscribe`; it may also ask for `_subject`, `_time`, ...
+            since: Not published before.
+            until: Published before.
+            start: The first offset.
+            stop: The offset after the last.
+            columns: Only these, in this order.
+
+        Raises:
+            UsageError: No such type or column; a bad pattern or filter.
+        """
+        if subject is not None:
+            check_pattern(subject)
+        wanted = None if where is None else compile(where)
+        for moment in (since, until):
+            if moment is not None and moment.utcoffset() is None:
+                raise UsageError(f"{moment} has no time zone; add one, for example tzinfo=UTC")
+        conditions = Conditions(subject, where, since, until, start, stop)
+        names = None if type is None else self._family(type)
+        segments = tuple(
+            one
+            for one in self.manifest.segments
+            if (names is None or one.type in names)
+            and conditions.may_be_in(one, self._schemas[one.schema], wanted)
+        )
+        kinds = {} if type is None or names is None else self._kinds(type, names, subtypes)
+        all_columns = columns_for(kinds)
+        chosen = all_columns if columns is None else self._narrowed(all_columns, columns)
+        schemas = {one.schema: self._schemas[one.schema] for one in segments}
+        return Selection(self.folder, segments, conditions, chosen, schemas, type is None)
+
+    # Types and columns.
+
+    @cached_property
+    def _schemas(self) -> Mapping[str, pa.Schema]:
+        texts = self.manifest.schemas.items()
+        return {key: journal_schemas.read(text) for key, text in texts}
+
+    @cached_property
+    def _versions(self) -> dict[str, list[Type]]:
+        """By name: the versions of each type whose descriptor is there, newest last."""
+        found = {}
+        for name, fingerprints in self.manifest.types.items():
+            learn(self.folder, fingerprints)
+            known = [find_type(int(fingerprint, 16)) for fingerprint in fingerprints]
+            found[name] = [one for one in known if one is not None]
+        return found
+
+    def _family(self, name: str) -> set[str]:
+        """The names of a type and of its subtypes, as far as the journal knows."""
+        if name not in self._versions and find_type(name) is None:
+            close = difflib.get_close_matches(name, self._versions, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise UsageError(f"the journal in {self.folder} knows no type {name!r}{hint}")
+        family = {
+            other
+            for other, versions in self._versions.items()
+            if any(name in version.lineage for version in versions)
+        }
+        return family | {name}
+
+    def _kinds(self, name: str, names: set[str], subtypes: bool) -> dict[str, list[pa.DataType]]:
+        """The Arrow types of each attribute that is to have a column, newest first."""
+        here = find_type(name)
+        own = self._versions.get(name) or ([] if here is None else [here])
+        below = [one for other in sorted(names - {name}) for one in self._versions.get(other, ())]
+        sources = [*reversed(own), *reversed(below)]
+        asked = sources if subtypes else own
+        wanted = dict.fromkeys(a.name for one in [*reversed(own), *asked] for a in one.attributes)
+        kinds: dict[str, list[pa.DataType]] = {attribute: [] for attribute in wanted}
+        for one in sources:
+            for fields in self._fields(one):
+                for attribute, field in fields.items():
+                    if attribute in kinds:
+                        kinds[attribute].append(field.type)
+        return kinds
+
+    def _fields(self, version: Type) -> list[dict[str, pa.Field]]:
+        """The columns of a version of a type, in the files as they are, newest first."""
+        fingerprint = f"{version.fingerprint:016x}"
+        segments = self.manifest.segments
+        keys = dict.fromkeys(one.schema for one in segments if one.fingerprint == fingerprint)
+        fields = [attribute_columns(self._schemas[key]) for key in reversed(keys)]
+        return fields or [attribute_fields(version)]
+
+    def _narrowed(
+        self, columns: Mapping[str, journal_schemas.Column], names: Sequence[str]
+    ) -> dict[str, journal_schemas.Column]:
+        for name in names:
+            if name not in columns:
+                close = difflib.get_close_matches(name, columns, 1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise UsageError(f"there is no column {name!r}{hint}")
+        return {name: columns[name] for name in names}

@@ -1,0 +1,293 @@
+"""From objects to columns: which columns a type has, and the arrays of a batch of events.
+
+A type has one column for each attribute, of the Arrow type that its kind stands for. Values that
+no column is typed for (`any`, objects of types that are not known, types that hold themselves)
+are typed maps, as `journal_values` makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from infobus.errors import UsageError
+from infobus.filters.values import attributes_of
+from infobus.objects import DataObject, Type, find_type, id_of, kinds, type_of
+from infobus.objects.data import Foreign
+from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, Misfit, ObjectOf
+from infobus.stores.journal_values import entries_of, entries_of_value
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise UsageError(
+        "journals are Parquet files, which need pyarrow, and that is not installed: "
+        "pip install 'information-bus[journal]'"
+    ) from error
+
+TIME = pa.timestamp("us", tz="UTC")
+VALUE = pa.struct(
+    {
+        "kind": pa.string(),
+        "bool": pa.bool_(),
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "text": pa.string(),
+        "bytes": pa.binary(),
+        "time": TIME,
+    }
+)
+"""One entry of a typed map: the field that `kind` calls for is set."""
+ATTRIBUTES = pa.map_(pa.string(), VALUE)
+REST = "_attributes"
+"""The column of attributes that have none of their own."""
+
+ENVELOPE = pa.schema(
+    {
+        "_offset": pa.int64(),
+        "_subject": pa.string(),
+        "_type": pa.string(),
+        "_object_id": pa.string(),
+        "_event_id": pa.string(),
+        "_sender": pa.string(),
+        "_number": pa.int64(),
+        "_time": TIME,
+        "_class": pa.string(),
+        "_test": pa.bool_(),
+    }
+)
+GENERIC = ENVELOPE.append(pa.field(REST, ATTRIBUTES))
+"""The columns that every event has, whatever its type."""
+
+NESTING_MAX = 8
+"""Structs are not nested deeper; what is deeper is a typed map."""
+_TIME_US_MAX = 253_402_300_800_000_000  # the end of the year 9999
+
+_SCALARS: dict[Kind, pa.DataType] = {
+    kinds.BOOL: pa.bool_(),
+    kinds.INT: pa.int64(),
+    kinds.FLOAT: pa.float64(),
+    kinds.STR: pa.string(),
+    kinds.BYTES: pa.binary(),
+    kinds.DATETIME: TIME,
+}
+
+
+Rows = list[Mapping[str, Any]]
+
+
+class Journaled(Protocol):
+    """An event as a journal takes it; those of a subscription are such."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def data(self) -> Any: ...
+    @property
+    def sender(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def time(self) -> float: ...
+    @property
+    def priority(self) -> str: ...
+    @property
+    def test(self) -> bool: ...
+    @property
+    def id(self) -> str: ...
+
+
+def arrow_type(kind: Kind, above: tuple[str, ...] = ()) -> pa.DataType:
+    """The Arrow type for values of a kind.
+
+    >>> arrow_type(ListOf(kinds.INT))
+    ListType(list<item: int64>)
+    """
+    if (found := _SCALARS.get(kind)) is not None:
+        return found
+    match kind:
+        case Maybe():
+            return arrow_type(kind.item, above)
+        case ListOf():
+            return pa.list_(pa.field("item", arrow_type(kind.item, above)))
+        case MapOf():
+            return pa.map_(pa.string(), arrow_type(kind.item, above))
+        case ObjectOf() if (known := nested_type(kind, above)) is not None:
+            own = attribute_fields(known, (*above, known.name))
+            head = [pa.field("_type", pa.string()), pa.field("_object_id", pa.string())]
+            return pa.struct([*head, *own.values(), pa.field(REST, ATTRIBUTES)])
+        case _:
+            return ATTRIBUTES
+
+
+def nested_type(kind: ObjectOf, above: tuple[str, ...]) -> Type | None:
+    """The type whose attributes become the fields of a struct; None for a typed map instead."""
+    known = find_type(str(kind))
+    if kind == kinds.OBJECT or known is None or not known.is_known:
+        return None
+    return None if known.name in above or len(above) >= NESTING_MAX else known
+
+
+def attribute_fields(known: Type, above: tuple[str, ...] = ()) -> dict[str, pa.Field]:
+    """The columns of a type's attributes, by the attributes' names.
+
+    Where two names differ in capitals alone, which SQL does not tell apart, the later one's
+    column gets a number.
+    """
+    taken: set[str] = set()
+    fields = {}
+    for attribute in known.attributes:
+        name = free_name(attribute.name, taken)
+        # A file tells by itself which attribute a column belongs to.
+        noted = {"attribute": attribute.name} if name != attribute.name else None
+        fields[attribute.name] = pa.field(name, arrow_type(attribute.kind, above), metadata=noted)
+    return fields
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """`name`, with a number if it is taken; it is taken from then on.
+
+    >>> taken = {"price"}
+    >>> free_name("Price", taken), free_name("PRICE", taken)
+    ('Price__2', 'PRICE__3')
+    """
+    found, number = name, 1
+    while found.casefold() in taken:
+        number += 1
+        found = f"{name}__{number}"
+    taken.add(found.casefold())
+    return found
+
+
+def type_key(data: Any) -> int:
+    """The fingerprint of the type under which an object came; 0 for plain dicts."""
+    if not isinstance(data, DataObject):
+        return 0
+    tag = data._tag
+    return tag.fingerprint if tag.__class__ is Foreign else type_of(data).fingerprint
+
+
+def table_of(
+    events: Sequence[Journaled], offsets: Sequence[int], fingerprint: int
+) -> tuple[str, pa.Table]:
+    """The name of the type of these events, all of one fingerprint, and their columns."""
+    data = [event.data for event in events]
+    known = find_type(fingerprint) if fingerprint else None
+    if known is None:
+        name, fields = type_of(data[0]).name if fingerprint else "", {}
+        values, rest = Rows(), [attributes_of(one) for one in data]
+    else:
+        name, fields = known.name, attribute_fields(known)
+        values, rest = _split(data, {a.name: a.kind for a in known.attributes})
+    arrays = _envelope(events, offsets, name or None)
+    for attribute, field in fields.items():
+        put = _converter(known.attributes[attribute].kind) if known is not None else None
+        column = [value.get(attribute) for value in values]
+        arrays.append(pa.array(column if put is None else map(put, column), field.type))
+    arrays.append(
+        pa.array([entries_of(one) for one in rest], ATTRIBUTES)
+        if rest
+        else pa.nulls(len(events), ATTRIBUTES)
+    )
+    schema = pa.schema([*ENVELOPE, *fields.values(), GENERIC.field(REST)])
+    return name, pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Rows, Rows]:
+    """What fits the columns of a type, and what does not (no list at all if everything does)."""
+    values = [attributes_of(one) for one in data]
+    if all(value.keys() <= kind_of.keys() for value in values) and not any(map(_has_extra, data)):
+        return values, []
+    fitting: Rows = [
+        {n: v for n, v in value.items() if _fits(kind_of.get(n), v)} for value in values
+    ]
+    rest: Rows = [
+        {name: one for name, one in value.items() if name not in fits}
+        for value, fits in zip(values, fitting, strict=True)
+    ]
+    return fitting, rest
+
+
+def _has_extra(one: DataObject) -> bool:
+    return one._tag.__class__ is Foreign and bool(one._tag.extra)
+
+
+def _fits(kind: Kind | None, value: Any) -> bool:
+    try:
+        return kind is not None and (value is None or kind.check(value) is not None)
+    except Misfit:
+        return False
+
+
+def _envelope(
+    events: Sequence[Journaled], offsets: Sequence[int], type_name: str | None
+) -> list[pa.Array]:
+    ids = [event.id for event in events]
+    columns: list[Iterable[Any]] = [
+        offsets,
+        [event.subject for event in events],
+        [type_name] * len(events),
+        [id_of(event.data) or id for event, id in zip(events, ids, strict=True)],
+        ids,
+        [event.sender for event in events],
+        [event.number if event.number <= kinds.INT_MAX else None for event in events],
+        [_microseconds(event.time) for event in events],
+        [event.priority for event in events],
+        [event.test for event in events],
+    ]
+    return [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
+
+
+def _microseconds(time_s: float) -> int | None:
+    # A sender's clock may say anything.
+    moment = time_s * 1e6
+    return round(moment) if -_TIME_US_MAX < moment < _TIME_US_MAX else None
+
+
+Converter = Callable[[Any], Any]
+
+
+def _converter(kind: Kind, above: tuple[str, ...] = ()) -> Converter | None:
+    """What makes of a value that which `arrow_type` calls for; None if it is that already."""
+    match kind:
+        case Maybe():
+            return _converter(kind.item, above)
+        case ListOf():
+            put = _converter(kind.item, above)
+            return put and (lambda value: None if value is None else list(map(put, value)))
+        case MapOf():
+            put_item = _converter(kind.item, above) or _as_it_is
+            return lambda value: (
+                None if value is None else [(key, put_item(item)) for key, item in value.items()]
+            )
+        case _ if kind in _SCALARS:
+            return None
+        case ObjectOf() if (known := nested_type(kind, above)) is not None:
+            return _struct_converter(known, (*above, known.name))
+        case _:
+            return entries_of_value
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _struct_converter(known: Type, above: tuple[str, ...]) -> Converter:
+    kind_of = {a.name: a.kind for a in known.attributes}
+    fields = attribute_fields(known, above)
+    puts = {name: _converter(kind, above) or _as_it_is for name, kind in kind_of.items()}
+
+    def convert(value: Any) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        row: dict[str, Any] = {"_type": type_of(value).name, "_object_id": id_of(value)}
+        rest = {}
+        for name, item in attributes_of(value).items():
+            if _fits(kind_of.get(name), item):
+                row[fields[name].name] = puts[name](item)
+            else:
+                rest[name] = item
+        row[REST] = entries_of(rest) if rest else None
+        return row
+
+    return convert

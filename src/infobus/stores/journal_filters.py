@@ -1,0 +1,215 @@
+"""Filters over the segments of a journal: which cannot match, and which rows of one do.
+
+A filter is asked about each file as it was written, so versions of a type in which an attribute
+had another kind are judged by what the values were then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from infobus.filters import Filter, overlaps, pushdown
+from infobus.filters.pushdown import Attribute, Push, Pushed
+from infobus.filters.tree import And, Call, Compare, Constant, Name, Not, Or, Scalar, Tree, nodes
+from infobus.filters.values import kind_of
+from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, TIME
+from infobus.stores.journal_manifest import Limits, Segment
+from infobus.stores.journal_schemas import attribute_columns
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def push_down(where: Filter, schema: pa.Schema, has_rest: bool) -> Pushed[Any]:
+    """Split `where` into an expression over the columns of a file, and what is left."""
+    return pushdown.push_down(where, _File(schema, has_rest))
+
+
+class _Real:
+    """A column of floats, in which NaN is larger than everything, as `pushdown` expects."""
+
+    def __init__(self, column: Any) -> None:
+        self.column = column
+
+    def __eq__(self, other: object) -> Any:
+        return self.column == _column(other)
+
+    def __lt__(self, other: object) -> Any:
+        return self.column < _column(other)
+
+    def __le__(self, other: object) -> Any:
+        return self.column <= _column(other)
+
+    def __gt__(self, other: object) -> Any:
+        return (self.column > _column(other)) | pc.is_nan(self.column)
+
+    def __ge__(self, other: object) -> Any:
+        return (self.column >= _column(other)) | pc.is_nan(self.column)
+
+
+def _column(one: Any) -> Any:
+    return one.column if isinstance(one, _Real) else one
+
+
+class _File:
+    equated = frozenset({"integer", "real64", "string", "bool", "opaque", "datetime"})
+    ordered = frozenset({"integer", "real64", "string", "datetime"})
+    never = pc.scalar(False)
+
+    def __init__(self, schema: pa.Schema, has_rest: bool) -> None:
+        self.columns = attribute_columns(schema) | {field.name: field for field in ENVELOPE}
+        self.has_rest = has_rest
+
+    def attribute(self, name: Name) -> Attribute | None:
+        field = self.columns.get(name.path[0])
+        if field is None:
+            # Nobody has it; and of what has no kind, only the absence is sure.
+            return None if self.has_rest else Attribute(pc.scalar(None), "")
+        if self.has_rest and field.name not in ENVELOPE.names:
+            return None  # a value of another kind may be among the rest
+        path = [field.name]
+        for element in name.path[1:]:
+            at = field.type.get_field_index(element) if pa.types.is_struct(field.type) else -1
+            if at < 0:
+                return None
+            field = field.type.field(at)
+            path.append(field.name)
+        if field.type == ATTRIBUTES:
+            return None
+        column, kind = pc.field(*path), _kind(field.type)
+        return Attribute(_Real(column) if kind == "real64" else column, kind)
+
+    def is_present(self, attribute: Attribute) -> Any:
+        return pc.is_valid(_column(attribute.expression))
+
+    def literal(self, value: Scalar) -> Any | None:
+        try:
+            return pa.scalar(value, TIME) if isinstance(value, datetime) else pa.scalar(value)
+        except (pa.ArrowException, UnicodeError, OverflowError):
+            return None  # half a character, for example
+
+    def one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+        column = _column(attribute.expression)
+        if len(literals) <= 4:
+            return reduce(or_, (column == literal for literal in literals))
+        # `isin` finds that nothing is in no set; here it must be neither true nor false.
+        values = pa.array([literal.as_py() for literal in literals], literals[0].type)
+        return pc.if_else(pc.is_valid(column), column.isin(values), pa.scalar(None, pa.bool_()))
+
+    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
+        test = {"begins-with": pc.starts_with, "ends-with": pc.ends_with}
+        return test.get(op, pc.match_substring)(attribute.expression, value), True
+
+    def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+        raise AssertionError("the items of lists have no kind here")
+
+    def size(self, attribute: Attribute) -> Any | None:
+        measure = {"list": pc.list_value_length, "string": pc.utf8_length}
+        measure["opaque"] = pc.binary_length
+        found = measure.get(attribute.kind)
+        return None if found is None else found(attribute.expression)
+
+
+def _kind(type_: pa.DataType) -> str:
+    if pa.types.is_integer(type_):
+        return "integer"
+    if pa.types.is_list(type_):
+        return "list"
+    if pa.types.is_struct(type_) or pa.types.is_map(type_):
+        return "object"
+    return {pa.bool_(): "bool", pa.float64(): "real64", pa.string(): "string"}.get(
+        type_, "datetime" if pa.types.is_timestamp(type_) else "opaque"
+    )
+
+
+def may_match(where: Filter, segment: Segment, schema: pa.Schema) -> bool:
+    """Whether a segment can hold an event that `where` is true of; False is certain."""
+    known = attribute_columns(schema) | {field.name: field for field in ENVELOPE}
+    asked = {node for node in nodes(where.tree) if isinstance(node, Name)}
+    about: list[Tree] = []
+    for name in sorted(asked, key=lambda name: name.path):
+        first = name.path[0]
+        if segment.has_rest and first not in ENVELOPE.names:
+            continue
+        if first not in known:
+            about.append(_is_absent(name))
+        elif len(name.path) == 1 and first in segment.limits:
+            about += _within(name, known[first].type, segment.limits[first], segment.count)
+    if not about:
+        return True
+    box = Filter(And(tuple(about)) if len(about) > 1 else about[0])
+    return overlaps(where, box)
+
+
+def _is_absent(name: Name) -> Tree:
+    return Not(Call("exists", (name,)))
+
+
+def _within(name: Name, type_: pa.DataType, limits: Limits, count: int) -> list[Tree]:
+    """What is certain about an attribute in a segment, as a tree or none."""
+    least, greatest, nulls = limits
+    if nulls == count:
+        return [_is_absent(name)]
+    bounds: list[Tree] = [
+        Compare(op, name, _constant(value, type_))
+        for op, value in ((">=", least), ("<=", greatest))
+        if value is not None
+    ]
+    if not bounds or pa.types.is_boolean(type_):
+        return []
+    inside = And(tuple(bounds)) if len(bounds) > 1 else bounds[0]
+    return [Or((inside, _is_absent(name))) if nulls else inside]
+
+
+def _constant(value: Any, type_: pa.DataType) -> Constant:
+    if pa.types.is_timestamp(type_):
+        value = _EPOCH + value * _MICROSECOND
+    elif pa.types.is_floating(type_):
+        value = float(value)
+    kind = kind_of(value)
+    assert kind is not None, value
+    return Constant(value, kind)
+
+
+TEXT_LIMIT_MAX = 64
+"""Longer strings are no limits: the manifest is read as a whole."""
+
+
+def limits_of(table: pa.Table) -> dict[str, Limits]:
+    """The limits of each column that has an order, by attribute or column of the envelope."""
+    fields = attribute_columns(table.schema) | {field.name: field for field in ENVELOPE}
+    found = {}
+    for name, field in fields.items():
+        column = table[field.name]
+        if column.null_count == len(column):
+            found[name] = (None, None, len(column))
+        elif (ends := _ends(column)) is not None:
+            found[name] = (*ends, column.null_count)
+    return found
+
+
+def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
+    type_ = column.type
+    if pa.types.is_timestamp(type_):
+        column = column.cast(pa.int64())
+    elif pa.types.is_floating(type_):
+        if pc.any(pc.is_nan(column)).as_py():
+            return None  # it is in no order, so no limit speaks of it
+    elif not (pa.types.is_integer(type_) or pa.types.is_string(type_)):
+        return None
+    ends = pc.min_max(column).as_py()
+    return _limit(ends["min"]), _limit(ends["max"])
+
+
+def _limit(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_LIMIT_MAX else None
+    return value if abs(value) != math.inf else None  # JSON has no infinity

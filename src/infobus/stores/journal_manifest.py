@@ -1,0 +1,174 @@
+"""The manifest of a journal: what belongs to it, in one file that is replaced as a whole.
+
+A segment counts from the moment the manifest lists it, and no file that was ever listed is
+changed. So a reader sees a consistent whole at any instant, and a writer that is killed leaves
+at most files that nobody lists.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field, structs
+
+from infobus.errors import StoreCorrupt, StoreError, StoreFull
+
+NAME = "manifest.json"
+FORMAT = 1
+_PREFIX = b'{"checksum":"%08x",'
+_PREFIX_LENGTH = len(_PREFIX % 0)
+
+Limits = tuple[Any, Any, int]
+"""Of one column of a segment: least value, greatest value (None: not known), count of nulls."""
+
+
+class Segment(Struct, frozen=True, kw_only=True):
+    """One Parquet file: events of one version of one type, in order of their offsets."""
+
+    path: str
+    """Relative to the journal's folder."""
+    type: str
+    """The name of the type; empty for untyped events."""
+    fingerprint: str
+    """Which version of the type, as 16 hexadecimal digits; empty for untyped events."""
+    schema: str
+    """The key of the file's columns in `Manifest.schemas`."""
+    count: int
+    first: int
+    last: int
+    """The offsets of the first and of the last event; those between may be elsewhere."""
+    bytes: int
+    crc: int
+    """Size and CRC-32 of the file."""
+    written_at: float
+    subjects: tuple[str, ...] = ()
+    """The different subjects; none if there are too many."""
+    limits: dict[str, Limits] = {}
+    """By column; times in microseconds since 1970."""
+    has_rest: bool = False
+    """Whether some events have attributes that have no column."""
+
+
+class Retired(Struct, frozen=True):
+    """A file that is no longer listed, and stays a while for those who still read it."""
+
+    path: str
+    at: float
+
+
+class Lost(Struct, frozen=True):
+    """Events of a segment that was damaged and set aside."""
+
+    type: str
+    first: int
+    last: int
+    count: int
+    path: str
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """Everything about a journal at one moment."""
+
+    format: int = FORMAT
+    journal: str
+    """The journal's own id, by which a position in another journal is told."""
+    generation: int = 0
+    """Grows with every replacement."""
+    next_offset: int = 0
+    first_offset: int = 0
+    """Retention has taken everything before."""
+    segments: tuple[Segment, ...] = ()
+    schemas: dict[str, str] = {}
+    """Arrow schemas (IPC, base64) by key."""
+    types: dict[str, tuple[str, ...]] = {}
+    """By name: the fingerprints of the versions, in order of their coming."""
+    positions: dict[str, dict[str, int]] = {}
+    """By durable consumer and ledger: the last number that is in the journal."""
+    retired: tuple[Retired, ...] = ()
+    lost: tuple[Lost, ...] = field(default=())
+
+
+_decode = msgspec.json.Decoder(Manifest).decode
+
+
+def load(folder: Path) -> Manifest:
+    """Read the manifest of the journal in `folder`.
+
+    Raises:
+        StoreError: There is no journal, or it is of a newer format.
+        StoreCorrupt: The manifest is damaged.
+    """
+    path = folder / NAME
+    try:
+        written = path.read_bytes()
+    except OSError as error:
+        raise StoreError(
+            f"no journal can be read in {folder} ({error.strerror}): "
+            "a journal is a folder with a manifest.json, made by `infobus journal ... --to FOLDER`",
+            path=str(path),
+        ) from error
+    if written[:_PREFIX_LENGTH] != _PREFIX % zlib.crc32(written[_PREFIX_LENGTH:]):
+        raise _damaged(path, "its checksum does not fit")
+    try:
+        head = msgspec.json.decode(written, type=_Head)
+        if head.format > FORMAT:
+            raise StoreError(
+                f"the journal in {folder} has format {head.format}, this program knows {FORMAT}: "
+                "read it with a newer version of infobus",
+                path=str(path),
+            )
+        return _decode(written)
+    except msgspec.MsgspecError as error:
+        raise _damaged(path, str(error)) from error
+
+
+class _Head(Struct):
+    format: int
+
+
+def _damaged(path: Path, what: str) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the manifest {path} is damaged: {what}; its Parquet files are not touched by that and "
+        "can be read one by one, but which of them count is known to the manifest alone",
+        path=str(path),
+        problems=(what,),
+    )
+
+
+def replace(folder: Path, manifest: Manifest) -> Manifest:
+    """Make `manifest` the one that counts, as the next generation; returning means it is on disk.
+
+    Raises:
+        StoreFull: It could not be written; the one before still counts.
+    """
+    manifest = structs.replace(manifest, generation=manifest.generation + 1)
+    body = msgspec.json.encode(manifest)[1:]
+    path = folder / NAME
+    beside = folder / f".{NAME}.new"
+    try:
+        with beside.open("wb") as file:
+            file.write(_PREFIX % zlib.crc32(body))
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        sync_folder(folder)
+    except OSError as error:
+        raise StoreFull(
+            f"cannot write {path}: {error.strerror}; what was to be added is not in the journal",
+            path=str(path),
+        ) from error
+    return manifest
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in `folder` on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

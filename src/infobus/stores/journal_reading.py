@@ -1,0 +1,317 @@
+"""Reading a journal: the events that were asked for, as Arrow batches or as objects.
+
+A `Selection` names the segments that may hold such events and the columns to make of them. It
+can be cut into parts and sent to other processes, which read the files by themselves.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from infobus.errors import StoreCorrupt, StoreError
+from infobus.filters import Filter, compile
+from infobus.filters.tree import Name, nodes
+from infobus.objects import codec, find_type, kinds
+from infobus.stores import journal_schemas
+from infobus.stores.journal_columns import ENVELOPE, REST
+from infobus.stores.journal_filters import may_match, push_down
+from infobus.stores.journal_manifest import Segment
+from infobus.stores.journal_rows import attributes_by_row, typed_maps
+from infobus.stores.journal_schemas import Column, source_of
+from infobus.stores.journal_values import object_under
+from infobus.subjects import matches
+
+BATCH_COUNT_MAX = 65_536
+"""Rows of one batch."""
+
+
+class JournalEvent(Struct, frozen=True, gc=False):
+    """An event out of a journal, as a subscription would have given it, and its offset."""
+
+    offset: int
+    subject: str
+    data: Any
+    id: str
+    object_id: str
+    sender: str
+    number: int | None
+    time: float | None
+    priority: str
+    test: bool
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Which events are asked for; what is None does not matter."""
+
+    subject: str | None = None
+    """A pattern."""
+    where: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    """The publisher's clock; `until` itself does not belong to it."""
+    start: int | None = None
+    stop: int | None = None
+    """Offsets; `stop` itself does not belong to them."""
+
+    def may_be_in(self, segment: Segment, schema: pa.Schema, where: Filter | None) -> bool:
+        """Whether such events can be in a segment; False is certain."""
+        if self.start is not None and segment.last < self.start:
+            return False
+        if self.stop is not None and segment.first >= self.stop:
+            return False
+        least, greatest, _ = segment.limits.get("_time", (None, None, 0))
+        if self.since is not None and greatest is not None and greatest < _us(self.since):
+            return False
+        if self.until is not None and least is not None and least >= _us(self.until):
+            return False
+        if self.subject is not None and segment.subjects:
+            pattern = self.subject
+            if not any(matches(pattern, subject) for subject in segment.subjects):
+                return False
+        return where is None or may_match(where, segment, schema)
+
+    def holding(self, table: pa.Table) -> pa.Table:
+        """The rows of a table with all columns of the envelope that satisfy all but `where`."""
+        masks = []
+        if self.start is not None:
+            masks.append(pc.field("_offset") >= self.start)
+        if self.stop is not None:
+            masks.append(pc.field("_offset") < self.stop)
+        if self.since is not None:
+            masks.append(pc.field("_time") >= pa.scalar(self.since))
+        if self.until is not None:
+            masks.append(pc.field("_time") < pa.scalar(self.until))
+        if self.subject is not None:
+            different = pc.unique(table["_subject"])
+            wanted = [one for one in different.to_pylist() if matches(self.subject, one)]
+            if len(wanted) < len(different):
+                masks.append(pc.field("_subject").isin(pa.array(wanted, pa.string())))
+        for mask in masks:
+            table = table.filter(mask)
+        return table
+
+
+def _us(moment: datetime) -> int:
+    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e6)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Events of a journal that were asked for. Made by `Journal.select`.
+
+    Attributes:
+        folder: The journal's.
+        segments: The files that may hold such events, by their first offset.
+        schema: The columns of the batches.
+    """
+
+    folder: Path
+    segments: tuple[Segment, ...]
+    conditions: Conditions
+    columns: Mapping[str, Column]
+    schemas: Mapping[str, pa.Schema]
+    is_generic: bool
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([column.field for column in self.columns.values()])
+
+    def part(self, segments: Iterable[Segment]) -> Selection:
+        """The same, of these segments only."""
+        segments = tuple(segments)
+        keys = {segment.schema for segment in segments}
+        return replace(self, segments=segments, schemas={key: self.schemas[key] for key in keys})
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The events by columns, file by file; within a file in the order of their offsets.
+
+        Raises:
+            StoreCorrupt: A file is damaged.
+        """
+        for segment in self.segments:
+            table = self._read(segment, self._needed(segment))
+            if table.num_rows:
+                yield from self._shaped(segment, table).to_batches(BATCH_COUNT_MAX)
+
+    def table(self) -> pa.Table:
+        """All of it at once, in the order of the offsets if `_offset` is among the columns."""
+        found = pa.Table.from_batches(self.batches(), self.schema)
+        return found.sort_by("_offset") if "_offset" in found.column_names else found
+
+    def events(self) -> Iterator[JournalEvent]:
+        """The events as objects, in the order of their offsets.
+
+        Types that this process did not know before are learned from the journal.
+        """
+        opened = sorted(self.segments, key=lambda segment: segment.first)
+        waiting: list[JournalEvent] = []
+        for segment, following in zip(opened, [*opened[1:], None], strict=True):
+            waiting += self._objects(segment)
+            waiting.sort(key=lambda event: event.offset)
+            limit = None if following is None else following.first
+            ready = [one for one in waiting if limit is None or one.offset < limit]
+            yield from ready
+            waiting = waiting[len(ready) :]
+
+    # From a file to what was asked for.
+
+    def _needed(self, segment: Segment) -> set[str]:
+        """The columns of a file that become columns of the batches."""
+        if self.is_generic and REST in self.columns:
+            return set(self.schemas[segment.schema].names)
+        sources = (source_of(one, self.schemas[segment.schema]) for one in self.columns.values())
+        return {field.name for field in sources if field is not None}
+
+    def _read(self, segment: Segment, needed: set[str]) -> pa.Table:
+        """The rows of a file that satisfy the conditions, with at least the columns needed."""
+        schema = self.schemas[segment.schema]
+        where = None if self.conditions.where is None else compile(self.conditions.where)
+        pushed = None if where is None else push_down(where, schema, segment.has_rest)
+        asked = set() if where is None else _asked_columns(where, schema)
+        left = None if pushed is None else pushed.residual
+        if left is not None and (left.asks_for_type or segment.has_rest):
+            asked = set(schema.names)
+        names = needed | asked | set(_CONDITIONED)
+        columns = [name for name in schema.names if name in names]
+        table = self.conditions.holding(read_file(self.folder, segment, columns))
+        if pushed is not None and pushed.condition is not None:
+            table = table.filter(pushed.condition)
+        if left is not None and table.num_rows:
+            table = table.filter(pa.array(self._matching(segment, table, left), pa.bool_()))
+        return table
+
+    def _matching(self, segment: Segment, table: pa.Table, left: Filter) -> list[bool]:
+        rows = attributes_by_row(table)
+        if not left.asks_for_type:
+            return [left.matches(row) for row in rows]
+        fingerprint = self._learned(segment)
+        return [left.matches(object_under(fingerprint, row, None)) for row in rows]
+
+    def _shaped(self, segment: Segment, table: pa.Table) -> pa.Table:
+        """The columns that were asked for, made of those of the file."""
+        arrays = []
+        for name, column in self.columns.items():
+            if self.is_generic and name == REST:
+                arrays.append(typed_maps(table))
+                continue
+            source = source_of(column, self.schemas[segment.schema])
+            if source is None:
+                arrays.append(pa.nulls(table.num_rows, column.field.type))
+            else:
+                arrays.append(_cast(table[source.name], column.field.type))
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _objects(self, segment: Segment) -> list[JournalEvent]:
+        table = self._read(segment, set(self.schemas[segment.schema].names))
+        fingerprint = self._learned(segment)
+        envelope = table.select(
+            ["_offset", "_subject", "_event_id", "_object_id", "_sender", "_number", "_class"]
+        ).to_pydict()
+        times = pc.divide(table["_time"].cast(pa.int64()).cast(pa.float64()), 1e6).to_pylist()
+        tests = table["_test"].to_pylist()
+        ids = envelope["_object_id"]
+        # Other attributes are not None but missing, which is not the same to a type.
+        nothing = dict.fromkeys(_optional(fingerprint))
+        data = [
+            object_under(fingerprint, nothing | row, id)
+            for row, id in zip(attributes_by_row(table), ids, strict=True)
+        ]
+        columns = [envelope["_offset"], envelope["_subject"], data, envelope["_event_id"], ids]
+        columns += [envelope["_sender"], envelope["_number"], times, envelope["_class"], tests]
+        return list(map(JournalEvent, *columns))
+
+    def _learned(self, segment: Segment) -> int:
+        if not segment.fingerprint:
+            return 0
+        learn(self.folder, [segment.fingerprint])
+        return int(segment.fingerprint, 16)
+
+
+def _optional(fingerprint: int) -> list[str]:
+    known = find_type(fingerprint)
+    attributes = () if known is None else known.attributes
+    return [a.name for a in attributes if isinstance(a.kind, kinds.Maybe) or a.kind == kinds.ANY]
+
+
+_CONDITIONED = ("_offset", "_subject", "_time")
+
+
+def _asked_columns(where: Filter, schema: pa.Schema) -> set[str]:
+    columns = journal_schemas.attribute_columns(schema) | {one.name: one for one in ENVELOPE}
+    firsts = {node.path[0] for node in nodes(where.tree) if isinstance(node, Name)}
+    return {field.name for name, field in columns.items() if name in firsts}
+
+
+def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    # Integers may lose digits as floats: the newer version of the type wanted it so.
+    return column if column.type == type_ else column.cast(type_, safe=False)
+
+
+def read_file(folder: Path, segment: Segment, columns: list[str] | None = None) -> pa.Table:
+    """The columns of a segment's file, after its checksum was looked at.
+
+    Raises:
+        StoreCorrupt: The file is not as it was written.
+        StoreError: It is not there.
+    """
+    path = folder / segment.path
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StoreError(
+            f"segment {path} cannot be read: {error.strerror}; if it was replaced long ago, "
+            "open the journal again",
+            path=str(path),
+        ) from error
+    if (problem := damage(segment, content)) is not None:
+        raise StoreCorrupt(
+            f"segment {path} is damaged: {problem}; its offsets lie between {segment.first} and "
+            f"{segment.last}. To set it aside: infobus journal repair {folder}",
+            path=str(path),
+            problems=(problem,),
+        )
+    return pq.read_table(pa.BufferReader(content), columns=columns)
+
+
+def damage(segment: Segment, content: bytes) -> str | None:
+    """What is wrong with a file, None if nothing is."""
+    if len(content) != segment.bytes:
+        return f"it has {len(content)} of {segment.bytes} bytes"
+    return None if zlib.crc32(content) == segment.crc else "its checksum does not fit"
+
+
+DESCRIPTORS = "descriptors"
+
+
+def learn(folder: Path, fingerprints: Iterable[str]) -> None:
+    """Teach this process types out of a journal, supertypes and types inside included.
+
+    Raises:
+        StoreCorrupt: A descriptor is damaged.
+    """
+    for fingerprint in fingerprints:
+        if codec.known(int(fingerprint, 16)):
+            continue
+        path = folder / DESCRIPTORS / fingerprint
+        try:
+            learned = codec.learn(path.read_bytes())
+        except FileNotFoundError:
+            continue  # of a type whose descriptor never came
+        except Exception as error:
+            raise StoreCorrupt(
+                f"descriptor {path} cannot be read: {error}", path=str(path), problems=(str(error),)
+            ) from error
+        if learned != int(fingerprint, 16):
+            what = f"it describes another type, {learned:016x}"
+            raise StoreCorrupt(f"descriptor {path}: {what}", path=str(path), problems=(what,))

@@ -1,0 +1,151 @@
+r"""Values of any shape as typed maps: one entry for each scalar inside, under its path.
+
+    {"price": 41.5, "tags": ["a", "b"], "by": {"name": "GM"}}
+
+becomes
+
+    price -> float 41.5        tags -> list, int 2        tags[0] -> str a
+    tags[1] -> str b           by -> dict                 by.name -> str GM
+
+Dots, brackets and backslashes that belong to a key stand after a backslash. A value that is no
+map of its own, such as an attribute of kind `any`, has the empty path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from infobus.errors import BadFrame
+from infobus.filters.values import attributes_of
+from infobus.objects import DataObject, codec, find_type, id_of, type_of
+
+Entry = tuple[str, dict[str, Any]]
+"""A path, and the value there: its `kind`, and one more field that is named after the kind."""
+
+FIELDS = {bool: "bool", int: "int", float: "float", str: "text", bytes: "bytes", datetime: "time"}
+"""Which field of an entry holds a value."""
+KINDS = {bool: "bool", int: "int", float: "float", str: "str", bytes: "bytes", datetime: "datetime"}
+
+_SPECIAL = re.compile(r"[.\[\]\\]")
+_STEP = re.compile(r"\[(\d+)\]|\.?((?:[^.\[\]\\]|\\.)+)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_EMPTY = "\\-"  # an empty key would leave no trace in a path
+
+
+def entries_of(attributes: Mapping[str, Any]) -> list[Entry]:
+    """The entries of an event's attributes.
+
+    >>> [path for path, _ in entries_of({"a": {"b.c": 1}, "d": [None]})]
+    ['a', 'a.b\\\\.c', 'd', 'd[0]']
+    """
+    found: list[Entry] = []
+    for name, value in attributes.items():
+        _add(found, _escaped(name), value)
+    return found
+
+
+def entries_of_value(value: Any) -> list[Entry] | None:
+    """The entries of one value, with the empty path for the value itself; None for None."""
+    if value is None:
+        return None
+    found: list[Entry] = []
+    _add(found, "", value)
+    return found
+
+
+def _add(found: list[Entry], path: str, value: Any) -> None:
+    if value is None:
+        found.append((path, {"kind": "none"}))
+    elif (kind := KINDS.get(value.__class__)) is not None:
+        found.append((path, {"kind": kind, FIELDS[value.__class__]: value}))
+    elif isinstance(value, list):
+        found.append((path, {"kind": "list", "int": len(value)}))
+        for at, item in enumerate(value):
+            _add(found, f"{path}[{at}]", item)
+    elif isinstance(value, DataObject):
+        found.append((path, {"kind": "object", "text": type_of(value).name}))
+        if (id := id_of(value)) is not None:
+            found.append((f"{path}[id]", {"kind": "id", "text": id}))
+        _add_all(found, path, attributes_of(value))
+    else:
+        found.append((path, {"kind": "dict"}))
+        _add_all(found, path, value)
+
+
+def _add_all(found: list[Entry], path: str, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        _add(found, f"{path}.{_escaped(name)}" if path else _escaped(name), value)
+
+
+def _escaped(name: str) -> str:
+    return _SPECIAL.sub(r"\\\g<0>", name) if name else _EMPTY
+
+
+def attributes_in(entries: Iterable[Entry]) -> dict[str, Any]:
+    """What `entries_of` was given."""
+    return {name: _revive(node) for name, node in _tree(entries).below.items()}
+
+
+def value_in(entries: Iterable[Entry] | None) -> Any:
+    """What `entries_of_value` was given."""
+    return None if entries is None else _revive(_tree(entries))
+
+
+class _Node:
+    __slots__ = ("below", "id", "mark")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Node] = {}
+        self.mark: Mapping[str, Any] = {"kind": "dict"}
+        self.id: str | None = None
+
+
+def _tree(entries: Iterable[Entry]) -> _Node:
+    root = _Node()
+    for path, mark in entries:
+        if mark["kind"] == "id":
+            _node_at(root, path.removesuffix("[id]")).id = mark["text"]
+        else:
+            _node_at(root, path).mark = mark
+    return root
+
+
+def _node_at(node: _Node, path: str) -> _Node:
+    for found in _STEP.finditer(path):
+        index, name = found.groups()
+        step = index or ("" if name == _EMPTY else _ESCAPED.sub(r"\1", name))
+        node = node.below.setdefault(step, _Node())
+    return node
+
+
+def _revive(node: _Node) -> Any:
+    mark = node.mark
+    kind = mark["kind"]
+    if kind == "none":
+        return None
+    if kind == "dict":
+        return {name: _revive(below) for name, below in node.below.items()}
+    if kind == "list":
+        return [_revive(below) for below in node.below.values()]
+    if kind == "object":
+        attributes = {name: _revive(below) for name, below in node.below.items()}
+        return object_of(mark["text"], attributes, node.id)
+    return next(value for name, value in mark.items() if name != "kind" and value is not None)
+
+
+def object_of(type_name: str, attributes: dict[str, Any], id: str | None) -> Any:
+    """An object of the type of that name, as if it had just been received."""
+    known = find_type(type_name)
+    return object_under(0 if known is None else known.fingerprint, attributes, id)
+
+
+def object_under(fingerprint: int, attributes: dict[str, Any], id: str | None) -> Any:
+    """An object of the type with that fingerprint; a dict if that is 0, or nothing fits."""
+    _, body, _ = codec.encode(attributes)
+    try:
+        return codec.decode(fingerprint, body, id)
+    except BadFrame:
+        return attributes

@@ -1,0 +1,237 @@
+"""Writing a journal: batches of events become files, then the manifest lists them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import structs
+
+from infobus.errors import StoreError, StoreFull
+from infobus.objects import codec, find_type
+from infobus.stores import journal_schemas
+from infobus.stores.journal_columns import REST, Journaled, table_of, type_key
+from infobus.stores.journal_filters import limits_of
+from infobus.stores.journal_manifest import NAME, Manifest, Segment, load, replace, sync_folder
+from infobus.stores.journal_reading import DESCRIPTORS
+from infobus.stores.locks import FileLock
+
+SUBJECT_COUNT_MAX = 64
+"""A segment with more different subjects does not list them."""
+ROW_GROUP_COUNT = 131_072
+
+
+class JournalWriter:
+    """Adds events to a journal. Made by `open`; one at a time for a folder."""
+
+    def __init__(self, folder: Path, manifest: Manifest, lock: FileLock) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._lock = lock
+
+    @classmethod
+    def open(cls, folder: str | Path) -> JournalWriter:
+        """Open the journal in `folder` for writing, or make a new one there.
+
+        What a writer that died has left half done is cleared away.
+
+        Raises:
+            StoreError: The folder cannot be used, or another process writes there.
+        """
+        folder = Path(folder)
+        try:
+            (folder / DESCRIPTORS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"cannot make the folder {folder}: {error.strerror}", path=str(folder)
+            ) from error
+        lock = FileLock(folder / ".lock")
+        if not lock.acquire():
+            raise StoreError(
+                f"another process writes to the journal in {folder}; stop it first, or take "
+                "another folder",
+                path=str(folder),
+            )
+        try:
+            if (folder / NAME).exists():
+                writer = cls(folder, load(folder), lock)
+                writer._clear_leftovers()
+            else:
+                manifest = replace(folder, Manifest(journal=uuid.uuid4().hex))
+                writer = cls(folder, manifest, lock)
+        except BaseException:
+            lock.release()
+            raise
+        return writer
+
+    def append(
+        self,
+        events: Sequence[Journaled],
+        *,
+        now_s: float,
+        positions: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> range:
+        """Add events, all or none; returning means they are on disk.
+
+        Args:
+            events: They get the next offsets, in this order.
+            now_s: The clock, in seconds since 1970.
+            positions: By durable consumer and ledger, the last numbers that are then in the
+                journal: kept with the events, at one stroke.
+
+        Returns:
+            The offsets.
+
+        Raises:
+            StoreFull: There is no room: nothing was added.
+        """
+        before = self.manifest
+        offsets = range(before.next_offset, before.next_offset + len(events))
+        groups: dict[int, tuple[list[Journaled], list[int]]] = {}
+        for offset, event in zip(offsets, events, strict=True):
+            some, their_offsets = groups.setdefault(type_key(event.data), ([], []))
+            some.append(event)
+            their_offsets.append(offset)
+        types = self._describe(groups)
+        added: list[Segment] = []
+        schemas = dict(before.schemas)
+        try:
+            for fingerprint, (some, their_offsets) in groups.items():
+                name, table = table_of(some, their_offsets, fingerprint)
+                key, text = journal_schemas.written(table.schema)
+                schemas[key] = text
+                written_under = f"{fingerprint:016x}" if fingerprint else ""
+                added.append(self.write(table, name, written_under, key, now_s))
+            self.manifest = replace(
+                self.folder,
+                structs.replace(
+                    before,
+                    next_offset=offsets.stop,
+                    segments=(*before.segments, *added),
+                    schemas=schemas,
+                    types=types,
+                    positions=_moved(before.positions, positions or {}),
+                ),
+            )
+        except StoreFull:
+            for segment in added:
+                (self.folder / segment.path).unlink(missing_ok=True)
+            raise
+        return offsets
+
+    def write(self, table: pa.Table, type: str, fingerprint: str, key: str, at_s: float) -> Segment:
+        """Write a file that is not listed yet.
+
+        Raises:
+            StoreFull: There is no room.
+        """
+        first, last = table["_offset"][0].as_py(), table["_offset"][-1].as_py()
+        path = _dataset(type) / f"{first:016x}-{uuid.uuid4().hex[:8]}.parquet"
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP_COUNT)
+        content = sink.getvalue()
+        self._put(path, memoryview(content))
+        different = table["_subject"].unique().to_pylist()
+        return Segment(
+            path=str(path),
+            type=type,
+            fingerprint=fingerprint,
+            schema=key,
+            count=table.num_rows,
+            first=first,
+            last=last,
+            bytes=content.size,
+            crc=zlib.crc32(content),
+            written_at=at_s,
+            subjects=tuple(different) if len(different) <= SUBJECT_COUNT_MAX else (),
+            limits=limits_of(table),
+            has_rest=table[REST].null_count < table.num_rows,
+        )
+
+    def commit(self, manifest: Manifest) -> None:
+        """Replace the manifest by one that was made from `self.manifest`."""
+        self.manifest = replace(self.folder, manifest)
+
+    def close(self) -> None:
+        """Let others write here."""
+        self._lock.release()
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _put(self, path: Path, content: Any) -> None:
+        target = self.folder / path
+        try:
+            if not target.parent.is_dir():
+                target.parent.mkdir(parents=True)
+                sync_folder(target.parent.parent)
+                sync_folder(self.folder)
+            with target.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(target.parent)
+        except OSError as error:
+            target.unlink(missing_ok=True)
+            raise StoreFull(
+                f"cannot write {target}: {error.strerror}; nothing of this was added",
+                path=str(target),
+            ) from error
+
+    def _describe(self, groups: Mapping[int, tuple[list[Journaled], list[int]]]) -> dict[str, Any]:
+        """Put the descriptors of types that are new here into the folder; all types then."""
+        types = dict(self.manifest.types)
+        for fingerprint, (events, _) in groups.items():
+            for needed in _needs(fingerprint, events):
+                known = find_type(needed)
+                key = f"{needed:016x}"
+                if known is None or not known.is_known or key in types.get(known.name, ()):
+                    continue
+                self._put(Path(DESCRIPTORS) / key, known.descriptor)
+                types[known.name] = (*types.get(known.name, ()), key)
+        return types
+
+    def _clear_leftovers(self) -> None:
+        """Remove files that a writer wrote and did not come to list."""
+        manifest = self.manifest
+        listed = {one.path for one in manifest.segments} | {one.path for one in manifest.retired}
+        for path in self.folder.glob("*/**/*.parquet"):
+            if str(path.relative_to(self.folder)) not in listed and ".damaged" not in path.name:
+                path.unlink(missing_ok=True)
+
+
+def _needs(fingerprint: int, events: Iterable[Journaled]) -> Iterator[int]:
+    """The types that somebody must know to read these events: supertypes and types inside."""
+    known = find_type(fingerprint) if fingerprint else None
+    found = dict.fromkeys(() if known is None else known.closure)
+    if known is None or any(attribute.kind.is_deep for attribute in known.attributes):
+        for event in events:
+            found.update(dict.fromkeys(codec.encode(event.data)[2]))
+    return iter(found)
+
+
+def _moved(
+    positions: Mapping[str, Mapping[str, int]], later: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    return {
+        name: {**positions.get(name, {}), **later.get(name, {})} for name in {**positions, **later}
+    }
+
+
+def _dataset(type: str) -> Path:
+    """The folder of a type's files; names that would not do for one are hashed."""
+    if not type:
+        return Path("untyped")
+    is_plain = type.isascii() and len(type) <= 200 and not type.startswith("_")
+    hashed = f"t-{hashlib.blake2b(type.encode(), digest_size=16).hexdigest()}"
+    return Path("types") / (type if is_plain else hashed)
