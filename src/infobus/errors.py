@@ -8,16 +8,22 @@
     │   ├── BadFilter         an expression that is not a filter
     │   ├── TdlError          a TDL program that cannot be read, or failed
     │   │   └── TdlLimit      a TDL program that wanted more than it was given
+    │   ├── BadCall           an operation or arguments that no server of the subject takes
     │   ├── DurableInUse      a durable name that is in use by another live subscription
     │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
     ├── PeerError             the other side broke the protocol
     │   ├── BadFrame          bytes that are not a frame, an object or a descriptor
     │   └── IncompatiblePeer  a peer that speaks another major version of the wire
+    ├── RemoteError           an operation has raised an exception that is not known here
     └── DeliveryError         the world failed; `retry_is_safe` says whether to try again
         ├── EngineError       the engine could not be opened, or gave up
         ├── Backpressure      receivers did not keep up within the stated time; nothing was sent
         ├── QosRefused        a quality of service that cannot be had now; nothing has changed
         ├── SlowConsumer      a subscription that asked for it was closed because it fell behind
+        ├── CallError         a call that has no answer
+        │   ├── NoServer      nobody has taken it, so it has not run
+        │   ├── CallCancelled it was cancelled by its caller
+        │   └── CallMayHaveRun  it was sent, and nobody can say what became of it
         ├── LossError         events that were sent to you and can no longer be had
         └── StoreError        what must survive a crash cannot be kept or read
             ├── StoreFull     no room on the disk; what was to be kept was not accepted
@@ -108,6 +114,16 @@ class TdlLimit(TdlError):
     """A TDL program wanted more fuel, memory, depth or definitions than it was given."""
 
 
+class BadCall(UsageError, TypeError):
+    """No server of the subject has the operation, or takes these arguments; `signatures` says
+    what they have instead.
+    """
+
+    def __init__(self, message: str, *, signatures: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.signatures = signatures
+
+
 class DurableInUse(UsageError):
     """The durable name `name` belongs to another live subscription; one at a time may use it."""
 
@@ -134,6 +150,20 @@ class IncompatiblePeer(PeerError):
     def __init__(self, message: str, *, sender: str) -> None:
         super().__init__(message)
         self.sender = sender
+
+
+class RemoteError(BusError):
+    """An operation has raised an exception whose class is not known here.
+
+    `type_name` and `message` are those of the exception; `remote_traceback` is empty unless the
+    server runs in test mode.
+    """
+
+    def __init__(self, type_name: str, message: str, remote_traceback: str = "") -> None:
+        super().__init__(f"{type_name}: {message}")
+        self.type_name = type_name
+        self.message = message
+        self.remote_traceback = remote_traceback
 
 
 class DeliveryError(BusError):
@@ -181,6 +211,41 @@ class SlowConsumer(DeliveryError):
     """A subscription with `when_full="disconnect"` fell behind by its queue and was closed."""
 
     retry_is_safe = False
+
+
+class CallError(DeliveryError):
+    """A call has no answer; `subject` and `operation` say which."""
+
+    def __init__(self, message: str, *, subject: str, operation: str) -> None:
+        super().__init__(message)
+        self.subject = subject
+        self.operation = operation
+
+
+class NoServer(CallError, TimeoutError):
+    """Nobody serves the subject, or all servers are busy. The call has not run."""
+
+
+class CallCancelled(CallError):
+    """The call was cancelled by its caller; what had begun may have had effects."""
+
+    retry_is_safe = False
+
+
+class CallMayHaveRun(CallError, TimeoutError):
+    """The call was sent, but its server has died, or has not answered in time.
+
+    `call_id` is not empty if the call is made exactly once: calling again with it is safe.
+    """
+
+    retry_is_safe = False
+
+    def __init__(
+        self, message: str, *, subject: str, operation: str, node: str = "", call_id: str = ""
+    ) -> None:
+        super().__init__(message, subject=subject, operation=operation)
+        self.node = node
+        self.call_id = call_id
 
 
 class LossError(DeliveryError):
