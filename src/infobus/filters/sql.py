@@ -51,10 +51,12 @@ def push_down(
     >>> print(pushed.residual)
     regex(symbol, "^G")
     """
-    return pushdown.push_down(filter, _Database(columns))
+    return pushdown.push_down(filter, Database(columns))
 
 
-class _Database:
+class Database:
+    """What the databases mean alike, for `pushdown.push_down`."""
+
     never = sqlalchemy.false()
     equated = frozenset({"integer", "real64", "string", "bool", "opaque"})
     ordered = frozenset({"integer", "real64"})
