@@ -294,14 +294,14 @@ def damage(segment: Segment, content: bytes) -> str | None:
 DESCRIPTORS = "descriptors"
 
 
-def learn(folder: Path, fingerprints: Iterable[str]) -> None:
-    """Teach this process types out of a journal, supertypes and types inside included.
+def learn(folder: Path, fingerprints: Iterable[str], *, even_if_known: bool = False) -> None:
+    """Teach this process types out of a journal.
 
     Raises:
         StoreCorrupt: A descriptor is damaged.
     """
     for fingerprint in fingerprints:
-        if codec.known(int(fingerprint, 16)):
+        if codec.known(int(fingerprint, 16)) and not even_if_known:
             continue
         path = folder / DESCRIPTORS / fingerprint
         try:

@@ -206,7 +206,7 @@ class JournalWriter:
         manifest = self.manifest
         listed = {one.path for one in manifest.segments} | {one.path for one in manifest.retired}
         for path in self.folder.glob("*/**/*.parquet"):
-            if str(path.relative_to(self.folder)) not in listed and ".damaged" not in path.name:
+            if str(path.relative_to(self.folder)) not in listed:
                 path.unlink(missing_ok=True)
 
 

@@ -1,0 +1,211 @@
+"""Keeping a journal in shape: small files merged, old ones let go, damaged ones set aside.
+
+Everything here goes through the manifest: files that are replaced or let go are *retired*, which
+means that new readers do not see them, and that they stay for a while for those who do.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from msgspec import structs
+
+from infobus.errors import StoreCorrupt, StoreError
+from infobus.stores.journal_manifest import Lost, Manifest, Retired, Segment, load
+from infobus.stores.journal_reading import damage, learn, read_file
+from infobus.stores.journal_writing import JournalWriter
+
+log = logging.getLogger("infobus")
+
+FAN = 16
+"""So many files of one size are merged into one, so an event is rewritten a few times at most."""
+MERGED_COUNT_MAX = 524_288
+MERGED_BYTES_MAX = 64 * 1024 * 1024
+"""How large merging makes a file; a reader has the whole of it in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upkeep:
+    """What is kept, and for how long."""
+
+    keep_s: float | None = None
+    """Files whose youngest event came longer ago are let go; None keeps everything."""
+    keep_bytes: int | None = None
+    """Above so much in all, the oldest files are let go."""
+    grace_s: float = 600.0
+    """How long a retired file stays."""
+
+
+def tend(writer: JournalWriter, now_s: float, upkeep: Upkeep) -> None:
+    """Merge what should be merged, let go what is too old, remove what was retired long ago."""
+    compact(writer, now_s)
+    retain(writer, now_s, upkeep)
+    sweep(writer, now_s, upkeep.grace_s)
+
+
+def compact(writer: JournalWriter, now_s: float, *, fan: int = FAN) -> int:
+    """Merge runs of `fan` or more small files; how many files there are fewer."""
+    merged = 0
+    damaged: set[str] = set()
+    while (run := _run_to_merge(writer.manifest, fan, damaged)) is not None:
+        try:
+            tables = [read_file(writer.folder, segment) for segment in run]
+        except StoreCorrupt as error:
+            log.error("not merged: %s", error)
+            damaged.add(error.path)
+            continue
+        first = run[0]
+        written_at = max(segment.written_at for segment in run)
+        table = pa.concat_tables(tables)
+        whole = writer.write(table, first.type, first.fingerprint, first.schema, written_at)
+        gone = {segment.path for segment in run}
+        _replace(writer, gone, now_s, instead=whole)
+        merged += len(run) - 1
+    return merged
+
+
+def _run_to_merge(manifest: Manifest, fan: int, damaged: set[str]) -> list[Segment] | None:
+    """Neighbours of about one size that are many enough to be merged, if there are such."""
+    groups: dict[tuple[str, str], list[Segment]] = {}
+    for segment in manifest.segments:
+        # Names of damaged files end with what the manifest says about them.
+        if not any(path.endswith(segment.path) for path in damaged):
+            groups.setdefault((segment.fingerprint or segment.type, segment.schema), []).append(
+                segment
+            )
+    for segments in groups.values():
+        segments.sort(key=lambda segment: segment.first)
+        for tier in range(round(math.log(MERGED_COUNT_MAX, FAN)) + 1):
+            for run in _runs(segments, tier):
+                if len(run) >= fan:
+                    return run
+    return None
+
+
+def _runs(segments: Sequence[Segment], tier: int) -> Iterator[list[Segment]]:
+    """Neighbours up to a size of 16 to the power of `tier + 1`, as far as they fit one file."""
+    run: list[Segment] = []
+    for segment in segments:
+        is_small = segment.count < FAN ** (tier + 1) and segment.bytes < MERGED_BYTES_MAX / 2
+        together = [*run, segment]
+        fits = (
+            sum(one.count for one in together) <= MERGED_COUNT_MAX
+            and sum(one.bytes for one in together) <= MERGED_BYTES_MAX
+        )
+        if not (is_small and fits):
+            yield run
+            run = [segment] if is_small else []
+        else:
+            run = together
+    yield run
+
+
+def retain(writer: JournalWriter, now_s: float, upkeep: Upkeep) -> int:
+    """Let files go that are too old or too much; how many."""
+    segments = sorted(writer.manifest.segments, key=lambda segment: segment.last)
+    gone: set[str] = set()
+    if upkeep.keep_s is not None:
+        gone |= {one.path for one in segments if one.written_at < now_s - upkeep.keep_s}
+    if upkeep.keep_bytes is not None:
+        total = sum(one.bytes for one in segments if one.path not in gone)
+        for segment in segments:
+            if total <= upkeep.keep_bytes:
+                break
+            if segment.path not in gone:
+                gone.add(segment.path)
+                total -= segment.bytes
+    if gone:
+        _replace(writer, gone, now_s, is_loss=True)
+    return len(gone)
+
+
+def _replace(
+    writer: JournalWriter,
+    gone: set[str],
+    now_s: float,
+    *,
+    instead: Segment | None = None,
+    is_loss: bool = False,
+) -> None:
+    """Retire files, and list another in place of them."""
+    before = writer.manifest
+    segments: list[Segment] = []
+    for segment in before.segments:
+        if segment.path not in gone:
+            segments.append(segment)
+        elif instead is not None:
+            segments.append(instead)
+            instead = None
+    lost_until = max((s.last + 1 for s in before.segments if s.path in gone), default=0)
+    retired = [Retired(path, now_s) for path in sorted(gone)]
+    writer.commit(
+        structs.replace(
+            before,
+            segments=tuple(segments),
+            schemas={s.schema: before.schemas[s.schema] for s in segments},
+            first_offset=max(before.first_offset, lost_until if is_loss else 0),
+            retired=(*before.retired, *retired),
+        )
+    )
+
+
+def sweep(writer: JournalWriter, now_s: float, grace_s: float) -> int:
+    """Remove files that were retired longer ago than `grace_s`; how many."""
+    before = writer.manifest
+    # A clock that was set back must not keep them for ever.
+    old = [one for one in before.retired if not 0 <= now_s - one.at < grace_s]
+    for one in old:
+        (writer.folder / one.path).unlink(missing_ok=True)
+    if old:
+        kept = tuple(one for one in before.retired if one not in old)
+        writer.commit(structs.replace(before, retired=kept))
+    return len(old)
+
+
+def verify(folder: Path) -> dict[str, str]:
+    """Read every file of a journal; what is wrong with it, by path.
+
+    Raises:
+        StoreError: There is no journal.
+        StoreCorrupt: The manifest itself is damaged.
+    """
+    manifest = load(folder)
+    problems = {}
+    for segment in manifest.segments:
+        try:
+            problem = damage(segment, (folder / segment.path).read_bytes())
+        except OSError as error:
+            problem = f"it cannot be read: {error.strerror}"
+        if problem is not None:
+            problems[segment.path] = problem
+    for fingerprints in manifest.types.values():
+        for fingerprint in fingerprints:
+            try:
+                learn(folder, [fingerprint], even_if_known=True)
+            except StoreError as error:
+                problems[error.path] = str(error)
+    return problems
+
+
+def repair(writer: JournalWriter) -> tuple[Lost, ...]:
+    """Set damaged files aside, under another name, so that all others can be read again."""
+    problems = verify(writer.folder)
+    before = writer.manifest
+    damaged = [segment for segment in before.segments if segment.path in problems]
+    lost = tuple(
+        Lost(one.type, one.first, one.last, one.count, f"{one.path}.damaged") for one in damaged
+    )
+    if not lost:
+        return ()
+    whole = tuple(one for one in before.segments if one not in damaged)
+    writer.commit(structs.replace(before, segments=whole, lost=(*before.lost, *lost)))
+    for segment in damaged:
+        path = writer.folder / segment.path
+        if path.exists():
+            path.rename(path.with_name(f"{path.name}.damaged"))
+    return lost
