@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    from infobus.bus.aio_keeping import Gathering
     from infobus.bus.bus import Bus
+    from infobus.bus.durable import DurableEvent, DurableSubscription
+    from infobus.bus.event import Event
     from infobus.bus.publishing import Quality
     from infobus.bus.subscription import Subscription
     from infobus.objects import Type
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_S = TypeVar("_S", "Subscription", "DurableSubscription", "Subscription | DurableSubscription")
 
 
 async def _in_thread(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -22,13 +27,11 @@ async def _in_thread(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kw
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
-async def _subscription(
-    function: Callable[..., Subscription], *args: Any, **options: Any
-) -> Subscription:
-    made: list[Subscription] = []
+async def _subscription(function: Callable[..., _S], *args: Any, **options: Any) -> _S:
+    made: list[_S] = []
     is_wanted = True
 
-    def subscribe() -> Subscription:
+    def subscribe() -> _S:
         made.append(function(*args, **options))
         if not is_wanted:
             made[0].close()
@@ -49,12 +52,18 @@ class AioBus:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self._gatherings: WeakKeyDictionary[Any, Gathering] = WeakKeyDictionary()  # by event loop
 
     async def publish(
-        self, subject: str, obj: Any, *, quality: Quality = "reliable", **options: bool
+        self, subject: str, obj: Any, *, quality: Quality = "reliable", **options: Any
     ) -> None:
-        """Publish without ever blocking the event loop; see `Bus.publish`."""
-        if options or not self._bus.publish_nowait(subject, obj, quality):
+        """Publish without ever blocking the event loop; see `Bus.publish`.
+
+        Guaranteed events that several tasks await at the same time share one sync of the disk.
+        """
+        if options.pop("guaranteed", False):
+            await self._gathering().publish(subject, obj, options)
+        elif options or not self._bus.publish_nowait(subject, obj, quality):
             await _in_thread(self._bus.publish, subject, obj, quality=quality, **options)
 
     async def publish_many(
@@ -62,12 +71,39 @@ class AioBus:
         events: Iterable[tuple[str, Any]],
         *,
         quality: Quality = "reliable",
-        **options: bool,
+        **options: Any,
     ) -> None:
         """See `Bus.publish_many`."""
         await _in_thread(self._bus.publish_many, events, quality=quality, **options)
 
-    async def subscribe(self, pattern: str, *args: Any, **options: Any) -> Subscription:
+    def _gathering(self) -> Gathering:
+        from asyncio import get_running_loop
+
+        from infobus.bus.aio_keeping import Gathering
+
+        loop = get_running_loop()
+        if loop not in self._gatherings:
+            self._gatherings[loop] = Gathering(self._bus.publish_many)
+        return self._gatherings[loop]
+
+    @overload
+    async def subscribe(
+        self,
+        pattern: str,
+        callback: Callable[[DurableEvent], object] | None = None,
+        *,
+        durable: str,
+        **options: Any,
+    ) -> DurableSubscription: ...
+
+    @overload
+    async def subscribe(
+        self, pattern: str, callback: Callable[[Event], object] | None = None, **options: Any
+    ) -> Subscription: ...
+
+    async def subscribe(
+        self, pattern: str, *args: Any, **options: Any
+    ) -> Subscription | DurableSubscription:
         """See `Bus.subscribe`; the result is async iterable."""
         return await _subscription(self._bus.subscribe, pattern, *args, **options)
 

@@ -246,7 +246,7 @@ class Bus(Publisher):
             return self._guarantees
 
     def _keep_in_ledger(self, records: Sequence[Any], types: Iterable[int]) -> tuple[str, int]:
-        return self._guaranteed().append(records, types)
+        return (self._guarantees or self._guaranteed()).append(records, types)
 
     def _bury(self, consumer: str, dead: Any) -> None:
         """Publish a dead letter."""

@@ -114,6 +114,7 @@ class Guarantees:
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child: ledgers and names stay the parent's."""
+        self._own, self._is_closed, self._opening = None, True, threading.Lock()
         for subscription in list(self._uses):
             subscription.abandon(why)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from infobus.objects import DataObject, codec, id_of, spelled
@@ -12,9 +13,16 @@ from infobus.protocols.wire import Items
 from infobus.stores.records import Record
 from infobus.subjects import TEST_SPACE, check_subject
 
+_check_again = lru_cache(maxsize=4096)(check_subject)  # most publishers have few subjects
+
 
 def records_of(
-    events: Sequence[tuple[str, Any]], now_s: float, *, test: bool, expires: float | None = None
+    events: Sequence[tuple[str, Any]],
+    now_s: float,
+    *,
+    test: bool,
+    expires: float | None = None,
+    priority: str = "regular",
 ) -> tuple[list[Record], Iterable[int]]:
     """The records of (subject, object) pairs, and the types that these need.
 
@@ -24,21 +32,25 @@ def records_of(
     """
     records: list[Record] = []
     types: dict[int, None] = {}
-    last = None
     for subject, obj in events:
-        if subject is not last:
-            check_subject(subject)
-            last = subject
+        _check_again(subject) if isinstance(subject, str) else check_subject(subject)
         fingerprint, body, needed = codec.encode(obj)
         if needed:
             types.update(dict.fromkeys(needed))
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
-        records.append(Record(subject, now_s, fingerprint, body, object_id, expires, test))
+        kept = Record(subject, now_s, fingerprint, body, object_id, expires, test, priority)
+        records.append(kept)
     return records, types
 
 
 def record_of_group(
-    group: Group, node: str, now_s: float, *, test: bool, expires: float | None = None
+    group: Group,
+    node: str,
+    now_s: float,
+    *,
+    test: bool,
+    expires: float | None = None,
+    priority: str = "regular",
 ) -> Record:
     """The record of a transaction that `node` sends, with the names that its objects have."""
     items = [
@@ -51,4 +63,4 @@ def record_of_group(
     body = groups.encode(
         Group(group.number, group.epoch, group.channels, Items.of(items), group.count)
     )
-    return Record(items[0].subject, now_s, GROUP, body, None, expires, test)
+    return Record(items[0].subject, now_s, GROUP, body, None, expires, test, priority)
