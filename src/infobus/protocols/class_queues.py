@@ -2,8 +2,8 @@
 
 One queue for each class (paper 002, section 4.2). The highest class that has something goes first,
 and inside a class nothing overtakes. A class above its high mark stops accepting until it is down
-to its low mark; whoever feeds the queues holds that class meanwhile, and no other. What has grown
-too old leaves at once, wherever it waits.
+to its low mark; whoever feeds these queues from others of their kind holds that class there, and no
+other. What has grown too old leaves at once, wherever it waits.
 
 A class that stopped accepting and of which nothing was taken for a while is starving: what waits in
 it is *raised* for a stated period, and takes turns, entry by entry, with the class it is raised to.
@@ -21,6 +21,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -73,29 +74,24 @@ class ClassState(Struct, frozen=True):
     raised: bool
 
 
+@dataclass(slots=True, eq=False)
 class _Lane(Generic[T]):
     """One class's queue. Its head is never an entry that has left."""
 
-    __slots__ = (
-        "accepting", "high", "left_count", "low", "moved_s", "name", "queue", "raises", "rank",
-        "told_raised", "turn", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, name: str, rank: int, marks: Marks) -> None:
-        self.name = name
-        self.rank = rank
-        self.high = marks.high
-        self.low = marks.low
-        self.queue: deque[Entry[T]] = deque()
-        self.left_count = 0  # entries in the queue that have left it in all but place
-        self.waiting = 0
-        self.accepting = True
-        self.moved_s = -math.inf  # when something was taken last, or the class stopped accepting
-        # What is raised: up to the entry of this number, until that time. Numbers ascend and times
-        # descend, so the first is what holds for the head.
-        self.raises: deque[tuple[int, float]] = deque()
-        self.told_raised = False
-        self.turn = 0  # when it was served last, of those that take turns
+    name: str
+    rank: int
+    marks: Marks
+    queue: deque[Entry[T]] = field(default_factory=deque)
+    left_count: int = 0  # entries in the queue that have left it in all but place
+    waiting: int = 0
+    accepting: bool = True
+    held: bool = False
+    moved_s: float = 0.0  # when something was taken last, or the class stopped accepting
+    # What is raised: up to the entry of this number, until that time. Numbers ascend and times
+    # descend, so the first is what holds for the head.
+    raises: deque[tuple[int, float]] = field(default_factory=deque)
+    told_raised: bool = False
+    turn: int = 0  # when it was served last, of those that take turns
 
     def is_raised(self, now_s: float) -> bool:
         return bool(self.raises) and self.raises[0][1] > now_s
@@ -104,7 +100,7 @@ class _Lane(Generic[T]):
         """Account for an entry that no longer waits."""
         entry.is_waiting = False
         self.waiting -= entry.weight
-        if not self.accepting and self.waiting <= self.low:
+        if not self.accepting and self.waiting <= self.marks.low:
             self.accepting = True
 
     def tidy(self) -> None:
@@ -204,7 +200,7 @@ class ClassQueues(Generic[T]):
         lane.queue.append(entry)
         lane.waiting += weight
         self._count += 1
-        if lane.accepting and lane.waiting > lane.high:
+        if lane.accepting and lane.waiting > lane.marks.high:
             lane.accepting = False
             lane.moved_s = now_s
         if expires_s < math.inf:
@@ -230,12 +226,12 @@ class ClassQueues(Generic[T]):
 
     def peek_rank(self) -> int | None:
         """The rank under which the next entry goes, as of the last `take` or `tick`."""
-        for lane in self._lanes:
-            if lane.queue:
-                if lane.rank > self._raised_rank and self._raised:
-                    return self._raised_rank
-                return lane.rank
-        return None
+        highest = self._highest()
+        if highest is None:
+            return None
+        if highest.rank > self._raised_rank and any(not lane.held for lane in self._raised):
+            return self._raised_rank
+        return highest.rank
 
     def expire(self, now_s: float) -> list[Entry[T]]:
         """Let everything leave that is too old; return it, and what `take` found so before."""
@@ -274,23 +270,27 @@ class ClassQueues(Generic[T]):
         """False from when more than the high mark waits until no more than the low mark does."""
         return self._lane(class_).accepting
 
+    def hold(self, class_: str, held: bool) -> None:
+        """Take nothing of a class while whoever gets it does not accept it, or go on with it."""
+        self._lane(class_).held = held
+
     def tick(self, now_s: float) -> list[Upgraded | FellBack]:
         """Begin and end upgrades; say which classes have been raised, and which fell back."""
         effects: list[Upgraded | FellBack] = []
         if self.upgrade is None:
             return effects
         for lane in self._lanes[self._raised_rank + 1 :]:
-            is_raised = lane.is_raised(now_s)
-            is_held = not lane.accepting and lane.queue
-            if is_held and not is_raised and now_s - lane.moved_s >= self.upgrade.after_s:
+            if lane.told_raised and not lane.is_raised(now_s):
+                lane.told_raised = False
+                lane.moved_s = now_s  # one upgrade does not begin where another ends
+                effects.append(FellBack(lane.name))
+            can_move = not (lane.accepting or lane.held or lane.is_raised(now_s))
+            if can_move and now_s - lane.moved_s >= self.upgrade.after_s:
                 self._raise(lane, now_s + self.upgrade.period_s, now_s)
-                is_raised = True
-            if is_raised != lane.told_raised:
-                lane.told_raised = is_raised
+            if lane.is_raised(now_s) and not lane.told_raised:
+                lane.told_raised = True
                 to = self.classes.names[self._raised_rank]
-                effects.append(
-                    Upgraded(lane.name, to, lane.raises[0][1]) if is_raised else FellBack(lane.name)
-                )
+                effects.append(Upgraded(lane.name, to, lane.raises[0][1]))
         self._forget_ended(now_s)
         return effects
 
@@ -307,7 +307,7 @@ class ClassQueues(Generic[T]):
 
     def _highest(self) -> _Lane[T] | None:
         for lane in self._lanes:
-            if lane.queue:
+            if lane.queue and not lane.held:
                 return lane
         return None
 
@@ -315,12 +315,12 @@ class ClassQueues(Generic[T]):
         """The lane to take from while some are raised."""
         self._forget_ended(now_s)
         highest = self._highest()
-        if highest is None or not self._raised or highest.rank < self._raised_rank:
+        lanes = [lane for lane in self._raised if not lane.held]
+        if highest is None or not lanes or highest.rank < self._raised_rank:
             return highest
-        lanes = self._raised
         if highest.rank == self._raised_rank:
-            lanes = [highest, *lanes]
-        lane = min(lanes, key=lambda lane: lane.turn)
+            lanes.append(highest)
+        lane = min(lanes, key=lambda lane: (lane.turn, lane.rank))
         self._turns_count += 1
         lane.turn = self._turns_count
         return lane

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from infobus.engines.memory import Faults, Network
 from infobus.protocols.interest import channel_pattern
@@ -53,15 +54,21 @@ class Outcome:
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
+class Clock(Protocol):
+    """Something that knows the virtual time."""
+
+    now_s: float
+
+
 @contextmanager
-def replayable(module: str, seed: int, network: Network) -> Iterator[None]:
+def replayable(module: str, seed: int, clock: Clock) -> Iterator[None]:
     """Let whatever goes wrong say how it can be seen again."""
     try:
         yield
     except Exception as error:
         raise SimulationFailed(
             f"{type(error).__name__}: {error}\n"
-            f"  seed {seed}, at {network.now_s:.3f} s; to replay it:\n"
+            f"  seed {seed}, at {clock.now_s:.3f} s; to replay it:\n"
             f"  python -m {module} {seed}"
         ) from error
 

@@ -1,0 +1,171 @@
+"""What `ClassQueues` must do, written down as slowly and plainly as possible.
+
+Everything that waits is in one list. Nothing is remembered that can be looked up in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infobus.protocols.class_queues import Entry, FellBack, Upgraded
+from infobus.protocols.qos import Classes, Marks, Upgrade
+
+
+@dataclass
+class Waiting:
+    """One entry that waits."""
+
+    number: int
+    value: object
+    class_: str
+    weight: int
+    expires_s: float
+
+
+@dataclass
+class ObviousQueues:
+    """The same promises as `ClassQueues`, without its haste."""
+
+    classes: Classes
+    marks: dict[str, Marks]
+    upgrade: Upgrade | None
+
+    def __post_init__(self) -> None:
+        names = self.classes.names
+        self.waiting: list[Waiting] = []
+        self.raises: list[tuple[str, int, float]] = []  # class, up to this number, until
+        self.accepting = dict.fromkeys(names, True)
+        self.held = dict.fromkeys(names, False)
+        self.moved_s = dict.fromkeys(names, 0.0)
+        self.turns: list[str] = []  # the classes that were served, in order, while some took turns
+        self.told_raised: set[str] = set()
+        self.offered_count = 0
+
+    def offer(
+        self,
+        value: object,
+        class_: str,
+        now_s: float,
+        weight: int,
+        expires_s: float,
+        raised_until_s: float = 0.0,
+    ) -> None:
+        """Let `value` wait in its own class, raised until then."""
+        self.offered_count += 1
+        self.waiting.append(Waiting(self.offered_count, value, class_, weight, expires_s))
+        if self.accepting[class_] and self.weight(class_) > self.marks[class_].high:
+            self.accepting[class_] = False
+            self.moved_s[class_] = now_s
+        if raised_until_s > now_s:
+            self._raise(class_, raised_until_s, now_s)
+
+    def take(self, now_s: float) -> tuple[object, str | None, float] | None:
+        """The value that goes next, the class it was raised from, and until when."""
+        self.expire(now_s)
+        class_ = self._next_class(now_s)
+        if class_ is None:
+            return None
+        taken = self.of(class_)[0]
+        until_s = self.raised_until_s(taken, now_s)
+        self._remove(taken)
+        self.moved_s[class_] = now_s
+        return taken.value, class_ if until_s else None, until_s
+
+    def expire(self, now_s: float) -> list[object]:
+        """The values that are too old, oldest limit first."""
+        expired = [entry for entry in self.waiting if entry.expires_s <= now_s]
+        for entry in expired:
+            self._remove(entry)
+        return [e.value for e in sorted(expired, key=lambda e: (e.expires_s, e.number))]
+
+    def drop_oldest(self, class_: str) -> object | None:
+        """The value that has waited longest in a class."""
+        if not self.of(class_):
+            return None
+        oldest = self.of(class_)[0]
+        self._remove(oldest)
+        return oldest.value
+
+    def tick(self, now_s: float) -> list[Upgraded | FellBack]:
+        """Begin and end upgrades."""
+        effects: list[Upgraded | FellBack] = []
+        if self.upgrade is None:
+            return effects
+        for class_ in self.classes.names[self.classes.raised_rank + 1 :]:
+            if class_ in self.told_raised and not self.is_raised(class_, now_s):
+                self.told_raised.remove(class_)
+                self.moved_s[class_] = now_s
+                effects.append(FellBack(class_))
+            can_move = not self.accepting[class_] and not self.held[class_]
+            is_starved = now_s - self.moved_s[class_] >= self.upgrade.after_s
+            if can_move and is_starved and not self.is_raised(class_, now_s):
+                self._raise(class_, now_s + self.upgrade.period_s, now_s)
+            if self.is_raised(class_, now_s) and class_ not in self.told_raised:
+                self.told_raised.add(class_)
+                until_s = self.raised_until_s(self.of(class_)[0], now_s)
+                to = self.classes.names[self.classes.raised_rank]
+                effects.append(Upgraded(class_, to, until_s))
+        return effects
+
+    def rank(self, now_s: float) -> int | None:
+        """The rank under which the next entry goes."""
+        class_ = self._next_class(now_s, is_asked_only=True)
+        if class_ is None:
+            return None
+        rank = self.classes.rank(class_)
+        return self.classes.raised_rank if self.is_raised(class_, now_s) else rank
+
+    def of(self, class_: str) -> list[Waiting]:
+        """What waits in a class, in order."""
+        return [entry for entry in self.waiting if entry.class_ == class_]
+
+    def weight(self, class_: str) -> int:
+        """The weight of it."""
+        return sum(entry.weight for entry in self.of(class_))
+
+    def is_raised(self, class_: str, now_s: float) -> bool:
+        """Whether what is first in a class is raised."""
+        return bool(self.of(class_)) and self.raised_until_s(self.of(class_)[0], now_s) > 0
+
+    def raised_until_s(self, entry: Waiting, now_s: float) -> float:
+        """Until when an entry is raised; 0 if it is not."""
+        return max(
+            (
+                until_s
+                for class_, number, until_s in self.raises
+                if class_ == entry.class_ and number >= entry.number and until_s > now_s
+            ),
+            default=0.0,
+        )
+
+    def _next_class(self, now_s: float, is_asked_only: bool = False) -> str | None:
+        names = [c for c in self.classes.names if not self.held[c] and self.of(c)]
+        raised = [c for c in names if self.is_raised(c, now_s)]
+        if not raised or self.classes.rank(names[0]) < self.classes.raised_rank:
+            return names[0] if names else None
+        level = self.classes.names[self.classes.raised_rank]
+        in_turn = [c for c in names if c == level or c in raised]
+        # Whoever was served longest ago; of those that never were, the highest.
+        class_ = min(in_turn, key=self._last_turn)
+        if not is_asked_only:
+            self.turns.append(class_)
+        return class_
+
+    def _last_turn(self, class_: str) -> int:
+        return max((i for i, served in enumerate(self.turns) if served == class_), default=-1)
+
+    def _raise(self, class_: str, until_s: float, now_s: float) -> None:
+        is_lower = self.classes.rank(class_) > self.classes.raised_rank
+        if self.upgrade is not None and is_lower:
+            until_s = min(until_s, now_s + self.upgrade.period_s)
+            self.raises.append((class_, self.of(class_)[-1].number, until_s))
+
+    def _remove(self, entry: Waiting) -> None:
+        self.waiting.remove(entry)
+        if self.weight(entry.class_) <= self.marks[entry.class_].low:
+            self.accepting[entry.class_] = True
+
+
+def as_told(entry: Entry[object] | None) -> tuple[object, str | None, float] | None:
+    """An entry of `ClassQueues` in the words of `ObviousQueues.take`."""
+    return None if entry is None else (entry.value, entry.raised_from, entry.raised_until_s)
