@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from infobus.bench import guaranteed
-from infobus.bench.guaranteed import ALWAYS, BUS, DEFAULT, LEDGER, SQLITE, Found
-from infobus.bench.guaranteed_loads import BATCHES, LOADS, ONE, THREADS
+from infobus.bench.guaranteed import ALWAYS, BUS, DEFAULT, DISK, LEDGER, SQLITE, Found
+from infobus.bench.guaranteed_loads import BATCHES, LOADS, ONE, TASKS, THREADS
 from infobus.bench.model import NATS
 from infobus.bench.peers import missing
 from infobus.cli import bench
@@ -16,22 +16,26 @@ from infobus.errors import EngineError
 
 def test_all_loads_are_measured_in_one_run(tmp_path):
     found, left_out = guaranteed.measure(tmp_path, rounds=2, turn_s=0.01)
-    engines = [LEDGER, BUS] + [ALWAYS, DEFAULT] * (not missing(NATS))
-    wanted = {(engine, load) for engine in engines for load in LOADS}
-    assert {(one.engine, one.load) for one in found} == wanted | {(SQLITE, ONE), (SQLITE, BATCHES)}
+    wanted = {DISK: {ONE}, SQLITE: {ONE, BATCHES}, LEDGER: {ONE, THREADS, BATCHES}, BUS: {*LOADS}}
+    if not missing(NATS):
+        wanted |= {server: {ONE, TASKS, BATCHES} for server in (ALWAYS, DEFAULT)}
+    measured = {engine: {one.load for one in found if one.engine == engine} for engine in wanted}
+    assert measured == wanted
     assert all(len(one.rates) == 2 and min(one.rates) > 0 and one.p99_s > 0 for one in found)
     assert bool(left_out) == bool(missing(NATS))
 
 
-def test_each_rate_of_the_bus_is_judged_against_single_commits():
+def test_each_rate_of_the_bus_is_judged_against_single_syncs():
     found = [
-        Found(engine=SQLITE, load=ONE, rates=[100.0, 50.0, 10.0], p99_s=0.1),
+        Found(engine=DISK, load=ONE, rates=[100.0, 50.0, 10.0], p99_s=0.1),
         Found(engine=BUS, load=ONE, rates=[60.0, 40.0, 8.0], p99_s=0.1),
         Found(engine=BUS, load=THREADS, rates=[400.0, 200.0, 40.0], p99_s=0.1),
+        Found(engine=BUS, load=TASKS, rates=[500.0, 250.0, 60.0], p99_s=0.1),
     ]
-    one, threads, batches = guaranteed.judge(found)
+    one, threads, tasks, batches = guaranteed.judge(found)
     assert (one.measured, one.spread, one.ok) == (0.8, (0.6, 0.8), True)
     assert (threads.measured, threads.ok) == (4.0, False)
+    assert (tasks.measured, tasks.ok) == (5.0, True)
     assert (batches.measured, batches.ok) == (None, None)
 
 
@@ -39,7 +43,7 @@ def test_each_rate_of_the_bus_is_judged_against_single_commits():
 def canned(monkeypatch):
     def measure(folder, *, rounds, turn_s, on_turn):
         on_turn(0, 1)
-        rates = {(SQLITE, ONE): 100.0, (BUS, ONE): 90.0, (BUS, BATCHES): 3000.0}
+        rates = {(DISK, ONE): 100.0, (BUS, ONE): 90.0, (BUS, BATCHES): 3000.0}
         found = [
             Found(engine=engine, load=load, rates=[rate], p99_s=0.01)
             for (engine, load), rate in rates.items()
@@ -55,7 +59,7 @@ def test_the_command_prints_the_bars_and_what_was_left_out(canned, tmp_path):
     assert "30.00" in result.output
     assert "JetStream left out: it cannot be run here" in result.output
     numbers = json.loads((tmp_path / "new" / "guaranteed.json").read_text())
-    assert [bar["measured"] for bar in numbers["bars"]] == [0.9, None, 30.0]
+    assert [bar["measured"] for bar in numbers["bars"]] == [0.9, None, None, 30.0]
 
 
 def test_a_server_that_does_not_start_is_left_out(tmp_path, monkeypatch):

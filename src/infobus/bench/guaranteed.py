@@ -17,10 +17,12 @@ import msgspec
 from infobus.bench.guaranteed_loads import (
     BATCHES,
     ONE,
+    TASKS,
     THREADS,
     TakeTurn,
     Turn,
     bus_loads,
+    disk_loads,
     ledger_loads,
     sqlite_loads,
 )
@@ -29,6 +31,7 @@ from infobus.bench.peers import missing
 from infobus.bench.statistics import percentile
 from infobus.errors import EngineError
 
+DISK = "disk"
 SQLITE = "SQLite alone"
 LEDGER = "ledger"
 BUS = "infobus"
@@ -98,6 +101,7 @@ OpenLoads = Callable[[Path], AbstractContextManager[dict[str, TakeTurn]]]
 
 
 def _engines(left_out: dict[str, str]) -> Iterator[tuple[str, OpenLoads]]:
+    yield DISK, disk_loads
     yield SQLITE, sqlite_loads
     yield LEDGER, ledger_loads
     yield BUS, bus_loads
@@ -125,13 +129,13 @@ def ratios(found: Sequence[Found], over: tuple[str, str], under: tuple[str, str]
 
 
 def judge(found: Sequence[Found]) -> list[Bar]:
-    """The bars: each rate of the bus against single commits of SQLite in the same round."""
+    """The bars: each rate of the bus against single syncs of the disk in the same round."""
     bars = []
-    for load, bar in ((ONE, 0.7), (THREADS, 5.0), (BATCHES, 20.0)):
-        times = ratios(found, (BUS, load), (SQLITE, ONE))
+    for load, bar in ((ONE, 0.7), (THREADS, 5.0), (TASKS, 5.0), (BATCHES, 20.0)):
+        times = ratios(found, (BUS, load), (DISK, ONE))
         bars.append(
             Bar(
-                what=f"{load} / SQLite",
+                what=f"{load} / disk",
                 measured=median(times) if times else None,
                 bar=bar,
                 spread=(min(times), max(times)) if times else None,

@@ -7,8 +7,7 @@ unless it is told to sync always.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,10 +18,9 @@ from infobus.bench.guaranteed_loads import (
     BATCHES,
     BODY,
     ONE,
-    THREAD_COUNT,
-    THREADS,
+    TASKS,
     TakeTurn,
-    Turn,
+    task_load,
 )
 from infobus.bench.peers.nats_core import Nats
 
@@ -44,33 +42,11 @@ def jetstream_loads(folder: Path, sync: str) -> Iterator[dict[str, TakeTurn]]:
             sent = [await stream.publish_async("orders.new", BODY) for _ in range(BATCH_COUNT)]
             await asyncio.gather(*sent)
 
-        def load(keep: Keep, *, task_count: int = 1, events_each: int = 1) -> TakeTurn:
-            return lambda s: runner.run(_take_turn(s, keep, task_count, events_each))
-
         runner.run(stream.add_stream(name="orders", subjects=["orders.>"], storage="file"))
         runner.run(keep())
         yield {
-            ONE: load(keep),
-            THREADS: load(keep, task_count=THREAD_COUNT),
-            BATCHES: load(keep_many, events_each=BATCH_COUNT),
+            ONE: task_load(runner, keep, task_count=1),
+            TASKS: task_load(runner, keep),
+            BATCHES: task_load(runner, keep_many, task_count=1, events_each=BATCH_COUNT),
         }
         runner.run(client.close())
-
-
-Keep = Callable[[], Awaitable[None]]
-
-
-async def _take_turn(seconds: float, keep: Keep, task_count: int, events_each: int) -> Turn:
-    """As `guaranteed_loads.take_turn`, with tasks in place of threads."""
-    waits_s: list[float] = []
-    start_s = time.perf_counter()
-
-    async def work() -> None:
-        now_s = time.perf_counter()
-        while now_s - start_s < seconds or not waits_s:
-            await keep()
-            before_s, now_s = now_s, time.perf_counter()
-            waits_s.append(now_s - before_s)
-
-    await asyncio.gather(*(work() for _ in range(task_count)))
-    return Turn(len(waits_s) * events_each, time.perf_counter() - start_s, waits_s)

@@ -1,16 +1,18 @@
-"""Who can be asked to keep events, and in which ways: SQLite alone, a ledger, the bus.
+"""Who can be asked to keep events, and in which ways: a file, SQLite alone, a ledger, the bus.
 
-A load is one way: one thread that awaits each event, sixteen that do, or one that awaits each
-batch of a hundred. A turn is one stretch of time spent on a load.
+A load is one way: one thread that awaits each event, sixteen threads or tasks of an event loop
+that do, or one that awaits each batch of a hundred. A turn is one stretch of time on a load.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -24,9 +26,10 @@ BATCH_COUNT = 100
 BODY = bytes(200)
 
 ONE = "one by one"
-THREADS = f"{THREAD_COUNT} at once"
+THREADS = f"{THREAD_COUNT} threads"
+TASKS = f"{THREAD_COUNT} tasks"
 BATCHES = f"batches of {BATCH_COUNT}"
-LOADS = (ONE, THREADS, BATCHES)
+LOADS = (ONE, THREADS, TASKS, BATCHES)
 
 
 class Turn(NamedTuple):
@@ -43,10 +46,28 @@ TakeTurn = Callable[[float], Turn]
 Keep = Callable[[], object]
 """Has something kept; returning means that it is."""
 
+KeepLater = Callable[[], Awaitable[None]]
+"""Has something kept; awaiting it means that it is."""
+
+
+@contextmanager
+def disk_loads(folder: Path) -> Iterator[dict[str, TakeTurn]]:
+    """A file to which the bytes are appended and synced: what the disk allows."""
+    file = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def append() -> None:
+        os.write(file, BODY)
+        os.fdatasync(file)
+
+    try:
+        yield {ONE: lambda s: take_turn(s, append)}
+    finally:
+        os.close(file)
+
 
 @contextmanager
 def sqlite_loads(folder: Path) -> Iterator[dict[str, TakeTurn]]:
-    """Commits of SQLite alone, each synced: what the disk allows."""
+    """Commits of SQLite alone, each synced."""
     with closing(sqlite3.connect(folder / "raw.db", isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -77,9 +98,13 @@ def bus_loads(folder: Path) -> Iterator[dict[str, TakeTurn]]:
     """A node that publishes guaranteed events."""
     event = {"body": BODY}
     many = [("orders.new", event)] * BATCH_COUNT
-    with infobus.connect(f"bench-{uuid.uuid4().hex}", home=folder / "home") as bus:
+    with (
+        infobus.connect(f"bench-{uuid.uuid4().hex}", home=folder / "home") as bus,
+        asyncio.Runner() as runner,
+    ):
         bus.publish("orders.new", event, guaranteed=True)
-        yield _loads(
+        tasks = task_load(runner, lambda: bus.aio.publish("orders.new", event, guaranteed=True))
+        yield {TASKS: tasks} | _loads(
             lambda: bus.publish("orders.new", event, guaranteed=True),
             lambda: bus.publish_many(many, guaranteed=True),
         )
@@ -116,3 +141,29 @@ def take_turn(seconds: float, keep: Keep, *, thread_count: int = 1, events_each:
     took_s = time.perf_counter() - start_s
     all_waits_s = [wait_s for own in waits_s for wait_s in own]
     return Turn(len(all_waits_s) * events_each, took_s, all_waits_s)
+
+
+def task_load(
+    runner: asyncio.Runner,
+    keep: KeepLater,
+    *,
+    task_count: int = THREAD_COUNT,
+    events_each: int = 1,
+) -> TakeTurn:
+    """As `take_turn`, with tasks in place of threads."""
+
+    async def take_turn(seconds: float) -> Turn:
+        waits_s: list[float] = []
+        start_s = time.perf_counter()
+
+        async def work() -> None:
+            now_s = time.perf_counter()
+            while now_s - start_s < seconds or not waits_s:
+                await keep()
+                before_s, now_s = now_s, time.perf_counter()
+                waits_s.append(now_s - before_s)
+
+        await asyncio.gather(*(work() for _ in range(task_count)))
+        return Turn(len(waits_s) * events_each, time.perf_counter() - start_s, waits_s)
+
+    return lambda seconds: runner.run(take_turn(seconds))
