@@ -84,6 +84,8 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
         BadValue: `obj` is no object or dict, holds something that cannot be sent, is cyclic
             or nested deeper than 64 levels, or takes more than 16 MiB. `path` says where.
     """
+    if obj.__class__ is dict:  # a missing attribute would take longer to find out
+        return _encode_untyped(obj)
     try:
         plan = obj._plan
         tag = obj._tag
@@ -193,11 +195,13 @@ def descriptors(fingerprints: Iterable[int]) -> list[bytes]:
 def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
     if not isinstance(value, dict):
         raise BadValue(f"expected a DataObject or a dict to send, got {shown(value)}")
-    packing = _Packing()
+    needs: tuple[int, ...] = ()
     try:
         body = plain(value)
         if not _SCALARS.issuperset(map(type, body.values())):
+            packing = _Packing()
             body = packing.pack(body, 1)
+            needs = tuple(packing.needs)
         payload = _encode(body)
     except Misfit as misfit:
         raise bad_value(misfit, "dict") from None
@@ -205,7 +209,7 @@ def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
         raise _unsendable(body, "dict", error) from None
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise _oversized(payload, "dict")
-    return 0, payload, tuple(packing.needs)
+    return 0, payload, needs
 
 
 def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
