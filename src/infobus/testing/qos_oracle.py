@@ -6,9 +6,12 @@ Everything that waits is in one list. Nothing is remembered that can be looked u
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from infobus.protocols.class_queues import Entry, FellBack, Upgraded
 from infobus.protocols.qos import Classes, Marks, Upgrade
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -37,7 +40,8 @@ class ObviousQueues:
         self.accepting = dict.fromkeys(names, True)
         self.held = dict.fromkeys(names, False)
         self.moved_s = dict.fromkeys(names, 0.0)
-        self.turns: list[str] = []  # the classes that were served, in order, while some took turns
+        self.turns: dict[str, int] = {}  # when each class was served last, while some took turns
+        self.turns_count = 0
         self.told_raised: set[str] = set()
         self.offered_count = 0
 
@@ -73,6 +77,7 @@ class ObviousQueues:
 
     def expire(self, now_s: float) -> list[object]:
         """The values that are too old, oldest limit first."""
+        self.raises = [raised for raised in self.raises if raised[2] > now_s]
         expired = [entry for entry in self.waiting if entry.expires_s <= now_s]
         for entry in expired:
             self._remove(entry)
@@ -146,13 +151,11 @@ class ObviousQueues:
         level = self.classes.names[self.classes.raised_rank]
         in_turn = [c for c in names if c == level or c in raised]
         # Whoever was served longest ago; of those that never were, the highest.
-        class_ = min(in_turn, key=self._last_turn)
+        class_ = min(in_turn, key=lambda c: self.turns.get(c, 0))
         if not is_asked_only:
-            self.turns.append(class_)
+            self.turns_count += 1
+            self.turns[class_] = self.turns_count
         return class_
-
-    def _last_turn(self, class_: str) -> int:
-        return max((i for i, served in enumerate(self.turns) if served == class_), default=-1)
 
     def _raise(self, class_: str, until_s: float, now_s: float) -> None:
         is_lower = self.classes.rank(class_) > self.classes.raised_rank
@@ -166,6 +169,6 @@ class ObviousQueues:
             self.accepting[entry.class_] = True
 
 
-def as_told(entry: Entry[object] | None) -> tuple[object, str | None, float] | None:
+def as_told(entry: Entry[T] | None) -> tuple[object, str | None, float] | None:
     """An entry of `ClassQueues` in the words of `ObviousQueues.take`."""
     return None if entry is None else (entry.value, entry.raised_from, entry.raised_until_s)

@@ -1,0 +1,45 @@
+"""Thousands of drawn runs of channels under overload: every class gets what it was promised.
+
+The test command runs 2,000 seeds; `INFOBUS_SIM_SEEDS=10000 pytest tests/simulation` runs more.
+"""
+
+import os
+
+import pytest
+
+from infobus.testing.qos_simulation import SETTLE_S, _Run, simulate
+from infobus.testing.simulation import SimulationFailed
+
+SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
+CHUNK = 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
+def test_priorities_age_limits_bounds_and_upgrades_hold(first):
+    outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]
+    # A simulation in which nothing happens proves nothing.
+    assert sum(outcome.delivered_count for outcome in outcomes) > 20 * len(outcomes)
+    assert sum(outcome.expired_count for outcome in outcomes) > 5 * len(outcomes)
+    assert sum(outcome.refused_count for outcome in outcomes) > 20 * len(outcomes)
+    assert sum(outcome.upgrades_count for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.raised_count for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.crashes_count for outcome in outcomes) > len(outcomes) // 2
+    assert any(outcome.lost_count for outcome in outcomes)
+    assert any(outcome.dropped_count for outcome in outcomes)
+    assert max(outcome.settled_after_s for outcome in outcomes) <= SETTLE_S
+
+
+@pytest.mark.parametrize("seed", [1, 28, 209])
+def test_a_seed_replays_the_same_run(seed):
+    assert simulate(seed).trace == simulate(seed).trace
+
+
+def test_a_failure_says_how_to_replay_it(monkeypatch):
+    def break_a_promise(self):
+        raise AssertionError("somebody got nothing")
+
+    monkeypatch.setattr(_Run, "settle", break_a_promise)
+    with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
+        simulate(7)
+    assert "python -m infobus.testing.qos_simulation 7" in str(failure.value)
