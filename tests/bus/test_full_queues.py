@@ -169,7 +169,7 @@ class TestPace:
         assert missing == reported
         assert consumer.stats().dropped_by_queue == len(missing)
         # It has caught up: the next time it is waited for again.
-        assert not sub.has_waited_enough
+        assert not sub.watched
 
     def test_a_consumer_that_keeps_up_loses_nothing(self, slow_bus: Bus, consumer: Bus) -> None:
         slow_bus.send_timeout_s = 10.0

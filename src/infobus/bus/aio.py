@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from infobus.bus.bus import Bus
     from infobus.bus.durable import DurableEvent, DurableSubscription
     from infobus.bus.event import Event
-    from infobus.bus.publishing import Quality
+    from infobus.bus.sending import Quality
     from infobus.bus.subscription import Subscription
     from infobus.objects import Type
 

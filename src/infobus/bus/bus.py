@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bus.aio import AioBus
 from infobus.bus.audience import filter_of, text_of
+from infobus.bus.classed import Demand
 from infobus.bus.event import Event
 from infobus.bus.folders import ledgers_folder
 from infobus.bus.hub import Hub
@@ -20,7 +21,7 @@ from infobus.bus.state import InitialState, StateFunction
 from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
-from infobus.errors import BusClosed, BusError, UsageError
+from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import Type, all_types
 from infobus.protocols.peers import Terms
 from infobus.subjects import check_pattern, check_subject
@@ -81,6 +82,9 @@ class Bus(Publisher):
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
         queue_count_max: int = QUEUE_COUNT_MAX,
+        priority: str | None = None,
+        max_age: float | None = None,
+        max_rate: float | None = None,
         timeout_s: float = 2.0,
     ) -> Subscription: ...
 
@@ -131,7 +135,15 @@ class Bus(Publisher):
                 the subscription with `SlowConsumer`.
             queue_count_max: How many events may wait (large ones count once more for every
                 2 KiB); senders are held from half of it.
+            priority: The class in which this consumer gets its events, whatever their own is;
+                senders send them at least as urgently.
+            max_age: Seconds after which an event is worthless here, if its supplier has not
+                said less; it is let go wherever it waits then.
+            max_rate: At most so many events a second; others are left out, and counted.
             timeout_s: How long to wait for the nodes' answers.
+
+        Raises:
+            QosRefused: The class stands above its watermark here; the message says whose queue.
 
         With `durable="name"` it is a durable consumer, for guaranteed events only: its name and
         what it has settled outlive the process, and what is published while it is away waits.
@@ -159,6 +171,9 @@ class Bus(Publisher):
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
         queue_count_max: int = QUEUE_COUNT_MAX,
+        priority: str | None = None,
+        max_age: float | None = None,
+        max_rate: float | None = None,
         timeout_s: float = 2.0,
     ) -> Subscription:
         """Receive what is published under any of `patterns`, as one subscription.
@@ -178,9 +193,10 @@ class Bus(Publisher):
         subscription = Subscription(
             self._hub,
             patterns,
-            depth=self._hub.node.terms.depth,
+            terms=self._hub.node.terms,
             where=filter_of(where),
             test=test or self.test,
+            demand=self._demand(priority, max_age, max_rate),
             callback=callback,
             on_error=on_error,
             on_loss=on_loss,
@@ -193,6 +209,32 @@ class Bus(Publisher):
         if on_loss == "quit_and_recover":
             self._state.start(subscription)
         return subscription
+
+    def _demand(
+        self, priority: str | None, max_age: float | None, max_rate: float | None
+    ) -> Demand:
+        """What a consumer asks for, if the class has room."""
+        if max_rate is not None and not 0 < max_rate < float("inf"):
+            raise UsageError(f"max_rate={max_rate!r}: expected events a second, above 0")
+        self._wish(priority, max_age)  # checks them
+        with self._hub.lock:
+            full = self._hub.crowd.held_by(priority) if priority is not None else None
+        if full is not None:
+            raise QosRefused(
+                f"class {priority!r} takes no new subscription: {full!r} is above the watermark; "
+                f"try again when fewer than {full.low_count} of that class wait there"
+            )
+        return Demand(priority, max_age, max_rate)
+
+    def on_expired(self, listener: Callable[[Event], object]) -> None:
+        """Call `listener` with each event that this node lets go because of its age.
+
+        That is, from any queue it waits in: on its way out of this node, or to a consumer here.
+        It is called on a thread of its own, in the order in which the events went.
+        """
+        if self._closed is not None:
+            raise self._closed
+        self._hub.expiry.listen(listener)
 
     def _subscribe_durable(
         self,

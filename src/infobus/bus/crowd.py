@@ -1,10 +1,12 @@
 """What happens when a subscription's queue fills: the consumer's choice, carried out.
 
 A subscription that may hold its senders ("pace", "block") does it by not confirming: its node
-stops acknowledging the channels it listens to, and so the senders' windows close. "pace" does
-so for a bounded time and then lets the oldest events go. If frames still come when the queue
-is quite full (several senders, each with a window of its own), the node refuses them; the
-senders keep them, and are asked for them once there is room.
+stops acknowledging the lanes whose events fill the queue, and so the senders' windows close.
+"pace" does so for a bounded time and then lets the oldest events go. If frames still come when
+the queue is quite full (several senders, each with a window of its own), the node refuses them;
+the senders keep them, and are asked for them once there is room.
+
+All of this goes class by class: a flood of regular events holds back no emergency.
 
 Everything here is called under the hub's lock.
 """
@@ -12,6 +14,7 @@ Everything here is called under the hub's lock.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
@@ -21,6 +24,17 @@ from infobus.protocols.node import Node
 
 PACE_S = 2.0
 """How long a subscription with `when_full="pace"` may hold its senders, each time it fills up."""
+
+Queue = tuple[Subscription, str]
+"""One class of a subscription's queue."""
+
+
+@dataclass(slots=True)
+class Hold:
+    """Senders are asked to wait."""
+
+    since_s: float
+    lanes: set[str] = field(default_factory=set)  # whose events fill the queue
 
 
 class Crowd:
@@ -35,72 +49,100 @@ class Crowd:
         self._node = node
         self._counters = counters
         self._unregister = unregister
-        self.holders: dict[Subscription, None] = {}
-        self._refusing: dict[str, set[Subscription]] = {}  # channel -> who has no room
+        self.holds: dict[Queue, Hold] = {}
+        self._patient: set[Queue] = set()  # "pace" has had its time; oldest events go now
+        self._refusing: dict[str, set[Queue]] = {}  # lane -> who has no room
 
-    def holds(self, channel: str) -> bool:
-        """Whether some subscription asks the senders of `channel` to wait."""
-        return any(subscription.wants_channel(channel) for subscription in self.holders)
+    def holds_lane(self, lane: str) -> bool:
+        """Whether some subscription asks the senders of `lane` to wait."""
+        return any(lane in hold.lanes for hold in self.holds.values())
 
-    def look_at(self, subscription: Subscription, channel: str, now_s: float) -> Effects:
-        """More than half of the queue is full, by events of `channel`."""
-        is_over = subscription.waiting_count > subscription.queue_count_max
+    def held_by(self, class_: str) -> Subscription | None:
+        """A subscription whose queue of a class is above its mark, if there is one."""
+        return next((one for one, held in self.holds if held == class_), None)
+
+    def look_at(self, subscription: Subscription, class_: str, lane: str, now_s: float) -> Effects:
+        """More than half of a class's queue is full, by events of `lane`."""
+        queue = (subscription, class_)
+        is_over = subscription.waiting_in(class_) > subscription.queue_count_max
         match subscription.when_full:
             case "disconnect" if is_over:
-                return self._disconnect(subscription)
+                return self._disconnect(subscription, class_)
             case "drop_oldest" if is_over:
-                self._drop_oldest(subscription)
+                self._drop_oldest(subscription, class_)
             case "pace" | "block":
-                if not (subscription.is_holding or subscription.has_waited_enough):
-                    subscription.is_holding, subscription.held_since_s = True, now_s
-                    self.holders[subscription] = None
-                    if subscription.waiting_count <= subscription.low_count:
-                        # Taken out meanwhile, by a consumer that did not know that it was held
-                        # for crowded, and would not say that it has room.
-                        return self._let_go(subscription, now_s)
-                if is_over and subscription.is_holding:
-                    self._refusing.setdefault(channel, set()).add(subscription)
-                    return self._node.pause(channel, True, now_s)
+                if queue not in self._patient:
+                    return self._hold(queue, lane, is_over, now_s)
                 if is_over:
-                    self._drop_oldest(subscription)
+                    self._drop_oldest(subscription, class_)
         return []
 
     def expire(self, now_s: float) -> Effects:
         """Let no "pace" subscription hold its senders for longer than it may."""
         effects: Effects = []
-        for subscription in list(self.holders):
-            held_s = now_s - subscription.held_since_s
-            if subscription.when_full == "pace" and held_s >= PACE_S:
-                effects += self._let_go(subscription, now_s)
-                subscription.has_waited_enough = True
+        for queue, hold in list(self.holds.items()):
+            if queue[0].when_full == "pace" and now_s - hold.since_s >= PACE_S:
+                effects += self._let_go(queue, now_s)
+                self._patient.add(queue)
+                queue[0].watched.add(queue[1])
         return effects
 
-    def relieve(self, subscription: Subscription, now_s: float) -> Effects:
-        """The queue has room again, or is gone."""
-        subscription.has_waited_enough = False
-        return self._let_go(subscription, now_s)
-
-    def _let_go(self, subscription: Subscription, now_s: float) -> Effects:
-        subscription.is_holding = False
-        self.holders.pop(subscription, None)
+    def relieve(self, subscription: Subscription, now_s: float, class_: str = "") -> Effects:
+        """The queue of a class, or of every class, has room again, or is gone."""
         effects: Effects = []
-        for channel, refusing in list(self._refusing.items()):
-            refusing.discard(subscription)
+        for one in [class_] if class_ else list(subscription.watched):
+            effects += self._let_go((subscription, one), now_s)
+            self._patient.discard((subscription, one))
+            subscription.watched.discard(one)
+        return effects
+
+    def look_again(self, subscription: Subscription, now_s: float) -> Effects:
+        """Some classes of a subscription may have room again."""
+        effects: Effects = []
+        for class_ in tuple(subscription.watched):
+            if subscription.waiting_in(class_) <= subscription.low_count:
+                effects += self.relieve(subscription, now_s, class_)
+        return effects
+
+    def _hold(self, queue: Queue, lane: str, is_over: bool, now_s: float) -> Effects:
+        subscription, class_ = queue
+        hold = self.holds.get(queue)
+        if hold is None:
+            hold = self.holds[queue] = Hold(now_s)
+            subscription.watched.add(class_)
+            subscription.holding.add(class_)
+        hold.lanes.add(lane)
+        if subscription.waiting_in(class_) <= subscription.low_count:
+            # Taken out meanwhile, by a consumer that did not know that it was held for
+            # crowded, and would not say that it has room.
+            return self.relieve(subscription, now_s, class_)
+        if is_over:
+            self._refusing.setdefault(lane, set()).add(queue)
+            return self._node.pause(lane, True, now_s)
+        return []
+
+    def _let_go(self, queue: Queue, now_s: float) -> Effects:
+        queue[0].holding.discard(queue[1])
+        if self.holds.pop(queue, None) is None:
+            return []
+        effects: Effects = []
+        for lane, refusing in list(self._refusing.items()):
+            refusing.discard(queue)
             if not refusing:
-                del self._refusing[channel]
-                effects += self._node.pause(channel, False, now_s)
+                del self._refusing[lane]
+                effects += self._node.pause(lane, False, now_s)
         for name, peer in self._node.peers.items():
             effects += self._node.acks(name, peer)
         return effects
 
-    def _drop_oldest(self, subscription: Subscription) -> None:
-        excess = subscription.waiting_count - subscription.queue_count_max
-        while excess > 0 and (dropped := subscription.drop_oldest()):
+    def _drop_oldest(self, subscription: Subscription, class_: str) -> None:
+        excess = subscription.waiting_in(class_) - subscription.queue_count_max
+        while excess > 0 and (dropped := subscription.drop_oldest(class_)):
             excess -= dropped
             self._counters.dropped_by_queue += dropped
 
-    def _disconnect(self, subscription: Subscription) -> Effects:
-        count = subscription.waiting_count
+    def _disconnect(self, subscription: Subscription, class_: str) -> Effects:
+        count = subscription.waiting_in(class_)
         error = SlowConsumer(
             f"the subscription to {', '.join(subscription.patterns[:3])} fell {count} events "
             f"behind (queue_count_max={subscription.queue_count_max}) and was closed"

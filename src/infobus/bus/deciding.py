@@ -13,13 +13,18 @@ from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.subscription import Subscription
 from infobus.errors import Backpressure, BusClosed
 from infobus.objects import codec
+from infobus.protocols.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
 from infobus.protocols.peer_rows import Question, Wanted
-from infobus.subjects import channel_key, channel_of, check_subject
+from infobus.subjects import channel_of, check_subject
 
 _DECISIONS_COUNT_MAX = 200_000
 
 Decision = tuple[Outlet | None, Wanted, Audience]  # way out, is it wanted there, who wants it here
 UNWANTED: Decision = (None, False, NOBODY)
+
+
+def _always(obj: Any) -> bool:
+    return True
 
 
 class Decider:
@@ -30,14 +35,15 @@ class Decider:
         self.send_timeout_s = send_timeout_s
         self._hub = hub
         self._flusher = flusher
-        self._outlets: dict[str, Outlet] = {}
-        self._decisions: dict[str, Decision] = {}
+        self._classes = hub.node.terms.classes
+        self._outlets: dict[str, Outlet] = {}  # by lane
+        self._decisions: dict[str, Decision] = {}  # by subject, and class if it has one
         self._asking = threading.Lock()
         self._closed: BusClosed | None = None
         hub.on_interest_changed = self._forget_decisions
 
-    def _decide(self, subject: str) -> Decision:
-        """Who wants `subject`, remembered until somebody's interest changes."""
+    def _decide(self, subject: str, class_: str = "") -> Decision:
+        """Who wants events of `subject` and a class; remembered until an interest changes."""
         if self._closed is not None:
             raise self._closed
         check_subject(subject)
@@ -46,29 +52,35 @@ class Decider:
             here = hub.audiences.of(subject)
             wanted = hub.node.wanted(subject)
             decision = UNWANTED
-            channel = self._channel(subject)
             if wanted is not False or here is not NOBODY:
-                decision = (self._outlet(channel), wanted, here)
+                asked = lane_class(self._classes, hub.node.requests.class_for(subject, class_))
+                if asked != class_:
+                    wanted = _always if wanted is True else wanted  # with a word on its own class
+                decision = (self._outlet(self._lane(subject, asked)), wanted, here)
             else:
-                hub.node.note_unwanted(channel)
+                hub.node.note_unwanted(channel_of(subject, hub.node.terms.depth))
             if len(self._decisions) >= _DECISIONS_COUNT_MAX:
                 self._decisions.clear()
-            self._decisions[subject] = decision
+            self._decisions[lane_of(subject, class_)] = decision
         return decision
 
-    def _channel(self, subject: str) -> str:
-        return channel_of(subject, self._hub.node.terms.depth)
+    def _lane(self, subject: str, class_: str) -> str:
+        return lane_of(channel_of(subject, self._hub.node.terms.depth), class_)
 
-    def _outlet(self, channel: str) -> Outlet:
-        outlet = self._outlets.get(channel)
+    def _outlet(self, lane: str) -> Outlet:
+        outlet = self._outlets.get(lane)
         if outlet is None:
-            outlet = self._outlets[channel] = Outlet(
+            put = partial(self._hub.engine.put, lane_key(lane))
+            if urgency := urgency_of(self._classes, class_in(lane)):
+                put = partial(put, urgency=urgency)
+            outlet = self._outlets[lane] = Outlet(
                 self.node,
-                channel,
-                self._hub.node.route(channel, time.monotonic()),
-                put=partial(self._hub.engine.put, channel_key(channel)),
+                lane,
+                self._hub.node.route(lane, time.monotonic()),
+                put=put,
                 describe_types=codec.descriptors,
                 wait_for_room=self._wait_for_room,
+                on_expired=self._hub.expiry.note,
                 flusher=self._flusher,
             )
         return outlet
@@ -81,13 +93,13 @@ class Decider:
         with self._asking:  # a matcher is one thread's at a time
             return question(obj)
 
-    def _wait_for_consumers(self, takers: tuple[Subscription, ...]) -> None:
+    def _wait_for_consumers(self, takers: tuple[Subscription, ...], class_: str) -> None:
         hub = self._hub
         if not takers:
             return
         with hub.changed:
             deadline_s = time.monotonic() + self.send_timeout_s
-            while holding := [s for s in takers if s.is_holding and not s.is_closed]:
+            while holding := [s for s in takers if s.holds_class(class_) and not s.is_closed]:
                 if self._closed is not None:
                     return
                 left_s = deadline_s - time.monotonic()

@@ -17,12 +17,13 @@ from infobus.protocols import effects as effect
 from infobus.protocols import groups, wire
 from infobus.protocols.effects import Effects
 from infobus.protocols.groups import GROUP
+from infobus.protocols.lanes import MARK, class_in
 from infobus.protocols.wire import Items
 from infobus.subjects import TEST_SPACE
 
 _GROUPS_COUNT_MAX = 10_000
 
-LookAt = Callable[[Subscription, str, float], Effects]
+LookAt = Callable[[Subscription, str, str, float], Effects]
 
 
 class Delivery:
@@ -39,6 +40,7 @@ class Delivery:
         on_bad_object: Callable[[str, BadFrame], None],
     ) -> None:
         self.audiences = Audiences()
+        self.classed: dict[Subscription, None] = {}  # those whose queue has classes
         self.late: Effects = []  # effects of dispatching, to be carried out after it
         self._groups: dict[tuple[str, int], None] = {}  # that have come, oldest first
         self._name = name
@@ -53,7 +55,8 @@ class Delivery:
         if not channel.startswith(TEST_SPACE[:-1]):
             self._counters.received_events += len(items)
         self._ask_for_types(items)
-        run = Run(sender, channel, seqs_from(first, len(items)), items)
+        class_ = class_in(channel) if MARK in channel else ""
+        run = Run(sender, channel, seqs_from(first, len(items)), items, class_=class_)
         if GROUP in items.types:
             for at, type_ in zip(range(len(items)), items.each_type(), strict=False):
                 one = run.part(at, at + 1)
@@ -140,9 +143,23 @@ class Delivery:
         if subscription.staged is not None:
             subscription.staged.append(run)
             subscription.offered += weight_of(run.items)
+        elif subscription.classed is not None or run.class_ or run.items.qos:
+            self._offer_by_class(subscription, run)
+            return
         else:
             subscription.offer(run)
             if subscription.callback is not None:
                 self._workers.schedule(subscription)
         if subscription.offered - subscription.taken > subscription.high_count:
-            self.late += self._look_at(subscription, run.channel, time.monotonic())
+            class_ = subscription.default_class
+            self.late += self._look_at(subscription, class_, run.channel, time.monotonic())
+
+    def _offer_by_class(self, subscription: Subscription, run: Run) -> None:
+        self.classed[subscription] = None
+        classes = subscription.offer_by_class(run)
+        if subscription.callback is not None:
+            self._workers.schedule(subscription)
+        for class_ in classes:
+            if subscription.waiting_in(class_) > subscription.high_count:
+                now_s = time.monotonic()
+                self.late += self._look_at(subscription, class_, run.channel, now_s)

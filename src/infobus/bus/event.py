@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ class Run(NamedTuple):
     initial: bool = False  # initial state
     is_sifted: bool = True  # a subscription's filter has been asked already
     places: tuple[int, ...] = ()  # of a transaction, the events that are wanted
+    class_: str = ""  # of the lane it came on; empty: the default class
 
     def part(self, start: int, end: int | None) -> Run:
         """Some of the events."""
@@ -41,10 +42,11 @@ class Run(NamedTuple):
 class Event(Struct, frozen=True, gc=False):
     """One published object as a subscriber gets it.
 
-    `seq` numbers the sender's events on this channel without gaps, except where a loss was
-    reported; `time` is the sender's clock in seconds since 1970; `initial` marks initial
-    state that a producer handed to a newcomer, as of the event numbered `seq`; `test` marks
-    events of a program under development.
+    `seq` numbers the sender's events of this class on this channel without gaps, except where a
+    loss was reported or events grew too old; `time` is the sender's clock in seconds since 1970;
+    `priority` is the class that its supplier gave it; `initial` marks initial state that a
+    producer handed to a newcomer, as of the event numbered `seq`; `test` marks events of a
+    program under development.
     """
 
     subject: str
@@ -127,12 +129,17 @@ def objects_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> tupl
     return objects, are_whole
 
 
-def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
+def events_of(
+    run: Run, on_bad_object: Callable[[str, BadFrame], None], default_class: str
+) -> list[Event]:
     """Decode a run, without events whose object cannot be read."""
     items = run.items
     if run.places:
-        return _transaction(run, on_bad_object)
-    if len(items.bodies) == 1 and not items.object_ids and not run.channel.startswith("~"):
+        return _transaction(run, on_bad_object, default_class)
+    class_ = run.class_ or default_class
+    if len(items.bodies) == 1 and not (
+        items.object_ids or items.qos or run.channel.startswith("~")
+    ):
         number = items.numbers[0]
         try:
             data = codec.reader_for(items.types[0])(items.bodies[0], (run.sender, number))
@@ -140,11 +147,14 @@ def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[
             on_bad_object(run.sender, error)
             return []
         where = (run.sender, run.seqs[0], items.times[0], number)
-        return [Event(items.subjects[0], data, *where, "regular", run.initial)]
+        return [Event(items.subjects[0], data, *where, class_, run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
     place = (repeat(run.sender), run.seqs, items.times, items.each_number())
     is_test = run.channel.startswith(_TEST_CHANNEL)
-    marks = (repeat("regular"), repeat(run.initial), repeat(is_test))
+    classes: Iterable[str] = repeat(class_)
+    if items.qos:
+        classes = ((qos and qos.class_) or class_ for qos in items.each_qos())
+    marks = (classes, repeat(run.initial), repeat(is_test))
     subjects = items.each_subject()
     if is_test:
         subjects = (subject.removeprefix(TEST_SPACE) for subject in subjects)
@@ -152,15 +162,19 @@ def events_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[
     return events if are_whole else [event for event in events if event.data is not None]
 
 
-def _transaction(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> list[Event]:
+def _transaction(
+    run: Run, on_bad_object: Callable[[str, BadFrame], None], default_class: str
+) -> list[Event]:
     """The wanted events of a group as one; none if some of them cannot be read."""
     group, seq = groups.decode(run.items.bodies[0]), run.seqs[0]
     seqs = (seq,) * len(run.places)
-    inner = Run(run.sender, run.channel, seqs, group.events.at(run.places))
-    events = tuple(events_of(inner, on_bad_object))
+    own = run.items.qos[0].class_ if run.items.qos else ""
+    class_ = own or run.class_ or default_class
+    inner = Run(run.sender, run.channel, seqs, group.events.at(run.places), class_=class_)
+    events = tuple(events_of(inner, on_bad_object, default_class))
     if len(events) < len(run.places):
         return []
     time = run.items.times[0]
     first = events[0]
     place = (run.sender, seq, time, group.number)
-    return [Event(first.subject, Transaction(events), *place, test=first.test)]
+    return [Event(first.subject, Transaction(events), *place, class_, test=first.test)]

@@ -385,7 +385,7 @@ class Guarantees:
         places = use.places(entry)
         events = groups.decode(entry.body).events.at(places)
         run = Run(id, "", [entry.number] * len(places), events)
-        found = events_of(run, self._hub.on_bad_object)
+        found = events_of(run, self._hub.on_bad_object, entry.priority)
         if len(found) < len(places):
             raise BadFrame("a transaction of which some objects cannot be read")
         return Transaction(tuple(found))

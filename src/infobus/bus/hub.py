@@ -10,19 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from infobus.bus.audience import filter_of, text_of
 from infobus.bus.crowd import Crowd
 from infobus.bus.delivery import Delivery
+from infobus.bus.expiry import Expiry
+from infobus.bus.listening import Listening
 from infobus.bus.post import Mail, Post
 from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
 from infobus.bus.types import TYPE_WAIT_S, Types, all_descriptors
 from infobus.bus.workers import Workers
-from infobus.engines.base import Declaration, Engine
+from infobus.engines.base import Engine
 from infobus.errors import (
     BadFrame,
     BusClosed,
@@ -41,7 +42,6 @@ from infobus.protocols.invocation_wire import is_service_frame
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Terms
 from infobus.protocols.wire import Data, Items
-from infobus.subjects import channel_keys_of
 
 if TYPE_CHECKING:
     from infobus.filters import Filter
@@ -52,9 +52,6 @@ TICK_S = 0.1
 
 _ALL_KEY = "all"
 _TYPES_KEY = "types"
-_CHANNELS_KEY = "c/**"
-_DECLARATIONS_MAX = 16
-"""Past this many channels a node listens to all of them: each declaration costs a thread."""
 
 
 class Hub:
@@ -69,7 +66,8 @@ class Hub:
         self.counters = Counters()
         self.workers = Workers(f"infobus-{name}")
         self.crowd = Crowd(self.node, self.counters, self._unregister)
-        self.node.held_channels = self.crowd.holds
+        self.node.held_channels = self.crowd.holds_lane
+        self.expiry = Expiry(name, self.counters, terms.classes.default)
         self.subscriptions: dict[Subscription, None] = {}
         self.types = Types()
         self.unknown_types = self.types.unknown
@@ -91,8 +89,7 @@ class Hub:
             on_bad_object=self.on_bad_object,
         )
         self.audiences = self.delivery.audiences
-        self._keys: Counter[str] = Counter()  # engine keys that the subscriptions need
-        self._declared: dict[str, Declaration] = {}
+        self._listening = Listening(engine, terms, self.on_frame)
         self._post = Post(f"infobus-{name}", engine, self._on_engine_error)
         self._is_closed = threading.Event()
 
@@ -122,6 +119,7 @@ class Hub:
             self.changed.notify_all()
         self._post.send(mail)
         self._post.stop()
+        self.expiry.stop()
         self.workers.stop()
         self.engine.close()
 
@@ -169,12 +167,14 @@ class Hub:
                 raise BusClosed("the bus was closed meanwhile")
             self.audiences.add(subscription)
             self.subscriptions[subscription] = None
-            self._keys.update(self._keys_of(subscription))
+            self._listening.add(subscription)
             self._note_interest_changed()
-        self._declare_channels()
+        self._listening.declare(self.lock, self._is_closed.is_set)
         with self.lock:
             where = text_of(subscription.where)
-            effects = self.node.add_interest(subscription.told, time.monotonic(), where)
+            now_s = time.monotonic()
+            effects = self.node.request(subscription.requests(), True, now_s)
+            effects += self.node.add_interest(subscription.told, now_s, where)
             mail = self._carry_out(effects)
             version = self.node.own.version
         return self._wait_until_known(mail, version, timeout_s)
@@ -217,12 +217,12 @@ class Hub:
             mail = self._carry_out(self._unregister(subscription, None))
             self.changed.notify_all()
         self._post.send(mail)
-        self._declare_channels()
+        self._listening.declare(self.lock, self._is_closed.is_set)
 
     def relieved(self, subscription: Subscription) -> None:
         """A crowded subscription has room again."""
         with self.lock:
-            mail = self._carry_out(self.crowd.relieve(subscription, time.monotonic()))
+            mail = self._carry_out(self.crowd.look_again(subscription, time.monotonic()))
             self.changed.notify_all()
         self._post.send(mail)
 
@@ -248,12 +248,15 @@ class Hub:
         if self.subscriptions.pop(subscription, self) is self:
             return []
         self.audiences.remove(subscription)
-        self._keys -= Counter(self._keys_of(subscription))
+        self._listening.drop(subscription)
         self._note_interest_changed()
         now_s = time.monotonic()
         where = text_of(subscription.where)
         effects = self.node.remove_interest(subscription.told, now_s, where)
+        effects += self.node.request(subscription.requests(), False, now_s)
         effects += self.crowd.relieve(subscription, now_s)
+        self.delivery.classed.pop(subscription, None)
+        self.counters.thinned += subscription.thinned
         subscription.end(error)
         if subscription.callback is not None:
             self.workers.schedule(subscription)
@@ -263,24 +266,6 @@ class Hub:
         self.interest_version += 1
         self.on_interest_changed()
         self.changed.notify_all()
-
-    def _keys_of(self, subscription: Subscription) -> list[str]:
-        depth = self.node.terms.depth
-        return [channel_keys_of(pattern, depth) for pattern in subscription.channels]
-
-    def _declare_channels(self) -> None:
-        """Listen to the engine keys of all channels that are subscribed to."""
-        with self.lock:
-            if self._is_closed.is_set():
-                return
-            keys = set(self._keys)
-            if len(keys) > _DECLARATIONS_MAX or any("*" in key for key in keys):
-                keys = {_CHANNELS_KEY}
-            for key in keys.difference(self._declared):
-                self._declared[key] = self.engine.declare(key, self.on_frame)
-            surplus = [self._declared.pop(key) for key in self._declared.keys() - keys]
-        for declaration in surplus:
-            declaration.undeclare()
 
     # What the engine calls.
 
@@ -325,7 +310,7 @@ class Hub:
         receiver.unacked_bytes += size
         terms, unacked_count = self.node.terms, data.first - receiver.acked
         is_ack_due = unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes
-        if is_ack_due and not self.crowd.holders:
+        if is_ack_due and not self.crowd.holds:
             self.delivery.late += self.node.acks(data.sender, peer)
         self.delivery.dispatch(data.sender, data.channel, data.first, data.items)
         return True
@@ -440,6 +425,11 @@ class Hub:
     def _tick(self, now_s: float) -> None:
         with self.lock:
             self.on_tick(now_s)
-            mail = self._carry_out(self.node.tick(now_s) + self.crowd.expire(now_s))
+            effects = self.node.tick(now_s) + self.crowd.expire(now_s)
+            for subscription in self.delivery.classed:
+                for run in subscription.tick(now_s):
+                    self.expiry.note(run)
+                effects += self.crowd.look_again(subscription, now_s)
+            mail = self._carry_out(effects)
             self.changed.notify_all()
         self._post.send(mail)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from infobus.bus.event import Run
 from infobus.errors import BusError, UsageError
 from infobus.protocols.peers import Route
 from infobus.protocols.wire import Data, Items, encode
@@ -52,9 +53,10 @@ class Outlet:
         put: Callable[[bytes], None],
         describe_types: Callable[[Iterable[int]], list[bytes]],
         wait_for_room: Callable[[Outlet], None],
+        on_expired: Callable[[Run], None],
         flusher: Flusher,
     ) -> None:
-        self.channel = channel
+        self.channel = channel  # or rather, its lane
         self.route = route
         self.lock = threading.RLock()
         self.local_next = 1  # numbers what this node's own subscriptions get
@@ -64,6 +66,7 @@ class Outlet:
         self._put_frame = put
         self._describe_types = describe_types
         self._wait_for_room = wait_for_room
+        self._on_expired = on_expired
         self._flusher = flusher
         self._gathers_always = flusher.batch is not None
         self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
@@ -168,14 +171,30 @@ class Outlet:
             self.lock.release()
 
     def _put(self, items: Items) -> None:
+        if items.qos:
+            items = self._without_expired(items)
         route = self.route
         descriptors = self._descriptors
+        if not items:
+            return  # all of it had grown too old
         frame = encode(Data(self._sender, self.channel, route.next, items, descriptors))
         if descriptors:
             self._descriptors = []
         route.sent(frame, len(items))
         self.frames += 1
         self._put_frame(frame)
+
+    def _without_expired(self, items: Items) -> Items:
+        """What is not too old by now, to be sent: nothing else ever gets a number."""
+        now_s = time.time()
+        late: list[int] = []
+        for place, (time_s, qos) in enumerate(zip(items.times, items.each_qos(), strict=False)):
+            if qos is not None and qos.max_age and time_s + qos.max_age <= now_s:
+                late.append(place)
+        if not late:
+            return items
+        self._on_expired(Run(self._sender, self.channel, (0,) * len(late), items.at(late)))
+        return items.at(sorted({*range(len(items))}.difference(late)))
 
     def _announce(self, types: tuple[int, ...]) -> None:
         if self._closed is not None:

@@ -26,6 +26,7 @@ from infobus.bus.subscription import Subscription
 from infobus.objects import codec
 from infobus.protocols import wire
 from infobus.protocols.interest import channel_pattern, touches
+from infobus.protocols.lanes import channel_in
 from infobus.protocols.wire import Item, Items
 from infobus.subjects import channel_of, overlaps
 
@@ -147,9 +148,7 @@ class InitialState:
             return
         for run in recovery.runs + [_after(run, recovery.lasts) for run in staged]:
             if run.items:
-                subscription.offer(run)
-        if subscription.callback is not None:
-            self._hub.workers.schedule(subscription)
+                self._hub.delivery.offer(subscription, run)
 
     # Giving state.
 
@@ -208,7 +207,8 @@ class InitialState:
             with self._hub.lock:
                 self._outlet_of(channel)  # so that its first publication waits, too
         with ExitStack() as stack:
-            outlets = [o for c, o in sorted(self._outlets.items()) if touches(channels, c)]
+            found = sorted(self._outlets.items())
+            outlets = [outlet for lane, outlet in found if touches(channels, channel_in(lane))]
             for outlet in outlets:
                 stack.enter_context(outlet.lock)
                 outlet.flush()

@@ -38,6 +38,8 @@ class Stats:
     replayed: int  # frames this node sent again
     lost: int  # losses on the way, reported to subscriptions
     dropped_by_queue: int  # events let go by subscriptions with a full queue
+    expired: int  # events let go, here or before they left, because they had grown too old
+    thinned: int  # events that subscriptions left out because of their `max_rate`
     bad_frames: int  # frames from outside that could not be read
     bad_objects: int  # events whose object could not be read
     complaints: dict[str, str] = field(default_factory=dict)  # source -> the last thing wrong
@@ -55,6 +57,8 @@ class Counters:
     replayed: int = 0
     lost: int = 0
     dropped_by_queue: int = 0
+    expired: int = 0
+    thinned: int = 0  # by subscriptions that are closed
     bad_frames: int = 0
     bad_objects: int = 0
     complaints: dict[str, str] = field(default_factory=dict)
@@ -97,6 +101,8 @@ def snapshot(hub: Hub, published: int, sent_frames: int) -> Stats:
             replayed=counters.replayed,
             lost=counters.lost,
             dropped_by_queue=counters.dropped_by_queue,
+            expired=counters.expired,
+            thinned=counters.thinned + sum(s.thinned for s in hub.subscriptions),
             bad_frames=counters.bad_frames,
             bad_objects=counters.bad_objects,
             complaints=dict(counters.complaints),

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from infobus.bus.event import Event, Run, events_of, weight_of
+from infobus.bus.classed import Demand
+from infobus.bus.event import Event, Run, events_of
+from infobus.bus.inbox import Inbox, Look
 from infobus.bus.losses import loss_error
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.interest import channel_pattern, touches
-from infobus.protocols.wire import Items
+from infobus.protocols.lanes import channel_in
+from infobus.protocols.peers import Terms
+from infobus.protocols.wire import Items, Request
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
-    import asyncio
-
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
@@ -59,7 +62,7 @@ class Host(Protocol):
         """Wait, bounded, for the descriptors of the events' types."""
 
     def relieved(self, subscription: Subscription) -> None:
-        """A crowded subscription has room again."""
+        """A crowded subscription has room again, in some class."""
 
     def recover(self, subscription: Subscription) -> None:
         """Start the subscription anew, with initial state from the producers."""
@@ -73,7 +76,7 @@ class Host(Protocol):
         """The subscription wants other events from now on."""
 
 
-class Subscription:
+class Subscription(Inbox):
     """The events of one or more patterns, for one consumer. Made by `Bus.subscribe`.
 
     Iterate it (`for event in sub`), or await it (`async for event in sub`), or take one event
@@ -86,9 +89,10 @@ class Subscription:
         host: Host,
         patterns: Sequence[str],
         *,
-        depth: int,
+        terms: Terms,
         where: Filter | None,
         test: bool,
+        demand: Demand,
         callback: Callable[[Event], object] | None,
         on_error: Callable[[BusError], object] | None,
         on_loss: OnLoss,
@@ -107,42 +111,25 @@ class Subscription:
             )
         if queue_count_max < 1:
             raise UsageError(f"queue_count_max is {queue_count_max}; it must be at least 1")
+        super().__init__(terms, demand, queue_count_max)
         self.patterns = tuple(patterns)
         self.where = where  # the bus's to change
         self.test = test
         # What other nodes are told that it wants: test events are elsewhere.
         tests = [TEST_SPACE + pattern for pattern in patterns] if test else []
         self.told = (*self.patterns, *tests)
-        self.channels = frozenset(channel_pattern(pattern, depth) for pattern in self.told)
+        self.channels = frozenset(channel_pattern(pattern, terms.depth) for pattern in self.told)
         self.callback = callback
         self.on_error = on_error
         self.on_loss: OnLoss = on_loss
         self.when_full: WhenFull = when_full
-        self.queue_count_max = queue_count_max
-        self.high_count = (queue_count_max + 1) // 2
-        self.low_count = queue_count_max // 4
         self.loss: LossError | None = None  # the last loss that was reported here
         self.lost = 0  # reported losses
         self._host = host
-        # The bus's side, under the bus's lock.
-        self.offered = 0
-        self.is_holding = False  # asks senders to wait
-        self.held_since_s = 0.0
-        self.has_waited_enough = False  # "pace" has had its time; oldest events go now
-        self.staged: list[Run] | None = None  # runs that wait for initial state
         self.is_scheduled = False  # a delivery worker has, or will have, this subscription
-        # The consumer's side, under its own lock.
-        self.taken = 0
-        self._lock = threading.Lock()
-        # Of runs taken from the queue; the next event is last. The list is never replaced.
-        self._ready: list[Event] = []
+        self._lock = threading.Lock()  # the consumer's side
         self._unread: Run | None = None  # a run whose types are being waited for
         self._error: BusError | None = None
-        # Between the two.
-        self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
-        self._drop_lock = threading.Lock()
-        self._queue: SimpleQueue[Run | Lost | None] = SimpleQueue()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._is_closed = False
         self._awaited = 0
 
@@ -153,7 +140,7 @@ class Subscription:
         while (event := self._take(None)) is not None:
             yield event
             with suppress(IndexError):  # another thread may have been quicker
-                while ready:
+                while ready and not self.is_interrupted:
                     yield ready.pop()
 
     def __next__(self) -> Event:
@@ -230,11 +217,6 @@ class Subscription:
         """Whether the subscription takes no more events in."""
         return self._is_closed
 
-    @property
-    def waiting_count(self) -> int:
-        """How many events wait in the queue; large ones count once more for every 2 KiB."""
-        return self.offered - self.taken
-
     def __enter__(self) -> Subscription:
         return self
 
@@ -247,50 +229,6 @@ class Subscription:
 
     # What the bus does, under its lock.
 
-    def offer(self, run: Run) -> None:
-        """Put a run of events into the queue; the bus looks after its bounds."""
-        if len(run.items) > self.high_count:
-            self._put_in_parts(run)
-        else:
-            self.offered += weight_of(run.items)
-            self._queue.put(run)
-        if self._waiters:
-            self._wake_async()
-
-    def _put_in_parts(self, run: Run) -> None:
-        # The oldest run is dropped as a whole: a small queue must not lose everything by that.
-        for at in range(0, len(run.items), self.high_count):
-            part = run.part(at, at + self.high_count)
-            self.offered += weight_of(part.items)
-            self._queue.put(part)
-
-    def wake_with(self, entry: Lost | None) -> None:
-        """Put a loss, or None for the end, into the queue."""
-        self._queue.put(entry)
-        if self._waiters:
-            self._wake_async()
-
-    def drop_oldest(self) -> int:
-        """Let the oldest run in the queue go; the consumer is told before its next event.
-
-        Returns how many events went; 0 if the queue is empty.
-        """
-        for _ in range(self._queue.qsize()):
-            try:
-                entry = self._queue.get_nowait()
-            except Empty:
-                break
-            if isinstance(entry, Run):
-                self.offered -= weight_of(entry.items)
-                first, route = entry.seqs[0], (entry.sender, entry.channel)
-                if first:  # best effort is not reported
-                    with self._drop_lock:
-                        start, _last = self._dropped.get(route, (first, first))
-                        self._dropped[route] = (start, entry.seqs[-1])
-                return len(entry.items)
-            self._queue.put(entry)
-        return 0
-
     def end(self, error: BusError | None = None) -> None:
         """Take no more in; once the queue is empty, raise `error` or end the iteration."""
         self._is_closed = True
@@ -299,37 +237,22 @@ class Subscription:
 
     def abandon(self, why: BusError) -> None:
         """End in a forked child, where the parent's threads may hold the locks for ever."""
-        self._lock, self._drop_lock = threading.Lock(), threading.Lock()
-        self._queue, self._waiters = SimpleQueue(), []
-        self._ready.clear()
-        self._unread, self._dropped = None, {}
+        self.abandon_locks()
+        self._lock, self._unread = threading.Lock(), None
         self.end(why)
 
-    def clear(self) -> None:
-        """Empty the queue, as for a newcomer."""
-        while True:
-            try:
-                entry = self._queue.get_nowait()
-            except Empty:
-                return
-            if isinstance(entry, Run):
-                self.offered -= weight_of(entry.items)
-
-    def is_empty(self) -> bool:
-        """Whether there is nothing to take now."""
-        return self._queue.empty() and not (self._ready or self._dropped)
+    def requests(self) -> list[Request]:
+        """What it asks of the events of its patterns, as other nodes are told."""
+        demand = self.demand
+        if not demand:
+            return []
+        max_age = demand.max_age if demand.max_age < math.inf else 0.0
+        asked = (demand.priority or "", max_age, demand.max_rate or 0.0)
+        return [Request(pattern, *asked) for pattern in self.told]
 
     def wants_channel(self, channel: str) -> bool:
         """Whether `channel` (any channel if empty) may carry events for this subscription."""
-        return not channel or touches(self.channels, channel)
-
-    def _wake_async(self) -> None:
-        # The list is never replaced, so that one who is just joining it cannot be missed.
-        with suppress(IndexError):
-            while True:
-                loop, future = self._waiters.pop()
-                with suppress(RuntimeError):  # that event loop has been closed meanwhile
-                    loop.call_soon_threadsafe(_set_done, future)
+        return not channel or touches(self.channels, channel_in(channel))
 
     # Taking events out.
 
@@ -340,7 +263,7 @@ class Subscription:
     def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
         ready = self._ready
         try:
-            if ready:
+            if ready and not self.is_interrupted:
                 return ready.pop()
         except IndexError:
             pass  # another thread was quicker
@@ -349,6 +272,8 @@ class Subscription:
             raise Empty
         try:
             while True:
+                if self.is_interrupted:
+                    self._set_aside()
                 try:
                     if ready:
                         return ready.pop()
@@ -363,12 +288,15 @@ class Subscription:
 
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
         """Make a run of events ready; False at the end. Losses are dealt with on the way."""
-        entry: Run | Lost | None = self._unread
-        if entry is None:
-            entry = self._queue.get() if deadline_s is None else self._get(deadline_s)
+        entry = self._next_entry(deadline_s) if self._unread is None else self._unread
         self._unread = None
         if entry is None:
             return self._ended()
+        if isinstance(entry, Look):
+            return True
+        if isinstance(entry, list):
+            self._ready[:0] = entry
+            return True
         if isinstance(entry, Lost):
             return self._react(entry)
         items, unknown = entry.items, self._host.unknown_types
@@ -377,10 +305,9 @@ class Subscription:
                 self._unread = entry
                 raise _TypesWanted(items)
             self._host.wait_for_types(items)
-        self.taken += weight_of(items)
-        if self.is_holding or self.has_waited_enough:
+        if self.watched:
             self._look_whether_relieved()
-        events = events_of(entry, self._host.on_bad_object)
+        events = events_of(entry, self._host.on_bad_object, self.default_class)
         if not entry.is_sifted and (where := self.where) is not None:
             events = [event for event in events if where.matches(event.data)]
         if len(events) > 1:
@@ -396,12 +323,8 @@ class Subscription:
         return False
 
     def _look_whether_relieved(self) -> None:
-        if self.waiting_count <= self.low_count:
+        if any(self.waiting_in(class_) <= self.low_count for class_ in tuple(self.watched)):
             self._host.relieved(self)
-
-    def _get(self, deadline_s: float) -> Run | Lost | None:
-        left_s = deadline_s - time.monotonic()
-        return self._queue.get(timeout=left_s) if left_s > 0 else self._queue.get_nowait()
 
     def _report_dropped(self) -> bool:
         with self._drop_lock:
@@ -431,11 +354,6 @@ class Subscription:
                 self._dropped.clear()
                 self._host.recover(self)
         return True
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _check_choice(name: str, value: str, choices: Any) -> None:

@@ -25,12 +25,9 @@ class Draft(NamedTuple):
 class TransactionBlock:
     """Events that are being put together. Made by `Bus.transaction`."""
 
-    def __init__(
-        self, publish_group: Callable[[list[Draft], bool], None], space: str, guaranteed: bool
-    ) -> None:
+    def __init__(self, publish_group: Callable[[list[Draft]], None], space: str) -> None:
         self._publish_group = publish_group
         self._space = space  # that the subjects are in
-        self._guaranteed = guaranteed
         self._drafts: list[Draft] | None = []
         self._bytes = 0
 
@@ -65,4 +62,4 @@ class TransactionBlock:
     ) -> None:
         drafts, self._drafts = self._drafts, None
         if kind is None and drafts:
-            self._publish_group(drafts, self._guaranteed)
+            self._publish_group(drafts)

@@ -43,8 +43,11 @@ class Engine(Protocol):
             EngineError: Nothing could be opened; the reason is in the message.
         """
 
-    def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
+    def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         """Send `payload` to every other node that declared `key`.
+
+        Data of greater `urgency` overtakes other data where frames wait for a link, if the
+        engine can; all data on one key has the same.
 
         Frames of one node on one key arrive in the order of their puts, data and control
         each for themselves. When a receiver is behind, a data frame waits for it, at most

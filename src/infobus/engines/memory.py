@@ -91,7 +91,7 @@ class MemoryEngine:
         self.network.join(self)
         self.is_open = True
 
-    def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
+    def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         """Send `payload` on `key`; it arrives when the network says so, never within `put`."""
         if not self.is_open:
             raise self._closed()

@@ -49,6 +49,7 @@ _STRANGERS_PATIENCE_S = 0.2  # for nodes that only port or multicast can find
 _TOKENS_PATIENCE_S = 0.5
 _CLOSE_PATIENCE_S = 1.5
 _EXIT_PATIENCE_S = 1.0
+_DATA_PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW")
 _PUBLISHERS_MAX = 4096
 # Wildcards do not match elements that begin with `@`, so no user of the engine meets these.
 _HELLO = "@hello"
@@ -142,12 +143,12 @@ class ZenohEngine:
         )
         self._meet(set(neighbours))
 
-    def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
+    def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         """Send `payload` on `key`. Data waits at most 0.75 s for a full link, control 1 ms."""
         try:
             send = self._control_puts[key] if control else self._data_puts[key]
         except KeyError:
-            send = self._publisher(key, control)
+            send = self._publisher(key, control, urgency)
         try:
             send(payload)
         except Exception as error:
@@ -325,8 +326,9 @@ class ZenohEngine:
         replies = self._checked_session().liveliness().get(key, timeout=_TOKENS_PATIENCE_S)
         return {str(reply.ok.key_expr) for reply in replies if reply.ok is not None}
 
-    def _publisher(self, key: str, control: bool) -> Callable[[bytes], None]:
+    def _publisher(self, key: str, control: bool, urgency: int) -> Callable[[bytes], None]:
         session, zenoh = self._checked_session(), self._zenoh
+        data = getattr(zenoh.Priority, _DATA_PRIORITIES[2 + min(max(urgency, -2), 2)])
         if "*" in key:
             raise UsageError(f"key {key!r} is a pattern; frames are put on one key")
         with self._lock:
@@ -340,7 +342,7 @@ class ZenohEngine:
                     congestion_control=(
                         zenoh.CongestionControl.DROP if control else zenoh.CongestionControl.BLOCK
                     ),
-                    priority=zenoh.Priority.INTERACTIVE_HIGH if control else zenoh.Priority.DATA,
+                    priority=zenoh.Priority.INTERACTIVE_HIGH if control else data,
                     allowed_destination=zenoh.Locality.REMOTE,
                 )
             except zenoh.ZError as error:

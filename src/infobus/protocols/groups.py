@@ -9,13 +9,13 @@ listen to several of them take the first copy and drop the others, by the group'
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from infobus.errors import BadFrame
-from infobus.protocols.wire import Count, Items
+from infobus.protocols.wire import Count, Item, Items
 
 GROUP = 1
 """The type of an item that is a group; no fingerprint of a real type is that small."""
@@ -58,6 +58,6 @@ def decode(body: bytes) -> Group:
     return group
 
 
-def item(subject: str, time: float, group: Group) -> tuple[Any, ...]:
+def item(subject: str, time: float, group: Group) -> Item:
     """The item that carries `group`, under the subject of one of its events."""
-    return (subject, group.number, time, GROUP, encode(group), None)
+    return Item(subject, group.number, time, GROUP, encode(group))

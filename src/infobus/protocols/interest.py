@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from infobus.protocols.lanes import channel_in
 from infobus.protocols.wire import FILTER_CHARS_MAX
 from infobus.subjects import SubjectTrie, matches
 
@@ -257,7 +258,7 @@ class OwnRows:
 
     def version_that_touched(self, channel: str) -> int | None:
         """The version since which `channel` has been wanted without a break, if it is."""
-        return self.channels.since(channel)
+        return self.channels.since(channel_in(channel))
 
     def _want(self, row: Row) -> str:
         key = self._key_of(row[0])

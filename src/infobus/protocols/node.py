@@ -39,6 +39,7 @@ from infobus.protocols.effects import (
 from infobus.protocols.interest import OwnRows, Reduction, Row
 from infobus.protocols.peer_rows import PeerRows, Wanted
 from infobus.protocols.peers import Peer, Route, Terms
+from infobus.protocols.requests import Requests
 from infobus.protocols.routes import Routes
 from infobus.protocols.streams import Streams
 from infobus.subjects import channel_of, check_pattern
@@ -71,6 +72,7 @@ class Node:
         self._streams = Streams(name, self.own)
         self._routes = Routes(name, terms, self.rows)
         self.routes = self._routes.by_channel
+        self.requests = Requests(terms.classes, self.rows)
         self._welcomes = 0
         self._beat_sent_s = float("-inf")
 
@@ -87,6 +89,14 @@ class Node:
     def change_interest(self, add: Iterable[Row], remove: Iterable[Row], now_s: float) -> Effects:
         """Want some rows more and some less, at one stroke: no event goes by in between."""
         return self._tell_less(now_s) if self.own.change(add, remove) else []
+
+    def request(self, requests: list[wire.Request], more: bool, now_s: float) -> Effects:
+        """Ask something more of the events of some patterns, or take that back."""
+        if not requests:
+            return []
+        self.requests.change(requests, more)
+        self.own.version += 1
+        return self._tell_everyone(now_s)
 
     def wanted(self, subject: str) -> Wanted:
         """Whether any peer wants events of `subject`; good until `InterestChanged`.
@@ -259,6 +269,9 @@ class Node:
             )
             peer.refused = True
             return [Complain(name, what)]
+        if self.requests.is_of_another_bus(told):
+            peer.refused = True
+            return [Complain(name, "has other priority classes: set the same on the whole bus")]
         peer.refused = False
         try:
             for pattern in told.added:
@@ -271,6 +284,7 @@ class Node:
                 self._new_welcome(peer)
             changes = (told.since, told.version, told.rows(), told.removed, told.dropped)
             if self.rows.update(name, *changes):
+                self.requests.take(told)
                 effects.append(InterestChanged())
                 self._routes.rows_changed(name, now_s)
                 if self.rows.records[name].is_over_limit:
@@ -378,6 +392,7 @@ class Node:
             peer.welcome,
             filters if any(filters) else [],
             dropped,
+            *self.requests.told(),
         )
         return [ToPeer(name, told, bulk=True)]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from infobus.errors import BadFilter
 from infobus.protocols.interest import Row, channel_pattern
+from infobus.protocols.wire import Request
 from infobus.subjects import SubjectTrie, channel_of, overlaps
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class PeerRecord:
     let_go: set[str] = field(default_factory=set)  # channel patterns of rows that are not held
     is_missed: bool = False  # rows that were let go are needed now
     is_over_limit: bool = False  # it tells more rows than are held of one peer
+    requests: list[Request] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Upgrade
 from infobus.protocols.reliable import Receiver, Sender
+
+DEFAULT_UPGRADE = Upgrade()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,8 @@ class Terms:
     rows_count_max: int = 10_000  # told by this node; past it, patterns are widened
     filters_count_max: int = 64  # told of one pattern; past it, they are reduced
     spare_count_max: int = 10_000  # rows held; past it, only those of channels published on
+    classes: Classes = DEFAULT_CLASSES  # equal on the whole bus
+    upgrade: Upgrade | None = DEFAULT_UPGRADE  # of classes that starve in a queue
 
 
 @dataclass(slots=True)

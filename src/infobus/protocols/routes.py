@@ -1,4 +1,4 @@
-"""What this node sends: one numbered route for each channel on which somebody listens.
+"""What this node sends: one numbered route for each lane of a channel on which somebody listens.
 
 A channel gets its route with the first event that somebody may want. Channels on which only
 events went by that nobody wanted are remembered, so that a node that was cut off meanwhile is
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from infobus.protocols import wire
 from infobus.protocols.effects import Complain, Effects, ToPeer
+from infobus.protocols.lanes import channel_in
 from infobus.protocols.peer_rows import PeerRows
 from infobus.protocols.peers import Route, Terms
 
@@ -32,7 +33,7 @@ class Routes:
         route = self.by_channel.get(channel)
         if route is None:
             route = self.by_channel[channel] = Route(self.terms)
-            for name in self.rows.listeners(channel):
+            for name in self.rows.listeners(channel_in(channel)):
                 route.join(name, now_s)
         return route
 
@@ -49,7 +50,7 @@ class Routes:
             del self.unwanted[channel]
             self.route(channel, now_s)
         for channel, route in self.by_channel.items():
-            if name in self.rows.listeners(channel):
+            if name in self.rows.listeners(channel_in(channel)):
                 route.join(name, now_s)
             else:
                 route.leave(name)

@@ -8,9 +8,9 @@ version, so that a peer of another major version is recognised and refused aloud
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat, zip_longest
-from typing import Annotated, Any, NamedTuple, get_args
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -18,6 +18,11 @@ from msgspec.msgpack import Decoder, Encoder
 
 from infobus.errors import BadFrame, IncompatiblePeer
 from infobus.protocols.guaranteed_wire import GuaranteedMessage
+from infobus.protocols.items import ClassName, Fingerprint
+from infobus.protocols.items import Count as Count
+from infobus.protocols.items import Item as Item
+from infobus.protocols.items import Items as Items
+from infobus.protocols.items import Qos as Qos
 
 WIRE_MAJOR = 1
 WIRE_MINOR = 0
@@ -26,138 +31,20 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 #: A longer filter is not told to peers: its pattern counts as unfiltered.
 FILTER_CHARS_MAX = 64 * 1024
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
 NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 ChannelName = Annotated[str, Meta(max_length=4096)]
-Subject = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]
 Filter = Annotated[str, Meta(max_length=FILTER_CHARS_MAX)]
 Wire = tuple[Count, Count]
 
 
-class Item(NamedTuple):
-    """One event. The object stays encoded until somebody looks at it."""
+class Request(Struct, array_like=True, frozen=True):
+    """What a consumer asks of the events that it gets under a pattern."""
 
-    subject: str
-    number: int  # of the sender's events, over all routes: names the event
-    time: float
-    type: int  # fingerprint of its type; 0 for an untyped notification
-    body: bytes
-    object_id: str | None = None  # only where it is not the event's own id
-
-
-class Items(Struct, array_like=True, gc=False):
-    """A run of events, by columns: what most events of a run share is said once.
-
-    `subjects` and `types` have one entry for all events, or one for each. `numbers` has one
-    for each, or just the first if they follow one another.
-    """
-
-    subjects: list[Subject]
-    numbers: list[Count]
-    times: list[float]
-    types: list[Fingerprint]
-    bodies: list[bytes]
-    object_ids: dict[Count, str] = {}  # position in the run -> id, where there is one
-
-    @classmethod
-    def of(cls, items: Sequence[tuple[Any, ...]]) -> Items:
-        """The run of these events.
-
-        >>> run = Items.of([Item("a", 7, 0.5, 0, b"x"), Item("a", 8, 0.7, 0, b"y")])
-        >>> run.subjects, run.numbers, run.times, run.types, run.bodies
-        (['a'], [7], [0.5, 0.7], [0], [b'x', b'y'])
-        """
-        if not items:
-            return cls([], [], [], [], [])
-        if len(items) == 1:  # as usual when there is time
-            subject, number, time, type_, body, object_id = items[0]
-            named = {0: object_id} if object_id else {}
-            return cls([subject], [number], [time], [type_], [body], named)
-        subjects, numbers, times, types, bodies, ids = zip(*items, strict=True)
-        count = len(bodies)
-        first = numbers[0]
-        if numbers[-1] - first == count - 1 and numbers == tuple(range(first, first + count)):
-            numbers = (first,)
-        if subjects.count(subjects[0]) == count:
-            subjects = subjects[:1]
-        if types.count(types[0]) == count:
-            types = types[:1]
-        object_ids = {}
-        if ids.count(None) != count:
-            object_ids = {at: object_id for at, object_id in enumerate(ids) if object_id}
-        return cls(
-            list(subjects), list(numbers), list(times), list(types), list(bodies), object_ids
-        )
-
-    def __len__(self) -> int:
-        return len(self.bodies)
-
-    def __iter__(self) -> Iterator[Item]:
-        columns = zip(
-            self.each_subject(),
-            self.each_number(),
-            self.times,
-            self.each_type(),
-            self.bodies,
-            strict=False,
-        )
-        ids = self.object_ids
-        return (Item(*event, ids.get(at)) for at, event in enumerate(columns))
-
-    def __getitem__(self, part: slice) -> Items:
-        positions = range(*part.indices(len(self.bodies)))
-        if not positions or positions.step != 1:
-            return Items([], [], [], [], [])
-        start = positions.start
-        subjects, types = self.subjects, self.types
-        return Items(
-            subjects[part] if len(subjects) > 1 else subjects,
-            self.numbers[part] if len(self.numbers) > 1 else [self.numbers[0] + start],
-            self.times[part],
-            types[part] if len(types) > 1 else types,
-            self.bodies[part],
-            {at - start: id for at, id in self.object_ids.items() if at in positions},
-        )
-
-    def at(self, places: Sequence[int]) -> Items:
-        """The events at these places."""
-        numbers, ids = self.each_number(), self.object_ids
-        return Items(
-            [self.subjects[at] for at in places] if len(self.subjects) > 1 else self.subjects,
-            [numbers[at] for at in places],
-            [self.times[at] for at in places],
-            [self.types[at] for at in places] if len(self.types) > 1 else self.types,
-            [self.bodies[at] for at in places],
-            {new: ids[at] for new, at in enumerate(places) if at in ids} if ids else ids,
-        )
-
-    def each_subject(self) -> Iterable[str]:
-        """The subject of each event in turn."""
-        return repeat(self.subjects[0]) if len(self.subjects) == 1 else self.subjects
-
-    def each_type(self) -> Iterable[int]:
-        """The type of each event in turn."""
-        return repeat(self.types[0]) if len(self.types) == 1 else self.types
-
-    def each_number(self) -> Sequence[int]:
-        """The number of each event in turn."""
-        count = len(self.bodies)
-        if len(self.numbers) == count:
-            return self.numbers
-        return range(self.numbers[0], self.numbers[0] + count)
-
-    def is_whole(self) -> bool:
-        """Whether the columns are as long as they must be."""
-        count = len(self.bodies)
-        one = 1 if count else 0
-        return (
-            len(self.times) == count
-            and (len(self.subjects) == one or len(self.subjects) == count)
-            and (len(self.numbers) == one or len(self.numbers) == count)
-            and (len(self.types) == one or len(self.types) == count)
-        )
+    pattern: Pattern
+    class_: ClassName = ""  # how urgent they are to it; empty: as their supplier says
+    max_age: Annotated[float, Meta(ge=0)] = 0.0  # seconds; 0: no limit
+    max_rate: Annotated[float, Meta(ge=0)] = 0.0  # events a second; 0: no limit
 
 
 class Data(Struct, array_like=True, tag=1, gc=False):
@@ -227,6 +114,8 @@ class Interest(Struct, array_like=True, tag=6):
     welcome: Count = 0
     filters: list[Filter] = []
     dropped: list[tuple[Pattern, Filter]] = []
+    classes: list[ClassName] = []  # the priority classes of the bus; none: as usual
+    requests: list[Request] = []  # all of them, every time
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows added."""

@@ -170,7 +170,7 @@ class _Run:
     def say_one_more_thing(self) -> None:
         terms, nodes = self.terms, self.account.nodes
         self.account.blameless = list(nodes)
-        self.account.is_exact = terms == replace(terms, **_WIDE_TERMS)
+        self.account.is_exact = terms == replace(terms, **_WIDE_TERMS)  # type: ignore[arg-type]
         for node in nodes.values():
             for subject in _SUBJECTS:
                 assert node.publish([(subject, self._attributes())])

@@ -1,0 +1,186 @@
+"""A subscription's queue once classes, ages or rates play a part in it.
+
+Most subscriptions never need this: their queue is plain, and whole runs of events go through it.
+The first event of another class, or with an age limit, turns a plain queue into this one. Here
+the highest class goes first, also past events that the consumer has at hand already, and what has
+grown too old leaves wherever it waits.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+from infobus.bus.event import Event, Run, weight_of
+from infobus.protocols.class_queues import ClassQueues
+from infobus.protocols.effects import Lost
+from infobus.protocols.lanes import class_in
+from infobus.protocols.peers import Terms
+from infobus.protocols.qos import Marks, Rate
+from infobus.protocols.wire import Qos
+
+_LOWEST = 1 << 30
+_PLAIN = Qos()
+
+
+class Demand:
+    """What a consumer asks for when it subscribes."""
+
+    __slots__ = ("max_age", "max_rate", "priority")
+
+    def __init__(
+        self,
+        priority: str | None = None,
+        max_age: float | None = None,
+        max_rate: float | None = None,
+    ) -> None:
+        self.priority = priority
+        self.max_age = max_age or math.inf
+        self.max_rate = max_rate
+
+    def __bool__(self) -> bool:
+        return bool(self.priority or self.max_rate) or self.max_age < math.inf
+
+
+class Classed:
+    """The events that wait for one consumer, by class. Any thread may call anything."""
+
+    def __init__(self, terms: Terms, demand: Demand, marks: Marks) -> None:
+        self._classes = terms.classes
+        self._demand = demand
+        self._rate = Rate(events_per_s=demand.max_rate) if demand.max_rate else None
+        self._lock = threading.Lock()
+        self._queues: ClassQueues[Run | Lost] = ClassQueues(terms.classes, marks, terms.upgrade)
+        # Events that a higher class has pushed aside, each with its rank; the highest is last.
+        self._aside: list[tuple[int, list[Event]]] = []
+        self._plain_rank = terms.classes.rank(terms.classes.default)
+        self._rank = self._plain_rank  # of what the consumer has at hand
+        self.thinned = 0  # events left out because of `max_rate`
+
+    def offer(self, run: Run) -> set[str]:
+        """Let a run wait; the classes that it waits in are returned."""
+        now_s = time.monotonic()
+        items = run.items
+        class_ = self._demand.priority or run.class_ or self._classes.default
+        with self._lock:
+            if not items.qos and self._demand.max_age == math.inf and self._rate is None:
+                self._queues.offer(run, class_, now_s, weight=weight_of(items))
+                return {class_}
+            ahead_s = now_s - time.time()  # from the clock of the events to this one
+            return {
+                self._offer_one(run.part(at, at + 1), qos or _PLAIN, class_, now_s, ahead_s)
+                for at, qos in zip(range(len(items)), items.each_qos(), strict=False)
+                if self._is_in_time(now_s)
+            }
+
+    def _is_in_time(self, now_s: float) -> bool:
+        """Whether the consumer's rate has room for one more."""
+        rate = self._rate
+        if rate is None:
+            return True
+        if rate.allow(now_s, 1, 0) > 0:
+            self.thinned += 1
+            return False
+        rate.take(now_s, 1, 0)
+        return True
+
+    def _offer_one(self, run: Run, qos: Qos, class_: str, now_s: float, ahead_s: float) -> str:
+        age_max = min(qos.max_age or math.inf, self._demand.max_age)
+        weight = weight_of(run.items)
+        # A time from the future, by a clock that is ahead, gives no event a longer life.
+        expires_s = min(run.items.times[0] + ahead_s, now_s) + age_max
+        own = self._demand.priority or qos.class_ or class_
+        if qos.raised_until and not self._demand.priority and own != class_:
+            until_s = qos.raised_until + ahead_s
+            self._queues.offer(
+                run,
+                class_,
+                now_s,
+                weight=weight,
+                expires_s=expires_s,
+                raised_from=own,
+                raised_until_s=until_s,
+            )
+        else:
+            self._queues.offer(run, own, now_s, weight=weight, expires_s=expires_s)
+        return own
+
+    def offer_loss(self, lost: Lost) -> None:
+        """Let the word of a loss wait behind the events that came before it."""
+        class_ = self._demand.priority or class_in(lost.channel) or self._classes.default
+        with self._lock:
+            self._queues.offer(lost, class_, time.monotonic())
+
+    def is_urgent(self) -> bool:
+        """Whether something waits that is to go before what the consumer has at hand."""
+        rank = self._queues.peek_rank()
+        return rank is not None and rank < self._rank
+
+    def is_before_plain(self) -> bool:
+        """Whether something goes before events of the default class that are still to come."""
+        rank = self._queues.peek_rank()
+        return bool(self._aside) or (rank is not None and rank < self._plain_rank)
+
+    def note_plain(self) -> None:
+        """The consumer took events from before there were classes."""
+        self._rank = self._plain_rank
+
+    def set_aside(self, events: list[Event]) -> None:
+        """Keep events that the consumer had at hand, the next one last, for later."""
+        if events:
+            self._aside.append((self._rank, events))
+        self._rank = _LOWEST
+
+    def take(self) -> Run | Lost | list[Event] | None:
+        """What goes next: a run, the word of a loss, or events that were set aside."""
+        with self._lock:
+            rank = self._queues.peek_rank()
+            if self._aside and (rank is None or self._aside[-1][0] <= rank):
+                self._rank, events = self._aside.pop()
+                return events
+            entry = self._queues.take(time.monotonic())
+            if entry is None:
+                self._rank = _LOWEST
+                return None
+            self._rank = self._classes.rank(entry.class_)
+            return entry.value
+
+    def drop_oldest(self, class_: str) -> Run | None:
+        """Let the oldest run of a class go; the word of a loss before it stays."""
+        with self._lock:
+            lost: list[Lost] = []
+            try:
+                while (entry := self._queues.drop_oldest(class_)) is not None:
+                    if isinstance(entry.value, Run):
+                        return entry.value
+                    lost.append(entry.value)
+                return None
+            finally:
+                for one in lost:
+                    self._queues.offer(one, class_, time.monotonic())
+
+    def tick(self, now_s: float) -> list[Run]:
+        """Time has passed: begin and end upgrades; what has grown too old leaves, and is told."""
+        with self._lock:
+            self._queues.tick(now_s)
+            entries = self._queues.expire(now_s)
+        return [entry.value for entry in entries if isinstance(entry.value, Run)]
+
+    def waiting_in(self, class_: str) -> int:
+        """How much waits in a class."""
+        return self._queues.waiting(class_)
+
+    def waiting_count(self) -> int:
+        """How much waits in all classes."""
+        return sum(self._queues.waiting(name) for name in self._classes.names)
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take now."""
+        return not (len(self._queues) or self._aside)
+
+    def clear(self) -> None:
+        """Let everything go."""
+        with self._lock:
+            self._queues.clear()
+            self._aside.clear()

@@ -1,0 +1,241 @@
+"""What waits between the bus and one consumer: a bounded queue, plain for as long as it can be.
+
+The bus puts whole runs of events in, under its lock; the consumer takes them out. The plain queue
+is first in, first out. Once there is more than one class, an age limit or a rate, a `Classed`
+stands behind it: what was in the plain queue by then goes first, except for events of a
+higher class than the default one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from infobus.bus.classed import Classed, Demand
+from infobus.bus.event import Event, Run, weight_of
+from infobus.protocols.effects import Lost
+from infobus.protocols.peers import Terms
+from infobus.protocols.qos import Marks
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Look:
+    """Stands in the plain queue for whatever waits by class."""
+
+
+_LOOK = Look()
+
+
+class Inbox:
+    """The queue of a subscription; the bounds are the bus's to look after."""
+
+    def __init__(self, terms: Terms, demand: Demand, queue_count_max: int) -> None:
+        self.demand = demand
+        self.default_class = terms.classes.default
+        self.queue_count_max = queue_count_max
+        self.high_count = (queue_count_max + 1) // 2
+        self.low_count = queue_count_max // 4
+        self._terms = terms
+        # The bus's side, under the bus's lock.
+        self.offered = 0  # to the plain queue
+        self.holding: set[str] = set()  # classes whose senders are asked to wait
+        self.watched: set[str] = set()  # classes that are to tell when they have room again
+        self.staged: list[Run] | None = None  # runs that wait for initial state
+        # The consumer's side.
+        self.taken = 0  # from the plain queue
+        # Of runs taken from the queue; the next event is last. The list is never replaced.
+        self._ready: list[Event] = []
+        # Between the two.
+        self.classed: Classed | None = self._make_classed() if demand else None
+        self.is_interrupted = False  # something waits that goes before what is ready
+        self._queue: SimpleQueue[Run | Lost | Look | None] = SimpleQueue()
+        self._must_look = False  # there is a `Look` in the queue
+        self._is_plain_over = bool(demand)  # everything from before there were classes is taken
+        self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
+        self._drop_lock = threading.Lock()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    # What the bus does, under its lock.
+
+    def offer(self, run: Run) -> None:
+        """Put a run of events into the queue."""
+        if len(run.items) > self.high_count:
+            self._put_in_parts(run)
+        else:
+            self.offered += weight_of(run.items)
+            self._queue.put(run)
+        if self._waiters:
+            self._wake_async()
+
+    def _put_in_parts(self, run: Run) -> None:
+        # The oldest run is dropped as a whole: a small queue must not lose everything by that.
+        for at in range(0, len(run.items), self.high_count):
+            part = run.part(at, at + self.high_count)
+            self.offered += weight_of(part.items)
+            self._queue.put(part)
+
+    def offer_by_class(self, run: Run) -> set[str]:
+        """Put a run of events where its class waits; the classes that got some are returned."""
+        if self.classed is None:
+            self.classed = self._make_classed()
+        classes = self.classed.offer(run)
+        self._look()
+        return classes
+
+    def _make_classed(self) -> Classed:
+        return Classed(self._terms, self.demand, Marks(self.high_count, self.low_count))
+
+    def _look(self) -> None:
+        """Let the consumer look at what waits by class."""
+        assert self.classed is not None
+        if self.classed.is_urgent():
+            self.is_interrupted = True
+        if not self._must_look:
+            self._must_look = True
+            self._queue.put(_LOOK)
+        if self._waiters:
+            self._wake_async()
+
+    def wake_with(self, entry: Lost | None) -> None:
+        """Put a loss, or None for the end, into the queue."""
+        if entry is not None and self.classed is not None:
+            self.classed.offer_loss(entry)
+            self._look()
+            return
+        self._queue.put(entry)
+        if self._waiters:
+            self._wake_async()
+
+    @property
+    def waiting_count(self) -> int:
+        """How many events wait in the queue; large ones count once more for every 2 KiB."""
+        waiting_count = self.offered - self.taken
+        return waiting_count + (self.classed.waiting_count() if self.classed is not None else 0)
+
+    def waiting_in(self, class_: str) -> int:
+        """How many events of a class wait; see `waiting_count`."""
+        waiting_count = self.offered - self.taken if class_ == self.default_class else 0
+        return waiting_count + (self.classed.waiting_in(class_) if self.classed is not None else 0)
+
+    @property
+    def thinned(self) -> int:
+        """How many events were left out because of `max_rate`."""
+        return self.classed.thinned if self.classed is not None else 0
+
+    def holds_class(self, class_: str) -> bool:
+        """Whether the senders of events of a class (empty: the default) are asked to wait."""
+        own = self.demand.priority or class_ or self.default_class
+        return own in self.holding
+
+    def drop_oldest(self, class_: str) -> int:
+        """Let the oldest run of a class go; the consumer is told before its next event.
+
+        Returns how many events went; 0 if none waits.
+        """
+        for _ in range(self._queue.qsize() if class_ == self.default_class else 0):
+            try:
+                entry = self._queue.get_nowait()
+            except Empty:
+                break
+            if isinstance(entry, Run):
+                self.offered -= weight_of(entry.items)
+                return self._note_dropped(entry)
+            self._queue.put(entry)
+        dropped = self.classed.drop_oldest(class_) if self.classed is not None else None
+        return 0 if dropped is None else self._note_dropped(dropped)
+
+    def _note_dropped(self, run: Run) -> int:
+        first, route = run.seqs[0], (run.sender, run.channel)
+        if first:  # best effort is not reported
+            with self._drop_lock:
+                start, _last = self._dropped.get(route, (first, first))
+                self._dropped[route] = (start, run.seqs[-1])
+        return len(run.items)
+
+    def tick(self, now_s: float) -> list[Run]:
+        """Time has passed: what has grown too old leaves, and is returned."""
+        return self.classed.tick(now_s) if self.classed is not None else []
+
+    def clear(self) -> None:
+        """Empty the queue, as for a newcomer; the word of its end stays."""
+        is_ended = False
+        with suppress(Empty):
+            while True:
+                entry = self._queue.get_nowait()
+                is_ended |= entry is None
+                if isinstance(entry, Run):
+                    self.offered -= weight_of(entry.items)
+        self._must_look, self._is_plain_over = False, self.classed is not None
+        if self.classed is not None:
+            self.classed.clear()
+        if is_ended:
+            self._queue.put(None)
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take now."""
+        return (
+            self._queue.empty()
+            and not (self._ready or self._dropped)
+            and (self.classed is None or self.classed.is_empty())
+        )
+
+    def abandon_locks(self) -> None:
+        """Begin anew in a forked child, where the parent's threads may hold locks for ever."""
+        self._drop_lock = threading.Lock()
+        self._queue, self._waiters = SimpleQueue(), []
+        self._ready.clear()
+        self._dropped, self.classed, self._must_look = {}, None, False
+
+    def _wake_async(self) -> None:
+        # The list is never replaced, so that one who is just joining it cannot be missed.
+        with suppress(IndexError):
+            while True:
+                loop, future = self._waiters.pop()
+                with suppress(RuntimeError):  # that event loop has been closed meanwhile
+                    loop.call_soon_threadsafe(_set_done, future)
+
+    # What the consumer does, under its lock.
+
+    def _next_entry(self, deadline_s: float | None) -> Run | Lost | list[Event] | Look | None:
+        """What goes next: a run, a loss, events that were set aside, or None for the end.
+
+        A `Look` says to ask again. Raises `queue.Empty` if nothing came in time.
+        """
+        classed = self.classed
+        if classed is not None and (self._is_plain_over or classed.is_before_plain()):
+            entry = classed.take()
+            if entry is not None:
+                return entry
+        taken = self._queue.get() if deadline_s is None else self._get(deadline_s)
+        if isinstance(taken, Run):
+            self.taken += weight_of(taken.items)
+            if classed is not None:
+                classed.note_plain()
+        elif taken is _LOOK:
+            self._must_look, self._is_plain_over = False, True
+        return taken
+
+    def _get(self, deadline_s: float) -> Run | Lost | Look | None:
+        left_s = deadline_s - time.monotonic()
+        return self._queue.get(timeout=left_s) if left_s > 0 else self._queue.get_nowait()
+
+    def _set_aside(self) -> None:
+        """Let what is more urgent go before what is ready."""
+        self.is_interrupted = False
+        assert self.classed is not None
+        aside: list[Event] = []
+        with suppress(IndexError):  # one by one: other threads may be taking some
+            while True:
+                aside.append(self._ready.pop())
+        aside.reverse()
+        self.classed.set_aside(aside)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

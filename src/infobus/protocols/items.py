@@ -1,0 +1,167 @@
+"""Events on the wire, by columns: what most events of a run share is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
+Subject = Annotated[str, Meta(max_length=4096)]
+ClassName = Annotated[str, Meta(max_length=64)]
+
+
+class Qos(Struct, array_like=True, frozen=True, gc=False):
+    """What the supplier of an event asked for, and for how long a raised one stays raised."""
+
+    max_age: Annotated[float, Meta(ge=0)] = 0.0  # seconds since its time; 0: no limit
+    class_: ClassName = ""  # its own class, where that is not the one of its lane
+    raised_until: float = 0.0  # when it falls back to that class; 0: it is raised for good
+
+
+class Item(NamedTuple):
+    """One event. The object stays encoded until somebody looks at it."""
+
+    subject: str
+    number: int  # of the sender's events, over all routes: names the event
+    time: float
+    type: int  # fingerprint of its type; 0 for an untyped notification
+    body: bytes
+    object_id: str | None = None  # only where it is not the event's own id
+    qos: Qos | None = None  # what its supplier asked for
+
+
+class Items(Struct, array_like=True, gc=False):
+    """A run of events, by columns: what most events of a run share is said once.
+
+    `subjects` and `types` have one entry for all events, or one for each. `numbers` has one
+    for each, or just the first if they follow one another. `qos` has none if nobody asked for
+    anything, or one for all, or one for each.
+    """
+
+    subjects: list[Subject]
+    numbers: list[Count]
+    times: list[float]
+    types: list[Fingerprint]
+    bodies: list[bytes]
+    object_ids: dict[Count, str] = {}  # position in the run -> id, where there is one
+    qos: list[Qos] = []
+
+    @classmethod
+    def of(cls, items: Sequence[tuple[Any, ...]]) -> Items:
+        """The run of these events.
+
+        >>> run = Items.of([Item("a", 7, 0.5, 0, b"x"), Item("a", 8, 0.7, 0, b"y")])
+        >>> run.subjects, run.numbers, run.times, run.types, run.bodies
+        (['a'], [7], [0.5, 0.7], [0], [b'x', b'y'])
+        """
+        if not items:
+            return cls([], [], [], [], [])
+        if len(items) == 1:  # as usual when there is time
+            subject, number, time, type_, body, object_id, asked = items[0]
+            named = {0: object_id} if object_id else {}
+            qos = [asked] if asked is not None else []
+            return cls([subject], [number], [time], [type_], [body], named, qos)
+        subjects, numbers, times, types, bodies, ids, asked = zip(*items, strict=True)
+        count = len(bodies)
+        first = numbers[0]
+        if numbers[-1] - first == count - 1 and numbers == tuple(range(first, first + count)):
+            numbers = (first,)
+        if subjects.count(subjects[0]) == count:
+            subjects = subjects[:1]
+        if types.count(types[0]) == count:
+            types = types[:1]
+        object_ids = {}
+        if ids.count(None) != count:
+            object_ids = {at: object_id for at, object_id in enumerate(ids) if object_id}
+        qos = [] if asked.count(None) == count else [one or _PLAIN for one in asked]
+        if qos and qos.count(qos[0]) == count:
+            qos = qos[:1]
+        lists = list(subjects), list(numbers), list(times), list(types), list(bodies)
+        return cls(*lists, object_ids, qos)
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __iter__(self) -> Iterator[Item]:
+        columns = zip(
+            self.each_subject(),
+            self.each_number(),
+            self.times,
+            self.each_type(),
+            self.bodies,
+            strict=False,
+        )
+        ids, qos = self.object_ids, self.each_qos()
+        return (
+            Item(*event, ids.get(at), asked)
+            for at, (event, asked) in enumerate(zip(columns, qos, strict=False))
+        )
+
+    def __getitem__(self, part: slice) -> Items:
+        positions = range(*part.indices(len(self.bodies)))
+        if not positions or positions.step != 1:
+            return Items([], [], [], [], [])
+        start = positions.start
+        subjects, types = self.subjects, self.types
+        return Items(
+            subjects[part] if len(subjects) > 1 else subjects,
+            self.numbers[part] if len(self.numbers) > 1 else [self.numbers[0] + start],
+            self.times[part],
+            types[part] if len(types) > 1 else types,
+            self.bodies[part],
+            {at - start: id for at, id in self.object_ids.items() if at in positions},
+            self.qos[part] if len(self.qos) > 1 else self.qos,
+        )
+
+    def at(self, places: Sequence[int]) -> Items:
+        """The events at these places."""
+        numbers, ids = self.each_number(), self.object_ids
+        return Items(
+            [self.subjects[at] for at in places] if len(self.subjects) > 1 else self.subjects,
+            [numbers[at] for at in places],
+            [self.times[at] for at in places],
+            [self.types[at] for at in places] if len(self.types) > 1 else self.types,
+            [self.bodies[at] for at in places],
+            {new: ids[at] for new, at in enumerate(places) if at in ids} if ids else ids,
+            [self.qos[at] for at in places] if len(self.qos) > 1 else self.qos,
+        )
+
+    def each_subject(self) -> Iterable[str]:
+        """The subject of each event in turn."""
+        return repeat(self.subjects[0]) if len(self.subjects) == 1 else self.subjects
+
+    def each_type(self) -> Iterable[int]:
+        """The type of each event in turn."""
+        return repeat(self.types[0]) if len(self.types) == 1 else self.types
+
+    def each_number(self) -> Sequence[int]:
+        """The number of each event in turn."""
+        count = len(self.bodies)
+        if len(self.numbers) == count:
+            return self.numbers
+        return range(self.numbers[0], self.numbers[0] + count)
+
+    def each_qos(self) -> Iterable[Qos | None]:
+        """What was asked for each event in turn; None for nothing at all."""
+        if len(self.qos) > 1:
+            return self.qos
+        return repeat(self.qos[0] if self.qos else None)
+
+    def is_whole(self) -> bool:
+        """Whether the columns are as long as they must be."""
+        count = len(self.bodies)
+        one = 1 if count else 0
+        return (
+            len(self.times) == count
+            and (len(self.subjects) == one or len(self.subjects) == count)
+            and (len(self.numbers) == one or len(self.numbers) == count)
+            and (len(self.types) == one or len(self.types) == count)
+            and (len(self.qos) <= one or len(self.qos) == count)
+        )
+
+
+_PLAIN = Qos()

@@ -1,0 +1,59 @@
+"""What consumers ask of events beside which ones: class, age limit and rate, told with the rows.
+
+Rows say what is wanted; requests say how urgently. They are few, so all of a node's are told
+every time that its rows are. The class matters to senders: an event travels in its own class, or in
+the highest that any of its consumers asks for. What each consumer gets out of that is decided at
+its own queue, so one consumer's haste is nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from infobus.protocols.peer_rows import PeerRows
+from infobus.protocols.qos import DEFAULT_CLASSES, Classes
+from infobus.protocols.wire import Interest, Request
+from infobus.subjects import matches
+
+_COUNT_MAX = 1_000  # told to peers, and taken from one; further ones are asked for nothing
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests of this node's consumers, and what those of the peers mean for its events."""
+
+    classes: Classes
+    rows: PeerRows
+    own: Counter[Request] = field(default_factory=Counter)
+
+    def change(self, requests: Iterable[Request], more: bool) -> None:
+        """Some consumers ask for these from now on, or no longer."""
+        for request in requests:
+            self.own[request] += 1 if more else -1
+            if not self.own[request]:
+                del self.own[request]
+
+    def told(self) -> tuple[list[str], list[Request]]:
+        """The classes, unless they are the usual ones, and the requests, as peers are told."""
+        classes = [] if self.classes == DEFAULT_CLASSES else list(self.classes.names)
+        return classes, list(islice(self.own, _COUNT_MAX))
+
+    def is_of_another_bus(self, told: Interest) -> bool:
+        """Whether a peer has other classes than this node."""
+        return (tuple(told.classes) or DEFAULT_CLASSES.names) != self.classes.names
+
+    def take(self, told: Interest) -> None:
+        """Hold what a peer's consumers ask for."""
+        self.rows.records[told.sender].requests = told.requests[:_COUNT_MAX]
+
+    def class_for(self, subject: str, class_: str) -> str:
+        """The class under which an event travels: its own, or the highest that is asked for."""
+        rank = self.classes.rank(class_ or self.classes.default)
+        for record in self.rows.records.values():
+            for request in record.requests:
+                if request.class_ in self.classes.names and matches(request.pattern, subject):
+                    rank = min(rank, self.classes.rank(request.class_))
+        return self.classes.names[rank]
