@@ -35,6 +35,8 @@ Facts travel as attributes too, so that nobody needs to parse the text.
 
 from __future__ import annotations
 
+from itertools import groupby
+
 
 class BusError(Exception):
     """The root of everything the bus raises on purpose."""
@@ -107,7 +109,11 @@ class TdlError(UsageError):
 
     def report(self) -> str:
         """The message, and the calls that led there, one to a line."""
-        return "\n".join([str(self), *(f"  in {call}" for call in self.stack)])
+        lines = [str(self)]
+        for call, group in groupby(self.stack):
+            count = len(list(group))
+            lines.append(f"  in {call}" + (f" ({count} times)" if count > 1 else ""))
+        return "\n".join(lines)
 
 
 class TdlLimit(TdlError):

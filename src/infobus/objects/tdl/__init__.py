@@ -1,0 +1,6 @@
+"""TDL: a small interpreted language, a subset of CLOS, whose classes are types of the bus."""
+
+from infobus.objects.tdl.interpreter import Interpreter
+from infobus.objects.tdl.limits import Capabilities, Limits
+
+__all__ = ["Capabilities", "Interpreter", "Limits"]
