@@ -116,10 +116,7 @@ class Account:
         stream = (node.name, events.sender, events.channel)
         self._go_on(stream, events.first, events.first + len(events.items), "delivered")
         for item in events.items:
-            attributes = msgspec.msgpack.decode(item.body)
-            for subscription in node.subscriptions:
-                if subscription.accepts(item.subject, attributes):
-                    self._deliver(subscription, events.sender, events.channel, item.number)
+            self._hand(node, events, item)
 
     def lost(self, node: SimulatedNode, lost: Lost) -> None:
         """Check that the loss is a real one, and strike it off what is owed."""
@@ -193,6 +190,12 @@ class Account:
             end = self._heard.get((name, sender, channel), 0)
             if name in self.nodes and expected < end:
                 yield f"{name} knows of {expected}..{end - 1} of {sender} on {channel!r}"
+
+    def _hand(self, node: SimulatedNode, events: Events, item: wire.Item) -> None:
+        attributes = msgspec.msgpack.decode(item.body)
+        for subscription in node.subscriptions:
+            if subscription.accepts(item.subject, attributes):
+                self._deliver(subscription, events.sender, events.channel, item.number)
 
     def _ledger(self, subscription: SimulatedSubscription) -> _Ledger:
         return self._ledgers.setdefault(subscription, _Ledger())

@@ -20,7 +20,7 @@ from infobus.protocols import wire
 from infobus.protocols.effects import Effects, Events, Lost, Reduce, ToAll, ToPeer
 from infobus.protocols.interest import Reduction, reduced_filters
 from infobus.protocols.node import Node
-from infobus.protocols.peers import Terms
+from infobus.protocols.peers import Route, Terms
 from infobus.subjects import channel_key, channel_keys_of, channel_of, matches
 
 TICK_S = 0.1
@@ -158,20 +158,23 @@ class SimulatedNode:
         route = self.node.route(channel, self.network.now_s)
         if not route.has_room():
             return False
-        items: list[tuple[object, ...]] = []
+        items: list[wire.Item] = []
         for (subject, attributes), is_wanted in zip(events, are_wanted, strict=True):
             self._events_count += 1
             number = None
             if is_wanted:
                 number = route.next + len(items)
                 body = msgspec.msgpack.encode(attributes)
-                items.append((subject, self._events_count, self.network.now_s, 0, body, None))
+                now_s = self.network.now_s
+                items.append(wire.Item(subject, self._events_count, now_s, 0, body))
             self._witness.published(self, subject, attributes, self._events_count, number)
-        run = wire.Items.of(items)
-        frame = wire.encode(wire.Data(self.name, channel, route.next, run))
+        self._put(route, channel, items)
+        return True
+
+    def _put(self, route: Route, channel: str, items: Sequence[wire.Item]) -> None:
+        frame = wire.encode(wire.Data(self.name, channel, route.next, wire.Items.of(items)))
         route.sent(frame, len(items))
         self._engine.put(channel_key(channel), frame)
-        return True
 
     def _is_wanted(self, subject: str, attributes: Attributes) -> bool:
         wanted = self.node.wanted(subject)
@@ -243,6 +246,9 @@ class SimulatedNode:
         filters = reduced_filters(reduction)
         self._do(self.node.reduced(reduction, filters, self.network.now_s))
 
+    def _deliver(self, events: Events) -> None:
+        self._witness.delivered(self, events)
+
     def _do(self, effects: Effects) -> None:
         for effect in effects:
             match effect:
@@ -252,7 +258,7 @@ class SimulatedNode:
                 case ToAll(message):
                     self._engine.put("all", wire.encode(message))
                 case Events():
-                    self._witness.delivered(self, effect)
+                    self._deliver(effect)
                 case Lost():
                     self._witness.lost(self, effect)
                 case Reduce(reduction):

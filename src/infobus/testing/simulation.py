@@ -28,7 +28,7 @@ from infobus.testing.simulated_node import TICK_S, Attributes, SimulatedNode
 SETTLE_S = 15.0
 """Virtual time within which a healed network is at rest, whatever had happened."""
 
-_SUBJECTS = [f"{a}.{b}.{c}" for a in "ab" for b in "xy" for c in "12"]
+SUBJECTS = [f"{a}.{b}.{c}" for a in "ab" for b in "xy" for c in "12"]
 _PATTERNS = [">", "a.>", "b.>", "a.x.*", "*.y.1", "a.*.2", "b.x.1", "b.y.>"]
 _FILTERS = ["", "", "n > 2", "n <= 2", "n == 1", "n in [0, 4]", 'c == "red"', "exists(c) && n != 3"]
 _COLOURS: list[Attributes] = [{}, {"c": "red"}, {"c": "blue"}, {"c": 7}]
@@ -79,7 +79,7 @@ def simulate(seed: int) -> Outcome:
     Raises:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
-    run = _Run(seed)
+    run = Run(seed)
     with replayable("infobus.testing.simulation", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
@@ -96,7 +96,9 @@ def simulate(seed: int) -> Outcome:
     )
 
 
-class _Run:
+class Run:
+    """One run, drawn from a seed; others may add to what happens in it."""
+
     def __init__(self, seed: int) -> None:
         self.random = draw = random.Random(seed)
         is_rough = draw.random() < 0.7  # else: nothing that would excuse a loss
@@ -120,7 +122,7 @@ class _Run:
         )
         self.network = Network(draw.getrandbits(32), faults)
         self._is_calm = not is_rough and not faults.loss
-        self.account = Account(self.terms.depth)
+        self.account = self._account()
         self.frozen: list[str] = []
         self._swizzled_until_s = 0.0
         self._born_count = 0
@@ -145,11 +147,13 @@ class _Run:
     # The three acts.
 
     def do_harm(self) -> None:
+        """Let things happen, most of them bad."""
         for _ in range(self.random.randint(15, 60)):
             self.random.choice(self._actions)()
             self._advance(self.random.choice([0.005, 0.05, 0.3]))
 
     def settle(self) -> float:
+        """Heal the network, and wait until everything is settled; how long that took."""
         self._advance(max(0.0, self._swizzled_until_s - self.network.now_s))
         self.network.faults = Faults(
             delay_max_s=0.01,
@@ -168,11 +172,12 @@ class _Run:
         return self.network.now_s - healed_s
 
     def say_one_more_thing(self) -> None:
+        """Publish once more from everyone, which must reach everyone who wants it."""
         terms, nodes = self.terms, self.account.nodes
         self.account.blameless = list(nodes)
         self.account.is_exact = terms == replace(terms, **_WIDE_TERMS)  # type: ignore[arg-type]
         for node in nodes.values():
-            for subject in _SUBJECTS:
+            for subject in SUBJECTS:
                 assert node.publish([(subject, self._attributes())])
                 self._advance(0.02)  # confirmations make room in the window
         self._advance(1.5)  # rows that are missed are asked for once a second
@@ -249,6 +254,12 @@ class _Run:
                 ):
                     yield f"{node.name} holds {held} of {name}, which tells {list(own.added)}"
 
+    def _account(self) -> Account:
+        return Account(self.terms.depth)
+
+    def _node(self, name: str) -> SimulatedNode:
+        return SimulatedNode(self.network, name, self.terms, self.account)
+
     # What may happen.
 
     def _awake(self) -> list[SimulatedNode]:
@@ -261,16 +272,15 @@ class _Run:
         if len(self.account.nodes) < 5:
             self._born_count += 1
             name = f"node{self._born_count}"
-            node = SimulatedNode(self.network, name, self.terms, self.account)
-            self.account.nodes[name] = node
+            self.account.nodes[name] = self._node(name)
 
     def _publish(self) -> None:
         if awake := self._awake():
             node = self.random.choice(awake)
-            subject = self.random.choice(_SUBJECTS)
+            subject = self.random.choice(SUBJECTS)
             depth = self.terms.depth
             channel = channel_of(subject, depth)
-            others = [s for s in _SUBJECTS if channel_of(s, depth) == channel]
+            others = [s for s in SUBJECTS if channel_of(s, depth) == channel]
             count = self.random.choice([1, 1, 2, _BATCH_COUNT_MAX])
             for _ in range(self.random.choice([1, 1, 3, 10])):
                 some = [self.random.choice(others) for _ in range(count)]
