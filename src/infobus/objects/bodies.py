@@ -1,0 +1,44 @@
+"""An object as its type's fingerprint and a map of attributes, and back: for those who store it.
+
+The map is what the codec would write, before it is written: only what is sent, unknown attributes
+included, with objects inside left as objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infobus.objects.classes import class_for
+from infobus.objects.codec import _extra, _reconciled, _sent_attributes, _sent_type
+from infobus.objects.data import DataObject, ObjectId, bad_value
+from infobus.objects.kinds import Misfit
+
+
+def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
+    """The fingerprint that `obj` is sent under, and the attributes that are sent with it.
+
+    Raises:
+        BadValue: A list or map was changed in place, to something that does not fit.
+
+    >>> from infobus.objects import Property
+    >>> fingerprint, body = take_apart(Property(name="n", value=[1], ref="r"))
+    >>> body, put_together(fingerprint, body)
+    ({'name': 'n', 'value': [1], 'ref': 'r'}, Property(name='n', value=[1], ref='r'))
+    """
+    state = _sent_attributes(obj)
+    fingerprint, _ = _sent_type(obj, state)
+    name = ""
+    try:
+        for name, kind in obj._plan.containers:
+            if name in state and name not in _extra(obj):
+                state[name] = kind.check(state[name])
+    except Misfit as misfit:
+        raise bad_value(misfit, f"{obj._type.name}.{name}") from None
+    return fingerprint, state
+
+
+def put_together(
+    fingerprint: int, body: dict[str, Any], object_id: ObjectId | None = None
+) -> DataObject:
+    """The object of which this was taken: an instance of the best class known here."""
+    return _reconciled(class_for(fingerprint) or DataObject, fingerprint, dict(body), object_id)

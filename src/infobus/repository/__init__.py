@@ -1,0 +1,25 @@
+"""Objects to relational tables and back: capture what is published, and ask for it.
+
+>>> from infobus import DataObject
+>>> class Story(DataObject):
+...     headline: str
+>>> with Repository("sqlite://") as repository:
+...     stored = repository.store([Story(headline="GM up")], subject="news.equity.gmc")
+...     print(repository.query("Story", where='contains(headline, "GM")'))
+[Story(headline='GM up')]
+"""
+
+from infobus.errors import UsageError
+
+try:
+    import sqlalchemy  # noqa: F401
+except ImportError as error:
+    raise UsageError(
+        "the repository needs SQLAlchemy, which is not installed: "
+        "pip install 'information-bus[sql]'"
+    ) from error
+
+from infobus.repository.asking import Found
+from infobus.repository.repository import Repository
+
+__all__ = ["Found", "Repository"]

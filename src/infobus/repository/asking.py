@@ -1,0 +1,134 @@
+"""Queries: objects of a type and its subtypes that a filter is true of."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from infobus.filters import Filter
+from infobus.filters.values import attributes_of
+from infobus.objects import DataObject, Property, id_of, type_of
+from infobus.objects.data import attribute_values, unknown_attributes
+from infobus.repository.catalog import UNTYPED, Catalog, TypeTable
+from infobus.repository.ordering import Term, columns_of, directed, key_of
+from infobus.repository.rebuilding import Rebuilding
+from infobus.repository.schema import EXTRA, ID, SUBJECT, TIME
+from infobus.repository.taking import key_of as stored_id
+from infobus.repository.where import where_of
+
+PAGE_COUNT = 500
+
+Hit = tuple[tuple[Any, ...], Any, dict[str, Any]]
+"""What it is ordered by, the object, and how it was stored: `_id`, `_type`, `_subject`, `_time`."""
+
+
+class Found(list[Any]):
+    """The objects that a query found, in order, with the properties that others attached to them.
+
+    Attributes:
+        properties: By the id of an object, the `Property` objects that name it, by their names.
+    """
+
+    def __init__(
+        self, objects: Sequence[Any], properties: dict[str, dict[str, Property]] | None = None
+    ) -> None:
+        super().__init__(objects)
+        self.properties = properties or {}
+
+    def properties_of(self, obj: DataObject) -> dict[str, Property]:
+        """The properties of one of the objects, by name; of several with one name, the last."""
+        return self.properties.get(id_of(obj) or "", {})
+
+
+class Asking:
+    """One query, inside one transaction that reads."""
+
+    def __init__(self, connection: Connection, catalog: Catalog) -> None:
+        self._connection = connection
+        self._catalog = catalog
+
+    def hits(
+        self, type_name: str, filter: Filter | None, terms: Sequence[Term], limit: int | None
+    ) -> list[Hit]:
+        """The objects, at most `limit`, in the order of the terms."""
+        page_count = PAGE_COUNT if limit is None else max(1, min(PAGE_COUNT, limit))
+        streams = [
+            self._stream(table, versions, filter, terms, page_count)
+            for table, versions in self._catalog.members(type_name)
+        ]
+        together = heapq.merge(*streams, key=lambda hit: hit[0]) if terms else chain(*streams)
+        return list(islice(together, limit))
+
+    def _stream(
+        self,
+        table: TypeTable,
+        versions: list[int] | None,
+        filter: Filter | None,
+        terms: Sequence[Term],
+        page_count: int,
+    ) -> Iterator[Hit]:
+        columns, residual = table.table.c, filter
+        orders = [columns_of(term, table) for term in terms]
+        flat = list(chain(*orders))
+        chosen = select(table.table, *(c.label(f"_order_{at}") for at, c in enumerate(flat)))
+        chosen = chosen.where(columns["_part"] == 0)
+        if versions is not None:
+            chosen = chosen.where(columns["_version"].in_(versions))
+        if filter is not None:
+            condition, residual = where_of(filter, table)
+            chosen = chosen if condition is None else chosen.where(condition)
+        for term, ordered in zip(terms, orders, strict=True):
+            chosen = chosen.order_by(*(directed(column, term) for column in ordered))
+        options = {"stream_results": True, "yield_per": page_count}
+        width = len(columns)
+        for rows in self._connection.execute(chosen, execution_options=options).partitions():
+            objects = Rebuilding(self._connection, self._catalog, table, rows).objects
+            for row, obj in zip(rows, objects, strict=True):
+                judge = filter if row[EXTRA] is not None else residual
+                if judge is None or judge.matches(obj):
+                    values = iter(row[width:])
+                    key = key_of(terms, [list(islice(values, len(one))) for one in orders])
+                    yield key, obj, self._envelope(table, row)
+
+    def _envelope(self, table: TypeTable, row: Any) -> dict[str, Any]:
+        return {
+            "_id": row[ID],
+            "_type": table.type_name,
+            "_subject": row[SUBJECT],
+            "_time": row[TIME],
+        }
+
+    def properties(self, ids: Sequence[str]) -> dict[str, dict[str, Property]]:
+        """The properties of objects, by the objects' ids and by name."""
+        found: dict[str, dict[str, Property]] = {}
+        for table, _ in self._catalog.members(type_of(Property).name):
+            place = next((home.column for home in table.homes_of("ref")), None)
+            if place is None:
+                continue
+            columns = table.table.c
+            for start in range(0, len(ids), PAGE_COUNT):
+                chosen = select(table.table).where(
+                    columns["_part"] == 0, columns[place].in_(ids[start : start + PAGE_COUNT])
+                )
+                rows = self._connection.execute(chosen.order_by(columns["_time"])).all()
+                for one in Rebuilding(self._connection, self._catalog, table, rows).objects:
+                    found.setdefault(one.ref, {})[one.name] = one
+        return found
+
+
+def row_of(obj: Any, envelope: dict[str, Any], properties: dict[str, Property]) -> dict[str, Any]:
+    """An object as one flat row: how it was stored, its attributes, and its properties' values."""
+    values = {name: one.value for name, one in properties.items()}
+    if envelope["_type"] == UNTYPED:
+        return {**envelope, **attributes_of(obj), "_properties": values}
+    known = attribute_values(obj) | unknown_attributes(obj)
+    return {**envelope, **known, "_properties": values}
+
+
+def ids_of(hits: Sequence[Hit]) -> list[str]:
+    """The ids by which properties name the objects."""
+    return [id_of(obj) or stored_id(envelope["_id"]) for _, obj, envelope in hits]

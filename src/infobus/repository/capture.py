@@ -1,0 +1,222 @@
+"""The capture server: everything that is published under some subjects, into the repository."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy import Connection
+
+from infobus import Bus, BusClosed, Event, LossError, UsageError
+from infobus.errors import StoreCorrupt, StoreError
+from infobus.repository.repository import records_of
+from infobus.stores.positions_sql import PositionsIn
+
+if TYPE_CHECKING:
+    from infobus.repository.repository import Repository
+
+log = logging.getLogger("infobus")
+
+BATCH_COUNT_MAX = 1000
+GLANCE_S = 0.2
+PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+DELIVERIES_MAX = 1_000_000
+
+
+class _Source(Protocol):
+    def receive(self, timeout_s: float | None = None) -> Any: ...
+    def close(self) -> None: ...
+
+
+class Capture:
+    """Stores what is published, in threads of its own, until it is closed.
+
+    Made by `Repository.capture`; use it as a context manager. While the database cannot be used,
+    events wait; an object that it refuses is set aside (`Repository.all_set_aside`), and the
+    others go on.
+
+    Attributes:
+        stored: How many events have been stored.
+        set_aside: How many have been set aside.
+        lost: How many losses were reported: of events that were not guaranteed.
+        problem: What is wrong now, empty if nothing is.
+    """
+
+    def __init__(
+        self, repository: Repository, bus: Bus, patterns: Sequence[str], *, name: str
+    ) -> None:
+        self.stored = self.set_aside = self.lost = 0
+        self.problem = ""
+        self._repository = repository
+        self._is_closed = threading.Event()
+        self._counting = threading.Lock()
+        self._sources: list[_Source] = []
+        self._threads: list[threading.Thread] = []
+        try:
+            for pattern in dict.fromkeys(patterns):
+                consumer = _consumer_name(name, pattern)
+                # Not `ordered`, which would give out one at a time: none is ever sent back, so
+                # they come in order all the same. A refused one is set aside, never dead.
+                durable = bus.subscribe(
+                    pattern,
+                    durable=consumer,
+                    acknowledge="explicit",
+                    ordered=False,
+                    deliveries_max=DELIVERIES_MAX,
+                )
+                self._start(durable, _Guaranteed(consumer, repository).store)
+            live = bus.subscribe_many(patterns, on_loss="raise")
+            self._start(live, repository.store)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Store what has come, and stop. Idempotent."""
+        self._is_closed.set()
+        for thread in self._threads:
+            thread.join()
+        for source in self._sources:
+            source.close()
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _start(self, source: _Source, store: Callable[[Sequence[Any]], int]) -> None:
+        thread = threading.Thread(
+            target=self._work, args=(source, store), name="infobus-capture", daemon=True
+        )
+        self._sources.append(source)
+        self._threads.append(thread)
+        thread.start()
+
+    def _work(self, source: _Source, store: Callable[[Sequence[Any]], int]) -> None:
+        while True:
+            # Looked at before the queue, so that nothing is left in it at the end.
+            is_last = self._is_closed.is_set()
+            batch = self._gather(source, 0 if is_last else GLANCE_S)
+            try:
+                if batch:
+                    self._keep(batch, store)
+            except StoreError as error:  # only after closing; before, it is tried again
+                log.error("capture: %d events were not stored: %s", len(batch), error)
+                return
+            if is_last and not batch:
+                return
+
+    def _gather(self, source: _Source, timeout_s: float) -> list[Any]:
+        """The next events, as many as are there already."""
+        batch: list[Any] = []
+        try:
+            while len(batch) < BATCH_COUNT_MAX:
+                try:
+                    batch.append(source.receive(0 if batch else timeout_s))
+                except LossError as error:
+                    log.warning("capture: %s", error)
+                    with self._counting:
+                        self.lost += 1
+        except TimeoutError:
+            pass
+        except BusClosed:
+            self._is_closed.set()
+        return batch
+
+    def _keep(self, batch: list[Any], store: Callable[[Sequence[Any]], int]) -> None:
+        """Store a batch, however long that takes; what is refused is set aside."""
+        try:
+            self._insist(lambda: store(batch))
+        except (StoreCorrupt, UsageError):
+            for event in batch:
+                self._keep_one(event, store)
+        else:
+            with self._counting:
+                self.stored += len(batch)
+        for event in batch:
+            if hasattr(event, "ack"):
+                event.ack()
+
+    def _keep_one(self, event: Event, store: Callable[[Sequence[Any]], int]) -> None:
+        try:
+            self._insist(lambda: store([event]))
+        except (StoreCorrupt, UsageError) as error:
+            log.error("capture: %s of %s is set aside: %s", event.type, event.subject, error)
+            reason = str(error)
+            records = list(records_of(event))
+            self._insist(lambda: self._repository.set_aside(records, reason))
+            with self._counting:
+                self.set_aside += 1
+        else:
+            with self._counting:
+                self.stored += 1
+
+    def _insist(self, store: Callable[[], object]) -> None:
+        pause_s = PAUSE_S
+        while True:
+            try:
+                store()
+                self.problem = ""
+                return
+            except StoreCorrupt:
+                raise
+            except StoreError as error:
+                if not self.problem:
+                    log.error("capture: %s; it is tried again", error)
+                self.problem = str(error)
+                if self._is_closed.wait(pause_s):
+                    raise
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+
+class _Guaranteed:
+    """Stores guaranteed events once: the position in their ledger is in the same transaction.
+
+    They come in the order of their ledger and are never sent back, so one number tells which of
+    them have been stored.
+    """
+
+    def __init__(self, consumer: str, repository: Repository) -> None:
+        self._in_table = PositionsIn(consumer)
+        self._repository = repository
+        self._positions: dict[str, int] = {}
+        with repository.transaction() as connection:
+            self._in_table.create(connection)
+
+    def store(self, events: Sequence[Any]) -> int:
+        """Store those events of a batch that have not been stored before."""
+        self._look_up({event.sender for event in events} - self._positions.keys())
+        new = [event for event in events if event.number > self._positions[event.sender]]
+        last = {event.sender: event for event in new}
+
+        def settle(connection: Connection) -> bool:
+            return all(self._in_table.settle(connection, event) for event in last.values())
+
+        records = [record for event in new for record in records_of(event)]
+        if not new:
+            return 0
+        is_stored = self._repository.store_records(records, settle, keep_newer=True)
+        if not is_stored:
+            self._positions.clear()  # somebody else was at it under this name
+            return self.store(events)
+        self._positions |= {ledger: event.number for ledger, event in last.items()}
+        return len(new)
+
+    def _look_up(self, ledgers: set[str]) -> None:
+        if ledgers:
+            with self._repository.transaction() as connection:
+                for ledger in ledgers:
+                    self._positions[ledger] = self._in_table.position(connection, ledger)
+
+
+def _consumer_name(name: str, pattern: str) -> str:
+    """A durable name for each pattern, so that one more or less changes nothing for the others.
+
+    >>> _consumer_name("capture", "news.>")
+    'capture-02f21b11'
+    """
+    return f"{name}-{hashlib.blake2b(pattern.encode(), digest_size=4).hexdigest()}"

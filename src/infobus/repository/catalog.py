@@ -1,0 +1,216 @@
+"""What the database holds: types with their versions, and where each attribute is kept.
+
+A `Catalog` is a snapshot. It stays true while others add to the database, because nothing is ever
+taken away; a newer generation knows more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Table, select
+
+from infobus.errors import BadFrame
+from infobus.objects import Type, codec, find_type
+from infobus.objects.kinds import ANY, NOTHING, Kind, Maybe
+from infobus.objects.types import ROOT_NAME
+from infobus.repository import schema
+from infobus.repository.forms import OBJECT, Form, form_of
+
+log = logging.getLogger("infobus")
+
+UNTYPED = "dict"
+"""The name under which plain dicts are stored; no type can have it."""
+UNTYPED_FINGERPRINT = 0
+
+COLUMN_COUNT_MAX = 400
+"""More would not fit PostgreSQL's pages; what is beyond is kept in `_extra`."""
+
+
+class Home(NamedTuple):
+    """Where the values of an attribute are kept that have this form."""
+
+    attribute: str
+    form: Form
+    column: str
+    item_table: str | None
+
+
+class Slot(NamedTuple):
+    """A home as an object of one version sees it; `at` counts the columns of the row."""
+
+    attribute: str
+    form: Form
+    at: int
+    item_table: str | None
+    is_optional: bool  # then NULL is None, else it is an attribute that was not sent
+
+
+@dataclass
+class TypeTable:
+    """The tables of one type, all its versions together."""
+
+    type_name: str
+    name: str
+    homes: list[Home] = field(default_factory=list)
+
+    @cached_property
+    def table(self) -> Table:
+        """The table of the objects."""
+        made = (schema.attribute_column(home.column, home.form) for home in self.homes)
+        return schema.object_table(self.name, made)
+
+    @cached_property
+    def items(self) -> dict[str, Table]:
+        """The tables of lists and maps, by name."""
+        return {
+            home.item_table: schema.item_table(home.item_table, home.form)
+            for home in self.homes
+            if home.item_table is not None
+        }
+
+    @cached_property
+    def home_of(self) -> dict[tuple[str, Form], int]:
+        """The places of attributes among the homes."""
+        return {(home.attribute, home.form): at for at, home in enumerate(self.homes)}
+
+    def homes_of(self, attribute: str) -> list[Home]:
+        """All homes of an attribute: more than one if its type has changed."""
+        return [home for home in self.homes if home.attribute == attribute]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a type: what objects were stored under it, and where."""
+
+    number: int
+    fingerprint: int
+    type_name: str
+    type: Type | None
+
+    @property
+    def lineage(self) -> frozenset[str]:
+        """The names of the type and of its supertypes."""
+        if self.type is not None:
+            return self.type.lineage
+        return frozenset({self.type_name})
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an object of one version becomes rows."""
+
+    version: Version
+    home: TypeTable
+    slots: tuple[Slot, ...]
+    is_complete: bool
+
+    @cached_property
+    def width(self) -> int:
+        """How many columns a row of the object's table has."""
+        return len(schema.ENVELOPE) + len(self.home.homes)
+
+
+class Catalog:
+    """A snapshot of what the database holds."""
+
+    def __init__(
+        self,
+        generation: int,
+        versions: Iterable[Version] = (),
+        tables: Iterable[TypeTable] = (),
+        parts: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        self.generation = generation
+        self.versions = {version.fingerprint: version for version in versions}
+        self.tables = {table.type_name: table for table in tables}
+        self.parts = set(parts)
+        self.by_number = {version.number: version for version in self.versions.values()}
+        self._layouts: dict[int, Layout] = {}
+
+    def layout(self, fingerprint: int) -> Layout | None:
+        """The layout of a version, None if nothing is known of it yet."""
+        found = self._layouts.get(fingerprint)
+        if found is None and (version := self.versions.get(fingerprint)) is not None:
+            table = self.tables.get(version.type_name)
+            if table is not None:
+                found = self._layouts[fingerprint] = _layout(version, table)
+        return found
+
+    def members(self, name: str) -> list[tuple[TypeTable, list[int] | None]]:
+        """The tables that hold objects of a type or its subtypes.
+
+        With the numbers of the versions that are subtypes, or None if all are.
+        """
+        found: list[tuple[TypeTable, list[int] | None]] = []
+        for type_name, table in sorted(self.tables.items()):
+            ours = [v for v in self.versions.values() if v.type_name == type_name]
+            fitting = [v.number for v in ours if name in v.lineage]
+            if fitting:
+                found.append((table, None if len(fitting) == len(ours) else fitting))
+        return found
+
+    def part_tables(self, table: TypeTable) -> list[TypeTable]:
+        """The tables of all that has been seen inside objects of this table's type."""
+        return [self.tables[part] for whole, part in self.parts if whole == table.type_name]
+
+
+def _layout(version: Version, table: TypeTable) -> Layout:
+    slots: list[Slot] = []
+    attributes = version.type.attributes if version.type is not None else ()
+    for attribute in attributes:
+        form = form_of(attribute.kind)
+        place = table.home_of.get((attribute.name, form))
+        if place is not None:
+            home = table.homes[place]
+            at = len(schema.ENVELOPE) + place
+            slots.append(
+                Slot(attribute.name, form, at, home.item_table, _is_optional(attribute.kind))
+            )
+    is_complete = len(slots) == len(attributes) or len(table.homes) >= COLUMN_COUNT_MAX
+    return Layout(version, table, tuple(slots), is_complete)
+
+
+def _is_optional(kind: Kind) -> bool:
+    return isinstance(kind, Maybe) or kind in (ANY, NOTHING)
+
+
+def needs_item_table(form: Form) -> bool:
+    """Whether values of this form have a table for their items."""
+    return bool(form.shape) and form.of != OBJECT
+
+
+def read_generation(connection: Connection) -> int:
+    """The number that grows whenever the database has learned something."""
+    return connection.scalar(select(schema.generation.c.number)) or 0
+
+
+def read_catalog(connection: Connection) -> Catalog:
+    """What the database holds now; its types are known in this process from then on."""
+    number = read_generation(connection)
+    rows = connection.execute(select(schema.types).order_by(schema.types.c.version)).all()
+    for row in rows:
+        if row.descriptor:
+            try:
+                codec.learn(bytes(row.descriptor))
+            except BadFrame as error:
+                log.warning("type %s of the repository: %s", row.name, error)
+    versions = []
+    for row in rows:
+        fingerprint = int(row.fingerprint, 16)
+        known = find_type(ROOT_NAME) if row.name == ROOT_NAME else find_type(fingerprint)
+        versions.append(Version(row.version, fingerprint, row.name, known))
+    tables = {
+        row.type_name: TypeTable(row.type_name, row.table_name)
+        for row in connection.execute(select(schema.tables))
+    }
+    ordered = select(schema.columns).order_by(schema.columns.c.type_name, schema.columns.c.position)
+    for row in connection.execute(ordered):
+        home = Home(row.attribute, Form.parse(row.form), row.column_name, row.item_table)
+        tables[row.type_name].homes.append(home)
+    parts = connection.execute(select(schema.parts)).all()
+    return Catalog(number, versions, tables.values(), [(p.whole_type, p.part_type) for p in parts])

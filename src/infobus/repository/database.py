@@ -1,0 +1,126 @@
+"""The connection to the database, with what SQLite and PostgreSQL need to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from infobus.errors import BadValue, StoreCorrupt, StoreError, StoreFull, UsageError
+
+BUSY_S = 30.0
+_WRITING = "infobus_writing"
+_DISK_FULL = "53100"  # PostgreSQL's code for it
+
+
+def open_database(url: str) -> Engine:
+    """An engine for the database at `url`: SQLite or PostgreSQL.
+
+    Raises:
+        UsageError: The URL is none, or is that of another kind of database.
+    """
+    try:
+        parsed = make_url(url)
+        if parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        kind = parsed.get_backend_name()
+        if kind not in ("sqlite", "postgresql"):
+            raise UsageError(f"{parsed}: expected sqlite:///FILE or postgresql://HOST/NAME")
+        if kind == "sqlite":
+            engine = create_engine(parsed, connect_args={"timeout": BUSY_S})
+            event.listen(engine, "connect", _prepare_sqlite)
+            event.listen(engine, "begin", _begin_sqlite)
+        else:
+            engine = create_engine(parsed)
+            event.listen(engine, "connect", _prepare_postgresql)
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise UsageError(f"{url!r} is no URL of a database: {error}") from None
+    except ImportError as error:
+        raise UsageError(
+            f"the driver for {url.partition(':')[0]} is not installed ({error}): "
+            "pip install 'information-bus[sql]'"
+        ) from None
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    # Python's own transactions would leave a table behind that was rolled back.
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _prepare_postgresql(connection: Any, record: object) -> None:
+    # Elsewhere the first and the last moments that Python knows would be beyond its years.
+    connection.execute("SET TIME ZONE 'UTC'")
+    connection.commit()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer says so at once: one that began as a reader could not wait for another writer.
+    is_writing = connection.get_execution_options().get(_WRITING)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes; everything or nothing of it happens."""
+    with _explained(engine), engine.connect() as connection:
+        connection.execution_options(**{_WRITING: True})
+        with connection.begin():
+            yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A transaction that reads, and sees the same state from its beginning to its end."""
+    options = {"isolation_level": "REPEATABLE READ"} if _is_postgresql(engine) else {}
+    with _explained(engine), engine.connect() as connection:
+        connection.execution_options(**options)
+        with connection.begin():
+            yield connection
+
+
+def _is_postgresql(engine: Engine) -> bool:
+    return engine.dialect.name == "postgresql"
+
+
+@contextmanager
+def _explained(engine: Engine) -> Iterator[None]:
+    """What goes wrong, in our own words."""
+    try:
+        yield
+    except (SQLAlchemyError, _driver_error(engine)) as error:
+        raise explain(error, engine) from error
+    except UnicodeEncodeError as error:
+        raise BadValue(f"a string cannot be stored: {error}") from None
+
+
+def _driver_error(engine: Engine) -> type[Exception]:
+    found: type[Exception] = engine.dialect.loaded_dbapi.Error  # COPY goes past SQLAlchemy
+    return found
+
+
+def sqlstate(error: BaseException | None) -> str:
+    """PostgreSQL's code for what happened, empty if there is none."""
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(cause, "sqlstate", None) or ""
+
+
+def explain(error: Exception, engine: Engine) -> StoreError:
+    """The error of ours that says what a database's error means."""
+    cause: Any = error.orig if isinstance(error, DBAPIError) else error
+    path = engine.url.render_as_string(hide_password=True)
+    what = str(cause).strip().replace("\n", "; ")
+    dbapi = engine.dialect.loaded_dbapi
+    if sqlstate(error) == _DISK_FULL or "disk is full" in what:
+        return StoreFull(f"no room in {path}: {what}; nothing of this batch was kept", path=path)
+    if isinstance(cause, (dbapi.ProgrammingError, dbapi.DataError, dbapi.IntegrityError)) or (
+        "no such " in what or "has no column" in what
+    ):
+        message = f"{path} refused what fits its catalog: {what}"
+        return StoreCorrupt(message, path=path, problems=(what,))
+    return StoreError(f"{path} cannot be used now: {what}; nothing was changed", path=path)

@@ -1,0 +1,54 @@
+"""Names for SQL: what types and attributes are called in a database.
+
+Attributes keep their names, and types get the usual spelling of tables. Both are made to differ
+from all others even where capitals and small letters are the same, because in SQLite they are.
+Words of SQL need no care: SQLAlchemy quotes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+
+NAME_BYTES_MAX = 57
+"""PostgreSQL cuts names at 63 bytes in silence; the views' names are up to 6 bytes longer."""
+
+# PostgreSQL has columns of these names in every table.
+_SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def table_name(text: str, taken: Container[str]) -> str:
+    """A name for the table of a type, or of a list in it; `taken` holds case-folded names.
+
+    >>> table_name("news.ReutersStory", {}), table_name("news_reuters.Story", {"news_story"})
+    ('news_reuters_story', 'news_reuters_story')
+    >>> table_name("Story", {"story"}), table_name("sqlite.Master", {})
+    ('story_2', 't_sqlite_master')
+    """
+    name = _WORD_END.sub("_", text).replace(".", "_").lower()
+    if name.startswith(("sqlite_", "pg_", "every_")):  # theirs, and those of our views
+        name = f"t_{name}"
+    return _distinct(name, taken)
+
+
+def column_name(text: str, taken: Container[str]) -> str:
+    """A name for the column of an attribute; `taken` holds case-folded names.
+
+    >>> column_name("select", {}), column_name("Price", {"price"}), column_name("xmin", {})
+    ('select', 'Price_2', 'xmin_')
+    """
+    return _distinct(f"{text}_" if text in _SYSTEM_COLUMNS else text, taken)
+
+
+def _distinct(text: str, taken: Container[str]) -> str:
+    name, number = _cut(text, NAME_BYTES_MAX), 1
+    while name.casefold() in taken:
+        number += 1
+        ending = f"_{number}"
+        name = _cut(text, NAME_BYTES_MAX - len(ending)) + ending
+    return name
+
+
+def _cut(text: str, bytes_max: int) -> str:
+    return text.encode()[:bytes_max].decode(errors="ignore")

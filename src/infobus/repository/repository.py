@@ -1,0 +1,360 @@
+"""The object repository: objects of any type in relational tables, and back."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from infobus import Bus, DataObject, Event, Transaction, Type, id_of
+from infobus.errors import StoreCorrupt, StoreError, UsageError
+from infobus.filters import Filter, compile
+from infobus.objects import find_type, identify, spelled
+from infobus.repository.asking import Asking, Found, ids_of, row_of
+from infobus.repository.catalog import Catalog, Layout, TypeTable, read_catalog, read_generation
+from infobus.repository.checking import check_tables
+from infobus.repository.database import open_database, reading, sqlstate, writing
+from infobus.repository.forms import moment_text
+from infobus.repository.growing import create_own_tables, grow
+from infobus.repository.ordering import terms_of
+from infobus.repository.schema import ID
+from infobus.repository.setting_aside import SetAside, all_set_aside, set_aside
+from infobus.repository.taking import Record, Taking
+from infobus.repository.writing import make_way, write_rows
+
+if TYPE_CHECKING:
+    from infobus.repository.capture import Capture
+
+GROW_AGAIN_S = 5.0
+"""How long to wait before asking again for a column that could not be had."""
+_ATTEMPT_COUNT = 3
+_UNIQUE_VIOLATION = "23505"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Storable = DataObject | dict[str, Any] | Event
+
+
+class Repository:
+    """Objects in the tables of a database, which are made from their types alone.
+
+    May be used by several threads, and by several processes over one database. Use it as a
+    context manager, or close it.
+
+    Args:
+        url: `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.
+
+    Raises:
+        UsageError: The URL is not one of these, or SQLAlchemy is not installed.
+        StoreError: The database cannot be reached.
+
+    >>> class Reading(DataObject):
+    ...     celsius: float
+    ...     tags: list[str] = []
+    >>> with Repository("sqlite://") as repository:
+    ...     repository.store([Reading(celsius=21, tags=["oven"]), Reading(celsius=4)])
+    ...     repository.query("Reading", where='"oven" in tags')
+    2
+    [Reading(celsius=21.0, tags=['oven'])]
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = open_database(url)
+        self.url = self._engine.url.render_as_string(hide_password=True)
+        self._is_postgresql = self._engine.dialect.name == "postgresql"
+        self._lock = threading.RLock()
+        self._checked: set[str] = set()
+        self._grown_at_s: dict[int, float] = {}
+        with writing(self._engine) as connection:
+            create_own_tables(connection)
+            self._catalog = read_catalog(connection)
+
+    # Storing.
+
+    def store(
+        self,
+        objects: Iterable[Storable],
+        *,
+        subject: str | None = None,
+        within: Callable[[Connection], bool] | None = None,
+    ) -> int:
+        """Store objects, all of them or none; returns how many.
+
+        Tables and columns appear as they are needed. An object whose id is there already is
+        replaced; one without an id gets one.
+
+        Args:
+            objects: Objects, plain dicts, or events, of which subject and time are kept, too.
+            subject: The subject to store them under, for those that are no events.
+            within: Called first, inside the transaction; if it returns False nothing is stored.
+                What it writes happens if the objects are stored, and only then.
+
+        Raises:
+            BadValue: An object holds what cannot be sent either.
+            StoreCorrupt: Somebody altered the tables; the message says how to mend them.
+            StoreError: The database failed; nothing was stored, and trying again is safe.
+        """
+        return self.store_records(list(_records(objects, subject)), within)
+
+    def store_records(
+        self,
+        records: Sequence[Record],
+        within: Callable[[Connection], bool] | None = None,
+        *,
+        keep_newer: bool = False,
+    ) -> int:
+        """As `store`, for those who know the objects' ids, subjects and times.
+
+        With `keep_newer`, a stored object is not replaced by one of an earlier time.
+        """
+        with self._lock:
+            taking = Taking(self._layout_of, self._write_moment)
+            # Of several states of one object the last counts.
+            for record in {record.id: record for record in records}.values():
+                taking.add(record)
+            if not taking.parts <= self._catalog.parts:
+                self._grow((), taking.parts)
+            catalog = self._catalog
+        for attempt in range(1, _ATTEMPT_COUNT + 1):
+            try:
+                is_done = self._write(catalog, taking, within, keep_newer)
+                return len(records) if is_done else 0
+            except StoreError as error:
+                # Another process may have stored the same object meanwhile.
+                raced = sqlstate(error.__cause__) == _UNIQUE_VIOLATION
+                if not raced or attempt == _ATTEMPT_COUNT:
+                    self._say_what_was_altered(catalog, taking, error)
+                    raise
+        raise AssertionError("the last attempt raises or returns")
+
+    def _write(
+        self,
+        catalog: Catalog,
+        taking: Taking,
+        within: Callable[[Connection], bool] | None,
+        keep_newer: bool,
+    ) -> bool:
+        by_name = _tables_by_name(catalog)
+        try:
+            with writing(self._engine) as connection:
+                if within is not None and not within(connection):
+                    raise _NotNow
+                kept: set[str] = set()
+                for type_name, times in taking.times.items():
+                    table = catalog.tables[type_name]
+                    kept |= make_way(connection, catalog, table, times, keep_newer)
+                for name, rows in taking.rows.items():
+                    chosen = [row for row in rows if row[ID] not in kept] if kept else rows
+                    write_rows(connection, by_name[name], chosen)
+        except _NotNow:
+            return False
+        return True
+
+    def _say_what_was_altered(self, catalog: Catalog, taking: Taking, error: StoreError) -> None:
+        if isinstance(error, StoreCorrupt):
+            self._checked.clear()
+            for type_name in taking.times:
+                self._check(catalog.tables[type_name])
+
+    def _write_moment(self, moment: datetime) -> Any:
+        return moment if self._is_postgresql else moment_text(moment)
+
+    # Making room.
+
+    def _layout_of(self, fingerprint: int) -> Layout:
+        """Where objects of a version go; there will be room for them."""
+        layout = self._catalog.layout(fingerprint)
+        if layout is None or (not layout.is_complete and self._may_grow(fingerprint)):
+            self._grow([fingerprint], ())
+            layout = self._catalog.layout(fingerprint)
+            assert layout is not None
+        self._check(layout.home)
+        return layout
+
+    def _may_grow(self, fingerprint: int) -> bool:
+        return time.monotonic() > self._grown_at_s.get(fingerprint, 0.0) + GROW_AGAIN_S
+
+    def _grow(self, fingerprints: Sequence[int], parts: Iterable[tuple[str, str]]) -> None:
+        with writing(self._engine) as connection:
+            catalog = grow(connection, fingerprints, parts)
+        self._catalog = catalog
+        self._grown_at_s.update(dict.fromkeys(fingerprints, time.monotonic()))
+
+    def _check(self, table: TypeTable, connection: Connection | None = None) -> None:
+        """Look once whether a type's tables are as they were made."""
+        if table.name in self._checked:
+            return
+        if connection is None:
+            with reading(self._engine) as connection:
+                check_tables(connection, table)
+        else:
+            check_tables(connection, table)
+        self._checked.add(table.name)
+
+    # Asking.
+
+    def query(
+        self,
+        type_name: str,
+        where: str | Filter | None = None,
+        order: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        rows: bool = False,
+    ) -> Found:
+        """The stored objects of a type and of all its subtypes, whenever these were defined.
+
+        Args:
+            type_name: Such as `news.Story`; `DataObject` is any object, `dict` plain dicts.
+            where: A filter, as for `Bus.subscribe`; what the database cannot decide exactly is
+                decided here.
+            order: Attributes to order by, such as `"-date"` or `["place", "-date"]`; also
+                `_time`, `_subject` and `_id`. Objects without a value come last. Without it,
+                the order is not defined.
+            limit: At most so many.
+            rows: Return dicts that also tell `_id`, `_type`, `_subject`, `_time` and the values
+                of `_properties`, in place of objects.
+
+        Returns:
+            A list that also knows the objects' properties (`found.properties_of(obj)`).
+
+        Raises:
+            BadFilter: `where` is no filter.
+            UsageError: Neither the repository nor this process has heard of such a type.
+            StoreCorrupt: Somebody altered the tables; the message says how to mend them.
+            StoreError: The database failed.
+        """
+        filter = compile(where) if isinstance(where, str) else where
+        terms = terms_of(order)
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit is {limit}; it cannot be less than 0")
+        with reading(self._engine) as connection:
+            catalog = self._newest(connection)
+            for table, _ in catalog.members(type_name) or self._nothing(catalog, type_name):
+                self._check(table, connection)
+            asking = Asking(connection, catalog)
+            hits = asking.hits(type_name, filter, terms, limit)
+            properties = asking.properties(ids_of(hits))
+        if not rows:
+            return Found([obj for _, obj, _ in hits], properties)
+        named = zip(hits, ids_of(hits), strict=True)
+        made = [row_of(obj, stored, properties.get(id, {})) for (_, obj, stored), id in named]
+        return Found(made, properties)
+
+    def types(self) -> list[Type]:
+        """The types that have tables here, each in the version that was stored last, by name."""
+        with reading(self._engine) as connection:
+            catalog = self._newest(connection)
+        newest = {v.type_name: v.type for v in catalog.by_number.values() if v.type is not None}
+        return [newest[name] for name in sorted(newest) if name in catalog.tables]
+
+    def _newest(self, connection: Connection) -> Catalog:
+        """What the database holds now, also by the doing of others."""
+        with self._lock:
+            if read_generation(connection) != self._catalog.generation:
+                self._catalog = read_catalog(connection)
+            return self._catalog
+
+    def _nothing(self, catalog: Catalog, type_name: str) -> list[Any]:
+        """No tables: right for a type of which nothing was stored yet, wrong for a misspelling."""
+        if find_type(type_name) is not None:
+            return []
+        close = difflib.get_close_matches(type_name, catalog.tables, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise UsageError(f"there is no type {type_name!r} in {self.url}{hint}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction of the repository's database, for what is to be beside the objects."""
+        with writing(self._engine) as connection:
+            yield connection
+
+    # What could not be stored.
+
+    def set_aside(self, records: Sequence[Record], reason: str) -> None:
+        """Keep objects that could not be stored, as they are, until `take_back`."""
+        with writing(self._engine) as connection:
+            set_aside(connection, records, reason)
+
+    def all_set_aside(self) -> list[SetAside]:
+        """The objects that could not be stored, and why."""
+        with reading(self._engine) as connection:
+            self._newest(connection)
+            return all_set_aside(connection)
+
+    def take_back(self) -> int:
+        """Store what was set aside, as far as that is possible now; returns how many were."""
+        count = 0
+        for one in self.all_set_aside():
+            try:
+                count += self.store_records([one.record()], one.forget)
+            except (StoreCorrupt, UsageError):
+                continue
+        return count
+
+    # The rest.
+
+    def capture(self, bus: Bus, patterns: Sequence[str], *, name: str = "capture") -> Capture:
+        """Store everything that is published under the patterns, until the capture is closed.
+
+        Guaranteed events are stored exactly once, whatever is killed: `name` is the durable
+        consumer's, one capture at a time may use it, and what is published while it is away
+        waits for it. Other events are stored as they come.
+        """
+        from infobus.repository.capture import Capture
+
+        return Capture(self, bus, patterns, name=name)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Repository:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Repository {self.url}: {len(self._catalog.tables)} types>"
+
+
+class _NotNow(Exception):
+    """Roll back, and say so."""
+
+
+def _tables_by_name(catalog: Catalog) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for table in catalog.tables.values():
+        found[table.name] = table.table
+        found.update(table.items)
+    return found
+
+
+def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Record]:
+    for obj in objects:
+        if isinstance(obj, Event):
+            yield from records_of(obj)
+        else:
+            new_id = f"repository:{uuid.uuid4().hex}"
+            id = spelled(identify(obj, new_id)) if isinstance(obj, DataObject) else new_id
+            yield Record(obj, id, subject)
+
+
+def records_of(event: Event) -> Iterator[Record]:
+    """What there is to store of an event: of a transaction, all of its objects."""
+    if isinstance(event.data, Transaction):
+        for one in event.data:
+            yield from records_of(one)
+        return
+    id = id_of(event.data) or event.id
+    try:
+        moment = _EPOCH + timedelta(seconds=event.time)
+    except (OverflowError, ValueError):  # a sender's clock may say anything
+        moment = None
+    yield Record(event.data, id, event.subject, moment)

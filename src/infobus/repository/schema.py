@@ -1,0 +1,129 @@
+"""The tables: one for each type, one for each list or map in it, and the repository's own.
+
+A row of a type's table is one object. `_id` is the id of the object that was stored, `_part` is 0
+for itself and counts the objects inside of it; `_holder`, `_attribute`, `_at` and `_key` say where
+inside. Names of attributes never begin with `_`, so nothing clashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+from infobus.repository.forms import COLUMN_TYPES, TEXT, Form, Moment
+
+ENVELOPE = (
+    "_id",
+    "_part",
+    "_version",
+    "_subject",
+    "_time",
+    "_holder",
+    "_attribute",
+    "_at",
+    "_key",
+    "_extra",
+)
+"""The columns that every type's table begins with."""
+ID, PART, VERSION, SUBJECT, TIME, HOLDER, ATTRIBUTE, AT, KEY, EXTRA = range(len(ENVELOPE))
+
+VALUE = "value"
+
+own = MetaData()
+
+types = Table(
+    "infobus_types",
+    own,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(255), nullable=False),
+    Column("fingerprint", String(16), nullable=False, unique=True),
+    Column("descriptor", LargeBinary),
+)
+tables = Table(
+    "infobus_tables",
+    own,
+    Column("type_name", String(255), primary_key=True),
+    Column("table_name", String(63), nullable=False, unique=True),
+)
+columns = Table(
+    "infobus_columns",
+    own,
+    Column("type_name", String(255), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("attribute", Text, nullable=False),
+    Column("form", String(63), nullable=False),
+    Column("column_name", String(63), nullable=False),
+    Column("item_table", String(63)),
+)
+parts = Table(
+    "infobus_parts",
+    own,
+    Column("whole_type", String(255), primary_key=True),
+    Column("part_type", String(255), primary_key=True),
+)
+generation = Table(
+    "infobus_generation",
+    own,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, nullable=False),
+)
+set_aside = Table(
+    "infobus_set_aside",
+    own,
+    Column("number", Integer, primary_key=True),
+    Column("subject", Text, nullable=False),
+    Column("time", Moment),
+    Column("id", Text, nullable=False),
+    Column("fingerprint", String(16), nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+
+
+def object_table(name: str, attributes: Iterable[Column[object]]) -> Table:
+    """The table of a type."""
+    return Table(
+        name,
+        MetaData(),
+        Column("_id", TEXT, primary_key=True),
+        Column("_part", Integer, primary_key=True, autoincrement=False),
+        Column("_version", Integer, nullable=False),
+        Column("_subject", TEXT),
+        Column("_time", Moment),
+        Column("_holder", Integer),
+        Column("_attribute", TEXT),
+        Column("_at", Integer),
+        Column("_key", TEXT),
+        Column("_extra", Text),
+        *attributes,
+    )
+
+
+def attribute_column(name: str, form: Form) -> Column[object]:
+    """The column of an attribute; for lists, maps and objects it says how many are in it."""
+    return Column(name, COLUMN_TYPES[form.of] if form.is_column else BigInteger())
+
+
+def item_table(name: str, form: Form) -> Table:
+    """The table for the items of a list, or for the pairs of a map."""
+    keys = [Column("_key", TEXT, nullable=False)] if form.shape == "dict" else []
+    return Table(
+        name,
+        MetaData(),
+        Column("_id", TEXT, primary_key=True),
+        Column("_part", Integer, primary_key=True, autoincrement=False),
+        Column("_at", Integer, primary_key=True, autoincrement=False),
+        *keys,
+        Column(VALUE, COLUMN_TYPES[form.of]),
+        sqlite_with_rowid=False,
+    )

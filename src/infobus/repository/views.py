@@ -1,0 +1,97 @@
+"""Views for people who ask in SQL: `every_story` has all stories, those of subtypes included.
+
+They are a convenience: when one cannot be made just now, it is made with the next change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    Table,
+    Text,
+    cast,
+    literal,
+    null,
+    select,
+    union_all,
+)
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
+
+from infobus.repository import schema
+from infobus.repository.catalog import Catalog, Home, TypeTable
+from infobus.repository.forms import TEXT
+
+log = logging.getLogger("infobus")
+
+MEMBER_COUNT_MAX = 200
+"""SQLite joins at most 500 selections in one."""
+
+
+def refresh_views(connection: Connection, catalog: Catalog, type_names: Iterable[str]) -> None:
+    """Make the views of these types anew."""
+    for name in sorted(type_names):
+        table = catalog.tables.get(name)
+        members = [member for member, _ in catalog.members(name)]
+        if table is None or len(members) > MEMBER_COUNT_MAX:
+            continue
+        _create(connection, table.name, [_objects(table, member) for member in members])
+        for home in table.homes:
+            if home.item_table is not None:
+                chosen = [_items(home, member) for member in members]
+                _create(connection, home.item_table, [one for one in chosen if one is not None])
+
+
+def _objects(table: TypeTable, member: TypeTable) -> Select[tuple[object, ...]]:
+    columns: list[ColumnElement[Any]] = [member.table.c["_id"]]
+    columns.append(cast(literal(member.type_name), String).label("_type"))
+    columns += [member.table.c["_subject"], member.table.c["_time"]]
+    for home in table.homes:
+        place = member.home_of.get((home.attribute, home.form))
+        if place is None:
+            columns.append(_nothing(table.table.c[home.column].type).label(home.column))
+        else:
+            columns.append(member.table.c[member.homes[place].column].label(home.column))
+    return select(*columns).where(member.table.c["_part"] == 0)
+
+
+def _nothing(kind: TypeEngine[Any]) -> ColumnElement[Any]:
+    """A NULL that has the type, and the order, of the column that it stands for."""
+    if kind is TEXT:
+        return cast(null(), Text()).collate("C")
+    return cast(null(), kind)
+
+
+def _items(home: Home, member: TypeTable) -> Select[tuple[object, ...]] | None:
+    place = member.home_of.get((home.attribute, home.form))
+    if place is None:
+        return None
+    items: Table = member.items[member.homes[place].item_table or ""]
+    keys = ["_key"] if home.form.shape == "dict" else []
+    columns = [items.c[name] for name in ("_id", "_at", *keys, schema.VALUE)]
+    return select(*columns).where(items.c["_part"] == 0)
+
+
+def _create(
+    connection: Connection, table_name: str, selections: list[Select[tuple[object, ...]]]
+) -> None:
+    dialect = connection.dialect
+    name = dialect.identifier_preparer.quote(f"every_{table_name}")
+    query = union_all(*selections) if len(selections) > 1 else selections[0]
+    body = query.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+    statements = [f"CREATE OR REPLACE VIEW {name} AS {body}"]
+    if dialect.name == "sqlite":
+        statements = [f"DROP VIEW IF EXISTS {name}", f"CREATE VIEW {name} AS {body}"]
+    try:
+        with connection.begin_nested():
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        log.warning("the view %s is not up to date: %s", name, error.orig)

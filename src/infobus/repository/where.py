@@ -1,0 +1,85 @@
+"""Filters over a type's tables: as much as the database can decide, and what is left.
+
+More than any database can: here it is known how moments, strings and lists are kept. An object
+with something in `_extra` may have the attribute there, so it is always let through, and then
+judged by the whole filter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Table, case, literal, null, or_, select
+
+from infobus.filters import Filter
+from infobus.filters.pushdown import Attribute, push_down
+from infobus.filters.sql import Database
+from infobus.filters.tree import Name, Scalar
+from infobus.repository import schema
+from infobus.repository.catalog import TypeTable
+from infobus.repository.forms import OBJECT, Moment
+
+_KINDS = {
+    "bool": "bool",
+    "int": "integer",
+    "float": "real64",
+    "str": "string",
+    "bytes": "opaque",
+    "datetime": "datetime",
+}
+
+
+class Where(NamedTuple):
+    """A condition for the database, None if there is none, and what is left of the filter."""
+
+    condition: ColumnElement[bool] | None
+    residual: Filter | None
+
+
+def where_of(filter: Filter, table: TypeTable) -> Where:
+    """Split a filter into what the database decides over `table`, and what is left."""
+    pushed = push_down(filter, _Tables(table))
+    if pushed.condition is None:
+        return Where(None, pushed.residual)
+    is_unusual = table.table.c["_extra"].is_not(None)
+    return Where(or_(pushed.condition, is_unusual), pushed.residual)
+
+
+class _Tables(Database):
+    equated = Database.equated | {"datetime"}
+    ordered = Database.ordered | {"datetime", "string"}
+
+    def __init__(self, table: TypeTable) -> None:
+        super().__init__({})
+        self._table = table
+        self._items: dict[str, Table] = {}  # by the name of the column that has their number
+
+    def attribute(self, name: Name) -> Attribute | None:
+        homes = self._table.homes_of(name.path[0]) if len(name.path) == 1 else []
+        if len(homes) != 1:
+            return None  # without a place, or in several
+        _, form, column_name, item_table = homes[0]
+        column = self._table.table.c[column_name]
+        if form.is_column:
+            return Attribute(column, _KINDS[form.of]) if form.of in _KINDS else None
+        if form.shape != "list":
+            return Attribute(column, "object")
+        if item_table is not None:
+            self._items[column_name] = self._table.items[item_table]
+        return Attribute(column, "list", "" if form.of == OBJECT else _KINDS.get(form.of, ""))
+
+    def literal(self, value: Scalar) -> Any | None:
+        return literal(value, Moment()) if isinstance(value, datetime) else super().literal(value)
+
+    def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+        count = attribute.expression
+        items = self._items[count.name].c
+        holders = select(items["_id"]).where(items["_part"] == 0, items[schema.VALUE].in_(literals))
+        # Of a list that is not there nothing is true, not even the opposite.
+        is_there = self._table.table.c["_id"].in_(holders)
+        return case((count.is_not(None), is_there), else_=null())
+
+    def size(self, attribute: Attribute) -> Any | None:
+        return attribute.expression if attribute.kind == "list" else None

@@ -1,0 +1,67 @@
+"""Rows into tables as fast as the database takes them, in place of what was there before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, select
+
+from infobus.repository.catalog import Catalog, TypeTable
+
+ID_COUNT = 1000
+"""How many ids are named in one statement."""
+
+
+def write_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert `rows`, which have a value for every column of `table`, as the driver takes it."""
+    preparer = connection.dialect.identifier_preparer
+    columns = ", ".join(preparer.quote(column.name) for column in table.columns)
+    target = f"{preparer.quote(table.name)} ({columns})"
+    if connection.dialect.name == "postgresql":
+        driver: Any = connection.connection.driver_connection
+        with driver.cursor() as cursor, cursor.copy(f"COPY {target} FROM STDIN") as copy:
+            write_row = copy.write_row
+            for row in rows:
+                write_row(row)
+    else:
+        marks = ", ".join("?" * len(table.columns))
+        connection.exec_driver_sql(f"INSERT INTO {target} VALUES ({marks})", list(rows))
+
+
+def make_way(
+    connection: Connection,
+    catalog: Catalog,
+    home: TypeTable,
+    times: Mapping[str, datetime | None],
+    keep_newer: bool,
+) -> set[str]:
+    """Remove the objects of these ids, with all that is inside of them.
+
+    With `keep_newer`, those are kept that have a later time; returns their ids.
+    """
+    ids, columns = list(times), home.table.c
+    kept: set[str] = set()
+    for start in range(0, len(ids), ID_COUNT):
+        some = columns["_id"].in_(ids[start : start + ID_COUNT]) & (columns["_part"] == 0)
+        there = connection.execute(select(columns["_id"], columns["_time"]).where(some)).all()
+        if keep_newer:
+            kept |= {row[0] for row in there if _is_later(row[1], times[row[0]])}
+        old = [row[0] for row in there if row[0] not in kept]
+        if old:
+            _remove(connection, catalog, home, old)
+    return kept
+
+
+def _is_later(stored: datetime | None, given: datetime | None) -> bool:
+    return stored is not None and given is not None and stored > given
+
+
+def _remove(connection: Connection, catalog: Catalog, home: TypeTable, ids: list[str]) -> None:
+    for table in (home.table, *home.items.values()):
+        connection.execute(delete(table).where(table.c["_id"].in_(ids)))
+    for part in catalog.part_tables(home):
+        for table in (part.table, *part.items.values()):
+            is_inside = table.c["_id"].in_(ids) & (table.c["_part"] > 0)
+            connection.execute(delete(table).where(is_inside))
