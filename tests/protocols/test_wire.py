@@ -18,6 +18,13 @@ nexts = st.dictionaries(channels, counts, max_size=4)
 byte_strings = st.lists(st.binary(max_size=20), max_size=3)
 texts = st.lists(channels, max_size=4)
 few = st.sampled_from(["news.a", "news.b"])
+qualities = st.builds(
+    wire.Qos,
+    max_age=st.sampled_from([0.0, 2.5]),
+    class_=st.sampled_from(["", "business"]),
+    raised_until=st.sampled_from([0.0, 9.5]),
+)
+requests = st.builds(wire.Request, channels, st.text(max_size=4), st.floats(0, 9), st.floats(0, 9))
 item_lists = st.lists(
     st.builds(
         wire.Item,
@@ -27,6 +34,7 @@ item_lists = st.lists(
         type=st.integers(0, 2**64 - 1) | st.integers(0, 1),
         body=st.dictionaries(channels, st.integers(0, 9), max_size=3).map(msgspec.msgpack.encode),
         object_id=st.none() | names,
+        qos=st.none() | qualities,
     ),
     max_size=4,
 )
@@ -43,6 +51,8 @@ messages = st.one_of(
         *(names, versions, counts, counts, counts, texts, texts, counts),
         filters=texts,
         dropped=st.lists(st.tuples(channels, channels), max_size=3),
+        classes=texts,
+        requests=st.lists(requests, max_size=3),
     ),
     st.builds(wire.WantRows, names),
     st.builds(wire.Known, names, counts, counts, nexts, byte_strings),
@@ -188,8 +198,8 @@ def test_what_all_events_of_a_run_share_is_said_once():
     assert (run.subjects, run.numbers, run.types) == (["news.a"], [5], [7])
 
 
-@pytest.mark.parametrize("column", ["subjects", "numbers", "times", "types", "bodies"])
-@given(item_lists.filter(bool), st.data())
+@pytest.mark.parametrize("column", ["subjects", "numbers", "times", "types", "bodies", "qos"])
+@given(item_lists.filter(lambda some: any(item.qos for item in some)), st.data())
 def test_a_run_whose_columns_do_not_fit_together_is_refused(column, some, data):
     run = wire.Items.of(some)
     getattr(run, column).extend(getattr(run, column)[:1] * data.draw(st.integers(len(some), 9)))

@@ -168,7 +168,8 @@ def _transaction(
     """The wanted events of a group as one; none if some of them cannot be read."""
     group, seq = groups.decode(run.items.bodies[0]), run.seqs[0]
     seqs = (seq,) * len(run.places)
-    own = run.items.qos[0].class_ if run.items.qos else ""
+    qos = run.items.qos[0] if run.items.qos else None
+    own = qos.class_ if qos is not None else ""
     class_ = own or run.class_ or default_class
     inner = Run(run.sender, run.channel, seqs, group.events.at(run.places), class_=class_)
     events = tuple(events_of(inner, on_bad_object, default_class))

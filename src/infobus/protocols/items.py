@@ -48,7 +48,7 @@ class Items(Struct, array_like=True, gc=False):
     types: list[Fingerprint]
     bodies: list[bytes]
     object_ids: dict[Count, str] = {}  # position in the run -> id, where there is one
-    qos: list[Qos] = []
+    qos: list[Qos | None] = []
 
     @classmethod
     def of(cls, items: Sequence[tuple[Any, ...]]) -> Items:
@@ -77,7 +77,7 @@ class Items(Struct, array_like=True, gc=False):
         object_ids = {}
         if ids.count(None) != count:
             object_ids = {at: object_id for at, object_id in enumerate(ids) if object_id}
-        qos = [] if asked.count(None) == count else [one or _PLAIN for one in asked]
+        qos = [] if asked.count(None) == count else list(asked)
         if qos and qos.count(qos[0]) == count:
             qos = qos[:1]
         lists = list(subjects), list(numbers), list(times), list(types), list(bodies)
@@ -162,6 +162,3 @@ class Items(Struct, array_like=True, gc=False):
             and (len(self.types) == one or len(self.types) == count)
             and (len(self.qos) <= one or len(self.qos) == count)
         )
-
-
-_PLAIN = Qos()

@@ -262,17 +262,12 @@ class Node:
 
     def _on_interest(self, peer: Peer, told: wire.Interest, now_s: float) -> Effects:
         name = told.sender
+        differs = self.requests.difference(told)
         if told.depth != self.terms.depth:
-            what = (
-                f"has channel depth {told.depth}, this node {self.terms.depth}: "
-                "set the same depth on the whole bus"
-            )
-            peer.refused = True
-            return [Complain(name, what)]
-        if self.requests.is_of_another_bus(told):
-            peer.refused = True
-            return [Complain(name, "has other priority classes: set the same on the whole bus")]
-        peer.refused = False
+            differs = f"channel depth {told.depth}, this node {self.terms.depth}"
+        peer.refused = bool(differs)
+        if differs:
+            return [Complain(name, f"has {differs}: set the same on the whole bus")]
         try:
             for pattern in told.added:
                 check_pattern(pattern)

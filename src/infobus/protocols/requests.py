@@ -41,9 +41,12 @@ class Requests:
         classes = [] if self.classes == DEFAULT_CLASSES else list(self.classes.names)
         return classes, list(islice(self.own, _COUNT_MAX))
 
-    def is_of_another_bus(self, told: Interest) -> bool:
-        """Whether a peer has other classes than this node."""
-        return (tuple(told.classes) or DEFAULT_CLASSES.names) != self.classes.names
+    def difference(self, told: Interest) -> str:
+        """In which way a peer's classes differ from this node's; empty if they do not."""
+        names = tuple(told.classes) or DEFAULT_CLASSES.names
+        if names == self.classes.names:
+            return ""
+        return f"classes {', '.join(names)[:200]}, this node {', '.join(self.classes.names)}"
 
     def take(self, told: Interest) -> None:
         """Hold what a peer's consumers ask for."""
