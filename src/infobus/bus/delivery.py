@@ -16,12 +16,10 @@ from infobus.errors import BadFrame
 from infobus.protocols import effects as effect
 from infobus.protocols import groups, wire
 from infobus.protocols.effects import Effects
-from infobus.protocols.groups import GROUP
+from infobus.protocols.groups import GROUP, Copies
 from infobus.protocols.lanes import MARK, class_in
 from infobus.protocols.wire import Items
 from infobus.subjects import TEST_SPACE
-
-_GROUPS_COUNT_MAX = 10_000
 
 LookAt = Callable[[Subscription, str, str, float], Effects]
 
@@ -42,7 +40,7 @@ class Delivery:
         self.audiences = Audiences()
         self.classed: dict[Subscription, None] = {}  # those whose queue has classes
         self.late: Effects = []  # effects of dispatching, to be carried out after it
-        self._groups: dict[tuple[str, int], None] = {}  # that have come, oldest first
+        self._copies = Copies()
         self._name = name
         self._counters = counters
         self._workers = workers
@@ -110,23 +108,13 @@ class Delivery:
         except BadFrame as error:
             self._on_bad_object(run.sender, error)
             return
-        if group.channels > 1 and self._has_come(run.sender, group.number):
+        if not self._copies.is_first(run.sender, group):
             return
         self._ask_for_types(group.events)
         inner = Run(run.sender, run.channel, seqs_from(0, group.count), group.events)
         objects, _ = objects_of(inner, self._on_bad_object)
         for subscription, places in self.takers_of(group.events, objects).items():
             self.offer(subscription, run._replace(places=tuple(places)))
-
-    def _has_come(self, sender: str, number: int) -> bool:
-        """Whether this transaction has come before, on another channel."""
-        key = (sender, number)
-        if key in self._groups:
-            return True
-        self._groups[key] = None
-        if len(self._groups) > _GROUPS_COUNT_MAX:
-            del self._groups[next(iter(self._groups))]
-        return False
 
     def takers_of(self, items: Items, objects: list[Any]) -> dict[Subscription, list[int]]:
         """Which of some events each subscription wants, by their places."""

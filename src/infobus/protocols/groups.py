@@ -23,6 +23,8 @@ GROUP = 1
 EVENTS_COUNT_MAX = 10_000
 """Most events of one transaction."""
 
+_COPIES_COUNT_MAX = 10_000
+
 
 class Group(Struct, array_like=True):
     """The events of one transaction, in order."""
@@ -61,3 +63,25 @@ def decode(body: bytes) -> Group:
 def item(subject: str, time: float, group: Group) -> Item:
     """The item that carries `group`, under the subject of one of its events."""
     return Item(subject, group.number, time, GROUP, encode(group))
+
+
+class Copies:
+    """Tells the first copy of a transaction from those that come by its other channels.
+
+    The first one counts. So a transaction comes no later than its place in each of its channels.
+    """
+
+    def __init__(self) -> None:
+        self._come: dict[tuple[str, int], None] = {}  # by sender and number, oldest first
+
+    def is_first(self, sender: str, group: Group) -> bool:
+        """Whether this transaction has not come before."""
+        if group.channels == 1:
+            return True
+        key = (sender, group.number)
+        if key in self._come:
+            return False
+        self._come[key] = None
+        if len(self._come) > _COPIES_COUNT_MAX:
+            del self._come[next(iter(self._come))]
+        return True
