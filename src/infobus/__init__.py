@@ -10,9 +10,12 @@
 GM up
 """
 
+from typing import TYPE_CHECKING, Any
+
 from infobus.bus import Batch, Bus, Event, Stats, Subscription, Transaction, connect
 from infobus.errors import (
     Backpressure,
+    BadCall,
     BadFilter,
     BadFrame,
     BadSubject,
@@ -20,11 +23,16 @@ from infobus.errors import (
     BadValue,
     BusClosed,
     BusError,
+    CallCancelled,
+    CallError,
+    CallMayHaveRun,
     DeliveryError,
     EngineError,
     IncompatiblePeer,
     LossError,
+    NoServer,
     PeerError,
+    RemoteError,
     SlowConsumer,
     UsageError,
 )
@@ -40,11 +48,15 @@ from infobus.objects import (
     type_of,
 )
 
+if TYPE_CHECKING:
+    from infobus.services import Service, current_call, idempotent
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Attribute",
     "Backpressure",
+    "BadCall",
     "BadFilter",
     "BadFrame",
     "BadSubject",
@@ -54,15 +66,21 @@ __all__ = [
     "Bus",
     "BusClosed",
     "BusError",
+    "CallCancelled",
+    "CallError",
+    "CallMayHaveRun",
     "DataObject",
     "DeliveryError",
     "EngineError",
     "Event",
     "IncompatiblePeer",
     "LossError",
+    "NoServer",
     "Operation",
     "PeerError",
     "Property",
+    "RemoteError",
+    "Service",
     "SlowConsumer",
     "Stats",
     "Subscription",
@@ -70,8 +88,19 @@ __all__ = [
     "Type",
     "UsageError",
     "connect",
+    "current_call",
     "define_type",
     "describe",
     "id_of",
+    "idempotent",
     "type_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Most programs serve nothing, and importing is to be quick.
+    if name in ("Service", "current_call", "idempotent"):
+        from infobus import services
+
+        return getattr(services, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from infobus.bus.sending import Quality
     from infobus.bus.subscription import Subscription
     from infobus.objects import Type
+    from infobus.services import Found, Offered, ServiceClient
 
 
 _P = ParamSpec("_P")
@@ -112,6 +113,22 @@ class AioBus:
     ) -> Subscription:
         """See `Bus.subscribe_many`."""
         return await _subscription(self._bus.subscribe_many, patterns, *args, **options)
+
+    async def serve(self, subject: str, service: object, **options: Any) -> Offered:
+        """See `Bus.serve`. Operations that are `async` run on a loop of their own."""
+        return await _in_thread(self._bus.serve, subject, service, **options)
+
+    async def replace(self, subject: str, service: object, **options: Any) -> Offered:
+        """See `Bus.replace`."""
+        return await _in_thread(self._bus.replace, subject, service, **options)
+
+    def service(self, subject: str, **options: Any) -> ServiceClient:
+        """See `Bus.service`; what its methods return is awaited."""
+        return self._bus.service(subject, is_async=True, **options)
+
+    async def who_is_out_there(self, pattern: str, *args: Any, **options: Any) -> list[Found]:
+        """See `Bus.who_is_out_there`."""
+        return await _in_thread(self._bus.who_is_out_there, pattern, *args, **options)
 
     async def flush(self) -> None:
         """See `Bus.flush`."""

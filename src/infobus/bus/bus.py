@@ -17,6 +17,7 @@ from infobus.bus.folders import ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher
 from infobus.bus.publishing import Publisher
+from infobus.bus.service_methods import ServiceMethods
 from infobus.bus.state import InitialState, StateFunction
 from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscription import OnLoss, Subscription, WhenFull
@@ -39,7 +40,7 @@ DEAD_LETTERS = "dead_letters"
 """The first element of the subjects of dead letters; the durable name follows."""
 
 
-class Bus(Publisher):
+class Bus(Publisher, ServiceMethods):
     """This process's node on the bus. Made by `infobus.connect`; use it as a context manager.
 
     All methods may be called from any thread. For `asyncio`, `bus.aio` holds an awaitable twin
@@ -65,6 +66,7 @@ class Bus(Publisher):
         self.home = home
         self._guarantees: Guarantees | None = None
         self._guaranteeing = threading.Lock()
+        self._prepare_services()
         self.aio = AioBus(self)
         self._state = InitialState(self._hub, self._outlets, self._outlet, self._item)
 
@@ -359,6 +361,7 @@ class Bus(Publisher):
             return
         deadline_s = time.monotonic() + timeout_s
         why = BusClosed(f"this node's connection to the bus {self.name!r} was closed")
+        self._close_services(timeout_s)  # first: operations that still run may publish
         self._end(why)
         self._hub.wake()  # publishers that wait for room now give up
         for outlet in list(self._outlets.values()):
@@ -394,6 +397,7 @@ class Bus(Publisher):
         )
         self._end(why)
         self._hub.abandon(why)
+        self._abandon_services(why)
         self._asking, self._guaranteeing = threading.Lock(), threading.Lock()
         if self._guarantees is not None:
             self._guarantees.abandon(why)

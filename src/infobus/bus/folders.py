@@ -15,6 +15,11 @@ def consumers_folder(home: Path, bus: str) -> Path:
     return _folder(home, bus) / "consumers"
 
 
+def replies_folder(home: Path, bus: str) -> Path:
+    """The folder of the replies of calls that must run once, of all processes of a home."""
+    return _folder(home, bus) / "replies"
+
+
 def _folder(home: Path, bus: str) -> Path:
     from urllib.parse import quote  # seldom needed, and `import infobus` is to be quick
 

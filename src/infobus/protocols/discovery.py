@@ -139,27 +139,40 @@ class Directory:
     def ask(
         self, pattern: str, role: str, now_s: float, *, where: str = "", is_watched: bool = False
     ) -> tuple[int, DirectoryEffects]:
-        """Ask who is out there; `AllAnswered` follows. The question stays open until `close`."""
+        """Ask who is out there; `AllAnswered` follows. The question stays open until `close`.
+
+        Raises:
+            BadFilter: `where` is not a filter.
+        """
+        self._filter(where)
         self._requests += 1
         who = Who(self.name, self._requests, pattern, role, where)
         question = _Question(who, dict.fromkeys(self._alive(), False), 0.0, ASK_S / 2, is_watched)
         self._questions[who.request] = question
         return who.request, [*self._put(question, now_s), *self._check(question)]
 
-    def close(self, request: int) -> None:
-        """The question is of no interest any more, nor are participants that only it concerns."""
-        self._questions.pop(request, None)
-        for node, found in self.seen.items():
+    def close(self, request: int) -> list[Participant]:
+        """The question is of no interest any more; returns who was found.
+
+        Participants that nobody else has asked for are forgotten.
+        """
+        question = self._questions.pop(request, None)
+        if question is None:
+            return []
+        is_wanted = self._filter(question.who.where)
+        found = self.found(question.who.pattern, question.who.role)
+        for node, seen in self.seen.items():
             self.seen[node] = {
-                id: presence for id, presence in found.items() if self._is_asked_for(presence)
+                id: presence for id, presence in seen.items() if self._is_asked_for(presence)
             }
+        return [participant for participant in found if is_wanted(participant.presence)]
 
     def found(self, pattern: str, role: str = "") -> list[Participant]:
         """Who is out there now, as far as it was asked for; this node's own included."""
-        nodes = {self.name: self.own, **self.seen}
+        here = {id: with_load(one, self._load_of(id)) for id, one in self.own.items()}
         return [
             Participant(node, presence)
-            for node, presences in nodes.items()
+            for node, presences in ({self.name: here} | self.seen).items()
             for presence in presences.values()
             if role in ("", presence.role) and matches(pattern, presence.subject)
         ]
@@ -218,7 +231,7 @@ class Directory:
         except (BadSubject, BadFilter) as error:
             return [Complain(who.sender, f"asks who is out there, but how? {error}")]
         here = [
-            replace(presence, load=self._load_of(presence.id))
+            with_load(presence, self._load_of(presence.id))
             for presence in self.own.values()
             if who.role in ("", presence.role) and matches(who.pattern, presence.subject)
         ]
@@ -318,3 +331,8 @@ def attributes_of(presence: Presence) -> dict[str, Any]:
         told = {}
     own = {"subject": presence.subject, "role": presence.role, "load": presence.load}
     return told | own | {"rank": presence.rank, "since": presence.since}
+
+
+def with_load(presence: Presence, load: int) -> Presence:
+    """The same participant, as loaded as that."""
+    return replace(presence, load=load)

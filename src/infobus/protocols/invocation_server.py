@@ -59,12 +59,14 @@ class Stop(Struct, frozen=True):
     """Nobody waits for the call any more; it may stop."""
 
     id: Id
+    offer: int
 
 
 class Room(Struct, frozen=True):
     """The caller of a stream has room for more items."""
 
     id: Id
+    offer: int
 
 
 class Acknowledged(Struct, frozen=True):
@@ -110,7 +112,7 @@ class _Incoming(Struct, eq=False):
     outflow: Outflow | None = None
     is_settled: bool = False  # while it runs: nobody waits for it any more
     has_slot: bool = False
-    types: set[int] = field(default_factory=set)
+    descriptors: list[bytes] = field(default_factory=list)  # of all items of a stream
 
 
 class _Caller(Struct):
@@ -187,12 +189,13 @@ class Server:
             return effects + self._next(one.offer, now_s)
         return self.finished(id, answer, now_s)
 
-    def produced(self, id: Id, body: bytes) -> tuple[bool, ServerEffects]:
+    def produced(self, id: Id, body: bytes, descriptors: list[bytes]) -> tuple[bool, ServerEffects]:
         """A stream has one more item; whether there is room for another, else `Room` follows."""
         one = self._get(id)
         if one is None or one.outflow is None:
             return True, []
         one.outflow.add(body)
+        one.descriptors += descriptors
         return one.outflow.has_room(), self._stream(one)
 
     def is_wanted(self, id: Id) -> bool:
@@ -376,7 +379,7 @@ class Server:
                     one.offer.queue.remove(one)
                     del caller.calls[number]
                 elif not one.call.once:
-                    effects.append(Stop(one.id))
+                    effects.append(Stop(one.id, one.offer.id))
         return effects
 
     def _on_credit(self, credit: wire.Credit) -> ServerEffects:
@@ -388,7 +391,7 @@ class Server:
             one.outflow.credit(credit.received, credit.upto, again=credit.again)
             effects = self._stream(one)
             if one.state is RUNNING and not had_room and one.outflow.has_room():
-                effects.append(Room(one.id))
+                effects.append(Room(one.id, one.offer.id))
             if effects and one.answer is None:
                 return effects
         return self._again(one) if credit.again else []
@@ -399,7 +402,7 @@ class Server:
         if not bodies:
             return []
         client, number = one.id
-        return [ToPeer(client, wire.Streamed(self.name, number, first, bodies))]
+        return [ToPeer(client, wire.Streamed(self.name, number, first, bodies, one.descriptors))]
 
     def _refusal(
         self, call: wire.Call, why: str, detail: str = "", to: Id | None = None

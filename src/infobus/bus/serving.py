@@ -1,0 +1,143 @@
+"""The node's side of services: the interface that they state, and what a bus does with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from infobus.bus.hub import Hub
+from infobus.errors import BadFrame, BusClosed, StoreError, UsageError
+from infobus.services import Found, Offered, ServiceClient, Watch
+from infobus.services.exchange import Exchange
+from infobus.services.hosting import Loop, Threads
+from infobus.services.presence import IAmHere
+from infobus.stores.replies import Replies
+from infobus.subjects import check_pattern, check_subject
+
+log = logging.getLogger("infobus")
+
+
+class Serving:
+    """The services of one node."""
+
+    def __init__(self, hub: Hub, replies_folder: Path, *, test: bool) -> None:
+        self.name = hub.name
+        self.test = test
+        self._hub = hub
+        self._folder = replies_folder
+        self._replies: Replies | None = None
+        self._has_replies = True
+        self._exchange = Exchange(self)
+        self._threads = Threads(f"infobus-{hub.name}")
+        self._loop = Loop(f"infobus-{hub.name}")
+        self._offers: list[Offered] = []
+        hub.on_service = self._on_frame
+        hub.on_peer.append(self._exchange.on_peer)
+        self._exchange.start()
+
+    # What the application does.
+
+    def serve(self, subject: str, service: object, **options: Any) -> Offered:
+        """See `Bus.serve`."""
+        offered = Offered(self._exchange, self._threads, self._loop, subject, service, **options)
+        self._offers = [one for one in self._offers if not one.is_retired] + [offered]
+        return offered
+
+    def replace(self, subject: str, service: object, **options: Any) -> Offered:
+        """See `Bus.replace`."""
+        here = [one for one in self._offers if one.subject == subject and not one.is_retired]
+        if here:
+            here[0].replace(service, version=options.pop("version", None))
+            if options:
+                raise UsageError(f"{', '.join(options)} cannot be changed by replacing")
+            offered = here[0]
+        else:
+            offered = self.serve(subject, service, **options)
+        self._exchange.ask_to_retire(subject)
+        return offered
+
+    def service(self, subject: str, **options: Any) -> ServiceClient:
+        """See `Bus.service`."""
+        return ServiceClient(self._exchange, subject, **options)
+
+    def who_is_out_there(
+        self, pattern: str, timeout_s: float, role: str | None, where: str
+    ) -> list[Found]:
+        """See `Bus.who_is_out_there`."""
+        check_pattern(pattern)
+        found = self._exchange.ask(pattern, role or "", where, timeout_s)
+        return [Found.of(one.node, one.presence) for one in found]
+
+    def watch(self, pattern: str, role: str | None) -> Watch:
+        """See `Bus.watch`."""
+        check_pattern(pattern)
+        return Watch(self._exchange, pattern, role or "")
+
+    def i_am(self, subject: str, role: str, info: Mapping[str, Any]) -> IAmHere:
+        """See `Bus.i_am`."""
+        check_subject(subject)
+        return IAmHere(self._exchange, subject, role, info)
+
+    def close(self, timeout_s: float) -> None:
+        """Retire all services, and let what runs finish, within a time."""
+        for offered in self._offers:
+            offered.asked_to_retire()
+        for offered in self._offers:
+            if not offered.wait_retired(timeout_s):
+                log.warning("closing while %r still has calls", offered)
+                timeout_s = 0.0
+        self._exchange.close()
+        self._loop.stop()
+        if self._replies is not None:
+            self._replies.close()
+
+    def abandon(self, why: BusClosed) -> None:
+        """End in a forked child."""
+        self._exchange.abandon(why)
+
+    # What services ask of the node.
+
+    def alive(self) -> Collection[str]:
+        """The peers that can be seen."""
+        # A copy made at one stroke: the peers may change meanwhile.
+        peers = list(self._hub.node.peers.items())
+        return [name for name, peer in peers if peer.alive and not peer.refused]
+
+    def send(self, peer: str, frame: bytes) -> None:
+        """Put a frame into a peer's inbox; waits, bounded, for a slow link."""
+        self._hub.engine.put(f"n/{peer}", frame)
+
+    def post(self, peer: str, frame: bytes, bulk: bool) -> None:
+        """The same, without waiting."""
+        self._hub.send([(f"n/{peer}", frame, bulk)])
+
+    def post_to_all(self, frame: bytes) -> None:
+        """Put a frame where every node hears it."""
+        self._hub.send([("all", frame, False)])
+
+    def learn(self, descriptors: list[bytes]) -> None:
+        """Take in descriptors of types."""
+        self._hub.learn(descriptors)
+
+    def complain(self, source: str, what: str) -> None:
+        """Note that somebody did something wrong."""
+        self._hub.counters.complain(source, what)
+
+    def reply_store(self) -> Replies | None:
+        """Where the replies of calls that must run once are kept."""
+        if self._replies is None and self._has_replies:
+            try:
+                self._replies = Replies.open(self._folder)
+            except StoreError as error:
+                self._has_replies = False
+                log.warning("services here cannot be called exactly once: %s", error)
+        return self._replies
+
+    def _on_frame(self, payload: bytes) -> None:
+        try:
+            self._exchange.on_frame(payload)
+        except BadFrame as error:
+            self._hub.counters.bad_frames += 1
+            self._hub.counters.complain(type(error).__name__, str(error))

@@ -1,0 +1,119 @@
+"""What calls are made of: what a caller wants, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from msgspec import Struct, field
+
+from infobus.protocols.discovery import AllAnswered, Arrived, Changed, Departed
+from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.invocation_rules import Key
+from infobus.protocols.invocation_streams import Inflow
+from infobus.protocols.invocation_wire import Presence
+
+RESEND_S, RESEND_S_MAX = 0.5, 4.0
+"""A call without a sign of life is sent again after this; the time doubles."""
+BUSY_S, BUSY_S_MAX = 0.02, 0.5
+"""A call that every server has refused is offered again after this; the time doubles."""
+
+Why = Literal["no server", "busy", "misfit", "died", "late", "cancelled"]
+
+
+class Bound(Struct, frozen=True):
+    """The arguments of a call as a certain server takes them."""
+
+    arguments: bytes
+    types: tuple[int, ...] = ()
+    is_idempotent: bool = False
+    is_stream: bool = False
+
+
+class Returned(Struct, frozen=True):
+    """A call has its result."""
+
+    key: int
+    body: bytes
+    server: Key
+
+
+class Raised(Struct, frozen=True):
+    """A call has raised an exception."""
+
+    key: int
+    error: bytes
+    server: Key
+
+
+class Yielded(Struct, frozen=True):
+    """A stream has its next items."""
+
+    key: int
+    bodies: list[bytes]
+
+
+class GivenUp(Struct, frozen=True):
+    """There is no answer. Unless it was sent to `server`, it has not run."""
+
+    key: int
+    why: Why
+    server: Key | None = None
+    detail: str = ""
+
+
+class Told(Struct, frozen=True):
+    """Type descriptors came with an answer."""
+
+    descriptors: list[bytes]
+
+
+CallerEffects = list[
+    ToPeer
+    | ToAll
+    | Returned
+    | Raised
+    | Yielded
+    | GivenUp
+    | Told
+    | Complain
+    | Arrived
+    | Changed
+    | Departed
+    | AllAnswered
+]
+
+
+class Outgoing(Struct, eq=False):
+    """A call from its beginning to its answer. The first fields are what the caller wants."""
+
+    key: int
+    subject: str
+    operation: str
+    bind: Callable[[Presence], Bound | None]
+    deadline_s: float
+    by_load: bool = False  # take the least loaded server, else the first one
+    targets: Sequence[Key] | None = None  # take the first of these that is there
+    is_idempotent: bool = False
+    once: str = ""
+    # What has become of it.
+    started_s: float = 0.0
+    peer: str = ""  # where it is; empty: nowhere
+    number: int = 0
+    presence: int = 0
+    bound: Bound | None = None
+    hops: int = 0
+    refused: set[Key] = field(default_factory=set)
+    why: Why = "no server"  # why it is nowhere
+    sent_store: str = ""  # of the server that has it
+    store: str = ""  # only a server with this store may have it
+    resend_at_s: float = 0.0
+    resend_s: float = RESEND_S
+    is_underway: bool = False  # the server has shown that it has it
+    busy_s: float = BUSY_S
+    inflow: Inflow | None = None
+
+    @property
+    def server(self) -> Key | None:
+        """Where it is."""
+        return (self.peer, self.presence) if self.peer else None

@@ -1,0 +1,31 @@
+"""Services: objects that are found by subject, called by anyone, and replaced while they run.
+
+service.py    `Service`, whose annotated methods are operations; what they are, as data
+interface.py  operations, parameters, defaults: how they are written down and read
+client.py     `bus.service(...)`: calls that look like method calls
+hosting.py    where operations run
+exchange.py   joins the protocols of discovery and invocation to a node
+sessions.py   private conversations with a supplier, at an agreed quality of service
+"""
+
+from infobus.services.client import Answer, PendingCall, ServiceClient, Stream
+from infobus.services.finding import Found, Watch
+from infobus.services.interface import Interface, ServiceOperation
+from infobus.services.offering import Offered
+from infobus.services.service import DynamicService, Service, current_call, idempotent
+
+__all__ = [
+    "Answer",
+    "DynamicService",
+    "Found",
+    "Interface",
+    "Offered",
+    "PendingCall",
+    "Service",
+    "ServiceClient",
+    "ServiceOperation",
+    "Stream",
+    "Watch",
+    "current_call",
+    "idempotent",
+]

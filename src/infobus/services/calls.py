@@ -1,0 +1,352 @@
+"""A call that was made: its result when it is there, or item after item."""
+
+from __future__ import annotations
+
+import _thread
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from threading import Condition, Lock
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import (
+    BadCall,
+    BusError,
+    CallCancelled,
+    CallError,
+    CallMayHaveRun,
+    NoServer,
+)
+from infobus.objects import codec
+from infobus.protocols.invocation_effects import GivenUp
+from infobus.protocols.invocation_rules import Key
+from infobus.protocols.invocation_wire import Presence
+from infobus.services.exchange import Exchange
+from infobus.services.failures import read_error
+from infobus.services.finding import Found
+from infobus.services.interface import read_interface
+
+if TYPE_CHECKING:
+    from infobus.services.client import Operation
+
+_MISFITS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one of several servers has answered: `value`, or the `error` that it raised."""
+
+    server: Found
+    value: Any
+    error: Exception | None = None
+
+
+def decoded(body: bytes) -> Any:
+    """The value in a reply."""
+    return codec.decode(0, body).get("value")
+
+
+class PendingCall:
+    """A call whose result may not be there yet; it can be waited for, awaited and cancelled."""
+
+    def __init__(
+        self, exchange: Exchange, key: int, operation: Operation, once: str, timeout_s: float
+    ) -> None:
+        self.key = key
+        self.id = once
+        """Of a call that is made exactly once: calling again with it is safe."""
+        self.server: Key | None = None
+        """Who has answered."""
+        self._exchange = exchange
+        self._operation = operation
+        self._timeout_s = timeout_s
+        self._body: bytes | None = None
+        self._error: Exception | None = None
+        self._stream: Stream | None = None
+        self._misfits: list[tuple[Presence, BusError | None]] = []
+        self._is_done = False
+        self._callbacks: list[Callable[[PendingCall], object]] = []
+        # A bare lock is the cheapest thing to wait for: held until the result is there.
+        self._waiting = _thread.allocate_lock()
+        self._waiting.acquire()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `result` returns or raises at once."""
+        return self._is_done
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Wait for the result; see `Operation.__call__` for what it raises.
+
+        With `timeout_s`, `TimeoutError` says that it is not there yet; the call goes on.
+        """
+        if not self._is_done:
+            # The call's own time is watched by the exchange; this is just in case.
+            wait_s = self._timeout_s + 5.0 if timeout_s is None else timeout_s
+            if self._waiting.acquire(timeout=max(0.0, wait_s)):
+                self._waiting.release()
+            elif timeout_s is None:
+                self._exchange.cancel(self.key, "late")
+            else:
+                raise TimeoutError(f"{self._operation.name} has not answered in {timeout_s} s")
+        if self._error is not None:
+            raise self._error
+        if self._stream is not None:
+            return self._stream
+        assert self._body is not None
+        return decoded(self._body)
+
+    def cancel(self) -> None:
+        """Give it up. Whoever waits for it gets `CallCancelled`; the server is told to stop."""
+        self._exchange.cancel(self.key)
+
+    def add_done_callback(self, callback: Callable[[PendingCall], object]) -> None:
+        """Have `callback` called with this when it is done; by any thread, so it must be quick."""
+        self._callbacks.append(callback)
+        if self._is_done and callback in self._callbacks:
+            self._run_callbacks()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
+        if not self._is_done:
+            loop = asyncio.get_running_loop()
+            done = loop.create_future()
+
+            def finish() -> None:
+                if not done.done():
+                    done.set_result(None)
+
+            def wake(call: PendingCall) -> None:
+                loop.call_soon_threadsafe(finish)
+
+            self.add_done_callback(wake)
+            try:
+                yield from done
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return self.result(0)
+
+    # What the exchange calls.
+
+    def returned(self, body: bytes, server: Key) -> None:
+        """It has its result."""
+        self.server = server
+        if self._stream is not None:
+            self._stream.end(None)
+        else:
+            self._body = body
+            self._done()
+
+    def raised(self, error: bytes, server: Key) -> None:
+        """It has raised an exception."""
+        self.server = server
+        self._fail(read_error(error))
+
+    def yielded(self, bodies: list[bytes]) -> None:
+        """It has its next items."""
+        if self._stream is not None:
+            self._stream.add(bodies)
+
+    def given_up(self, given_up: GivenUp) -> None:
+        """It has no answer."""
+        self._fail(self._explained(given_up))
+
+    def ended(self, error: Exception) -> None:
+        """The bus was closed."""
+        self._fail(error)
+
+    def noted(self, presence: Presence, error: BusError | None) -> None:
+        """A server does not take the call."""
+        if len(self._misfits) < _MISFITS_SHOWN:
+            self._misfits.append((presence, error))
+
+    def becomes_stream(self) -> None:
+        """The operation is a stream, which can be iterated from now on."""
+        if self._stream is None:
+            self._stream = Stream(self._exchange, self, self._timeout_s)
+            self._done()
+
+    def _fail(self, error: Exception) -> None:
+        if self._stream is not None:
+            self._stream.end(error)
+        else:
+            self._error = error
+            self._done()
+
+    def _done(self) -> None:
+        if not self._is_done:
+            self._is_done = True
+            self._waiting.release()
+            if self._callbacks:
+                self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        while self._callbacks:
+            self._callbacks.pop()(self)
+
+    def _explained(self, given_up: GivenUp) -> Exception:
+        subject, name = self._operation.subject, self._operation.name
+        if given_up.why == "misfit" or (self._misfits and given_up.server is None):
+            return self._misfit()
+        if given_up.why == "cancelled":
+            text = f"{name} of {subject!r} was cancelled"
+            return CallCancelled(text, subject=subject, operation=name)
+        if given_up.server is None:
+            if given_up.detail == "died":
+                return self._may_have_run("its server has died, and no other took over")
+            return no_server(subject, name, self._timeout_s, given_up.detail)
+        node = given_up.server[0]
+        if given_up.why == "died":
+            return self._may_have_run(f"its server {node} has died", node)
+        return self._may_have_run(f"no reply from {node} in {self._timeout_s} s", node)
+
+    def _may_have_run(self, what: str, node: str = "") -> CallError:
+        subject, name = self._operation.subject, self._operation.name
+        advice = f"; call again with exactly_once={self.id!r}" if self.id else ""
+        return CallMayHaveRun(
+            f"{name} of {subject!r}: {what}; the call may have run{advice}",
+            subject=subject,
+            operation=name,
+            node=node,
+            call_id=self.id,
+        )
+
+    def _misfit(self) -> Exception:
+        """Why no server takes the call."""
+        for _, error in self._misfits:
+            if error is not None and (len(self._misfits) == 1 or not isinstance(error, BadCall)):
+                return error
+        signatures = tuple(
+            operation.signature
+            for presence, _ in self._misfits
+            for operation in read_interface(presence.interface).operations
+            if len(self._misfits) == 1 or operation.name == self._operation.name
+        )
+        subject, name = self._operation.subject, self._operation.name
+        if len(self._misfits) == 1:
+            text = f"{subject!r} has no operation {name!r}; it has {', '.join(signatures)}"
+        else:
+            shown = " and ".join(signatures) or "no such operation"
+            text = f"no server of {subject!r} takes this call of {name}; they have {shown}"
+        return BadCall(text, signatures=signatures)
+
+
+def no_server(subject: str, operation: str, timeout_s: float, detail: str) -> NoServer:
+    """The error that says that nobody has taken a call."""
+    if detail == "busy":
+        text = f"all servers of {subject!r} were busy for {timeout_s} s; {operation} has not run"
+    else:
+        text = f"nobody served {subject!r} within {timeout_s} s; {operation} has not run"
+    return NoServer(text, subject=subject, operation=operation)
+
+
+class Stream:
+    """The items of a stream as they come; iterate it, also with `async for`.
+
+    No more than 64 items are under way or wait here: then the operation is held. `close` stops it.
+    """
+
+    def __init__(self, exchange: Exchange, call: PendingCall, timeout_s: float) -> None:
+        self._exchange = exchange
+        self._call = call
+        self._timeout_s = timeout_s
+        self._items: deque[bytes] = deque()
+        self._changed = Condition(Lock())
+        self._taken = 0
+        self._error: Exception | None = None
+        self._is_ended = False
+        self._wakers: list[Callable[[], object]] = []
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        deadline_s = time.monotonic() + self._timeout_s
+        with self._changed:
+            while not self._items and not self._is_ended:
+                if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
+                    break
+        found = self._take()
+        if found is None:
+            if not self._is_ended:
+                self._exchange.cancel(self._call.key, "late")
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            raise StopIteration
+        return found[0]
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Any:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._changed:
+                if self._items or self._is_ended:
+                    break
+                woken = asyncio.Event()
+                self._wakers.append(partial(loop.call_soon_threadsafe, woken.set))
+            try:
+                await asyncio.wait_for(woken.wait(), self._timeout_s)
+            except TimeoutError:
+                self._exchange.cancel(self._call.key, "late")
+        found = self._take()
+        if found is not None:
+            return found[0]
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Stop it: the operation ends at the server, and so does the iteration."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._items.clear()
+            self._exchange.cancel(self._call.key)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _take(self) -> tuple[Any] | None:
+        """The next item; `taken` makes room for more."""
+        if not self._items:
+            return None
+        item = self._items.popleft()
+        self._taken += 1
+        if not self._is_ended:
+            self._exchange.taken(self._call.key, self._taken)
+        return (decoded(item),)
+
+    def add(self, bodies: list[bytes]) -> None:
+        """There are more items."""
+        with self._changed:
+            if not self._is_ended:
+                self._items.extend(bodies)
+            self._wake()
+
+    def end(self, error: Exception | None) -> None:
+        """There are no more items."""
+        with self._changed:
+            if not self._is_ended:
+                self._error = error
+                self._is_ended = True
+            self._wake()
+
+    def _wake(self) -> None:
+        self._changed.notify_all()
+        while self._wakers:
+            self._wakers.pop()()

@@ -1,0 +1,238 @@
+"""`bus.service(...)`: calls that look like method calls."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from infobus.errors import BadFrame, BusError, UsageError
+from infobus.objects import codec
+from infobus.objects.members import Catalog
+from infobus.protocols.invocation_effects import Bound, Outgoing
+from infobus.protocols.invocation_rules import Key
+from infobus.protocols.invocation_wire import Presence
+from infobus.services.calls import Answer, PendingCall, Stream, no_server
+from infobus.services.exchange import Exchange
+from infobus.services.finding import Found
+from infobus.services.interface import Interface, ServiceOperation, read_interface
+from infobus.subjects import check_subject
+
+__all__ = ["Answer", "Choose", "Operation", "PendingCall", "Policy", "ServiceClient", "Stream"]
+
+TIMEOUT_S = 10.0
+_ANSWERS_S = 0.25
+
+Choose = Callable[[list[Found]], Found | Sequence[Found]]
+Policy = Literal["first", "least_loaded", "all"] | Choose
+_POLICIES = ("first", "least_loaded", "all")
+
+
+class ServiceClient:
+    """A service as its callers see it: its operations are methods.
+
+    An operation whose name is taken by something else here is reached as `service["name"]`.
+    With `bus.aio.service(...)` the methods return awaitables.
+
+    Attributes:
+        subject: The subject by which it is found.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        subject: str,
+        *,
+        policy: Policy = "first",
+        timeout_s: float = TIMEOUT_S,
+        exactly_once: bool | str = False,
+        idempotent: bool = False,
+        is_async: bool = False,
+    ) -> None:
+        check_subject(subject)
+        if not callable(policy) and policy not in _POLICIES:
+            raise UsageError(
+                f"policy {policy!r} is not known; choose {', '.join(_POLICIES)}, or a function"
+            )
+        self.subject = subject
+        self._exchange = exchange
+        self._options: dict[str, Any] = {
+            "policy": policy,
+            "timeout_s": timeout_s,
+            "exactly_once": exactly_once,
+            "idempotent": idempotent,
+            "is_async": is_async,
+        }
+
+    def options(self, **options: Any) -> ServiceClient:
+        """The same service, called with other options: see `Bus.service`."""
+        return ServiceClient(self._exchange, self.subject, **{**self._options, **options})
+
+    @property
+    def operations(self) -> Catalog[ServiceOperation]:
+        """What it can be asked to do, as the first server that answers says."""
+        return self.interface.operations
+
+    @property
+    def interface(self) -> Interface:
+        """The operations, with the name and the doc of the service."""
+        found = self.servers(self._options["timeout_s"])
+        if not found:
+            raise no_server(self.subject, "anything", self._options["timeout_s"], "")
+        return found[0].interface
+
+    def servers(self, timeout_s: float = TIMEOUT_S) -> list[Found]:
+        """Who serves it now; waits up to `timeout_s` for the first one to appear."""
+        deadline_s = time.monotonic() + timeout_s
+        servers = self._exchange.servers(self.subject, min(timeout_s, _ANSWERS_S))
+        while not servers and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+            servers = self._exchange.servers(self.subject, 0.0)
+        return [Found.of(key[0], presence) for key, presence in servers.items()]
+
+    def __getattr__(self, name: str) -> Operation:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        operation = self[name]
+        self.__dict__[name] = operation  # the next time it is simply there
+        return operation
+
+    def __getitem__(self, name: str) -> Operation:
+        return Operation(self._exchange, self.subject, name, **self._options)
+
+    def __repr__(self) -> str:
+        return f"<service {self.subject!r}>"
+
+
+class Operation:
+    """One operation of a service; calling it calls the service."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        subject: str,
+        name: str,
+        *,
+        policy: Policy,
+        timeout_s: float,
+        exactly_once: bool | str,
+        idempotent: bool,
+        is_async: bool,
+    ) -> None:
+        self.subject = subject
+        self.name = name
+        self._exchange = exchange
+        self._policy = policy
+        self._timeout_s = timeout_s
+        self._exactly_once = exactly_once
+        self._idempotent = idempotent
+        self._is_async = is_async
+        self._is_simple = policy in ("first", "least_loaded")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it, and wait for the result; a stream is returned at once.
+
+        Raises:
+            BadCall: No server has this operation, or takes these arguments.
+            NoServer: Nobody has taken the call within the time; it has not run.
+            CallMayHaveRun: The server has died, or has not answered in time.
+            RemoteError: The operation has raised something that is not known here. What is known
+                is raised as it is.
+        """
+        if self._is_async:
+            return self._awaited(args, kwargs)
+        if self._is_simple:
+            return self.start(*args, **kwargs).result()
+        if self._policy == "all":
+            return self._ask_all(args, kwargs)
+        return self._start(args, kwargs, self._chosen()).result()
+
+    def start(self, *args: Any, **kwargs: Any) -> PendingCall:
+        """Call it without waiting for the result."""
+        if self._policy == "all":
+            raise UsageError("with policy='all' there are many results; call it without start")
+        targets = None if self._is_simple else self._chosen()
+        return self._start(args, kwargs, targets)
+
+    def _start(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], targets: Sequence[Key] | None = None
+    ) -> PendingCall:
+        exchange = self._exchange
+        once = self._exactly_once
+        if once is True:
+            once = os.urandom(16).hex()
+        pending = PendingCall(exchange, next(exchange.keys), self, once or "", self._timeout_s)
+        call = Outgoing(
+            pending.key,
+            self.subject,
+            self.name,
+            _binder(self.name, args, kwargs, pending),
+            time.monotonic() + self._timeout_s,
+            self._policy == "least_loaded",
+            targets,
+            self._idempotent,
+            once or "",
+        )
+        exchange.call(call, pending)
+        return pending
+
+    def _awaited(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if self._is_simple:
+            return self._start(args, kwargs)
+        import asyncio
+
+        if self._policy == "all":
+            return asyncio.to_thread(self._ask_all, args, kwargs)
+        return asyncio.to_thread(lambda: self._start(args, kwargs, self._chosen()).result())
+
+    def _chosen(self) -> list[Key]:
+        """The servers that the application's own policy prefers, best first."""
+        found = ServiceClient(self._exchange, self.subject).servers(self._timeout_s)
+        if not found:
+            raise no_server(self.subject, self.name, self._timeout_s, "")
+        assert callable(self._policy)
+        chosen = self._policy(found)
+        preferred = [chosen] if isinstance(chosen, Found) else list(chosen)
+        if not preferred or not all(isinstance(one, Found) for one in preferred):
+            raise UsageError(f"the policy must return some of what it is given, got {chosen!r}")
+        return [one.key for one in preferred]
+
+    def _ask_all(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Answer]:
+        """Call every server; their answers, in the order of the servers."""
+        found = ServiceClient(self._exchange, self.subject).servers(self._timeout_s)
+        if not found:
+            raise no_server(self.subject, self.name, self._timeout_s, "")
+        pending = [(one, self._start(args, kwargs, [one.key])) for one in found]
+        answers = []
+        for one, call in pending:
+            try:
+                answers.append(Answer(one, call.result()))
+            except Exception as error:
+                answers.append(Answer(one, None, error))
+        return answers
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name} of {self.subject!r}>"
+
+
+def _binder(
+    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], pending: PendingCall
+) -> Callable[[Presence], Bound | None]:
+    """Makes the arguments of a call as a server takes them; None if it does not."""
+
+    def bind(presence: Presence) -> Bound | None:
+        try:
+            operation = read_interface(presence.interface).operations[name]
+            _, payload, types = codec.encode(operation.bind(args, kwargs))
+        except KeyError:
+            pending.noted(presence, None)
+            return None
+        except (BusError, BadFrame) as error:
+            pending.noted(presence, error)
+            return None
+        if operation.is_stream:
+            pending.becomes_stream()
+        return Bound(payload, types, operation.is_idempotent, operation.is_stream)
+
+    return bind

@@ -1,0 +1,421 @@
+"""Joins discovery and invocation to a node: receives, asks the protocols, does what they say.
+
+One lock guards the protocols. What they want done is done without it, because sending may wait,
+and in no certain order between threads: the protocols do not rely on one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from infobus.errors import BusClosed
+from infobus.objects import codec
+from infobus.protocols import discovery
+from infobus.protocols import invocation_effects as calling
+from infobus.protocols import invocation_server as serving
+from infobus.protocols import invocation_wire as wire
+from infobus.protocols import wire as frames
+from infobus.protocols.discovery import Directory, Participant
+from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.invocation import Caller
+from infobus.protocols.invocation_effects import Outgoing
+from infobus.protocols.invocation_rules import Key
+from infobus.protocols.invocation_server import Id, Server
+from infobus.protocols.invocation_wire import Presence
+from infobus.services.node import Node
+
+log = logging.getLogger("infobus")
+
+TICK_S = 0.1
+CLIENT = "client"
+"""The role of a node that has calls waiting for a server to appear."""
+
+
+class Waiter(Protocol):
+    """Whoever made a call. Its methods are called by any thread and do not wait."""
+
+    def returned(self, body: bytes, server: Key) -> None:
+        """It has its result."""
+
+    def raised(self, error: bytes, server: Key) -> None:
+        """It has raised an exception."""
+
+    def yielded(self, bodies: list[bytes]) -> None:
+        """It has its next items."""
+
+    def given_up(self, given_up: calling.GivenUp) -> None:
+        """It has no answer."""
+
+    def ended(self, error: Exception) -> None:
+        """The bus was closed."""
+
+
+class Runner(Protocol):
+    """Whatever runs the calls of an offer."""
+
+    def run(self, id: Id, call: wire.Call) -> None:
+        """Begin; does not wait."""
+
+    def stop(self, id: Id) -> None:
+        """Nobody waits for it any more."""
+
+    def go_on(self, id: Id) -> None:
+        """The caller of a stream has room for more items."""
+
+    def drained(self) -> None:
+        """The offer is retired, and all that it had begun is finished."""
+
+    def asked_to_retire(self) -> None:
+        """A newer server has taken over."""
+
+
+class Exchange:
+    """The services of one node, and its calls to those of others."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.lock = threading.Lock()
+        self.directory = Directory(node.name, node.alive, self._load_of)
+        self.caller = Caller(self.directory, codec.descriptors)
+        self.server = Server(self.directory)
+        self.keys = itertools.count(1)
+        self.waiters: dict[int, Waiter] = {}
+        self.runners: dict[int, Runner] = {}
+        self.watches: list[Callable[[str, Participant], None]] = []
+        self._answered: dict[int, threading.Event] = {}
+        self._clients: dict[str, tuple[int, int]] = {}  # subject -> presence, calls that wait
+        self._told_loads: dict[int, int] = {}
+        self._closed = threading.Event()
+        self._why = BusClosed("the bus was closed")
+        name = f"infobus-{node.name}-services"
+        self._thread = threading.Thread(target=self._tick_for_ever, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End: calls that have no answer get none."""
+        self._closed.set()
+        with self.lock:
+            waiters, self.waiters = list(self.waiters.values()), {}
+        for waiter in waiters:
+            waiter.ended(self._why)
+
+    def abandon(self, why: BusClosed) -> None:
+        """End in a forked child, where the parent's lock may be held for ever."""
+        self._why = why
+        self._closed = threading.Event()
+        self._closed.set()
+        self.lock = threading.Lock()
+
+    def check_open(self) -> None:
+        """Raise `BusClosed` if this has ended."""
+        if self._closed.is_set():
+            raise self._why
+
+    # What callers do.
+
+    def call(self, call: Outgoing, waiter: Waiter) -> None:
+        """Begin a call."""
+        self.check_open()
+        self.waiters[call.key] = waiter
+        with self.lock:
+            effects = self.caller.start(call, time.monotonic())
+        self.carry_out(effects)
+
+    def cancel(self, key: int, why: calling.Why = "cancelled") -> None:
+        """Give up a call."""
+        with self.lock:
+            effects = self.caller.cancel(key, time.monotonic(), why)
+        self.carry_out(effects)
+
+    def taken(self, key: int, count: int) -> None:
+        """The caller of a stream has taken so many items in all."""
+        with self.lock:
+            effects = self.caller.taken(key, count)
+        self.carry_out(effects)
+
+    def servers(self, subject: str, timeout_s: float) -> dict[Key, Presence]:
+        """The servers of a subject, after everyone had time to answer."""
+        self.check_open()
+        with self.lock:
+            effects = self.caller.watch(subject, time.monotonic())
+        self.carry_out(effects)
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            with self.lock:
+                servers, is_complete = self.caller.servers(subject)
+                if is_complete or time.monotonic() >= deadline_s:
+                    return dict(servers)
+            self._closed.wait(0.002)
+
+    def ask(self, pattern: str, role: str, where: str, timeout_s: float) -> list[Participant]:
+        """Who is out there now; returns when everyone has answered, or in time."""
+        self.check_open()
+        answered = threading.Event()
+        with self.lock:
+            request, effects = self.directory.ask(pattern, role, time.monotonic(), where=where)
+            self._answered[request] = answered
+        self.carry_out(effects)
+        answered.wait(timeout_s)
+        with self.lock:
+            del self._answered[request]
+            return self.directory.close(request)
+
+    def watch(self, pattern: str, role: str, on_change: Callable[[str, Participant], None]) -> int:
+        """Hear of arrivals, changes and departures, beginning with who is there already."""
+        self.check_open()
+        with self.lock:
+            there = self.directory.found(pattern, role)
+            request, effects = self.directory.ask(pattern, role, time.monotonic(), is_watched=True)
+            self.watches.append(on_change)
+        for participant in there:
+            on_change("arrived", participant)
+        self.carry_out(effects)
+        return request
+
+    def close_question(self, request: int) -> None:
+        """A question is of no interest any more."""
+        with self.lock:
+            self.directory.close(request)
+
+    # What servers do.
+
+    def announce(self, presence: Presence) -> Presence:
+        """Somebody here begins; returns it with its id."""
+        self.check_open()
+        with self.lock:
+            presence, effects = self.directory.announce(presence)
+            effects = self.caller.noted(effects, time.monotonic())  # type: ignore[assignment]
+        self.carry_out(effects)
+        return presence
+
+    def change(self, presence: Presence) -> None:
+        """Somebody here says something else about itself."""
+        self._directed(lambda: self.directory.change(presence))
+
+    def withdraw(self, id: int) -> None:
+        """Somebody here ends."""
+        self._directed(lambda: self.directory.withdraw(id))
+
+    def _directed(self, act: Callable[[], discovery.DirectoryEffects]) -> None:
+        with self.lock:
+            effects = self.caller.noted(act(), time.monotonic())
+        self.carry_out(effects)
+
+    def announce_offer(
+        self, presence: Presence, make: Callable[[int], serving.Offer], runner: Runner
+    ) -> Presence:
+        """Serve something, and say so; returns its presence with its id."""
+        self.check_open()
+        with self.lock:
+            presence, said = self.directory.announce(presence)
+            self.runners[presence.id] = runner
+            self.server.offer(make(presence.id))
+            effects = self.caller.noted(said, time.monotonic())
+        self.carry_out(effects)
+        return presence
+
+    def retire(self, id: int) -> None:
+        """Take nothing new under an offer; what runs is finished."""
+        with self.lock:
+            effects: list[Any] = self.server.retire(id)
+        self.carry_out(effects)
+
+    def ask_to_retire(self, subject: str) -> None:
+        """Let the other nodes' servers of a subject retire."""
+        self.carry_out([ToAll(wire.Retire(self.node.name, subject))])
+
+    def finished(self, id: Id, answer: wire.Reply | wire.Failed) -> None:
+        """A call is done."""
+        with self.lock:
+            effects = self.server.finished(id, answer, time.monotonic())
+        self.carry_out(effects)
+
+    def claimed(self, id: Id, answer: serving.Answer | None) -> None:
+        """It is known whether a call that must run once has to be run."""
+        with self.lock:
+            effects = self.server.claimed(id, answer, time.monotonic())
+        self.carry_out(effects)
+
+    def produced(self, id: Id, body: bytes, descriptors: list[bytes]) -> bool:
+        """A stream has one more item; whether there is room for another."""
+        with self.lock:
+            has_room, effects = self.server.produced(id, body, descriptors)
+        self.carry_out(effects)
+        return has_room
+
+    def _load_of(self, presence: int) -> int:
+        return self.server.load(presence)
+
+    # What the world does.
+
+    def on_frame(self, payload: bytes) -> None:
+        """Take in a frame, on an engine's thread."""
+        message = wire.decode(payload)
+        if message is not None and not self._closed.is_set():
+            self.carry_out(self._take(message), may_wait=False)
+
+    def on_peer(self, name: str, alive: bool) -> None:
+        """A node appears or disappears."""
+        now_s = time.monotonic()
+        with self.lock:
+            if alive:
+                effects: list[Any] = list(self.directory.peer_up(name, now_s))
+            else:
+                effects = list(self.caller.noted(self.directory.peer_down(name), now_s))
+                effects += self.caller.peer_down(name, now_s)
+                effects += self.server.peer_down(name)
+        self.carry_out(effects, may_wait=False)
+
+    def _take(self, message: Any) -> list[Any]:
+        now_s = time.monotonic()
+        match message:
+            case wire.Reply() | wire.Failed() | wire.Refused() | wire.Underway() | wire.Streamed():
+                with self.lock:
+                    return list(self.caller.take(message, now_s))
+            case wire.Call() | wire.Settled() | wire.Credit():
+                if isinstance(message, wire.Call) and message.descriptors:
+                    self.node.learn(message.descriptors)
+                with self.lock:
+                    return list(self.server.take(message, now_s))
+            case wire.Who():
+                with self.lock:
+                    return list(self.directory.take_who(message))
+            case wire.IAm():
+                with self.lock:
+                    return list(self.caller.noted(self.directory.take_i_am(message), now_s))
+            case wire.Retire(sender, subject):
+                if sender != self.node.name:
+                    self._retire_all(subject)
+        return []
+
+    def _retire_all(self, subject: str) -> None:
+        with self.lock:
+            offers = [one for one in self.server.offers.values() if one.subject == subject]
+            runners = [self.runners[one.id] for one in offers if not one.is_retired]
+        for runner in runners:
+            runner.asked_to_retire()
+
+    def _tick_for_ever(self) -> None:
+        while not self._closed.wait(TICK_S):
+            try:
+                self._tick(time.monotonic())
+            except Exception:
+                log.exception("services go on after an error of their own")
+
+    def _tick(self, now_s: float) -> None:
+        with self.lock:
+            effects: list[Any] = list(self.directory.tick(now_s))
+            effects += self.caller.tick(now_s)
+            effects += self._tell_who_waits()
+            effects += self._tell_loads()
+        self.carry_out(effects, may_wait=False)
+
+    def _tell_who_waits(self) -> Iterable[Any]:
+        """New servers learn of clients with pending requests."""
+        effects: list[Any] = []
+        for subject in {call.subject for call in self.caller.calls.values()} | set(self._clients):
+            count = self.caller.waiting_count(subject)
+            id, told = self._clients.get(subject, (0, 0))
+            if count == told:
+                continue
+            info = codec.encode({"waiting": count})[1]
+            presence = Presence(id or 1, 0, subject, CLIENT, time.time(), info)
+            if not count:
+                del self._clients[subject]
+                effects += self.directory.withdraw(id)
+            elif id:
+                self._clients[subject] = (id, count)
+                effects += self.directory.change(presence)
+            else:
+                presence, said = self.directory.announce(presence)
+                self._clients[subject] = (presence.id, count)
+                effects += said
+        return effects
+
+    def _tell_loads(self) -> Iterable[Any]:
+        """Servers that balance among themselves must know each other's load."""
+        effects: list[Any] = []
+        for offer in self.server.offers.values():
+            if offer.rule == "balanced" and self._told_loads.get(offer.id, 0) != offer.load:
+                self._told_loads[offer.id] = offer.load
+                presence = self.directory.own.get(offer.id)
+                if presence is not None:
+                    changed = discovery.with_load(presence, offer.load)
+                    effects += self.caller.noted(self.directory.change(changed), time.monotonic())
+        return effects
+
+    # Doing what the protocols say.
+
+    def carry_out(self, effects: Iterable[Any], *, may_wait: bool = True) -> None:
+        """Do what the protocols say; what a node says to itself is taken in at once."""
+        for one in effects:
+            match one:
+                case ToPeer(peer, message, bulk):
+                    if peer == self.node.name:
+                        self.carry_out(self._take(message), may_wait=may_wait)
+                    elif may_wait:
+                        self.node.send(peer, frames.encode(message))
+                    else:
+                        is_large = bulk or isinstance(message, wire.Call | wire.Reply | wire.IAm)
+                        self.node.post(peer, frames.encode(message), is_large)
+                case calling.Returned(key, body, server):
+                    if (waiter := self.waiters.pop(key, None)) is not None:
+                        waiter.returned(body, server)
+                case serving.Run(id, call) | serving.Claim(id, call):
+                    runner = self.runners.get(call.presence)
+                    if runner is not None:
+                        runner.run(id, call)
+                case _:
+                    self._do_rare(one)
+
+    def _do_rare(self, one: Any) -> None:
+        match one:
+            case ToAll(message):
+                self.node.post_to_all(frames.encode(message))
+            case calling.Raised(key, error, server):
+                if (waiter := self.waiters.pop(key, None)) is not None:
+                    waiter.raised(error, server)
+            case calling.Yielded(key, bodies):
+                if (waiter := self.waiters.get(key)) is not None:
+                    waiter.yielded(bodies)
+            case calling.GivenUp(key):
+                if (waiter := self.waiters.pop(key, None)) is not None:
+                    waiter.given_up(one)
+            case calling.Told(descriptors):
+                self.node.learn(descriptors)
+            case serving.Stop(id, offer):
+                if (runner := self.runners.get(offer)) is not None:
+                    runner.stop(id)
+            case serving.Room(id, offer):
+                if (runner := self.runners.get(offer)) is not None:
+                    runner.go_on(id)
+            case serving.Drained(offer):
+                if (runner := self.runners.pop(offer, None)) is not None:
+                    runner.drained()
+            case serving.Acknowledged(once):
+                store = self.node.reply_store()
+                if store is not None:
+                    store.forget([once])
+            case discovery.AllAnswered(request):
+                if (event := self._answered.get(request)) is not None:
+                    event.set()
+            case discovery.Arrived(participant):
+                self._tell_watches("arrived", participant)
+            case discovery.Changed(participant):
+                self._tell_watches("changed", participant)
+            case discovery.Departed(participant):
+                self._tell_watches("departed", participant)
+            case Complain(peer, what):
+                self.node.complain(peer, what)
+
+    def _tell_watches(self, what: str, participant: Participant) -> None:
+        for watch in list(self.watches):
+            watch(what, participant)

@@ -1,0 +1,117 @@
+"""`bus.who_is_out_there(...)` and the feed of arrivals and departures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Literal, Self
+
+from infobus.errors import BadFrame
+from infobus.objects.members import Catalog
+from infobus.protocols.discovery import Participant, attributes_of
+from infobus.protocols.invocation_wire import Presence
+from infobus.services.exchange import Exchange
+from infobus.services.interface import Interface, read_interface
+from infobus.subjects import matches
+
+What = Literal["arrived", "changed", "departed"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Somebody who is out there, and what it says about itself."""
+
+    node: str
+    subject: str
+    role: str
+    load: int
+    """Calls that run or wait, when it last said so."""
+    since: float
+    """When it began, by its own clock, in seconds since 1970."""
+    info: dict[str, Any] = field(default_factory=dict)
+    """What else it says: `version` and `tags`, and whatever its application adds."""
+    presence: Presence = field(repr=False, compare=False, kw_only=True)
+
+    @classmethod
+    def of(cls, node: str, presence: Presence) -> Found:
+        """What a participant says."""
+        said = attributes_of(presence)
+        for own in ("subject", "role", "load", "rank", "since"):
+            del said[own]
+        about = (presence.subject, presence.role, presence.load, presence.since)
+        return cls(node, *about, said, presence=presence)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from all others."""
+        return self.node, self.presence.id
+
+    @property
+    def version(self) -> str:
+        """The version it says it has."""
+        return str(self.info.get("version", ""))
+
+    @property
+    def tags(self) -> list[str]:
+        """The tags it says it has."""
+        tags = self.info.get("tags")
+        return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+    @property
+    def interface(self) -> Interface:
+        """Of a server: what it can be asked to do; empty for others."""
+        try:
+            return read_interface(self.presence.interface)
+        except BadFrame:
+            return Interface("", Catalog())
+
+
+@dataclass(frozen=True)
+class Change:
+    """Somebody has `arrived`, `changed` or `departed`."""
+
+    what: What
+    found: Found
+
+
+class Watch:
+    """A live feed of who comes and goes; it begins with those who are there. Iterate it."""
+
+    def __init__(self, exchange: Exchange, pattern: str, role: str) -> None:
+        self._exchange = exchange
+        self._pattern = pattern
+        self._role = role
+        self._changes: SimpleQueue[Change | None] = SimpleQueue()
+        self._is_closed = False
+        self._request = exchange.watch(pattern, role, self._note)
+
+    def _note(self, what: Any, participant: Participant) -> None:
+        presence = participant.presence
+        if self._role in ("", presence.role) and matches(self._pattern, presence.subject):
+            self._changes.put(Change(what, Found.of(participant.node, presence)))
+
+    def next(self, timeout_s: float | None = None) -> Change | None:
+        """The next change; None if there was none in time, or the feed is closed."""
+        try:
+            return self._changes.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+    def __iter__(self) -> Iterator[Change]:
+        while (change := self._changes.get()) is not None:
+            yield change
+
+    def close(self) -> None:
+        """End the feed."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._exchange.watches.remove(self._note)
+            self._exchange.close_question(self._request)
+            self._changes.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

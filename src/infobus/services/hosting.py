@@ -1,0 +1,340 @@
+"""Where operations run: on threads of their own, or, if they are `async`, on one event loop.
+
+Nothing of a service runs on the engine's threads, and a slow operation delays only itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import BadCall, BadValue, BusError
+from infobus.objects import codec
+from infobus.objects.data import bad_value
+from infobus.objects.kinds import ANY, Misfit
+from infobus.protocols import invocation_wire as wire
+from infobus.protocols.invocation_server import Id
+from infobus.services.exchange import Exchange
+from infobus.services.failures import write_error
+from infobus.services.interface import Interface, ServiceOperation
+from infobus.services.service import CURRENT, CurrentCall, method_of
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Task
+
+log = logging.getLogger("infobus")
+
+_IDLE_S = 10.0
+_CALLERS_COUNT_MAX = 10_000
+
+
+class Threads:
+    """Threads that grow while work waits, up to what the offers allow, and end when idle."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Have something done by a thread."""
+        with self._lock:
+            must_grow = self._idle <= 0
+            self._idle -= not must_grow
+        self._jobs.put(job)
+        if must_grow:
+            name = f"{self._name}-operation"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        from queue import Empty
+
+        while True:
+            try:
+                job = self._jobs.get(timeout=_IDLE_S)
+            except Empty:
+                with self._lock:
+                    if self._idle <= 0:  # counted on by somebody who is about to put a job
+                        continue
+                    self._idle -= 1
+                return
+            try:
+                job()
+            except BaseException:  # it would end the thread
+                log.exception("a service goes on after an error of its own")
+            with self._lock:
+                self._idle += 1
+
+
+class Loop:
+    """One event loop on a thread of its own, begun when it is first needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: AbstractEventLoop | None = None
+
+    def get(self) -> AbstractEventLoop:
+        """The loop, running."""
+        with self._lock:
+            if self._loop is None:
+                import asyncio
+
+                self._loop = asyncio.new_event_loop()
+                run = self._loop.run_forever
+                threading.Thread(target=run, name=f"{self._name}-async", daemon=True).start()
+            return self._loop
+
+    def stop(self) -> None:
+        """End it, if it was begun."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+class _Running:
+    """One call while it runs."""
+
+    def __init__(self, call: CurrentCall) -> None:
+        self.call = call
+        self.room = threading.Event()
+        self.task: Task[None] | None = None
+        self.async_room: Any = None  # an `asyncio.Event`
+
+
+class Host:
+    """Runs the calls of one service object, which may be replaced while it does."""
+
+    def __init__(self, exchange: Exchange, threads: Threads, loop: Loop) -> None:
+        self._exchange = exchange
+        self._threads = threads
+        self._loop = loop
+        self._running: dict[Id, _Running] = {}
+        self._told: dict[str, set[int]] = {}  # caller -> types it has the descriptors of
+        self._methods: dict[str, tuple[ServiceOperation, Callable[..., Any], bool]] = {}
+
+    def serve(self, service: object, interface: Interface) -> None:
+        """Serve this object from now on; what runs is finished by the one before."""
+        methods = {}
+        for operation in interface.operations:
+            method = method_of(service, operation.name)
+            is_async = inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
+            methods[operation.name] = (operation, method, is_async)
+        self._methods = methods
+
+    def is_idempotent(self, operation: str) -> bool:
+        """Whether an operation may run twice."""
+        found = self._methods.get(operation)
+        return found is not None and found[0].is_idempotent
+
+    def begin(self, id: Id, call: wire.Call) -> None:
+        """Run a call; does not wait."""
+        found = self._methods.get(call.operation)
+        if found is None:
+            signatures = tuple(operation.signature for operation, _, _ in self._methods.values())
+            text = f"there is no operation {call.operation!r}; there are {', '.join(signatures)}"
+            self._fail(id, call, BadCall(text, signatures=signatures))
+            return
+        operation, method, is_async = found
+        name = call.once or f"{id[0]}/{call.lot}"
+        running = self._running[id] = _Running(CurrentCall(name, id[0], call.operation))
+        if is_async:
+            loop = self._loop.get()
+            loop.call_soon_threadsafe(self._begin_async, loop, id, call, operation, method, running)
+        else:
+            self._threads.do(lambda: self._run(id, call, operation, method, running))
+
+    def stop(self, id: Id) -> None:
+        """Nobody waits for a call any more."""
+        running = self._running.get(id)
+        if running is not None:
+            running.call.stopped.set()
+            self.go_on(id)
+            task = running.task
+            if task is not None:
+                self._loop.get().call_soon_threadsafe(task.cancel)
+
+    def go_on(self, id: Id) -> None:
+        """The caller of a stream has room for more items."""
+        running = self._running.get(id)
+        if running is not None:
+            running.room.set()
+            if running.async_room is not None:
+                self._loop.get().call_soon_threadsafe(running.async_room.set)
+
+    # On a thread.
+
+    def _run(
+        self,
+        id: Id,
+        call: wire.Call,
+        operation: ServiceOperation,
+        method: Callable[..., Any],
+        running: _Running,
+    ) -> None:
+        token = CURRENT.set(running.call)
+        try:
+            result = method(**self._arguments(call, operation))
+            if inspect.isawaitable(result):
+                loop = self._loop.get()
+                done = self._awaited(result, id, call, operation)
+                loop.call_soon_threadsafe(self._keep_task, loop, id, done, running)
+                return
+            if operation.is_stream:
+                self._pump(iter(result), id, call, operation, running)
+                result = None
+            self._return(id, call, operation, result)
+        except BaseException as error:
+            self._fail(id, call, error)
+        finally:
+            CURRENT.reset(token)
+
+    def _pump(
+        self,
+        items: Iterator[Any],
+        id: Id,
+        call: wire.Call,
+        operation: ServiceOperation,
+        running: _Running,
+    ) -> None:
+        for item in items:
+            running.room.clear()
+            if not self._produce(id, call, operation, item):
+                running.room.wait()
+            if running.call.is_cancelled:
+                close = getattr(items, "close", None)
+                if close is not None:
+                    close()
+                return
+
+    # On the event loop.
+
+    def _begin_async(
+        self,
+        loop: AbstractEventLoop,
+        id: Id,
+        call: wire.Call,
+        operation: ServiceOperation,
+        method: Callable[..., Any],
+        running: _Running,
+    ) -> None:
+        token = CURRENT.set(running.call)
+        try:
+            result = method(**self._arguments(call, operation))
+            if operation.is_stream:
+                done = self._pump_async(aiter(result), id, call, operation, running)
+            else:
+                done = self._awaited(result, id, call, operation)
+            self._keep_task(loop, id, done, running)
+        except BaseException as error:
+            self._fail(id, call, error)
+        finally:
+            CURRENT.reset(token)
+
+    def _keep_task(self, loop: AbstractEventLoop, id: Id, done: Any, running: _Running) -> None:
+        running.task = loop.create_task(done)
+        if running.call.is_cancelled:
+            running.task.cancel()
+
+    async def _awaited(
+        self, result: Awaitable[Any], id: Id, call: wire.Call, operation: ServiceOperation
+    ) -> None:
+        try:
+            self._return(id, call, operation, await result)
+        except BaseException as error:  # being cancelled is an answer, too
+            self._fail(id, call, error)
+
+    async def _pump_async(
+        self,
+        items: AsyncIterator[Any],
+        id: Id,
+        call: wire.Call,
+        operation: ServiceOperation,
+        running: _Running,
+    ) -> None:
+        import asyncio
+
+        running.async_room = asyncio.Event()
+        try:
+            async for item in items:
+                running.async_room.clear()
+                if not self._produce(id, call, operation, item):
+                    await running.async_room.wait()
+            self._return(id, call, operation, None)
+        except BaseException as error:
+            self._fail(id, call, error)
+
+    # Either way.
+
+    def _arguments(self, call: wire.Call, operation: ServiceOperation) -> dict[str, Any]:
+        return operation.checked(codec.decode(0, call.arguments))
+
+    def _produce(self, id: Id, call: wire.Call, operation: ServiceOperation, item: Any) -> bool:
+        body, types = _encoded(operation, item)
+        return self._exchange.produced(id, body, self._descriptors(id[0], types))
+
+    def _return(self, id: Id, call: wire.Call, operation: ServiceOperation, result: Any) -> None:
+        if operation.is_stream:
+            answer = wire.Reply("-", id[1], b"\x80")
+        else:
+            body, types = _encoded(operation, result)
+            answer = wire.Reply("-", id[1], body, descriptors=self._descriptors(id[0], types))
+        self._finish(id, call, answer)
+
+    def _fail(self, id: Id, call: wire.Call, error: BaseException) -> None:
+        if not isinstance(error, Exception | SystemExit) and not _is_cancelled(error):
+            log.error("operation %s was ended by %r", call.operation, error)
+        body = write_error(error, with_traceback=self._exchange.node.test)
+        self._finish(id, call, wire.Failed("-", id[1], body))
+
+    def _finish(self, id: Id, call: wire.Call, answer: wire.Reply | wire.Failed) -> None:
+        self._running.pop(id, None)
+        if call.once:
+            self._keep(call, answer)
+        self._exchange.finished(id, answer)
+
+    def _keep(self, call: wire.Call, answer: wire.Reply | wire.Failed) -> None:
+        """Put the answer of a call that must run once on disk before anyone hears of it."""
+        from infobus.services.once import written
+
+        store = self._exchange.node.reply_store()
+        try:
+            if store is not None:
+                store.keep(call.once, written(answer))
+        except BusError as error:
+            log.error("the reply to call %s cannot be kept: %s", call.once, error)
+
+    def _descriptors(self, caller: str, types: tuple[int, ...]) -> list[bytes]:
+        """The descriptors that a caller lacks."""
+        if not types:
+            return []
+        if len(self._told) > _CALLERS_COUNT_MAX:
+            self._told.clear()
+        told = self._told.setdefault(caller, set())
+        new = [type_ for type_ in types if type_ not in told]
+        told.update(new)
+        return codec.descriptors(new) if new else []
+
+
+def _encoded(operation: ServiceOperation, result: Any) -> tuple[bytes, tuple[int, ...]]:
+    if operation.result is not ANY:
+        try:
+            result = operation.result.check(result)
+        except Misfit as misfit:
+            raise bad_value(misfit, f"the result of {operation.name}") from None
+    try:
+        _, body, types = codec.encode({"value": result})
+    except BadValue as error:
+        raise BadValue(f"the result of {operation.name} cannot be sent: {error}") from None
+    return body, types
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    import asyncio
+
+    return isinstance(error, asyncio.CancelledError)

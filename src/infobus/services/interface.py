@@ -1,0 +1,251 @@
+"""What a service can be asked to do, as data: read from a class, sent, and read again."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from infobus.errors import BadCall, BadFrame, BadType
+from infobus.objects import Operation, Type, codec
+from infobus.objects.declaring import operation_of
+from infobus.objects.kinds import Misfit
+from infobus.objects.members import Catalog, Parameter, check_member_name
+from infobus.objects.spelling import parse_kind
+
+INTERFACE_BYTES_MAX = 256 * 1024
+_STREAMS = (Iterator, Iterable, Generator, AsyncIterator, AsyncIterable, AsyncGenerator)
+
+
+@dataclass(frozen=True, eq=False)
+class ServiceOperation(Operation):
+    """An operation of a service. Of a stream, `result` is the kind of its items."""
+
+    is_stream: bool = False
+    is_idempotent: bool = False
+
+    @property
+    def signature(self) -> str:
+        """The operation as one line, such as `quotes(symbol: str) -> stream of float`."""
+        whole = super().signature
+        if not self.is_stream:
+            return whole
+        head, _, result = whole.rpartition(" -> ")
+        return f"{head} -> stream of {result}"
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, unchecked.
+
+        Raises:
+            BadCall: They do not fit the parameters.
+        """
+        names = [parameter.name for parameter in self.parameters]
+        if len(args) > len(names):
+            raise self._bad(f"takes {len(names)} arguments, got {len(args)}")
+        bound = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names:
+                raise self._bad(f"has no parameter {name!r}")
+            if name in bound:
+                raise self._bad(f"got two values for {name!r}")
+            bound[name] = value
+        missing = [p.name for p in self.parameters if not p.has_default and p.name not in bound]
+        if missing:
+            raise self._bad(f"needs a value for {', '.join(map(repr, missing))}")
+        return bound
+
+    def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in plain form, with defaults for those that were not given.
+
+        Raises:
+            BadCall: They do not fit the parameters.
+        """
+        bound = self.bind((), given)
+        for parameter in self.parameters:
+            if parameter.name not in bound:
+                bound[parameter.name] = parameter.fresh_default()
+                continue
+            try:
+                bound[parameter.name] = parameter.kind.check(bound[parameter.name])
+            except Misfit as misfit:
+                raise self._bad(f"{parameter.name}{misfit.path}: {misfit.problem}") from None
+        return bound
+
+    def _bad(self, problem: str) -> BadCall:
+        text = f"{self.name}: {problem}; it is {self.signature}"
+        return BadCall(text, signatures=(self.signature,))
+
+
+@dataclass(frozen=True, eq=False)
+class Interface:
+    """The operations of a service, and what its author says about it."""
+
+    name: str
+    operations: Catalog[ServiceOperation]
+    doc: str = ""
+
+    @classmethod
+    def of_class(cls, served: type, local_names: Mapping[str, Any] | None = None) -> Interface:
+        """What a class offers: its public methods whose signatures are fully annotated."""
+        found: dict[str, ServiceOperation] = {}
+        for base in reversed(served.__mro__):
+            if base.__module__ == "infobus.services.service" or base is object:
+                continue
+            for name, method in vars(base).items():
+                if not name.startswith("_") and inspect.isfunction(method):
+                    operation = _operation(method, name, local_names or {})
+                    if operation is not None:
+                        found[name] = operation
+        return cls(served.__name__, Catalog(found.values()), inspect.getdoc(served) or "")
+
+    @classmethod
+    def of_type(cls, type_: Type) -> Interface:
+        """What the objects of a bus type can be asked to do."""
+        operations = (
+            ServiceOperation(o.name, o.parameters, o.result, o.doc) for o in type_.operations
+        )
+        return cls(type_.name, Catalog(operations), type_.doc)
+
+    def encode(self) -> bytes:
+        """The interface as bytes.
+
+        Raises:
+            BadType: It is too large to be sent.
+        """
+        written = _Interface(self.name, self.doc, [_written(one) for one in self.operations])
+        encoded = msgspec.msgpack.encode(written)
+        if len(encoded) > INTERFACE_BYTES_MAX:
+            raise BadType(
+                f"service {self.name}: its operations take {len(encoded)} bytes to describe, "
+                f"{INTERFACE_BYTES_MAX} are allowed"
+            )
+        return encoded
+
+
+@lru_cache(maxsize=1024)
+def read_interface(encoded: bytes) -> Interface:
+    """The interface in some bytes; raises `BadFrame` whatever is wrong with them."""
+    if len(encoded) > INTERFACE_BYTES_MAX:
+        raise BadFrame(f"an interface of {len(encoded)} bytes; {INTERFACE_BYTES_MAX} are allowed")
+    try:
+        written = _decode(encoded)
+        operations = [_read(one) for one in written.operations]
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, BadFrame) as error:
+        raise BadFrame(f"not an interface: {error}") from None
+    return Interface(written.name, Catalog(operations), written.doc)
+
+
+class _Parameter(msgspec.Struct, array_like=True):
+    name: str
+    kind: str
+    doc: str = ""
+    default: bytes | None = None  # a map with the one value, if there is one
+
+
+class _Operation(msgspec.Struct, array_like=True):
+    name: str
+    parameters: Annotated[list[_Parameter], Meta(max_length=1000)]
+    result: str
+    doc: str = ""
+    is_stream: bool = False
+    is_idempotent: bool = False
+
+
+class _Interface(msgspec.Struct, array_like=True):
+    name: str
+    doc: str
+    operations: Annotated[list[_Operation], Meta(max_length=10_000)]
+
+
+_decode = msgspec.msgpack.Decoder(_Interface).decode
+
+
+def _written(operation: ServiceOperation) -> _Operation:
+    parameters = [
+        _Parameter(
+            p.name,
+            p.type,
+            p.doc,
+            codec.encode({"default": p.default})[1] if p.has_default else None,
+        )
+        for p in operation.parameters
+    ]
+    return _Operation(
+        operation.name,
+        parameters,
+        str(operation.result),
+        operation.doc,
+        operation.is_stream,
+        operation.is_idempotent,
+    )
+
+
+def _read(written: _Operation) -> ServiceOperation:
+    parameters = []
+    for one in written.parameters:
+        kind = parse_kind(one.kind)
+        check_member_name(one.name, written.name)
+        default = None
+        if one.default is not None:
+            default = codec.decode(0, one.default).get("default")
+        parameters.append(Parameter(one.name, kind, one.default is not None, default, one.doc))
+    return ServiceOperation(
+        check_member_name(written.name, "operation"),
+        tuple(parameters),
+        parse_kind(written.result),
+        written.doc,
+        None,
+        written.is_stream,
+        written.is_idempotent,
+    )
+
+
+def _operation(
+    method: Callable[..., Any], name: str, local_names: Mapping[str, Any]
+) -> ServiceOperation | None:
+    """The operation that a method implements; None if it is a method for Python alone."""
+    scope = {**getattr(method, "__globals__", {}), **local_names}
+    item = _item_of(method, scope)
+    if item is not None:
+
+        def standing_in() -> None: ...
+
+        standing_in.__annotations__ = {**inspect.get_annotations(method), "return": item}
+        standing_in.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+        standing_in.__doc__ = method.__doc__
+        found = operation_of(standing_in, name, scope)
+    else:
+        found = operation_of(method, name, scope)
+    if found is None:
+        return None
+    is_idempotent = getattr(method, "is_idempotent", False)
+    details = (found.parameters, found.result, found.doc, None)
+    return ServiceOperation(name, *details, item is not None, is_idempotent)
+
+
+def _item_of(method: Callable[..., Any], scope: dict[str, Any]) -> Any:
+    """What a stream is a stream of; None if the method returns none."""
+    result = inspect.get_annotations(method).get("return")
+    if isinstance(result, str):
+        try:
+            result = eval(result, scope)  # as `typing.get_type_hints` does
+        except Exception:
+            return None
+    if typing.get_origin(result) in _STREAMS:
+        return typing.get_args(result)[0]
+    return None

@@ -1,0 +1,127 @@
+"""`Service`: an object whose methods can be called from anywhere on the bus."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any, ClassVar, TypeVar
+
+from infobus.errors import UsageError
+from infobus.services.interface import Interface
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class Service:
+    """What is served under a subject. Subclasses keep whatever state they like.
+
+    A public method is an operation if its parameters and its result are annotated with kinds
+    that can be sent, as in `DataObject`. It may be `async`. One that is annotated to return an
+    `Iterator[T]` or `AsyncIterator[T]` is a stream: the caller gets item after item, and the
+    method is held while the caller is behind.
+
+    Operations of one service may run at the same time; see `Bus.serve` for how many.
+
+    >>> import infobus
+    >>> class Adder(infobus.Service):
+    ...     def add(self, a: int, b: int = 1) -> int:
+    ...         "The sum."
+    ...         return a + b
+    >>> with infobus.connect("doctest", engine="memory") as bus:
+    ...     served = bus.serve("svc.adder", Adder())
+    ...     adder = bus.service("svc.adder")
+    ...     print(adder.add(2), adder.add(a=2, b=3), adder.operations["add"].signature)
+    3 5 add(a: int, b: int = 1) -> int
+    """
+
+    _interface: ClassVar[Interface]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._interface = Interface.of_class(cls, sys._getframe(1).f_locals)
+
+
+class DynamicService(Service):
+    """A service that is made at run time: `perform(operation, arguments)` does what is asked.
+
+    It is called with checked arguments by name, and may return an awaitable, or an iterator
+    where the operation is a stream.
+    """
+
+    def __init__(self, interface: Interface, perform: Callable[[str, dict[str, Any]], Any]) -> None:
+        self._own_interface = interface
+        self._perform = perform
+
+
+def interface_of(service: object) -> Interface:
+    """What an object can be asked to do; any object may be served, not just a `Service`.
+
+    Raises:
+        UsageError: It has no operations.
+    """
+    if isinstance(service, type):
+        raise UsageError(f"expected an object to serve, got the class {service.__name__} itself")
+    if isinstance(service, DynamicService):
+        found = service._own_interface
+    elif isinstance(service, Service):
+        found = service._interface
+    else:
+        found = Interface.of_class(type(service))
+    if not found.operations:
+        raise UsageError(
+            f"{type(service).__name__} has no operation: annotate the parameters and the result "
+            "of a public method with kinds that can be sent"
+        )
+    return found
+
+
+def method_of(service: object, operation: str) -> Callable[..., Any]:
+    """What carries out an operation, called with arguments by name."""
+    if isinstance(service, DynamicService):
+        perform = service._perform
+        return lambda **arguments: perform(operation, arguments)
+    method: Callable[..., Any] = getattr(service, operation)
+    return method
+
+
+def idempotent(method: _Method) -> _Method:
+    """Declare that an operation may run twice with the effect of once.
+
+    A call of it whose server dies goes to another server instead of being given up.
+    """
+    method.is_idempotent = True  # type: ignore[attr-defined]
+    return method
+
+
+@dataclass(frozen=True, eq=False)
+class CurrentCall:
+    """The call that is being served: who makes it, and whether anyone still waits."""
+
+    id: str
+    """The same if the call comes again because its server died: `exactly_once`, `idempotent`."""
+    caller: str
+    operation: str
+    stopped: Event = field(default_factory=Event)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the caller has given up; a long operation may look now and then, and stop."""
+        return self.stopped.is_set()
+
+
+CURRENT: ContextVar[CurrentCall] = ContextVar("infobus_current_call")
+
+
+def current_call() -> CurrentCall:
+    """The call that is being served here.
+
+    Raises:
+        UsageError: No operation of a service is running here.
+    """
+    try:
+        return CURRENT.get()
+    except LookupError:
+        raise UsageError("current_call() is for operations of a service while they run") from None

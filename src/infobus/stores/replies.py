@@ -1,0 +1,170 @@
+"""The replies of calls that must run exactly once, kept until their callers have them.
+
+One SQLite file for all processes that share a home: whoever inserts the row of a call has begun
+it, and nobody else will. A reply is on disk before it is sent. Threads that write at the same
+time share a sync.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from sqlite3 import Connection
+
+from infobus.errors import BusError, StoreError
+from infobus.stores import database
+from infobus.stores.commits import GroupCommit
+from infobus.stores.database import FACTS, Damage, Database, Kind, roll_back
+from infobus.stores.locks import FileLock
+
+KIND = Kind(
+    name="store of replies",
+    application_id=0x69625270,
+    format=1,
+    schema=(
+        FACTS,
+        "CREATE TABLE replies (call TEXT PRIMARY KEY, owner TEXT NOT NULL, began REAL NOT NULL, "
+        "answer BLOB, crc INTEGER) WITHOUT ROWID",
+    ),
+    repair="stop all services of this home, and move the file {} away",
+)
+KEEP_S = 7 * 24 * 3600.0
+"""How long a reply is kept whose caller does not say that it has it."""
+CHECKPOINT_COUNT = 250
+_MAKE_PATIENCE_S = 5.0
+
+Work = Callable[[Connection], object]
+
+
+class Replies:
+    """An open store; all methods may be called by any thread. See `services.node.ReplyStore`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._database = Database(path, KIND, str(path), mode="rw")
+        with self._database.errors():
+            self._database.connection.execute("PRAGMA busy_timeout = 5000")
+            self.id: str = self._database.facts.get("id")
+        self._guard = threading.Lock()  # one connection; threads take turns
+        self._commits: GroupCommit[Work] = GroupCommit(str(path), self._commit)
+        self._commit_count = 0
+
+    @classmethod
+    def open(cls, folder: Path) -> Replies:
+        """Open the store of a folder, or make it.
+
+        Raises:
+            StoreError: It cannot be made, is damaged, or is of a newer format.
+        """
+        path = folder / "replies.sqlite"
+        if not path.exists():
+            database.make_folder(folder)
+            with FileLock(folder / "replies.lock") as lock:
+                if not lock.acquire(patience_s=_MAKE_PATIENCE_S):
+                    raise StoreError(f"somebody else is making {path}", path=str(path))
+                if not path.exists():
+                    name = os.urandom(16).hex()
+                    database.create(path, KIND, lambda made: database.Facts(made).put("id", name))
+        store = cls(path)
+        store.prune(time.time() - KEEP_S)
+        return store
+
+    def claim(self, call: str, owner: str) -> tuple[str, bytes]:
+        """Begin a call, if nobody has: ("", b"") then. Returning means that this is on disk.
+
+        Else who has begun it, and its answer if there is one.
+
+        Raises:
+            StoreError: It cannot be written or read.
+        """
+        found: list[tuple[str, bytes]] = []
+
+        def work(connection: Connection) -> None:
+            row = connection.execute(
+                "SELECT owner, answer, crc FROM replies WHERE call = ?", (call,)
+            ).fetchone()
+            if row is None:
+                connection.execute(
+                    "INSERT INTO replies VALUES (?, ?, ?, NULL, NULL)", (call, owner, time.time())
+                )
+                found[:] = [("", b"")]
+                return
+            holder, answer, crc = row
+            if answer is not None and zlib.crc32(answer) != crc:
+                raise Damage(f"the checksum of the reply to call {call} is wrong")
+            found[:] = [(holder, answer or b"")]
+
+        self._commits.run(work)
+        return found[0]
+
+    def take_over(self, call: str, owner: str, new_owner: str) -> bool:
+        """Begin a call once more that `owner` had begun; False if somebody else was quicker."""
+        counts: list[int] = []
+
+        def work(connection: Connection) -> None:
+            counts[:] = [
+                connection.execute(
+                    "UPDATE replies SET owner = ? WHERE call = ? AND owner = ? AND answer IS NULL",
+                    (new_owner, call, owner),
+                ).rowcount
+            ]
+
+        self._commits.run(work)
+        return counts == [1]
+
+    def keep(self, call: str, answer: bytes) -> None:
+        """A call has its answer. Returning means that this is on disk.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        crc = zlib.crc32(answer)
+        self._commits.run(
+            lambda connection: connection.execute(
+                "UPDATE replies SET answer = ?, crc = ? WHERE call = ?", (answer, crc, call)
+            )
+        )
+
+    def forget(self, calls: Collection[str]) -> None:
+        """The callers have the answers; a call that is forgotten too late costs only room."""
+        rows = [(call,) for call in calls]
+        with suppress(BusError):
+            self._commits.run(
+                lambda connection: connection.executemany(
+                    "DELETE FROM replies WHERE call = ? AND answer IS NOT NULL", rows
+                )
+            )
+
+    def prune(self, before: float) -> None:
+        """Forget calls that were begun before that."""
+        self._commits.run(
+            lambda connection: connection.execute("DELETE FROM replies WHERE began < ?", (before,))
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(BusError):
+            self._commits.run(lambda connection: None, is_last=True)
+        with self._guard:
+            self._database.close()
+
+    def _commit(self, batch: Sequence[Work]) -> None:
+        connection = self._database.connection
+        with self._guard, self._database.errors():
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for work in batch:
+                    work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                roll_back(connection)
+                raise
+            self._commit_count += 1
+            if self._commit_count >= CHECKPOINT_COUNT:
+                self._commit_count = 0
+                self._database.checkpoint()
