@@ -167,7 +167,8 @@ def learn(descriptor: bytes) -> int:
     """
     description = descriptors.read(descriptor)
     fingerprint = description.fingerprint
-    if fingerprint in registry.types:
+    held = registry.types.get(fingerprint)
+    if held is not None and (held.code or not description.code or held.classes):
         return fingerprint
     with registry.lock:
         learned = registry.learned
@@ -205,6 +206,24 @@ def _supertype(name: str, fingerprint: int) -> Type:
         return held
     registry.awaited.add(fingerprint)
     return unknown_type(fingerprint, name)
+
+
+def attach_code(cls: type[DataObject], code: descriptors.Code) -> None:
+    """Let methods travel with the type of `cls`, from its next introduction to others.
+
+    Raises:
+        BadType: They are too long.
+    """
+    known = cls._type
+    if known.code == code:
+        return
+    description = replace(descriptors.read(known.descriptor), code=code)
+    descriptor, fingerprint = description.write(), known.fingerprint
+    carrying = Type(description, known.supertypes, descriptor=descriptor, fingerprint=fingerprint)
+    with registry.lock:
+        cls._type = registry.types[fingerprint] = carrying
+        if registry.current.get(known.name) is known:
+            registry.current[known.name] = carrying
 
 
 def descriptors_of(fingerprints: Iterable[int]) -> list[bytes]:

@@ -125,10 +125,13 @@ class DataObject(ObjectRoot):
             extra = unknown_attributes(self)
             if name in extra:
                 return extra[name]
+            if registry.implement is not None and (found := registry.implement(self, name)):
+                return found
             if name in self._type.operations.names:
+                came = "; methods in TDL came with it, see tdl.permit" if self._type.code else ""
                 raise AttributeError(
                     f"operation {self._type.name}.{name} is known by its signature only: "
-                    "no class here implements it"
+                    f"no class here implements it{came}"
                 )
         raise AttributeError(f"{self._type.name} has no attribute {name!r}")
 

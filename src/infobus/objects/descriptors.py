@@ -7,6 +7,7 @@ A descriptor is a MessagePack map; readers skip fields they do not know:
     supertypes   [[name, fingerprint], ...]
     attributes   [{name, type, doc, default}, ...]          no `default`: there is none
     operations   [{name, parameters, result, doc}, ...]     parameters are like attributes
+    code         {source, signature}, may be missing        methods in TDL that travel along
 
 The fingerprint is a BLAKE2b hash of 8 bytes over the meaning alone, in canonical order:
 name, supertypes, and the type's own attributes and operations without their docs. Whatever
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -43,6 +44,16 @@ Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack itself stops at 2**64 - 
 _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
+class Code(NamedTuple):
+    """Methods that travel with a type: TDL source, and its author's signature if there is one.
+
+    It is not part of what the type means: nobody has to run it.
+    """
+
+    source: str
+    signature: bytes = b""
+
+
 @dataclass(frozen=True)
 class Description:
     """What a type says about itself alone; its supertypes are named, not included."""
@@ -52,6 +63,7 @@ class Description:
     attributes: tuple[Attribute, ...]
     operations: tuple[Operation, ...]
     doc: str
+    code: Code | None = None
 
     @property
     def fingerprint(self) -> int:
@@ -67,7 +79,7 @@ class Description:
 
     def write(self) -> bytes:
         """The descriptor's bytes."""
-        fields = {
+        fields: dict[str, Any] = {
             "name": self.name,
             "doc": self.doc,
             "supertypes": self.supertypes,
@@ -82,6 +94,8 @@ class Description:
                 for o in self.operations
             ],
         }
+        if self.code is not None:
+            fields["code"] = self.code._asdict()
         descriptor = _canonical(fields)
         if len(descriptor) > DESCRIPTOR_BYTES_MAX:
             raise BadType(
@@ -115,12 +129,18 @@ class _OperationFields(msgspec.Struct):
     doc: str = ""
 
 
+class _CodeFields(msgspec.Struct):
+    source: str
+    signature: bytes = b""
+
+
 class _Fields(msgspec.Struct):
     name: str
     supertypes: Annotated[list[tuple[str, Fingerprint]], Meta(max_length=SUPERTYPE_COUNT_MAX)] = []
     attributes: Annotated[list[_ParameterFields], Meta(max_length=MEMBER_COUNT_MAX)] = []
     operations: Annotated[list[_OperationFields], Meta(max_length=MEMBER_COUNT_MAX)] = []
     doc: str = ""
+    code: _CodeFields | None = None
 
 
 _decode = msgspec.msgpack.Decoder(_Fields).decode
@@ -156,7 +176,8 @@ def _described(fields: _Fields) -> Description:
     names = [a.name for a in attributes] + [o.name for o in operations]
     if len(set(names)) < len(names):
         raise BadType(f"type {name} has two members of one name")
-    return Description(name, supertypes, attributes, operations, fields.doc)
+    code = None if fields.code is None else Code(fields.code.source, fields.code.signature)
+    return Description(name, supertypes, attributes, operations, fields.doc, code)
 
 
 def _parameter(where: str, fields: _ParameterFields) -> Attribute:

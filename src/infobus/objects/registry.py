@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from infobus.objects.data import DataObject
@@ -40,6 +41,9 @@ codec can decode in one call."""
 
 learned: Counter[int] = Counter()
 """The sizes of the descriptors that came from outside, by fingerprint."""
+
+implement: Callable[[DataObject, str], Callable[..., Any] | None] | None = None
+"""Finds what carries out an operation that no class here implements, if anything may."""
 
 awaited: set[int] = set()
 """Fingerprints of supertypes that were named, but whose descriptors have not come."""

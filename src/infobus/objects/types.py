@@ -34,6 +34,7 @@ class Type:
         attributes: All, inherited ones first; by position or by name.
         operations: All, inherited ones first; by position or by name.
         lineage: The names of this type and of all its supertypes, with the root.
+        code: Methods in TDL that travel with the type, if there are any.
         descriptor: The bytes by which others learn this type; empty if it is not known.
         is_known: False if only the fingerprint (and perhaps the name) has been heard of.
     """
@@ -48,6 +49,7 @@ class Type:
     ) -> None:
         self.name = description.name
         self.doc = description.doc
+        self.code = description.code
         self.fingerprint = fingerprint
         self.descriptor = descriptor
         self.is_known = bool(descriptor)

@@ -2,5 +2,6 @@
 
 from infobus.objects.tdl.interpreter import Interpreter
 from infobus.objects.tdl.limits import Capabilities, Limits
+from infobus.objects.tdl.travelling import forbid, permit
 
-__all__ = ["Capabilities", "Interpreter", "Limits"]
+__all__ = ["Capabilities", "Interpreter", "Limits", "forbid", "permit"]

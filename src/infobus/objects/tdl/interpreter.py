@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
 
-from infobus.errors import BusError, TdlError, TdlLimit
+from infobus.errors import BadType, BadValue, BusError, TdlError, TdlLimit
 from infobus.objects import kinds, registry
-from infobus.objects.classes import class_for, define_type
+from infobus.objects.classes import attach_code, class_for, define_type
 from infobus.objects.data import DataObject
+from infobus.objects.descriptors import Code as TravellingCode
 from infobus.objects.kinds import Kind
 from infobus.objects.members import Attribute, Operation
 from infobus.objects.tdl import (  # noqa: F401  what they define is looked up by name
@@ -26,14 +27,19 @@ from infobus.objects.tdl.conditions import Leave, LimitReached, Unbound, Unwindi
 from infobus.objects.tdl.generics import Generic, Method
 from infobus.objects.tdl.instances import set_slot_value, slot_value
 from infobus.objects.tdl.limits import Capabilities, Limits
-from infobus.objects.tdl.machine import Builtin, Code, Run
+from infobus.objects.tdl.machine import Builtin, Code, Run, translated
 from infobus.objects.tdl.reader import Position, read
 from infobus.objects.tdl.retention import retained_bytes
+from infobus.objects.tdl.signing import sign
+from infobus.objects.tdl.sources import Sources
 from infobus.objects.tdl.values import ALIASES, BUILT_IN_CLASSES, Deep, Function, Symbol
 from infobus.objects.tdl.writing import written
 from infobus.objects.types import compose
+from infobus.subjects import matches
 
 OUTSIDE = Position(0, 0, "the host")
+METHODS = "methods"
+"""What methods that travel are signed for."""
 
 _made_here: WeakSet[type[DataObject]] = WeakSet()
 """The classes that any interpreter of this process has made."""
@@ -44,7 +50,8 @@ class Interpreter:
 
     A program can only compute, within `limits`, unless `capabilities` let it do more: nothing
     of Python, of the machine or of the bus can be reached from it. Several threads may use one
-    interpreter, but then its programs must be made for that.
+    interpreter, but then its programs must be made for that. Methods that travel with their
+    classes are signed with `key`.
 
     >>> tdl = Interpreter()
     >>> tdl.run("(defun square (x) (* x x)) (mapcar #'square '(1 2 3))")
@@ -57,7 +64,11 @@ class Interpreter:
     """
 
     def __init__(
-        self, *, limits: Limits | None = None, capabilities: Capabilities | None = None
+        self,
+        *,
+        limits: Limits | None = None,
+        capabilities: Capabilities | None = None,
+        key: bytes | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.capabilities = capabilities or Capabilities()
@@ -66,6 +77,9 @@ class Interpreter:
         initialize = Generic("initialize-instance", 1)
         initialize.add(Method(("t",), Builtin("initialize-instance", _nothing, 1, None)))
         self._functions: dict[str, Function] = {initialize.name: initialize}
+        self._key = key
+        self._sources = Sources()
+        self._travelling: dict[str, type[DataObject]] = {}
         self._definition_count = 0
         self._kept: list[Any] = []
         self._retained = 0
@@ -109,11 +123,11 @@ class Interpreter:
         strange = [name for name in values if name not in names]
         if len(given) > len(names) or strange:
             what = strange[0] if strange else f"{len(given)} arguments"
-            raise TypeError(f"{operation.signature} does not take {what}")
+            raise BadValue(f"{where} does not take {what}; it is {operation.signature}")
         arguments = []
         for parameter in operation.parameters:
             if parameter.name not in values and not parameter.has_default:
-                raise TypeError(f"{operation.signature} is missing {parameter.name}")
+                raise BadValue(f"{where} needs {parameter.name}; it is {operation.signature}")
             value = values.get(parameter.name, parameter.default)
             arguments.append(checked(parameter.kind, value, f"{where}({parameter.name})"))
         return self._within_limits(
@@ -193,13 +207,23 @@ class Interpreter:
         name = form.name
         if name in BUILT_IN_CLASSES or name in ALIASES:
             raise failed(f"{name} is part of the language and cannot be defined anew")
+        if not any(matches(pattern, name) for pattern in self.limits.classes):
+            allowed = ", ".join(self.limits.classes)
+            raise failed(f"the host does not let this program define {name}, only {allowed}")
         bases = [self.class_named(above) for above in form.supertypes]
-        self.classes[name] = self._class_for(form, bases, attributes)
+        cls = self.classes[name] = self._class_for(form, bases, attributes)
+        if form.travels:
+            self._travelling[name] = cls
         for slot in form.slots:
             for reader in slot.readers:
                 self.generic(reader, 1).add(Method((name,), _reader(reader, slot.name)))
+                text = f"(defmethod {reader} ((o {name})) (slot-value o '{slot.name}))"
+                self._sources.note_accessor(text, reader, name)
             for writer in slot.writers:
                 self.generic(writer, 2).add(Method(("t", name), _writer(writer, slot.name)))
+                change = f"(setf (slot-value o '{slot.name}) v)"
+                text = f"(defmethod {writer} (v (o {name})) {change})"
+                self._sources.note_accessor(text, writer, name)
 
     def _class_for(
         self, form: ClassForm, bases: list[type[DataObject]], attributes: list[Attribute]
@@ -245,17 +269,29 @@ class Interpreter:
             )
         forms = read(source, origin)
         try:
-            codes = [(compiled(form, Scope()), form.at) for form in forms]
+            codes = [compiled(form, Scope()) for form in forms]
         except RecursionError:
             raise _too_deep() from None
 
         def start(run: Run) -> Deep:
             value = None
-            for code, at in codes:
-                value = yield _at(run, code, at)
+            for form, code in zip(forms, codes, strict=True):
+                value = yield _at(run, code, form.at)
+                self._sources.note(form)
+            self._send_methods_along()
             return value
 
         return start
+
+    def _send_methods_along(self) -> None:
+        for name, cls in self._travelling.items():
+            source = self._sources.methods_of(cls._type.lineage)
+            fields = (name, cls._type.fingerprint, source)
+            signature = b"" if self._key is None else sign(self._key, METHODS, *fields)
+            try:
+                attach_code(cls, TravellingCode(source, signature))
+            except BadType as error:
+                raise translated(error) from None
 
     def _within_limits(
         self, start: Callable[[Run], Deep], finish: Callable[[Run, Any], Any]

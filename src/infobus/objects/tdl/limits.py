@@ -22,6 +22,7 @@ class Limits:
         depth: How deep evaluations may be nested; a call takes two to five.
         definitions_count: How many functions, methods, variables and classes there may be.
         source_length: Characters of program text taken at once.
+        classes: The names that classes of the program may have, as patterns.
     """
 
     fuel: int = 1_000_000
@@ -29,6 +30,7 @@ class Limits:
     depth: int = 10_000
     definitions_count: int = 2_000
     source_length: int = 256 * 1024
+    classes: tuple[str, ...] = (">",)
 
 
 @dataclass(frozen=True, kw_only=True)

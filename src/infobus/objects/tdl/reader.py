@@ -35,13 +35,18 @@ _WRAPPERS = {"'": Symbol("quote"), "#'": Symbol("function")}
 
 
 class Position(NamedTuple):
-    """Where a form stands: lines and columns count from 1; `origin` names the text."""
+    """Where a form stands: lines and columns count from 1; `origin` names the text.
+
+    Line 0 means that there is no text, only an origin.
+    """
 
     line: int
     column: int
     origin: str = ""
 
     def __str__(self) -> str:
+        if not self.line:
+            return self.origin
         place = f"{self.line}:{self.column}"
         return f"{self.origin}:{place}" if self.origin else place
 
