@@ -38,10 +38,10 @@ class _Ledger:
     """What one subscription is owed and has got."""
 
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # sender, channel -> event
-    owed: dict[tuple[str, str], dict[int, _Debt]] = field(default_factory=dict)
+    owed: dict[tuple[str, str], dict[int, Debt]] = field(default_factory=dict)
 
 
-class _Debt(NamedTuple):
+class Debt(NamedTuple):
     """An event that a subscription is owed, by its number on the route; None: quenched."""
 
     number: int | None
@@ -88,7 +88,7 @@ class Account:
         self.published_count += 1
         self.quenched_count += number is None
         stream = (node.name, channel_of(subject, self.depth))
-        debt = _Debt(number, subject, attributes)
+        debt = Debt(number, subject, attributes)
         others = [
             s for other in self.nodes.values() if other is not node for s in other.subscriptions
         ]

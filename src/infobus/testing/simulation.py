@@ -181,8 +181,12 @@ class Run:
                 assert node.publish([(subject, self._attributes())])
                 self._advance(0.02)  # confirmations make room in the window
         self._advance(1.5)  # rows that are missed are asked for once a second
+        self.check_settled("after one more event from everyone")
+
+    def check_settled(self, when: str) -> None:
+        """Raise `Uneven` unless everything is settled."""
         if unsettled := list(self._unsettled()):
-            raise Uneven("after one more event from everyone: " + "; ".join(unsettled))
+            raise Uneven(f"{when}: " + "; ".join(unsettled))
 
     def _advance(self, seconds: float) -> None:
         self.network.advance(seconds)

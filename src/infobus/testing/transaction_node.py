@@ -1,0 +1,104 @@
+"""A simulated node that publishes and takes transactions as the bus does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from infobus.engines.memory import Network
+from infobus.protocols import groups, wire
+from infobus.protocols.effects import Events
+from infobus.protocols.groups import GROUP, Copies, Group
+from infobus.protocols.peers import Terms
+from infobus.subjects import channel_of
+from infobus.testing.simulated_node import (
+    Attributes,
+    SimulatedNode,
+    SimulatedSubscription,
+    Witness,
+)
+
+
+class TransactionWitness(Witness, Protocol):
+    """Whoever wants to hear of transactions, too."""
+
+    def published_group(
+        self, node: SimulatedNode, group: Group, numbers: dict[str, int | None]
+    ) -> None:
+        """A transaction was published; `numbers` are those it got on the channels of its events.
+
+        Where it got none, it was not wanted.
+        """
+
+    def took(
+        self,
+        subscription: SimulatedSubscription,
+        sender: str,
+        channel: str,
+        group: Group,
+        places: list[int],
+    ) -> None:
+        """A subscription gets the events at these places of a transaction, as one value."""
+
+
+class TransactionNode(SimulatedNode):
+    """Joins what a `SimulatedNode` joins, and `groups`."""
+
+    def __init__(
+        self, network: Network, name: str, terms: Terms, witness: TransactionWitness
+    ) -> None:
+        super().__init__(network, name, terms, witness)
+        self._group_witness = witness
+        self._copies = Copies()
+        self._epoch = 0
+
+    def publish_transaction(self, events: Sequence[tuple[str, Attributes]]) -> bool:
+        """Publish events on subjects of any channels, all or none.
+
+        False if a route that it must go has no room: then nothing is published.
+        """
+        now_s, depth = self.network.now_s, self.node.terms.depth
+        wanted = dict.fromkeys((channel_of(subject, depth) for subject, _ in events), False)
+        for subject, attributes in events:
+            wanted[channel_of(subject, depth)] |= self._is_wanted(subject, attributes)
+        channels = [channel for channel, is_wanted in wanted.items() if is_wanted]
+        routes = {channel: self.node.route(channel, now_s) for channel in channels}
+        if not all(route.has_room() for route in routes.values()):
+            return False
+        if not routes:
+            for channel in wanted:
+                self.node.note_unwanted(channel)
+        first = self._events_count + 1
+        self._events_count += len(events)
+        self._epoch += 1
+        items = [
+            wire.Item(subject, number, now_s, 0, msgspec.msgpack.encode(attributes))
+            for number, (subject, attributes) in enumerate(events, first)
+        ]
+        run = wire.Items.of(items)
+        group = Group(first, self._epoch, max(len(routes), 1), run, len(items))
+        numbers = {c: routes[c].next if c in routes else None for c in wanted}
+        self._group_witness.published_group(self, group, numbers)
+        for channel, route in routes.items():
+            self._put(route, channel, [groups.item(events[0][0], now_s, group)])
+        return True
+
+    def _deliver(self, events: Events) -> None:
+        for at, item in enumerate(events.items):
+            if item.type == GROUP:
+                group = groups.decode(item.body)
+                if self._copies.is_first(events.sender, group):
+                    self._hand_out(events.sender, events.channel, group)
+            one = Events(
+                events.sender, events.channel, events.first + at, events.items[at : at + 1]
+            )
+            self._witness.delivered(self, one)
+
+    def _hand_out(self, sender: str, channel: str, group: Group) -> None:
+        wanted = [(item.subject, msgspec.msgpack.decode(item.body)) for item in group.events]
+        for subscription in self.subscriptions:
+            places = [at for at, event in enumerate(wanted) if subscription.accepts(*event)]
+            if places:
+                self._group_witness.took(subscription, sender, channel, group, places)
