@@ -107,23 +107,22 @@ class Journal:
         """
         if subject is not None:
             check_pattern(subject)
-        wanted = None if where is None else compile(where)
+        if where is not None:
+            compile(where)
         for moment in (since, until):
             if moment is not None and moment.utcoffset() is None:
                 raise UsageError(f"{moment} has no time zone; add one, for example tzinfo=UTC")
-        conditions = Conditions(subject, where, since, until, start, stop)
         names = None if type is None else self._family(type)
         segments = tuple(
-            one
-            for one in self.manifest.segments
-            if (names is None or one.type in names)
-            and conditions.may_be_in(one, self._schemas[one.schema], wanted)
+            one for one in self.manifest.segments if names is None or one.type in names
         )
         kinds = {} if type is None or names is None else self._kinds(type, names, subtypes)
         all_columns = columns_for(kinds)
         chosen = all_columns if columns is None else self._narrowed(all_columns, columns)
-        schemas = {one.schema: self._schemas[one.schema] for one in segments}
-        return Selection(self.folder, segments, conditions, chosen, schemas, type is None)
+        whole = Selection(self.folder, segments, Conditions(), chosen, self._schemas, type is None)
+        return whole.narrowed(
+            subject=subject, where=where, since=since, until=until, start=start, stop=stop
+        )
 
     # Types and columns.
 

@@ -7,7 +7,7 @@ had another kind are judged by what the values were then.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -130,19 +130,36 @@ def _kind(type_: pa.DataType) -> str:
     )
 
 
-def may_match(where: Filter, segment: Segment, schema: pa.Schema) -> bool:
-    """Whether a segment can hold an event that `where` is true of; False is certain."""
-    known = attribute_columns(schema) | {field.name: field for field in ENVELOPE}
+Place = tuple[str, pa.DataType]
+"""Where the limits of something are found, and of what type it is."""
+
+
+def file_places(segment: Segment, schema: pa.Schema) -> Callable[[str], Place | bool | None]:
+    """What attributes are in a file: a place, None if certainly nowhere, False if not known."""
+    known = attribute_columns(schema)
+
+    def place(name: str) -> Place | bool | None:
+        if name in ENVELOPE.names:
+            return name, ENVELOPE.field(name).type
+        if segment.has_rest:
+            return False  # a value may be among the rest, of whatever kind
+        return (name, known[name].type) if name in known else None
+
+    return place
+
+
+def may_match(
+    where: Filter, segment: Segment, place_of: Callable[[str], Place | bool | None]
+) -> bool:
+    """Whether a segment can hold a row that `where` is true of; False is certain."""
     asked = {node for node in nodes(where.tree) if isinstance(node, Name)}
     about: list[Tree] = []
     for name in sorted(asked, key=lambda name: name.path):
-        first = name.path[0]
-        if segment.has_rest and first not in ENVELOPE.names:
-            continue
-        if first not in known:
+        place = place_of(name.path[0])
+        if place is None:
             about.append(_is_absent(name))
-        elif len(name.path) == 1 and first in segment.limits:
-            about += _within(name, known[first].type, segment.limits[first], segment.count)
+        elif isinstance(place, tuple) and len(name.path) == 1 and place[0] in segment.limits:
+            about += _within(name, place[1], segment.limits[place[0]], segment.count)
     if not about:
         return True
     box = Filter(And(tuple(about)) if len(about) > 1 else about[0])

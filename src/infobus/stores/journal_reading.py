@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from infobus.filters.tree import Name, nodes
 from infobus.objects import codec, find_type, kinds
 from infobus.stores import journal_schemas
 from infobus.stores.journal_columns import ENVELOPE, REST
-from infobus.stores.journal_filters import may_match, push_down
+from infobus.stores.journal_filters import Place, file_places, may_match, push_down
 from infobus.stores.journal_manifest import Segment
 from infobus.stores.journal_rows import attributes_by_row, typed_maps
 from infobus.stores.journal_schemas import Column, source_of
@@ -57,6 +58,9 @@ class Conditions:
     subject: str | None = None
     """A pattern."""
     where: str | None = None
+    """A filter on the attributes, as they were when they were written."""
+    shown: str | None = None
+    """A filter on the columns, as they are read; it may let through what it is not true of."""
     since: datetime | None = None
     until: datetime | None = None
     """The publisher's clock; `until` itself does not belong to it."""
@@ -64,8 +68,8 @@ class Conditions:
     stop: int | None = None
     """Offsets; `stop` itself does not belong to them."""
 
-    def may_be_in(self, segment: Segment, schema: pa.Schema, where: Filter | None) -> bool:
-        """Whether such events can be in a segment; False is certain."""
+    def may_be_in(self, segment: Segment) -> bool:
+        """Whether such events can be in a segment, whatever their content; False is certain."""
         if self.start is not None and segment.last < self.start:
             return False
         if self.stop is not None and segment.first >= self.stop:
@@ -75,11 +79,9 @@ class Conditions:
             return False
         if self.until is not None and least is not None and least >= _us(self.until):
             return False
-        if self.subject is not None and segment.subjects:
-            pattern = self.subject
-            if not any(matches(pattern, subject) for subject in segment.subjects):
-                return False
-        return where is None or may_match(where, segment, schema)
+        if self.subject is None or not segment.subjects:
+            return True
+        return any(matches(self.subject, subject) for subject in segment.subjects)
 
     def holding(self, table: pa.Table) -> pa.Table:
         """The rows of a table with all columns of the envelope that satisfy all but `where`."""
@@ -133,6 +135,30 @@ class Selection:
         keys = {segment.schema for segment in segments}
         return replace(self, segments=segments, schemas={key: self.schemas[key] for key in keys})
 
+    def narrowed(self, **conditions: Any) -> Selection:
+        """The same with further `Conditions`, and without segments that cannot satisfy them."""
+        selection = replace(self, conditions=replace(self.conditions, **conditions))
+        return selection.part(filter(selection.may_be_in, self.segments))
+
+    def may_be_in(self, segment: Segment) -> bool:
+        """Whether events of the selection can be in a segment; False is certain."""
+        conditions, schema = self.conditions, self.schemas[segment.schema]
+        if not conditions.may_be_in(segment):
+            return False
+        if conditions.where is not None:
+            places = file_places(segment, schema)
+            if not may_match(compile(conditions.where), segment, places):
+                return False
+        if conditions.shown is None:
+            return True
+        return may_match(compile(conditions.shown), segment, partial(self._place, schema))
+
+    def _place(self, schema: pa.Schema, name: str) -> Place | bool | None:
+        if (column := self.columns.get(name)) is None:
+            return False
+        source = source_of(column, schema)
+        return None if source is None else (column.attribute, column.field.type)
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The events by columns, file by file; within a file in the order of their offsets.
 
@@ -142,7 +168,7 @@ class Selection:
         for segment in self.segments:
             table = self._read(segment, self._needed(segment))
             if table.num_rows:
-                yield from self._shaped(segment, table).to_batches(BATCH_COUNT_MAX)
+                yield from self._shown(self._shaped(segment, table)).to_batches(BATCH_COUNT_MAX)
 
     def table(self) -> pa.Table:
         """All of it at once, in the order of the offsets if `_offset` is among the columns."""
@@ -188,15 +214,9 @@ class Selection:
         if pushed is not None and pushed.condition is not None:
             table = table.filter(pushed.condition)
         if left is not None and table.num_rows:
-            table = table.filter(pa.array(self._matching(segment, table, left), pa.bool_()))
+            matches_it = matching(self.folder, segment.fingerprint, table, left)
+            table = table.filter(pa.array(matches_it, pa.bool_()))
         return table
-
-    def _matching(self, segment: Segment, table: pa.Table, left: Filter) -> list[bool]:
-        rows = attributes_by_row(table)
-        if not left.asks_for_type:
-            return [left.matches(row) for row in rows]
-        fingerprint = self._learned(segment)
-        return [left.matches(object_under(fingerprint, row, None)) for row in rows]
 
     def _shaped(self, segment: Segment, table: pa.Table) -> pa.Table:
         """The columns that were asked for, made of those of the file."""
@@ -212,9 +232,15 @@ class Selection:
                 arrays.append(_cast(table[source.name], column.field.type))
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
+    def _shown(self, table: pa.Table) -> pa.Table:
+        if self.conditions.shown is None:
+            return table
+        pushed = push_down(compile(self.conditions.shown), table.schema, has_rest=False)
+        return table if pushed.condition is None else table.filter(pushed.condition)
+
     def _objects(self, segment: Segment) -> list[JournalEvent]:
         table = self._read(segment, set(self.schemas[segment.schema].names))
-        fingerprint = self._learned(segment)
+        fingerprint = learned(self.folder, segment.fingerprint)
         envelope = table.select(
             ["_offset", "_subject", "_event_id", "_object_id", "_sender", "_number", "_class"]
         ).to_pydict()
@@ -231,11 +257,25 @@ class Selection:
         columns += [envelope["_sender"], envelope["_number"], times, envelope["_class"], tests]
         return list(map(JournalEvent, *columns))
 
-    def _learned(self, segment: Segment) -> int:
-        if not segment.fingerprint:
-            return 0
-        learn(self.folder, [segment.fingerprint])
-        return int(segment.fingerprint, 16)
+
+def matching(folder: Path, fingerprint: str, table: pa.Table, where: Filter) -> list[bool]:
+    """Of which rows of a file a filter is true; asked row by row."""
+    rows = attributes_by_row(table)
+    for name in where.attributes & set(ENVELOPE.names):
+        for row, value in zip(rows, table[name].to_pylist(), strict=True):
+            row[name] = value
+    if not where.asks_for_type:
+        return [where.matches(row) for row in rows]
+    key = learned(folder, fingerprint)
+    return [where.matches(object_under(key, row, None)) for row in rows]
+
+
+def learned(folder: Path, fingerprint: str) -> int:
+    """The fingerprint of a type that this process now knows, if the journal does; 0 for none."""
+    if not fingerprint:
+        return 0
+    learn(folder, [fingerprint])
+    return int(fingerprint, 16)
 
 
 def _optional(fingerprint: int) -> list[str]:

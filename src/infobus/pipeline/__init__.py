@@ -1,0 +1,20 @@
+"""The data pipeline: the journal's consumer, and the bus as a source and a sink of Spark."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from infobus.pipeline.source import events, register
+
+__all__ = ["events", "register"]
+
+# Imported when asked for: the journal's consumer does without Spark.
+_LATE = {"events": "source", "register": "source"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

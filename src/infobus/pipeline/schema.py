@@ -1,0 +1,55 @@
+"""Columns of journals as Spark sees them, and Spark's as journals see them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from infobus.errors import UsageError
+
+try:
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+except ImportError as error:
+    raise UsageError(
+        "the pipeline runs on Spark, and PySpark is not installed: "
+        "pip install 'information-bus[spark]' (and a Java runtime, on Debian: "
+        "apt-get install openjdk-17-jre-headless)"
+    ) from error
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The columns of a DataFrame that holds what `schema` describes.
+
+    >>> spark_schema(pa.schema({"n": pa.int64(), "tags": pa.list_(pa.string())})).simpleString()
+    'struct<n:bigint,tags:array<string>>'
+    """
+    found: StructType = from_arrow_schema(schema)
+    return found
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow columns that Spark wants for a DataFrame with these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def fitted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns that Spark wants, by name.
+
+    Raises:
+        UsageError: A column cannot become what was asked for.
+    """
+    arrays: list[Any] = []
+    for field in target:
+        column = batch.column(field.name)
+        try:
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UsageError(
+                f"column {field.name} holds {column.type} and cannot be read as {field.type}: "
+                f"{error}; leave it out of the schema, or give it its own type"
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=target)

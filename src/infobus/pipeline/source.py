@@ -1,0 +1,268 @@
+"""`format("infobus")`: journals, and through them the live bus, as DataFrames of Spark.
+
+Nothing here joins a bus: planners and workers of Spark are forks, and only read files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from infobus.errors import StoreError, UsageError
+from infobus.pipeline import source_live
+from infobus.pipeline.source_native import events
+from infobus.pipeline.schema import arrow_schema, fitted, spark_schema
+from infobus.pipeline.source_filters import filter_of
+from infobus.pipeline.source_options import SourceOptions
+from infobus.stores.journal import Journal, Segment, Selection
+from infobus.stores.journal_columns import GENERIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["events", "register"]
+
+log = logging.getLogger("infobus")
+
+PARTITION_COUNT = 131_072
+"""Rows that small files are put together to, for one task of Spark."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("infobus")` known to a session, with filters handed down to it.
+
+    Then `spark.read.format("infobus")` is history, `spark.readStream.format("infobus")` is the
+    live bus, and `df.write` and `df.writeStream` publish.
+    """
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(InfobusSource)
+
+
+class InfobusSource(DataSource):
+    """The data source `infobus`; docs/spark.md lists its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The word for `format(...)`."""
+        return "infobus"
+
+    def schema(self) -> StructType:
+        """The columns, by the type that was asked for and what the journal knows of it."""
+        options = SourceOptions.of(self.options, is_stream=False)
+        if options.type is None and options.columns is None:
+            return spark_schema(GENERIC)
+        return spark_schema(options.select(Journal.open(options.journal)).schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read what is in the journal now."""
+        return HistoryReader(SourceOptions.of(self.options, is_stream=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Read what comes into the journal."""
+        return LiveReader(SourceOptions.of(self.options, is_stream=True), schema)
+
+
+class Part(InputPartition):
+    """The share of one task: some files of a selection."""
+
+    def __init__(self, selection: Selection) -> None:
+        super().__init__(None)
+        self.selection = selection
+
+
+def _parts(selection: Selection) -> list[Part]:
+    """The tasks of a selection: one for each large file, and small ones put together."""
+    parts: list[list[Segment]] = []
+    count = PARTITION_COUNT
+    for segment in selection.segments:
+        if count + segment.count > PARTITION_COUNT:
+            parts.append([])
+            count = 0
+        parts[-1].append(segment)
+        count += segment.count
+    return [Part(selection.part(segments)) for segments in parts]
+
+
+def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if isinstance(partition, Part):  # where there are no parts, Spark asks for one of its own
+        for batch in partition.selection.batches():
+            yield fitted(batch, target)
+
+
+class HistoryReader(DataSourceReader):
+    """Reads a journal as it is when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._target = arrow_schema(schema)
+        self._shown: str | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take over what can be said in the subscription language; Spark looks again."""
+        self._shown = filter_of(filters)
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task for each large file; files that cannot hold such events are left out."""
+        journal = Journal.open(self._options.journal)
+        selection = self._options.select(journal, tuple(self._target.names))
+        return _parts(selection.narrowed(shown=self._shown))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The events of one task."""
+        return _read(partition, self._target)
+
+
+class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads a journal as it grows. A place in the stream is an offset of the journal."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._target = arrow_schema(schema)
+        self._end: int | None = None
+        self._known: frozenset[str] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins."""
+        journal = self._journal()
+        starting = self._options.starting
+        if isinstance(starting, int):
+            return _place(journal, starting)
+        earliest = journal.first_offset if self._options.live is False else 0
+        return _place(journal, journal.next_offset if starting == "latest" else earliest)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """How much one batch takes, if the options say so."""
+        if self._options.events_max is not None:
+            return ReadMaxRows(self._options.events_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What comes later is for another run."""
+        self._end = self._journal().next_offset
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch."""
+        journal = self._journal()
+        begin = _offset(journal, start)
+        end = journal.next_offset if self._end is None else min(self._end, journal.next_offset)
+        if end <= begin:
+            return start
+        self._tell_of_new_columns(journal)
+        selection = self._select(journal, begin, end)
+        match limit:
+            case ReadMaxRows(most):
+                end = _fitting(selection, begin, end, most, lambda segment: 1.0)
+            case ReadMaxBytes(most):
+                end = _fitting(
+                    selection, begin, end, most, lambda segment: segment.bytes / segment.count
+                )
+        return _place(journal, end)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """How far the journal is."""
+        journal = Journal.open(self._options.journal)
+        return _place(journal, journal.next_offset)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks for the events between two places; the same events whenever it is asked."""
+        journal = Journal.open(self._options.journal)
+        begin, stop = _offset(journal, start), _offset(journal, end)
+        if begin >= stop:
+            return []
+        return _parts(self._select(journal, begin, stop))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The events of one task."""
+        return _read(partition, self._target)
+
+    def stop(self) -> None:
+        """End the journal process, if this query has started it."""
+        source_live.release(self._options)
+
+    def _journal(self) -> Journal:
+        if self._options.live:
+            source_live.ensure(self._options)
+        return Journal.open(self._options.journal)
+
+    def _select(self, journal: Journal, start: int, stop: int) -> Selection:
+        selection = self._options.select(journal, tuple(self._target.names))
+        return selection.narrowed(start=start, stop=stop)
+
+    def _tell_of_new_columns(self, journal: Journal) -> None:
+        """Say which attributes have come up since the query began: its columns are settled."""
+        if self._options.type is None or self._options.columns is not None:
+            return
+        names = frozenset(self._options.select(journal).schema.names)
+        if self._known is not None and (new := names - self._known):
+            log.warning(
+                "%s has got new attributes since this query began, which are not among its "
+                "columns: %s; restart the query from its checkpoint to have them",
+                self._options.type,
+                ", ".join(sorted(new)),
+            )
+        self._known = names
+
+
+def _place(journal: Journal, offset: int) -> dict[str, Any]:
+    return {"journal": journal.id, "offset": offset}
+
+
+def _offset(journal: Journal, place: Mapping[str, Any]) -> int:
+    """The offset of a place in this journal.
+
+    Raises:
+        UsageError: It is a place in another journal.
+        StoreError: Retention has taken what was to be read.
+    """
+    if place["journal"] != journal.id:
+        raise UsageError(
+            f"the checkpoint belongs to the journal {place['journal']}, but in {journal.folder} "
+            f"there is {journal.id}: begin with a new checkpoint, or name the right folder"
+        )
+    offset = int(place["offset"])
+    if offset < journal.first_offset:
+        raise StoreError(
+            f"retention has taken events from offset {offset} on, up to {journal.first_offset}, "
+            "before this query has read them: begin with a new checkpoint to go on without them",
+            path=str(journal.folder),
+        )
+    return offset
+
+
+def _fitting(
+    selection: Selection, begin: int, end: int, most: int, weight: Callable[[Segment], float]
+) -> int:
+    """The largest end before which there is certainly not more than `most` to be read."""
+
+    def certainly(stop: int) -> float:
+        return sum(
+            weight(one) * min(one.count, max(0, min(stop, one.last + 1) - max(begin, one.first)))
+            for one in selection.segments
+        )
+
+    low, high = begin + 1, end  # one event at least, or nothing would ever move
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if certainly(middle) <= most else (low, middle - 1)
+    return low

@@ -1,0 +1,100 @@
+"""The journal process behind a live query: found if there is one, started if not.
+
+A worker of Spark is a fork, and a bus must not be used across forks. So the bus is listened to by
+a process of its own, `infobus journal`, which ends when the query that started it ends: its
+standard input is a pipe that this process holds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from infobus.errors import StoreError, UsageError
+from infobus.pipeline.source_options import SourceOptions, arguments
+from infobus.stores.journal_manifest import NAME
+from infobus.stores.locks import FileLock
+from infobus.subjects import covers
+
+PATTERNS = "recording.txt"
+"""In a journal's folder: the patterns that its writer listens to, one per line."""
+_PATIENCE_S = 60.0
+
+_started: dict[Path, subprocess.Popen[bytes]] = {}
+
+
+def is_written(folder: Path) -> bool:
+    """Whether some process writes to the journal in `folder` now."""
+    if not folder.is_dir():
+        return False
+    with FileLock(folder / ".lock") as lock:
+        return not lock.acquire()
+
+
+def ensure(options: SourceOptions) -> None:
+    """Return when a process writes what is published under the subject into the journal.
+
+    Raises:
+        UsageError: One writes there, but not these subjects.
+        StoreError: It could not be started.
+    """
+    folder = options.journal
+    mine = _started.get(folder)
+    if mine is not None and mine.poll() is None:
+        return
+    subject = options.subject or ">"
+    if is_written(folder):
+        _check(folder, subject)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PATTERNS).unlink(missing_ok=True)
+    with (folder / "journal.log").open("ab") as log:
+        command = [sys.executable, "-m", "infobus.cli", "journal", "record", subject]
+        command += ["--to", str(folder), "--until-eof", *map(str, arguments(options))]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    _started[folder] = process
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not ((folder / NAME).exists() and (folder / PATTERNS).exists()):
+        if process.poll() is not None:
+            if is_written(folder):  # somebody else was quicker
+                _check(folder, subject)
+                return
+            raise StoreError(
+                f"the journal process for {subject!r} ended at once; see {folder / 'journal.log'}",
+                path=str(folder),
+            )
+        if time.monotonic() > deadline_s:
+            raise StoreError(
+                f"the journal process for {subject!r} is not ready after {_PATIENCE_S:.0f} s; "
+                f"see {folder / 'journal.log'}",
+                path=str(folder),
+            )
+        time.sleep(0.05)
+
+
+def release(options: SourceOptions) -> None:
+    """Let the process end that was started here, after it has written what it has."""
+    process = _started.pop(options.journal, None)
+    if process is not None and process.stdin is not None:
+        process.stdin.close()
+        try:
+            process.wait(30.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _check(folder: Path, subject: str) -> None:
+    try:
+        patterns = (folder / PATTERNS).read_text("utf-8").splitlines()
+    except OSError:
+        return  # it has just begun, or it is a program's own
+    if not any(covers(pattern, subject) for pattern in patterns):
+        raise UsageError(
+            f"the process that writes to the journal in {folder} listens to "
+            f"{', '.join(patterns)}, which does not cover {subject}: name another folder by the "
+            "option journal"
+        )
