@@ -236,7 +236,7 @@ def test_a_tick_confirms_what_came():
 
 def test_a_channel_held_on_purpose_is_not_confirmed_but_said_to_be_held():
     node = subscriber("a.>")
-    node.held_channels = lambda channel: channel == "a"
+    node.is_held = lambda peer, channel: channel == "a"
     node.take(data("p", 1, 3), 0.0)
     assert wire.Ack("me", {"a": 1}, held=True) in messages(node.tick(0.1))
 

@@ -46,7 +46,7 @@ class Event(Struct, frozen=True, gc=False):
     loss was reported or events grew too old; `time` is the sender's clock in seconds since 1970;
     `priority` is the class that its supplier gave it; `initial` marks initial state that a
     producer handed to a newcomer, as of the event numbered `seq`; `test` marks events of a
-    program under development.
+    program under development; `guaranteed` those that are in a ledger, too.
     """
 
     subject: str
@@ -58,6 +58,7 @@ class Event(Struct, frozen=True, gc=False):
     priority: str = "regular"
     initial: bool = False
     test: bool = False
+    guaranteed: bool = False
 
     @property
     def id(self) -> str:
@@ -152,9 +153,11 @@ def events_of(
     place = (repeat(run.sender), run.seqs, items.times, items.each_number())
     is_test = run.channel.startswith(_TEST_CHANNEL)
     classes: Iterable[str] = repeat(class_)
+    kept: Iterable[bool] = repeat(False)
     if items.qos:
         classes = ((qos and qos.class_) or class_ for qos in items.each_qos())
-    marks = (classes, repeat(run.initial), repeat(is_test))
+        kept = (qos is not None and qos.kept for qos in items.each_qos())
+    marks = (classes, repeat(run.initial), repeat(is_test), kept)
     subjects = items.each_subject()
     if is_test:
         subjects = (subject.removeprefix(TEST_SPACE) for subject in subjects)
@@ -178,4 +181,6 @@ def _transaction(
     time = run.items.times[0]
     first = events[0]
     place = (run.sender, seq, time, group.number)
-    return [Event(first.subject, Transaction(events), *place, class_, test=first.test)]
+    kept = qos is not None and qos.kept
+    marks = (class_, False, first.test, kept)
+    return [Event(first.subject, Transaction(events), *place, *marks)]

@@ -376,7 +376,7 @@ class Guarantees:
             answer(False)  # time and again, until it is a dead letter
             return
         place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
-        use.subscription.offer(DurableEvent(entry.subject, data, *place, deliveries, answer))
+        use.subscription.offer(DurableEvent(entry.subject, data, *place, True, deliveries, answer))
 
     def _data(self, use: _Use, id: str, entry: Entry) -> Any:
         """The object of an event, or the transaction as far as the consumer wants it."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from infobus.bus.audience import filter_of, text_of
+from infobus.bus.clients import Clients
 from infobus.bus.crowd import Crowd
 from infobus.bus.delivery import Delivery
 from infobus.bus.expiry import Expiry
@@ -66,7 +67,8 @@ class Hub:
         self.counters = Counters()
         self.workers = Workers(f"infobus-{name}")
         self.crowd = Crowd(self.node, self.counters, self._unregister)
-        self.node.held_channels = self.crowd.holds_lane
+        self.clients = Clients(terms.limits)
+        self.node.is_held = self._is_held
         self.expiry = Expiry(name, self.counters, terms.classes.default)
         self.subscriptions: dict[Subscription, None] = {}
         self.types = Types()
@@ -287,6 +289,8 @@ class Hub:
         with self.lock:
             self.counters.received_frames += 1
             self.counters.received_bytes += len(payload)
+            if self.clients.has_limits and message.__class__ is Data:
+                self.clients.note(message.sender, len(message.items), len(payload))
             if message.__class__ is Data and self._is_next(message, len(payload)):
                 if not self.delivery.late:
                     return
@@ -314,6 +318,9 @@ class Hub:
             self.delivery.late += self.node.acks(data.sender, peer)
         self.delivery.dispatch(data.sender, data.channel, data.first, data.items)
         return True
+
+    def _is_held(self, peer: str, lane: str) -> bool:
+        return self.crowd.holds_lane(lane) or self.clients.is_throttled(peer)
 
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors that came with a guaranteed event."""

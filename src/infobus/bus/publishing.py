@@ -18,7 +18,7 @@ from infobus.bus.transactions import TransactionBlock
 from infobus.errors import Backpressure
 from infobus.objects import DataObject, identify, runs
 from infobus.objects.codec import encode_event
-from infobus.protocols.wire import Items
+from infobus.protocols.wire import Items, Qos
 from infobus.subjects import TEST_SPACE
 
 _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
@@ -122,14 +122,23 @@ class Publisher(Sending):
         if guaranteed:
             self._publish_guaranteed(list(events), test, self._wish(priority, max_age))
             return
-        wish = self._wish(priority, max_age)
-        is_plain = quality == "reliable" and quench and wish == PLAIN
+        self._send_many(events, quality, quench, test, self._wish(priority, max_age))
+
+    def _send_many(
+        self,
+        events: Iterable[tuple[str, Any]],
+        quality: Quality,
+        quench: bool,
+        test: bool,
+        wish: Wish,
+    ) -> None:
+        is_plain = quality == "reliable" and quench and wish._replace(kept=False) == PLAIN
         if test or self.test:
             events = ((self._test_subject(subject), obj) for subject, obj in events)
         used: set[Outlet | None] = set()
         try:
             for chunk in _chunks(events):
-                outlet = self._publish_run(chunk) if is_plain else None
+                outlet = self._publish_run(chunk, wish.kept) if is_plain else None
                 used.add(outlet)
                 if outlet is None:
                     for subject, obj in chunk:
@@ -156,8 +165,7 @@ class Publisher(Sending):
         if not test and self._are_unheard(events):
             return
         try:
-            priority, max_age = wish.class_ or None, wish.max_age or None
-            self.publish_many(events, test=test, priority=priority, max_age=max_age)
+            self._send_many(events, "reliable", True, test, wish._replace(kept=True))
         except Backpressure as error:  # durable consumers get them all the same
             log.warning("guaranteed events are kept, but not sent to others: %s", error)
 
@@ -168,7 +176,7 @@ class Publisher(Sending):
         self._hub.counters.quenched += len([*islice(self._numbers, len(events))])
         return True
 
-    def _publish_run(self, chunk: list[tuple[str, Any]]) -> Outlet | None:
+    def _publish_run(self, chunk: list[tuple[str, Any]], kept: bool) -> Outlet | None:
         """Publish alike events for one channel together; None if they must go singly."""
         outlet = None
         try:
@@ -191,7 +199,8 @@ class Publisher(Sending):
         if numbers[-1] - numbers[0] == count - 1:  # else another thread publishes, too
             numbers = numbers[:1]
         names = list(subjects) if len(different) > 1 else [subjects[0]]
-        items = Items(names, numbers, [time.time()] * count, [fingerprint], bodies)
+        qos = [Qos(kept=True)] if kept else []
+        items = Items(names, numbers, [time.time()] * count, [fingerprint], bodies, {}, qos)
         self._flusher.make_way_for(outlet)
         outlet.send_run(items, sum(map(len, bodies)), types)
         return outlet

@@ -36,6 +36,7 @@ class Wish(NamedTuple):
 
     class_: str = ""  # empty: the default class
     max_age: float = 0.0  # 0: no limit
+    kept: bool = False  # it is in a ledger already
 
 
 PLAIN = Wish()
@@ -110,7 +111,9 @@ class Sending(Decider):
         class_ = ""
         if class_in(outlet.channel) != wish.class_:  # some consumer asked for a higher one
             class_ = wish.class_ or self._classes.default
-        return Qos(wish.max_age, class_) if class_ or wish.max_age else None
+        if not (class_ or wish.max_age or wish.kept):
+            return None
+        return Qos(wish.max_age, class_, kept=wish.kept)
 
     def _publish_group(self, drafts: list[Draft], guaranteed: bool, wish: Wish) -> None:
         """Publish a transaction: whole, on every channel where some of it is wanted."""
@@ -139,6 +142,7 @@ class Sending(Decider):
 
             record = record_of_group(group, self.node, now_s, test=is_test, expires=expires_s)
             self._keep([record], types)
+            wish = wish._replace(kept=True)
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.channel):
                 stack.enter_context(outlet.lock)

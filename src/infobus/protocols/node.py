@@ -67,12 +67,12 @@ class Node:
         self.own = OwnRows(terms.depth, terms.rows_count_max, terms.filters_count_max)
         self.rows = PeerRows(terms.depth, spare_count_max=terms.spare_count_max)
         self.peers: dict[str, Peer] = {}
-        self.held_channels: Callable[[str], bool] = lambda channel: False
+        self.is_held: Callable[[str, str], bool] = lambda peer, channel: False
         self._describe_types = describe_types
         self._streams = Streams(name, self.own)
         self._routes = Routes(name, terms, self.rows)
         self.routes = self._routes.by_channel
-        self.requests = Requests(terms.classes, self.rows)
+        self.requests = Requests(terms.classes, self.rows, terms.limits.queue_count_max or 0)
         self._welcomes = 0
         self._beat_sent_s = float("-inf")
 
@@ -211,7 +211,7 @@ class Node:
         held: dict[str, int] = {}
         for channel, receiver in peer.receivers.items():
             if receiver.next is not None and receiver.next != receiver.acked:
-                if self.held_channels(channel):
+                if self.is_held(name, channel):
                     held[channel] = receiver.acked
                 else:
                     nexts[channel] = receiver.acked = receiver.next

@@ -95,6 +95,7 @@ class PeerRecord:
     is_missed: bool = False  # rows that were let go are needed now
     is_over_limit: bool = False  # it tells more rows than are held of one peer
     requests: list[Request] = field(default_factory=list)
+    window: int = 0  # unconfirmed events that it takes of one lane; 0: as the sender likes
 
 
 @dataclass(slots=True)

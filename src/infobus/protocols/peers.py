@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Upgrade
+from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Upgrade
 from infobus.protocols.reliable import Receiver, Sender
 
 DEFAULT_UPGRADE = Upgrade()
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Terms:
     spare_count_max: int = 10_000  # rows held; past it, only those of channels published on
     classes: Classes = DEFAULT_CLASSES  # equal on the whole bus
     upgrade: Upgrade | None = DEFAULT_UPGRADE  # of classes that starve in a queue
+    limits: Limits = NO_LIMITS  # of what is taken from any one peer
 
 
 @dataclass(slots=True)

@@ -64,6 +64,7 @@ class Progress:
     next: int  # everything before it is confirmed
     since_s: float  # when it last moved, or said that it is held
     waited_for: bool = True  # False: it stalled, and the window no longer waits for it
+    window: int = NO_LIMIT  # how many unconfirmed events it takes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,11 +98,14 @@ class Sender:
         self.sent_bytes += len(frame)
         self.next = end
 
-    def join(self, node: str, now_s: float) -> int:
-        """Count `node` among the receivers; its first number is returned."""
+    def join(self, node: str, now_s: float, window: int = 0) -> int:
+        """Count `node` among the receivers; its first number is returned.
+
+        `window` is how many unconfirmed events it takes, if it said so.
+        """
         progress = self.receivers.get(node)
         if progress is None:
-            progress = self.receivers[node] = Progress(self.next, now_s)
+            progress = self.receivers[node] = Progress(self.next, now_s, window=window or NO_LIMIT)
             self._settle()
         return progress.next
 
@@ -193,8 +197,8 @@ class Sender:
             self.freed_bytes += len(buffer.popleft()[2])
         if not buffer:
             self.full_since_s = None  # an empty window is not looked at until it fills again
-        anyone = any(p.waited_for for p in self.receivers.values())
-        self.limit = floor + self.window_count_max if anyone else NO_LIMIT
+        limits = [p.next + p.window for p in self.receivers.values() if p.waited_for]
+        self.limit = min(floor + self.window_count_max, *limits) if limits else NO_LIMIT
 
 
 @dataclass(slots=True, kw_only=True)

@@ -27,6 +27,7 @@ class Requests:
 
     classes: Classes
     rows: PeerRows
+    window: int = 0  # unconfirmed events that are taken of one peer's lane; 0: as it likes
     own: Counter[Request] = field(default_factory=Counter)
 
     def change(self, requests: Iterable[Request], more: bool) -> None:
@@ -36,10 +37,10 @@ class Requests:
             if not self.own[request]:
                 del self.own[request]
 
-    def told(self) -> tuple[list[str], list[Request]]:
-        """The classes, unless they are the usual ones, and the requests, as peers are told."""
+    def told(self) -> tuple[list[str], list[Request], int]:
+        """The classes, unless they are the usual ones, requests, and window, as peers are told."""
         classes = [] if self.classes == DEFAULT_CLASSES else list(self.classes.names)
-        return classes, list(islice(self.own, _COUNT_MAX))
+        return classes, list(islice(self.own, _COUNT_MAX)), self.window
 
     def difference(self, told: Interest) -> str:
         """In which way a peer's classes differ from this node's; empty if they do not."""
@@ -50,7 +51,8 @@ class Requests:
 
     def take(self, told: Interest) -> None:
         """Hold what a peer's consumers ask for."""
-        self.rows.records[told.sender].requests = told.requests[:_COUNT_MAX]
+        record = self.rows.records[told.sender]
+        record.requests, record.window = told.requests[:_COUNT_MAX], told.window
 
     def class_for(self, subject: str, class_: str) -> str:
         """The class under which an event travels: its own, or the highest that is asked for."""

@@ -34,7 +34,7 @@ class Routes:
         if route is None:
             route = self.by_channel[channel] = Route(self.terms)
             for name in self.rows.listeners(channel_in(channel)):
-                route.join(name, now_s)
+                route.join(name, now_s, self.rows.records[name].window)
         return route
 
     def note_unwanted(self, channel: str) -> None:
@@ -51,7 +51,7 @@ class Routes:
             self.route(channel, now_s)
         for channel, route in self.by_channel.items():
             if name in self.rows.listeners(channel_in(channel)):
-                route.join(name, now_s)
+                route.join(name, now_s, self.rows.records[name].window)
             else:
                 route.leave(name)
 

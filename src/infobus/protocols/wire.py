@@ -116,6 +116,7 @@ class Interest(Struct, array_like=True, tag=6):
     dropped: list[tuple[Pattern, Filter]] = []
     classes: list[ClassName] = []  # the priority classes of the bus; none: as usual
     requests: list[Request] = []  # all of them, every time
+    window: Count = 0  # unconfirmed events that I take of one of your lanes; 0: as you like
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows added."""
