@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -61,7 +61,11 @@ class Asking:
             for table, versions in self._catalog.members(type_name)
         ]
         together = heapq.merge(*streams, key=lambda hit: hit[0]) if terms else chain(*streams)
-        return list(islice(together, limit))
+        try:
+            return list(islice(together, limit))
+        finally:
+            for stream in streams:
+                stream.close()  # with its cursor, which may be in the middle
 
     def _stream(
         self,
@@ -70,7 +74,7 @@ class Asking:
         filter: Filter | None,
         terms: Sequence[Term],
         page_count: int,
-    ) -> Iterator[Hit]:
+    ) -> Generator[Hit, None, None]:
         columns, residual = table.table.c, filter
         orders = [columns_of(term, table) for term in terms]
         flat = list(chain(*orders))
@@ -85,22 +89,15 @@ class Asking:
             chosen = chosen.order_by(*(directed(column, term) for column in ordered))
         options = {"stream_results": True, "yield_per": page_count}
         width = len(columns)
-        for rows in self._connection.execute(chosen, execution_options=options).partitions():
-            objects = Rebuilding(self._connection, self._catalog, table, rows).objects
-            for row, obj in zip(rows, objects, strict=True):
-                judge = filter if row[EXTRA] is not None else residual
-                if judge is None or judge.matches(obj):
-                    values = iter(row[width:])
-                    key = key_of(terms, [list(islice(values, len(one))) for one in orders])
-                    yield key, obj, self._envelope(table, row)
-
-    def _envelope(self, table: TypeTable, row: Any) -> dict[str, Any]:
-        return {
-            "_id": row[ID],
-            "_type": table.type_name,
-            "_subject": row[SUBJECT],
-            "_time": row[TIME],
-        }
+        with self._connection.execute(chosen, execution_options=options) as result:
+            for rows in result.partitions():
+                objects = Rebuilding(self._connection, self._catalog, table, rows).objects
+                for row, obj in zip(rows, objects, strict=True):
+                    judge = filter if row[EXTRA] is not None else residual
+                    if judge is None or judge.matches(obj):
+                        values = iter(row[width:])
+                        key = key_of(terms, [list(islice(values, len(one))) for one in orders])
+                        yield key, obj, _envelope(table, row)
 
     def properties(self, ids: Sequence[str]) -> dict[str, dict[str, Property]]:
         """The properties of objects, by the objects' ids and by name."""
@@ -118,6 +115,15 @@ class Asking:
                 for one in Rebuilding(self._connection, self._catalog, table, rows).objects:
                     found.setdefault(one.ref, {})[one.name] = one
         return found
+
+
+def _envelope(table: TypeTable, row: Any) -> dict[str, Any]:
+    return {
+        "_id": row[ID],
+        "_type": table.type_name,
+        "_subject": row[SUBJECT],
+        "_time": row[TIME],
+    }
 
 
 def row_of(obj: Any, envelope: dict[str, Any], properties: dict[str, Property]) -> dict[str, Any]:
