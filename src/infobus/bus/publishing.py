@@ -199,7 +199,7 @@ class Publisher(Sending):
         if numbers[-1] - numbers[0] == count - 1:  # else another thread publishes, too
             numbers = numbers[:1]
         names = list(subjects) if len(different) > 1 else [subjects[0]]
-        qos = [Qos(kept=True)] if kept else []
+        qos: list[Qos | None] = [Qos(kept=True)] if kept else []
         items = Items(names, numbers, [time.time()] * count, [fingerprint], bodies, {}, qos)
         self._flusher.make_way_for(outlet)
         outlet.send_run(items, sum(map(len, bodies)), types)
