@@ -24,7 +24,8 @@ from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import Type, all_types
-from infobus.protocols.peers import Terms
+from infobus.protocols.peers import NO_LIMITS, Terms
+from infobus.protocols.qos import Limits
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:
@@ -58,10 +59,10 @@ class Bus(Publisher, ServiceMethods):
         flusher: Flusher,
         send_timeout_s: float,
         test: bool,
+        capacity: Limits = NO_LIMITS,
     ) -> None:
-        super().__init__(
-            Hub(name, terms, engine), flusher, send_timeout_s, test, self._keep_in_ledger
-        )
+        hub = Hub(name, terms, engine)
+        super().__init__(hub, flusher, send_timeout_s, test, self._keep_in_ledger, capacity)
         self.name = bus_name
         self.home = home
         self._guarantees: Guarantees | None = None

@@ -64,7 +64,7 @@ class Classed:
         items = run.items
         class_ = self._demand.priority or run.class_ or self._classes.default
         with self._lock:
-            if not items.qos and self._demand.max_age == math.inf and self._rate is None:
+            if items.is_plain() and self._demand.max_age == math.inf and self._rate is None:
                 self._queues.offer(run, class_, now_s, weight=weight_of(items))
                 return {class_}
             ahead_s = now_s - time.time()  # from the clock of the events to this one

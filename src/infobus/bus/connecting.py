@@ -16,6 +16,7 @@ from infobus.bus.settings import Settings, load_settings
 from infobus.engines.base import Engine
 from infobus.errors import UsageError
 from infobus.protocols.peers import Terms
+from infobus.protocols.qos import Limits
 
 _open_buses: weakref.WeakSet[Bus] = weakref.WeakSet()
 _is_exit_registered = False
@@ -32,6 +33,9 @@ def connect(
     depth: int | None = None,
     batch: Batch | None = None,
     test: bool | None = None,
+    classes: Iterable[str] | None = None,
+    limits: Limits | None = None,
+    capacity: Limits | None = None,
     send_timeout_s: float = 10.0,
     sync_timeout_s: float = 2.0,
 ) -> Bus:
@@ -53,6 +57,10 @@ def connect(
             events that are published faster than they can be sent are gathered anyway.
         test: True for a program under development: all that it publishes is marked as test, and
             its subscriptions receive such events, too. `INFOBUS_TEST=1` does the same.
+        classes: The priority classes, highest first; the same on the whole bus. Events that name
+            none are of class `regular`, or of the last one if there is no such class.
+        limits: What any one other node may send to this one; whoever sends more is slowed down.
+        capacity: What publishers of this node may reserve in all; see `Bus.reserve`.
         send_timeout_s: How long `publish` waits for receivers that do not keep up.
         sync_timeout_s: How long to wait for answers of the nodes that were found.
 
@@ -75,6 +83,9 @@ def connect(
         multicast=multicast,
         depth=depth,
         test=test,
+        classes=classes,
+        limits=limits,
+        capacity=capacity,
     )
     if batch is not None and not isinstance(batch, Batch):
         raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
@@ -88,10 +99,11 @@ def connect(
         name=name,
         bus_name=settings.bus,
         home=settings.home,
-        terms=Terms(depth=settings.depth),
+        terms=Terms(depth=settings.depth, classes=settings.classes, limits=settings.limits),
         flusher=Flusher(f"infobus-{name}", batch),
         send_timeout_s=send_timeout_s,
         test=settings.test,
+        capacity=settings.capacity,
     )
     try:
         joined.open(sync_timeout_s)

@@ -131,7 +131,11 @@ class Delivery:
         if subscription.staged is not None:
             subscription.staged.append(run)
             subscription.offered += weight_of(run.items)
-        elif subscription.classed is not None or run.class_ or run.items.qos:
+        elif (
+            subscription.classed is not None
+            or run.class_
+            or (run.items.qos and not run.items.is_plain())
+        ):
             self._offer_by_class(subscription, run)
             return
         else:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infobus.bus.audience import NOBODY
 from infobus.bus.deciding import UNWANTED
@@ -15,11 +16,16 @@ from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.sending import PLAIN, Keep, Quality, Sending, Wish
 from infobus.bus.transactions import TransactionBlock
-from infobus.errors import Backpressure
+from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, identify, runs
 from infobus.objects.codec import encode_event
+from infobus.protocols.qos import Limits, Rate
 from infobus.protocols.wire import Items, Qos
 from infobus.subjects import TEST_SPACE
+
+if TYPE_CHECKING:
+    from infobus.bus.reserving import Reservation
+    from infobus.protocols.qos_admission import Admission
 
 _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
@@ -31,10 +37,19 @@ class Publisher(Sending):
     """What a `Bus` is to those who publish."""
 
     def __init__(
-        self, hub: Hub, flusher: Flusher, send_timeout_s: float, test: bool, keep: Keep
+        self,
+        hub: Hub,
+        flusher: Flusher,
+        send_timeout_s: float,
+        test: bool,
+        keep: Keep,
+        capacity: Limits,
     ) -> None:
         super().__init__(hub, flusher, send_timeout_s, keep)
         self.test = test  # a program under development
+        self._capacity = capacity
+        self._admission: Admission | None = None
+        self._reservations = itertools.count(1)
 
     def publish(
         self,
@@ -246,6 +261,32 @@ class Publisher(Sending):
         space, wish = TEST_SPACE if test or self.test else "", self._wish(priority, max_age)
         publish = partial(self._publish_group, guaranteed=guaranteed, wish=wish)
         return TransactionBlock(publish, space)
+
+    def reserve(
+        self, events_per_s: float, bytes_per_s: float | None = None, *, name: str = ""
+    ) -> Reservation:
+        """Reserve a steady rate: `with bus.reserve(100) as feed: feed.publish(...)`.
+
+        Raises:
+            QosRefused: This node was not given so much (`connect(capacity=...)`), or others
+                have reserved it; the message says how much is free.
+        """
+        from infobus.bus.reserving import Reservation  # late: most programs reserve nothing
+        from infobus.protocols.qos_admission import Admission
+
+        if self._closed is not None:
+            raise self._closed
+        rate = Rate(events_per_s, bytes_per_s)
+        name = name or f"reservation {next(self._reservations)}"
+        with self._asking:
+            if self._admission is None:
+                given = self._capacity
+                self._admission = Admission(given.events_per_s, given.bytes_per_s)
+            admission = self._admission
+            if name in admission.held:
+                raise UsageError(f"there is a reservation {name!r} already; choose another name")
+            admission.reserve(name, events_per_s, bytes_per_s or 0.0)
+        return Reservation(self, name, rate, admission.release)
 
     def flush(self) -> None:
         """Send now what was gathered for batching."""

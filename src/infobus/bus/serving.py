@@ -12,6 +12,7 @@ from infobus.errors import BadFrame, BusClosed, StoreError, UsageError
 from infobus.services import Found, Offered, ServiceClient, Watch
 from infobus.services.exchange import Exchange
 from infobus.services.hosting import Loop, Threads
+from infobus.services.once import acknowledge
 from infobus.services.presence import IAmHere
 from infobus.stores.replies import Replies
 from infobus.subjects import check_pattern, check_subject
@@ -32,6 +33,7 @@ class Serving:
         self._exchange = Exchange(self)
         self._threads = Threads(f"infobus-{hub.name}")
         self._loop = Loop(f"infobus-{hub.name}")
+        self._exchange.on_acknowledged = self._acknowledge
         self._offers: list[Offered] = []
         hub.on_service = self._on_frame
         hub.on_peer.append(self._exchange.on_peer)
@@ -134,6 +136,9 @@ class Serving:
                 self._has_replies = False
                 log.warning("services here cannot be called exactly once: %s", error)
         return self._replies
+
+    def _acknowledge(self, once: str) -> None:
+        self._threads.do(lambda: acknowledge(self, once))  # the disk may take its time
 
     def _on_frame(self, payload: bytes) -> None:
         try:

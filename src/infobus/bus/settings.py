@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from infobus.errors import UsageError
+from infobus.protocols.peers import NO_LIMITS
+from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits
 
 _KNOWN = {
     "bus": str,
@@ -19,6 +23,9 @@ _KNOWN = {
     "zenoh": dict,
     "depth": int,
     "test": bool,
+    "classes": list,
+    "limits": dict,
+    "capacity": dict,
 }
 
 
@@ -35,6 +42,9 @@ class Settings:
     zenoh: dict[str, Any] = field(default_factory=dict)
     depth: int = 1
     test: bool = False
+    classes: Classes = DEFAULT_CLASSES
+    limits: Limits = NO_LIMITS
+    capacity: Limits = NO_LIMITS
 
 
 def load_settings(**given: Any) -> Settings:
@@ -56,6 +66,11 @@ def load_settings(**given: Any) -> Settings:
     for name in ("listen", "connect"):
         if name in values:
             values[name] = _endpoints(name, values[name])
+    if "classes" in values:
+        values["classes"] = Classes(tuple(values["classes"]))
+    for name in ("limits", "capacity"):
+        if name in values:
+            values[name] = _limits(name, values[name])
     settings = Settings(**values)
     if not settings.bus:
         raise UsageError("the bus's name is empty; leave it out to use 'default'")
@@ -90,6 +105,15 @@ def _endpoints(name: str, given: Any) -> tuple[str, ...]:
         if not isinstance(endpoint, str):
             raise UsageError(f"{name}: an endpoint must be a str, got {endpoint!r}")
     return endpoints
+
+
+def _limits(name: str, given: Any) -> Limits:
+    if isinstance(given, Limits):
+        return given
+    try:
+        return msgspec.convert(given, Limits)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}: {error}; expected a Limits, or a table of its numbers") from None
 
 
 def _read_file(home: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class Qos(Struct, array_like=True, frozen=True, gc=False):
     max_age: Annotated[float, Meta(ge=0)] = 0.0  # seconds since its time; 0: no limit
     class_: ClassName = ""  # its own class, where that is not the one of its lane
     raised_until: float = 0.0  # when it falls back to that class; 0: it is raised for good
+    kept: bool = False  # it is in a ledger, too, where durable consumers get it from
 
 
 class Item(NamedTuple):
@@ -150,6 +151,10 @@ class Items(Struct, array_like=True, gc=False):
         if len(self.qos) > 1:
             return self.qos
         return repeat(self.qos[0] if self.qos else None)
+
+    def is_plain(self) -> bool:
+        """Whether no event has an age limit, or another class than that of its lane."""
+        return not any(qos is not None and (qos.max_age or qos.class_) for qos in self.qos)
 
     def is_whole(self) -> bool:
         """Whether the columns are as long as they must be."""
