@@ -42,7 +42,7 @@ def runs(draw):
     return classes, marks, upgrade, draw(st.lists(steps, max_size=80))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(runs())
 def test_the_queues_do_what_the_obvious_ones_do(run):
     classes, marks, upgrade, steps = run
@@ -193,6 +193,14 @@ def test_of_two_classes_the_lower_takes_turns_with_the_higher():
     assert taken(queues, 4, 1.0) == ["high", "low", "high", "low"]
 
 
+def test_a_class_that_was_idle_does_not_starve_from_the_start():
+    queues = flooded(upgrade=Upgrade(after_s=1.0))
+    for number in range(9):
+        queues.offer(number, "regular", 100.0)
+    assert queues.tick(100.9) == []
+    assert queues.tick(101.0) == [Upgraded("regular", "business", 102.0)]
+
+
 def test_a_class_that_moves_is_not_raised():
     queues = flooded(regular=9, upgrade=Upgrade())
     for tenth in range(40):
@@ -224,6 +232,13 @@ def test_an_event_raised_elsewhere_takes_what_is_before_it_in_its_class_along():
     queues.offer("x", "business", 0.0, raised_from="regular", raised_until_s=1.0)
     queues.offer("after", "regular", 0.0)
     assert taken(queues, 7, 0.5) == ["b0", "r0", "b1", "x", "b2", "b3", "after"]
+
+
+def test_an_event_that_is_raised_for_longer_stays_so_when_one_behind_it_falls_back():
+    queues = flooded(business=4, upgrade=Upgrade(period_s=5.0))
+    queues.offer("longer", "business", 0.0, raised_from="regular", raised_until_s=2.0)
+    queues.offer("shorter", "business", 0.0, raised_from="regular", raised_until_s=1.0)
+    assert taken(queues, 4, 1.0) == ["b0", "longer", "b1", "b2"]
 
 
 def test_an_upgrade_from_elsewhere_lasts_no_longer_than_our_own():
@@ -261,8 +276,10 @@ def test_memory_stays_bounded_when_much_expires_behind_something_that_does_not_m
 def test_memory_stays_bounded_when_much_is_taken_long_before_its_time():
     queues = flooded()
     for second in range(10_000):
+        queues.offer("too old", "regular", second, expires_s=second)
         queues.offer("soon gone", "regular", second, expires_s=1e9)
         assert queues.take(second)
+        assert len(queues.expire(second)) == 1
     assert len(queues._ageing) < 100
 
 

@@ -127,7 +127,7 @@ class _Run:
         ]
 
     def do_harm(self) -> None:
-        for _ in range(self.random.randint(40, 120)):
+        for _ in range(self.random.randint(30, 90)):
             for supplier in self.suppliers:
                 while self.random.random() < supplier.per_step / (1 + supplier.per_step):
                     self._supply(supplier)
