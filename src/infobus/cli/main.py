@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 import infobus
-from infobus.cli import bench, demo, describe, filter, ledger, pub, quench, sub, types, watch
+from infobus.cli import (
+    bench,
+    demo,
+    describe,
+    filter,
+    journal,
+    ledger,
+    pub,
+    quench,
+    sub,
+    types,
+    watch,
+)
 from infobus.cli.rendering import printable
 
 app = typer.Typer(
@@ -26,6 +38,7 @@ app.add_typer(filter.app, name="filter")
 app.command("quench")(quench.command)
 app.command("watch")(watch.command)
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(journal.app, name="journal")
 app.command("demo")(demo.command)
 app.add_typer(bench.app, name="bench")
 

@@ -25,6 +25,8 @@ from infobus.stores.journal_upkeep import Upkeep, tend
 
 log = logging.getLogger("infobus")
 
+PATTERNS = "recording.txt"
+"""In a journal's folder while it is written: the patterns that are listened to, one per line."""
 BATCH_COUNT_MAX = 16_384
 """So many events are written at once, at most."""
 QUEUE_COUNT_MAX = 65_536
@@ -90,6 +92,7 @@ class Recorder:
                 list(patterns), self._put, self.name, acknowledge="explicit", **options
             )
             self._live = bus.subscribe_many(patterns, self._put_live, **options)
+            (self._writer.folder / PATTERNS).write_text("\n".join(patterns), "utf-8")
         except BaseException:
             self._writer.close()
             raise
@@ -110,6 +113,7 @@ class Recorder:
         finally:
             self._live.close()
             self._durable.close()
+            (self._writer.folder / PATTERNS).unlink(missing_ok=True)
             self._writer.close()
 
     def stop(self) -> None:

@@ -13,13 +13,12 @@ import time
 from pathlib import Path
 
 from infobus.errors import StoreError, UsageError
+from infobus.pipeline.journal import PATTERNS
 from infobus.pipeline.source_options import SourceOptions, arguments
 from infobus.stores.journal_manifest import NAME
 from infobus.stores.locks import FileLock
 from infobus.subjects import covers
 
-PATTERNS = "recording.txt"
-"""In a journal's folder: the patterns that its writer listens to, one per line."""
 _PATIENCE_S = 60.0
 
 _started: dict[Path, subprocess.Popen[bytes]] = {}
