@@ -4,12 +4,12 @@ from datetime import UTC, date, datetime
 
 import pytest
 
+from infobus.adapters.stories import Bulletin, Skipped, Source
 from infobus.demo import harbor, meridian
 from infobus.demo.adapter import sample_lines
-from infobus.demo.feeds import Bulletin, Skipped, read_feed
+from infobus.demo.feeds import read_feed
 from infobus.demo.harbor import HarborStory, IndustryGroup
 from infobus.demo.meridian import MeridianStory
-from infobus.demo.story import Source
 from infobus.subjects import check_subject
 
 DAY = date(1993, 12, 6)

@@ -11,7 +11,8 @@ from importlib.resources import files
 from itertools import count
 
 from infobus import id_of
-from infobus.demo.feeds import Bulletin, Format, Skipped, read_feed
+from infobus.adapters.stories import Bulletin, Skipped
+from infobus.demo.feeds import Format, read_feed
 from infobus.demo.programs import on_the_floor
 
 RECENT_COUNT_MAX = 40

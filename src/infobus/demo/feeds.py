@@ -5,24 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import NamedTuple
 
-from infobus.demo.story import Story
-
-
-class Bulletin(NamedTuple):
-    """A story and the subject it belongs under."""
-
-    subject: str
-    story: Story
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A record that could not be read: where it begins, and why."""
-
-    line: int
-    why: str
+from infobus.adapters.stories import Bulletin, Skipped
 
 
 @dataclass(frozen=True)

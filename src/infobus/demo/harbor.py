@@ -6,9 +6,9 @@ from collections import defaultdict
 from datetime import date
 
 from infobus import DataObject
+from infobus.adapters.stories import Bulletin, Source, Story
 from infobus.demo.adapter import run
-from infobus.demo.feeds import Bulletin, Format, at, one
-from infobus.demo.story import Source, Story
+from infobus.demo.feeds import Format, at, one
 
 KINDS = {"EQ": "equity", "CM": "commodity", "FX": "currency", "GV": "government", "RT": "rates"}
 LANGUAGES = {"E": "English", "F": "French", "G": "German"}

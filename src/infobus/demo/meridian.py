@@ -7,9 +7,9 @@ import re
 from collections import defaultdict
 from datetime import date
 
+from infobus.adapters.stories import Bulletin, Source, Story
 from infobus.demo.adapter import run
-from infobus.demo.feeds import Bulletin, Format, at, one
-from infobus.demo.story import Source, Story
+from infobus.demo.feeds import Format, at, one
 
 _HEADER = re.compile(r'<STORY ID="([^"]+)" TIME="([^"]+)" URGENCY="(\d)">')
 _FIELD = re.compile(r"<([A-Z]+)>([^<]*)(?:</\1>)?")

@@ -1,0 +1,42 @@
+"""What adapters of news feeds share: the type of which each vendor's stories are a subtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from infobus import DataObject
+
+
+class Source(DataObject):
+    """Who says so."""
+
+    name: str
+    city: str = ""
+    reporter: str = ""
+
+
+class Story(DataObject):
+    """A news story, whoever sent it."""
+
+    headline: str
+    published: datetime
+    body: str
+    countries: list[str]
+    sources: list[Source]
+
+
+class Bulletin(NamedTuple):
+    """A story and the subject it belongs under."""
+
+    subject: str
+    story: Story
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that could not be read: where it begins, and why."""
+
+    line: int
+    why: str

@@ -1,0 +1,184 @@
+"""TDL programs at work on a bus, and a host to which others send them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from infobus import Bus, DataObject, Event, UsageError
+from infobus.errors import TdlError
+from infobus.objects.tdl import Capabilities, Interpreter, Limits
+from infobus.objects.tdl.signing import check_key, is_signed, sign
+from infobus.services import DynamicService, Interface, Service
+from infobus.subjects import covers
+
+ABILITIES = ("publish", "subscribe", "serve", "call")
+PROGRAM = "program"
+"""What programs for a host are signed for."""
+AGE_MAX_S = 300.0
+
+
+class Programs:
+    """An interpreter whose programs may use a bus. They run one at a time.
+
+    While a program waits for a service that it has called, others may run.
+
+    Args:
+        bus: Asked for the bus when a program first needs it.
+        allow: Which of `publish`, `subscribe`, `serve` and `call` they may do.
+        within: A pattern; they may use no other subjects.
+        write: Takes what they print; without it they may not.
+        report: Is told of errors in functions that handle events.
+        limits: How much one run, event or call may use.
+        key: Signs methods that travel with their classes.
+    """
+
+    def __init__(
+        self,
+        bus: Callable[[], Bus],
+        *,
+        allow: Collection[str] = ABILITIES,
+        within: str = ">",
+        write: Callable[[str], object] | None = None,
+        report: Callable[[TdlError], object] | None = None,
+        limits: Limits | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        strange = sorted(set(allow) - set(ABILITIES))
+        if strange:
+            raise UsageError(f"{strange[0]!r} is not one of {', '.join(ABILITIES)}")
+        self.is_at_work = False
+        """Whether events or calls can come for a program, now that it has run."""
+        self._bus = bus
+        self._within = within
+        self._report = report
+        self._turn = threading.Lock()
+        able = {name: getattr(self, f"_{name}") for name in allow}
+        self._interpreter = Interpreter(
+            limits=limits, capabilities=Capabilities(write=write, **able), key=key
+        )
+        self._served: dict[str, DataObject] = {}
+
+    def run(self, source: str, origin: str = "") -> str:
+        """Run a program; returns its value as TDL writes it. Raises `TdlError`."""
+        with self._turn:
+            return self._interpreter.show(source, origin)
+
+    def names(self) -> list[str]:
+        """All names that mean something to a program."""
+        return self._interpreter.names()
+
+    @property
+    def served(self) -> dict[str, str]:
+        """By subject, the types of the objects that are served."""
+        return {subject: obj._type.name for subject, obj in self._served.items()}
+
+    def _check(self, subject: str) -> None:
+        if not covers(self._within, subject):
+            raise UsageError(f"the host lets programs use {self._within} only, not {subject}")
+
+    def _publish(self, subject: str, data: Any) -> None:
+        self._check(subject)
+        self._bus().publish(subject, data)
+
+    def _subscribe(self, pattern: str, handle: Callable[[str, Any], Any]) -> None:
+        self._check(pattern)
+
+        def on_event(event: Event) -> None:
+            try:
+                with self._turn:
+                    handle(event.subject, event.data)
+            except TdlError as error:
+                if self._report is None:
+                    raise
+                self._report(error)
+
+        self._bus().subscribe(pattern, on_event)
+        self.is_at_work = True
+
+    def _serve(self, subject: str, obj: DataObject) -> None:
+        self._check(subject)
+        operations = obj._type.operations
+
+        def perform(operation: str, arguments: dict[str, Any]) -> Any:
+            with self._turn:
+                return self._interpreter.perform(obj, operations[operation], **arguments)
+
+        service = DynamicService(Interface.of_type(obj._type), perform)
+        if subject in self._served:
+            self._bus().replace(subject, service)
+        else:
+            self._bus().serve(subject, service)
+        self._served[subject] = obj
+        self.is_at_work = True
+
+    def _call(
+        self, subject: str, operation: str, arguments: list[Any], named: dict[str, Any]
+    ) -> Any:
+        self._check(subject)
+        bus = self._bus()
+        self._turn.release()  # or a program that calls one of this very host would wait for ever
+        try:
+            return bus.service(subject)[operation](*arguments, **named)
+        finally:
+            self._turn.acquire()
+
+
+class TdlHost(Service):
+    """Runs TDL programs that are sent to it, if they are signed with its key."""
+
+    def __init__(
+        self, programs: Programs, subject: str, *, key: bytes | None, permit_all: bool = False
+    ) -> None:
+        if (key is None) != permit_all:
+            raise UsageError("give the host a key, or permit all programs; one of the two")
+        self._programs = programs
+        self._subject = subject
+        self._key = None if key is None else check_key(key)
+        self._last = 0
+
+    def run(self, source: str, origin: str = "", number: int = 0, signature: bytes = b"") -> str:
+        """Run a program, and keep what it defines; returns its value.
+
+        `number` is the time of sending, in nanoseconds since 1970, and is signed, too: a
+        program that somebody has recorded cannot be sent again.
+        """
+        if self._key is not None:
+            self._admit(self._key, number, signature, origin, source)
+        return self._programs.run(source, origin)
+
+    def served(self) -> dict[str, str]:
+        """By subject, the types of the objects that the programs serve."""
+        return self._programs.served
+
+    def names(self) -> list[str]:
+        """All names that mean something to a program here."""
+        return self._programs.names()
+
+    def _admit(self, key: bytes, number: int, signature: bytes, *fields: str) -> None:
+        if not is_signed(key, signature, PROGRAM, self._subject, number, *fields):
+            raise UsageError("the host did not run the program: it is not signed with its key")
+        age_s = time.time() - number / 1e9
+        if number <= self._last or abs(age_s) > AGE_MAX_S:
+            raise UsageError(
+                f"the host did not run the program: it was signed {age_s:.0f} s ago, or has "
+                f"come before; sign it anew (clocks may differ by {AGE_MAX_S:.0f} s)"
+            )
+        self._last = number
+
+
+def send(bus: Bus, subject: str, source: str, origin: str = "", key: bytes | None = None) -> str:
+    """Have the host under `subject` run a program; returns its value.
+
+    Raises:
+        UsageError: The host does not trust it.
+        TdlError: It failed.
+    """
+    number = time.time_ns()
+    signature = b"" if key is None else sign(key, PROGRAM, subject, number, origin, source)
+    value = bus.service(subject).run(
+        source=source, origin=origin, number=number, signature=signature
+    )
+    return str(value)
