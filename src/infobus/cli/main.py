@@ -10,14 +10,18 @@ import typer
 import infobus
 from infobus.cli import (
     bench,
+    capture,
     demo,
     describe,
+    feed,
     filter,
     journal,
     ledger,
     pub,
     quench,
+    query,
     sub,
+    tdl,
     types,
     watch,
 )
@@ -39,6 +43,10 @@ app.command("quench")(quench.command)
 app.command("watch")(watch.command)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(journal.app, name="journal")
+app.add_typer(tdl.app, name="tdl")
+app.command("capture")(capture.command)
+app.command("query")(query.command)
+app.add_typer(feed.app, name="feed")
 app.command("demo")(demo.command)
 app.add_typer(bench.app, name="bench")
 

@@ -112,6 +112,6 @@ def failed(message: str, kind: type[Condition] = Error) -> Signal:
     return Signal(kind(message=message))
 
 
-def wrong_type(what: str, expected: str, shown: str) -> Signal:
-    """The signal for a value that is not what was expected."""
-    return failed(f"{what}: expected {expected}, got {shown}", WrongType)
+def wrong_type(who: str, expected: str, shown: str) -> Signal:
+    """The signal for a value that is not what `who` expected."""
+    return failed(f"{who}: expected {expected}, got {shown}", WrongType)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
 
-from infobus.errors import BadType, BadValue, BusError, TdlError, TdlLimit
+from infobus.errors import BadType, BadValue, TdlError, TdlLimit
 from infobus.objects import kinds, registry
 from infobus.objects.classes import attach_code, class_for, define_type
 from infobus.objects.data import DataObject
@@ -23,7 +23,14 @@ from infobus.objects.tdl import (  # noqa: F401  what they define is looked up b
 from infobus.objects.tdl.boundary import checked, inward, outward
 from infobus.objects.tdl.class_forms import ClassForm
 from infobus.objects.tdl.compiling import BUILTINS, SPECIAL, Scope, compiled
-from infobus.objects.tdl.conditions import Leave, LimitReached, Unbound, Unwinding, failed
+from infobus.objects.tdl.conditions import (
+    Leave,
+    LimitReached,
+    Unbound,
+    Unwinding,
+    WrongType,
+    failed,
+)
 from infobus.objects.tdl.generics import Generic, Method
 from infobus.objects.tdl.instances import set_slot_value, slot_value
 from infobus.objects.tdl.limits import Capabilities, Limits
@@ -134,7 +141,7 @@ class Interpreter:
             lambda run: self._implementation(operation.name).invoke(
                 run, _inward(run, [obj, *arguments]), OUTSIDE
             ),
-            lambda run, value: _to_python(run, value, operation.result, where),
+            lambda run, value: _result(run, value, operation.result, f"{where}()"),
         )
 
     def names(self) -> list[str]:
@@ -331,13 +338,17 @@ def _inward(run: Run, values: Iterable[Any]) -> list[Any]:
     return [inward(run, value) for value in values]
 
 
-def _to_python(run: Run, value: Any, kind: Kind = kinds.ANY, where: str = "") -> Any:
-    if isinstance(value, Function):
-        return value
+def _to_python(run: Run, value: Any) -> Any:
+    return value if isinstance(value, Function) else outward(run, value)
+
+
+def _result(run: Run, value: Any, kind: Kind, where: str) -> Any:
+    if kind == kinds.NOTHING:
+        return None  # a method has a value even if nobody asked for one
     try:
         return checked(kind, outward(run, value, kind), where)
-    except BusError as error:
-        raise failed(f"the result does not fit: {error}") from None
+    except BadValue as error:
+        raise failed(f"the result does not fit: {error}", WrongType) from None
 
 
 def _nothing(run: Run, *arguments: Any) -> None:

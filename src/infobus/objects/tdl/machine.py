@@ -85,6 +85,9 @@ class Run:
             except (Unwinding, Leave) as raised:
                 stack.pop()
                 error = raised
+            except (ArithmeticError, BusError) as raised:
+                stack.pop()
+                error = translated(raised)
             else:
                 value = None
                 stack.append(needed)
@@ -134,14 +137,9 @@ class Builtin(Function):
         complaint = self.complaint(len(arguments))
         if complaint is not None:
             raise failed(complaint)
-        try:
-            if self.is_deep:
-                value = yield self.function(run, at, *arguments)
-            else:
-                value = self.function(run, *arguments)
-        except (ArithmeticError, BusError) as error:
-            raise translated(error) from None
-        return value
+        if self.is_deep:
+            return (yield self.function(run, at, *arguments))
+        return self.function(run, *arguments)
 
     def complaint(self, count: int) -> str | None:
         """What is wrong with being given so many arguments."""
@@ -153,7 +151,7 @@ class Builtin(Function):
             expected = (
                 str(self.least) if self.most == self.least else f"{self.least} to {self.most}"
             )
-        return f"{self.name} takes {expected} arguments, got {count}"
+        return f"{self.name} takes {expected} argument{'' if expected == '1' else 's'}, got {count}"
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from infobus.objects.tdl.compiling import builtin
-from infobus.objects.tdl.conditions import failed, wrong_type
+from infobus.objects.tdl.conditions import WrongType, failed, wrong_type
 from infobus.objects.tdl.equality import is_equal
 from infobus.objects.tdl.limits import CHARACTER_BYTES
 from infobus.objects.tdl.machine import Run
@@ -27,7 +27,7 @@ def elements(run: Run, value: Any) -> list[Any]:
         rest = rest.rest
     run.spend(len(found))
     if rest is not None:
-        raise wrong_type("this", "a list", short(value))
+        raise failed(f"expected a list or a string, got {short(value)}", WrongType)
     return found
 
 
@@ -51,7 +51,7 @@ def function(value: Any, run: Run) -> Function:
         return run.interpreter.function(value.name)
     if isinstance(value, Function):
         return value
-    raise wrong_type("this", "a function", short(value))
+    raise failed(f"expected a function, got {short(value)}", WrongType)
 
 
 def _cell(name: str, value: Any) -> Any:

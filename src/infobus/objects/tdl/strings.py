@@ -84,8 +84,10 @@ def _split(run: Run, value: Any, separator: Any = None) -> Any:
     """The parts between separators; without one, the words."""
     value = text(value, "string-split")
     run.allocate(len(value), CHARACTER_BYTES)
-    if separator is not None and not text(separator, "string-split"):
-        raise failed("string-split: the separator is empty")
+    if separator is not None:
+        separator = text(separator, "string-split")
+        if not separator:
+            raise failed("string-split: the separator is empty")
     return new_list(run, value.split(separator))
 
 
@@ -197,8 +199,8 @@ def _gethash(run: Run, key: Any, entries: Any, default: Any = None) -> Any:
     return table(entries, "gethash").entries.get(_key(key), default)
 
 
-@builtin("(setf gethash)", 3)
-def _set_gethash(run: Run, value: Any, key: Any, entries: Any) -> Any:
+@builtin("(setf gethash)", 3, 4)
+def _set_gethash(run: Run, value: Any, key: Any, entries: Any, default: Any = None) -> Any:
     run.allocate(4)
     table(entries, "gethash").entries[_key(key)] = value
     return value
