@@ -32,6 +32,7 @@ from infobus.errors import (
     LossError,
     NoServer,
     PeerError,
+    QosRefused,
     RemoteError,
     SlowConsumer,
     UsageError,
@@ -47,6 +48,7 @@ from infobus.objects import (
     id_of,
     type_of,
 )
+from infobus.protocols.qos import Limits
 
 if TYPE_CHECKING:
     from infobus.services import Service, current_call, idempotent
@@ -74,11 +76,13 @@ __all__ = [
     "EngineError",
     "Event",
     "IncompatiblePeer",
+    "Limits",
     "LossError",
     "NoServer",
     "Operation",
     "PeerError",
     "Property",
+    "QosRefused",
     "RemoteError",
     "Service",
     "SlowConsumer",

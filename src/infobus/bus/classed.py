@@ -54,8 +54,8 @@ class Classed:
         self._queues: ClassQueues[Run | Lost] = ClassQueues(terms.classes, marks, terms.upgrade)
         # Events that a higher class has pushed aside, each with its rank; the highest is last.
         self._aside: list[tuple[int, list[Event]]] = []
-        self._plain_rank = terms.classes.rank(terms.classes.default)
-        self._rank = self._plain_rank  # of what the consumer has at hand
+        self._run_count_max = marks.high
+        self._rank = terms.classes.rank(terms.classes.default)  # of what the consumer has at hand
         self.thinned = 0  # events left out because of `max_rate`
 
     def offer(self, run: Run) -> set[str]:
@@ -65,7 +65,7 @@ class Classed:
         class_ = self._demand.priority or run.class_ or self._classes.default
         with self._lock:
             if items.is_plain() and self._demand.max_age == math.inf and self._rate is None:
-                self._queues.offer(run, class_, now_s, weight=weight_of(items))
+                self._offer_run(run, class_, now_s)
                 return {class_}
             ahead_s = now_s - time.time()  # from the clock of the events to this one
             return {
@@ -73,6 +73,29 @@ class Classed:
                 for at, qos in zip(range(len(items)), items.each_qos(), strict=False)
                 if self._is_in_time(now_s)
             }
+
+    def _offer_run(self, run: Run, class_: str, now_s: float) -> None:
+        # In parts: the oldest entry is dropped as a whole, which must not be everything.
+        step = self._run_count_max
+        for at in range(0, len(run.items), step):
+            part = run if len(run.items) <= step else run.part(at, at + step)
+            self._queues.offer(part, class_, now_s, weight=weight_of(part.items))
+
+    def put_first(self, entries: list[Run | Lost]) -> None:
+        """Let what came before there were classes wait in front of the default one."""
+        class_, now_s = self._classes.default, time.monotonic()
+        with self._lock:
+            later = []
+            while (entry := self._queues.drop_oldest(class_)) is not None:
+                later.append(entry)
+            for one in entries:
+                if isinstance(one, Run):
+                    self._offer_run(one, class_, now_s)
+                else:
+                    self._queues.offer(one, class_, now_s)
+            for entry in later:
+                value, weight, expires_s = entry.value, entry.weight, entry.expires_s
+                self._queues.offer(value, class_, now_s, weight=weight, expires_s=expires_s)
 
     def _is_in_time(self, now_s: float) -> bool:
         """Whether the consumer's rate has room for one more."""
@@ -116,15 +139,6 @@ class Classed:
         """Whether something waits that is to go before what the consumer has at hand."""
         rank = self._queues.peek_rank()
         return rank is not None and rank < self._rank
-
-    def is_before_plain(self) -> bool:
-        """Whether something goes before events of the default class that are still to come."""
-        rank = self._queues.peek_rank()
-        return bool(self._aside) or (rank is not None and rank < self._plain_rank)
-
-    def note_plain(self) -> None:
-        """The consumer took events from before there were classes."""
-        self._rank = self._plain_rank
 
     def set_aside(self, events: list[Event]) -> None:
         """Keep events that the consumer had at hand, the next one last, for later."""

@@ -1,15 +1,15 @@
 """What waits between the bus and one consumer: a bounded queue, plain for as long as it can be.
 
 The bus puts whole runs of events in, under its lock; the consumer takes them out. The plain queue
-is first in, first out. Once there is more than one class, an age limit or a rate, a `Classed`
-stands behind it: what was in the plain queue by then goes first, except for events of a
-higher class than the default one.
+is first in, first out. Once there is more than one class, an age limit or a rate, everything
+waits in a `Classed` instead, and the plain queue only says that there is something.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -55,7 +55,7 @@ class Inbox:
         self.is_interrupted = False  # something waits that goes before what is ready
         self._queue: SimpleQueue[Run | Lost | Look | None] = SimpleQueue()
         self._must_look = False  # there is a `Look` in the queue
-        self._is_plain_over = bool(demand)  # everything from before there were classes is taken
+        self._is_plain_over = bool(demand)  # nothing from before there were classes is left there
         self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
         self._drop_lock = threading.Lock()
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
@@ -163,18 +163,11 @@ class Inbox:
 
     def clear(self) -> None:
         """Empty the queue, as for a newcomer; the word of its end stays."""
-        is_ended = False
-        with suppress(Empty):
-            while True:
-                entry = self._queue.get_nowait()
-                is_ended |= entry is None
-                if isinstance(entry, Run):
-                    self.offered -= weight_of(entry.items)
-        self._must_look, self._is_plain_over = False, self.classed is not None
+        for entry in self._drained():
+            if isinstance(entry, Run):
+                self.offered -= weight_of(entry.items)
         if self.classed is not None:
             self.classed.clear()
-        if is_ended:
-            self._queue.put(None)
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
@@ -206,19 +199,42 @@ class Inbox:
 
         A `Look` says to ask again. Raises `queue.Empty` if nothing came in time.
         """
-        classed = self.classed
-        if classed is not None and (self._is_plain_over or classed.is_before_plain()):
-            entry = classed.take()
+        if self.classed is not None:
+            if not self._is_plain_over:
+                self._move_plain(self.classed)
+            entry = self.classed.take()
             if entry is not None:
                 return entry
         taken = self._queue.get() if deadline_s is None else self._get(deadline_s)
         if isinstance(taken, Run):
             self.taken += weight_of(taken.items)
-            if classed is not None:
-                classed.note_plain()
         elif taken is _LOOK:
-            self._must_look, self._is_plain_over = False, True
+            self._must_look = False
         return taken
+
+    def _move_plain(self, classed: Classed) -> None:
+        """Let what came before there were classes wait with the others of its class."""
+        self._is_plain_over = True
+        plain: list[Run | Lost] = []
+        for entry in self._drained():
+            if isinstance(entry, Run):
+                self.taken += weight_of(entry.items)
+                plain.append(entry)
+            elif isinstance(entry, Lost):
+                plain.append(entry)
+        classed.put_first(plain)
+
+    def _drained(self) -> Iterator[Run | Lost | Look | None]:
+        """Everything in the plain queue, taken out of it, except for the word of its end."""
+        is_ended = False
+        with suppress(Empty):
+            while True:
+                entry = self._queue.get_nowait()
+                is_ended |= entry is None
+                yield entry
+        self._must_look = False
+        if is_ended:
+            self._queue.put(None)
 
     def _get(self, deadline_s: float) -> Run | Lost | Look | None:
         left_s = deadline_s - time.monotonic()
