@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -75,10 +76,8 @@ def command(
         with repository.capture(node, patterns, name=name) as capture:
             told = f"capturing {', '.join(patterns)} into {repository.url} (bus {node.name})"
             err.print(printable(told), style="dim", markup=False, soft_wrap=True)
-            try:
+            with contextlib.suppress(KeyboardInterrupt):
                 _watch(capture, err, count, seconds)
-            except KeyboardInterrupt:
-                pass
     err.print(_status(capture), soft_wrap=True)
     if capture.set_aside:
         raise typer.Exit(1)

@@ -53,7 +53,8 @@ def reuters(
 
     Stories that cannot be read are skipped, and told on stderr.
     """
-    from infobus.adapters.reuters import Bulletin, read_files
+    from infobus.adapters.reuters import read_files
+    from infobus.adapters.stories import Bulletin
 
     published_count = skipped_count = 0
     with join(bus, home, connect, listen) as node:

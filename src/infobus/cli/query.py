@@ -20,6 +20,8 @@ from infobus.cli.capture import DEFAULT_DB, Db
 from infobus.cli.rendering import printable, short, to_json
 
 _CELL_LENGTH_MAX = 60
+_WHOLE_LENGTH_MAX, _SHARE_MIN = 24, 12
+_STYLES = {"_type": "magenta", "_properties": "yellow"}
 
 
 def command(
@@ -98,21 +100,45 @@ def _plain(value: Any) -> Any:
 def _print_table(rows: Sequence[dict[str, Any]], names: list[str]) -> None:
     if not names:
         names = [name for name in dict.fromkeys(n for row in rows for n in row) if name[0] != "_"]
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("type", style="magenta", no_wrap=True)
-    for name in names:
-        table.add_column(printable(name), no_wrap=True, overflow="ellipsis")
-    has_properties = any(row["_properties"] for row in rows)
-    if has_properties:
-        table.add_column("properties", style="yellow", no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        cells = [Text(printable(row["_type"])), *(_cell(row.get(name)) for name in names)]
-        if has_properties:
-            cells.append(_cell(row["_properties"] or None))
-        table.add_row(*cells)
+    columns = {name: [_cell(row.get(name)) for row in rows] for name in ("_type", *names)}
+    if any(row["_properties"] for row in rows):
+        columns["_properties"] = [_cell(row["_properties"] or None) for row in rows]
     console = Console(highlight=False)
+    widths = _widths({name: _width(name, cells) for name, cells in columns.items()}, console.width)
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for name, width in widths.items():
+        title, style = printable(name.removeprefix("_")), _STYLES.get(name, "")
+        table.add_column(title, style=style, width=width, no_wrap=True, overflow="ellipsis")
+    for cells in zip(*(columns[name] for name in widths), strict=True):
+        table.add_row(*cells)
     console.print(table)
-    console.print(Text(f"{len(rows):,} objects", "dim"))
+    told = f"{len(rows):,} {'object' if len(rows) == 1 else 'objects'}"
+    if left_out := len(columns) - len(widths):
+        told += f"; {left_out} more columns with --json or --csv"
+    console.print(Text(told, "dim"))
+
+
+def _width(name: str, cells: Sequence[Text]) -> int:
+    return max(len(name), *(len(cell) for cell in cells)) if cells else len(name)
+
+
+def _widths(wanted: dict[str, int], room: int) -> dict[str, int]:
+    """How wide columns are: short ones as they are, the others share the rest.
+
+    From the end, those are left out for which there is no room.
+
+    >>> _widths({"id": 4, "date": 19, "body": 500, "title": 80}, 80)
+    {'id': 4, 'date': 19, 'body': 22, 'title': 22}
+    """
+    widths = dict(wanted)
+    while widths:
+        long = [name for name, width in widths.items() if width > _WHOLE_LENGTH_MAX]
+        left = room - 1 - sum(3 + widths[name] for name in widths if name not in long)
+        share = left // len(long) - 3 if long else 0
+        if left >= 0 and (not long or share >= _SHARE_MIN):
+            return widths | {name: min(share, widths[name]) for name in long}
+        widths.popitem()
+    return widths
 
 
 def _cell(value: Any) -> Text:
