@@ -14,6 +14,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -27,9 +29,9 @@ from pyspark.sql.streaming.datasource import (
 
 from infobus.errors import StoreError, UsageError
 from infobus.pipeline import source_live
-from infobus.pipeline.source_native import events
 from infobus.pipeline.schema import arrow_schema, fitted, spark_schema
 from infobus.pipeline.source_filters import filter_of
+from infobus.pipeline.source_native import events
 from infobus.pipeline.source_options import SourceOptions
 from infobus.stores.journal import Journal, Segment, Selection
 from infobus.stores.journal_columns import GENERIC
@@ -78,6 +80,18 @@ class InfobusSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read what comes into the journal."""
         return LiveReader(SourceOptions.of(self.options, is_stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Publish a DataFrame."""
+        from infobus.pipeline.sink import BatchSink, SinkOptions
+
+        return BatchSink(SinkOptions.of(self.options, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Publish the micro-batches of a query."""
+        from infobus.pipeline.sink import SinkOptions, StreamSink
+
+        return StreamSink(SinkOptions.of(self.options, schema))
 
 
 class Part(InputPartition):

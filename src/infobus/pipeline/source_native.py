@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from infobus.errors import UsageError
 from infobus.filters import Filter, compile
 from infobus.pipeline.schema import spark_schema
 from infobus.stores.journal import Journal, Segment, Selection
 from infobus.stores.journal_columns import ENVELOPE, REST
-from infobus.stores.journal_reading import matching
+from infobus.stores.journal_reading import columns_asked, matching
 from infobus.stores.journal_schemas import source_of
 
 if TYPE_CHECKING:
@@ -95,14 +96,16 @@ def _frame(spark: SparkSession, selection: Selection, segments: list[Segment]) -
     conditions = selection.conditions
     where = None if conditions.where is None else compile(conditions.where)
     names = {field.name for field in read}
-    needed = schema if where is not None else [schema.field(one) for one in _CONDITIONED]
-    read += [field for field in needed if field.name not in names]
+    asked = set(_CONDITIONED)
+    if where is not None:
+        asked |= columns_asked(where, schema, any(one.has_rest for one in segments))
+    read += [field for field in schema if field.name in asked - names]
     paths = [str(selection.folder / segment.path) for segment in segments]
     frame = spark.read.schema(spark_schema(pa.schema(read))).parquet(*paths)
     for condition in _conditions(selection):
         frame = frame.where(condition)
     if where is not None:
-        frame = _where(frame, where, selection.folder, segments[0], schema)
+        frame = _where(frame, where, asked, selection.folder, segments[0], schema)
     return frame.select(*chosen)
 
 
@@ -122,21 +125,24 @@ def _conditions(selection: Selection) -> Iterator[Column]:
 
 
 def _where(
-    frame: DataFrame, where: Filter, folder: Path, segment: Segment, schema: pa.Schema
+    frame: DataFrame,
+    where: Filter,
+    asked: set[str],
+    folder: Path,
+    segment: Segment,
+    schema: pa.Schema,
 ) -> DataFrame:
     pushed = where.to_spark(frame.schema)
     if pushed.condition is not None:
         frame = frame.where(pushed.condition)
     if pushed.residual is None:
         return frame
-    residual, fingerprint = pushed.residual.text, segment.fingerprint
+    residual, fingerprint = pushed.residual, segment.fingerprint
+    columns = pa.schema([field for field in schema if field.name in asked])
 
-    def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        left = compile(residual)
-        for batch in batches:
-            table = pa.Table.from_batches([batch])
-            known = [schema.field(name) for name in table.column_names]
-            rows = matching(folder, fingerprint, table.cast(pa.schema(known)), left)
-            yield from table.filter(pa.array(rows, pa.bool_())).to_batches()
+    def is_match(rows: pa.Array) -> pa.Array:
+        table = pa.Table.from_struct_array(rows).cast(columns)
+        return pa.array(matching(folder, fingerprint, table, residual), pa.bool_())
 
-    return frame.mapInArrow(keep, frame.schema)
+    decide = arrow_udf(is_match, "boolean", ArrowUDFType.SCALAR)
+    return frame.where(decide(F.struct(*(F.col(f"`{name}`") for name in columns.names))))

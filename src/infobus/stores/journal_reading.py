@@ -204,10 +204,8 @@ class Selection:
         schema = self.schemas[segment.schema]
         where = None if self.conditions.where is None else compile(self.conditions.where)
         pushed = None if where is None else push_down(where, schema, segment.has_rest)
-        asked = set() if where is None else _asked_columns(where, schema)
+        asked = set() if where is None else columns_asked(where, schema, segment.has_rest)
         left = None if pushed is None else pushed.residual
-        if left is not None and (left.asks_for_type or segment.has_rest):
-            asked = set(schema.names)
         names = needed | asked | set(_CONDITIONED)
         columns = [name for name in schema.names if name in names]
         table = self.conditions.holding(read_file(self.folder, segment, columns))
@@ -287,7 +285,10 @@ def _optional(fingerprint: int) -> list[str]:
 _CONDITIONED = ("_offset", "_subject", "_time")
 
 
-def _asked_columns(where: Filter, schema: pa.Schema) -> set[str]:
+def columns_asked(where: Filter, schema: pa.Schema, has_rest: bool) -> set[str]:
+    """The columns of a file that a filter must see."""
+    if where.asks_for_type or has_rest:
+        return set(schema.names)
     columns = journal_schemas.attribute_columns(schema) | {one.name: one for one in ENVELOPE}
     firsts = {node.path[0] for node in nodes(where.tree) if isinstance(node, Name)}
     return {field.name for name, field in columns.items() if name in firsts}

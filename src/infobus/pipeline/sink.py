@@ -1,0 +1,199 @@
+"""The bus as a sink of Spark: executors stage rows, the commit has them published once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from infobus.bus.settings import load_settings
+from infobus.errors import DeliveryError, UsageError
+from infobus.pipeline.sink_publishing import Job
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_KNOWN = {
+    name.lower(): name
+    for name in (
+        "type subject guaranteed query batch staging journal bus home connect listen "
+        "checkpointLocation path"
+    ).split()
+}
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """The rows of one task, in a file."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """What a query says about how to publish; `job` lacks what is known only at the commit."""
+
+    job: Job
+    staging: Path
+    checkpoint: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], schema: StructType) -> SinkOptions:
+        """Read what was given to `df.write` or `df.writeStream`.
+
+        Raises:
+            UsageError: An option is missing, not known, or makes no sense.
+        """
+        options = {name.lower(): value for name, value in given.items()}
+        for name in options:
+            if name not in _KNOWN:
+                raise UsageError(
+                    f"the sink infobus has no option {name!r}; known are "
+                    f"{', '.join(_KNOWN.values())}"
+                )
+        if not options.get("type"):
+            raise UsageError("the sink infobus needs the option type: what its objects are called")
+        subject = options.get("subject")
+        if subject is None and "_subject" not in schema.names:
+            raise UsageError(
+                "the sink infobus needs subjects: a column _subject, or the option subject, such "
+                "as alerts.{symbol}"
+            )
+        settings = load_settings(bus=options.get("bus"), home=options.get("home"))
+        home = settings.home.absolute()
+        job = Job(
+            query=options.get("query", ""),
+            batch=int(options.get("batch", 0)),
+            files=[],
+            type=options["type"],
+            subject=subject,
+            guaranteed=options.get("guaranteed", "false").lower() == "true",
+            bus=settings.bus,
+            home=str(home),
+            connect=_list(options.get("connect")),
+            listen=_list(options.get("listen")),
+            journal=options.get("journal"),
+        )
+        staging = Path(options.get("staging", home / "staging")).absolute()
+        return cls(job, staging, options.get("checkpointlocation"))
+
+
+def _list(value: str | None) -> list[str]:
+    return [] if not value else [one.strip() for one in value.split(",")]
+
+
+def _stage(folder: Path, batches: Iterator[pa.RecordBatch]) -> Staged:
+    """Write rows to a file of their own; returning means that they are on disk."""
+    path = folder / f"{uuid.uuid4().hex}.parquet"
+    first = next(batches, None)
+    if first is None:
+        return Staged("")
+    folder.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
+            writer.write_batch(first)
+            for batch in batches:
+                writer.write_batch(batch)
+        file.flush()
+        os.fsync(file.fileno())
+    return Staged(str(path))
+
+
+def _files(messages: list[WriterCommitMessage | None]) -> list[str]:
+    return [one.path for one in messages if isinstance(one, Staged) and one.path]
+
+
+def _publish(job: Job) -> None:
+    """Have a process of its own publish the job."""
+    done = subprocess.run(
+        [sys.executable, "-m", "infobus.pipeline.sink_publishing"],
+        input=msgspec.json.encode(job),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        text = done.stderr.decode(errors="replace").strip()
+        what = f"batch {job.batch} of {job.query} was not published: {text}"
+        raise UsageError(what) if done.returncode == 2 else DeliveryError(what)
+
+
+def _clear(messages: list[WriterCommitMessage | None]) -> None:
+    for path in _files(messages):
+        Path(path).unlink(missing_ok=True)
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    """Publishes the micro-batches of a query, each row once."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage the rows of one task."""
+        return _stage(self._options.staging, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the batch, or what a commit that was killed has left of it."""
+        options = self._options
+        query = options.job.query or _query_id(options.checkpoint)
+        job = msgspec.structs.replace(
+            options.job, query=query, batch=batchId, files=_files(messages)
+        )
+        _publish(job)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Forget what was staged."""
+        _clear(messages)
+
+
+class BatchSink(DataSourceArrowWriter):
+    """Publishes a DataFrame; with the option `query`, once, however often it is written."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        query = options.job.query or f"write-{uuid.uuid4().hex}"
+        job = msgspec.structs.replace(options.job, query=query)
+        self._options = replace(options, job=job)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage the rows of one task."""
+        return _stage(self._options.staging, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish all rows."""
+        _publish(msgspec.structs.replace(self._options.job, files=_files(messages)))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Forget what was staged."""
+        _clear(messages)
+
+
+def _query_id(checkpoint: str | None) -> str:
+    """The id that Spark gave a query, from its checkpoint: a new checkpoint is a new query.
+
+    Raises:
+        UsageError: There is none that can be read here.
+    """
+    try:
+        path = Path(unquote(urlparse(checkpoint or "").path)) / "metadata"
+        return str(json.loads(path.read_text("utf-8"))["id"])
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"the sink cannot tell queries apart: no checkpoint can be read in {checkpoint!r}; "
+            "name the query by the option query, and take another name with a new checkpoint"
+        ) from error

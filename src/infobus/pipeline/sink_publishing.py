@@ -1,0 +1,186 @@
+"""Publishes the staged rows of one batch: a program that the sink's commit runs.
+
+Spark commits in a fork, where no bus may be used; so each commit hands its batch to a process of
+its own, `python -m infobus.pipeline.sink_publishing`, and waits for it to end well.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+import infobus
+from infobus import BusError, DataObject, UsageError, define_type
+from infobus.objects import find_type, identify
+from infobus.objects.classes import class_for
+from infobus.pipeline.sink_ledger import SinkLedger
+from infobus.stores.journal import Journal
+from infobus.stores.journal_schemas import word
+
+CHUNK_COUNT = 1_000
+"""Rows that are published at one stroke."""
+
+
+class Job(Struct, kw_only=True):
+    """A batch to be published."""
+
+    query: str
+    batch: int
+    files: list[str]
+    type: str
+    subject: str | None
+    guaranteed: bool
+    bus: str
+    home: str
+    connect: list[str]
+    listen: list[str]
+    journal: str | None
+
+
+def publish_batch(job: Job) -> int:
+    """Publish the rows of a batch that were not published yet; how many these were.
+
+    Raises:
+        UsageError: A row does not fit the type, or its subject is none; nothing was published.
+        BusError: The bus could not take everything; the same job goes on where it ended.
+    """
+    with SinkLedger(Path(job.home), job.bus, job.query) as ledger:
+        progress = ledger.progress
+        if job.batch < progress.batch or (job.batch == progress.batch and progress.is_done):
+            return _cleared(job.files, 0)
+        if job.batch > progress.batch:
+            for _ in _events(job, job.files):
+                pass  # what is wrong with a row is said before any is published
+            progress.batch, progress.files = job.batch, job.files
+            progress.next, progress.intended, progress.is_done = 0, 0, False
+            ledger.save()
+        elif progress.files != job.files:
+            _cleared(job.files, 0)
+        ledger.resolve()
+        published = _publish_rest(job, ledger)
+        progress.is_done = True
+        ledger.save()
+        return _cleared(progress.files, published)
+
+
+def _cleared(files: list[str], published: int) -> int:
+    for path in files:
+        Path(path).unlink(missing_ok=True)
+    return published
+
+
+def _publish_rest(job: Job, ledger: SinkLedger) -> int:
+    progress = ledger.progress
+    rest = islice(_events(job, progress.files), progress.next, None)
+    published = 0
+    where = {"connect": job.connect or None, "listen": job.listen or None}
+    with infobus.connect(job.bus, home=job.home, **where) as bus:  # type: ignore[arg-type]
+        while chunk := list(islice(rest, CHUNK_COUNT)):
+            for ordinal, (_, obj) in enumerate(chunk, progress.next):
+                identify(obj, progress.id_of(ordinal))
+            if job.guaranteed:
+                ledger.intend(len(chunk))
+                bus.publish_many(chunk, guaranteed=True)
+                ledger.settle(len(chunk))
+            else:
+                # Reliable events are delivered at most once across a crash, here as everywhere.
+                ledger.settle(len(chunk))
+                bus.publish_many(chunk)
+            published += len(chunk)
+    return published
+
+
+def _events(job: Job, files: list[str]) -> Iterator[tuple[str, DataObject]]:
+    """The rows of staged files as subjects and objects, in order."""
+    cls: type[DataObject] | None = None
+    for path in files:
+        for batch in pq.ParquetFile(path).iter_batches():
+            cls = cls or _class(job, batch.schema)
+            names = [name for name in batch.schema.names if not name.startswith("_")]
+            readers = [_reader(batch.schema.field(name).type) for name in names]
+            for row in batch.to_pylist():
+                subject = row.get("_subject") if job.subject is None else _subject(job, row)
+                values = zip(names, readers, strict=True)
+                given = {name: read(row[name]) for name, read in values if row[name] is not None}
+                if not isinstance(subject, str):
+                    raise UsageError(f"a row has no subject: {given!r:.200}")
+                infobus.subjects.check_subject(subject)
+                yield subject, cls(**given)
+
+
+def _subject(job: Job, row: dict[str, Any]) -> str:
+    assert job.subject is not None
+    try:
+        return job.subject.format_map(row)
+    except (KeyError, ValueError, IndexError) as error:
+        raise UsageError(
+            f"option subject={job.subject!r}: {error!r}; columns stand in braces, such as "
+            "alerts.{symbol}, and there are " + ", ".join(row)
+        ) from error
+
+
+def _class(job: Job, schema: pa.Schema) -> type[DataObject]:
+    """The class of the type that is known by its name, or else made of the columns."""
+    if job.journal is not None:
+        Journal.open(job.journal).types()  # learned on the way
+    known = find_type(job.type)
+    if known is not None and (cls := class_for(known.fingerprint)) is not None:
+        return cls
+    columns = (field for field in schema if not field.name.startswith("_"))
+    return define_type(job.type, [], {one.name: (_kind(one.type), None) for one in columns})
+
+
+def _kind(type_: pa.DataType) -> str:
+    """The kind of an attribute that holds the values of a column, or nothing.
+
+    >>> _kind(pa.list_(pa.int32()))
+    'list[int] | None'
+    """
+    return f"{_inner_kind(type_)} | None"
+
+
+def _inner_kind(type_: pa.DataType) -> str:
+    if pa.types.is_list(type_):
+        return f"list[{_inner_kind(type_.value_type)}]"
+    if pa.types.is_map(type_) and pa.types.is_string(type_.key_type):
+        return f"dict[str, {_inner_kind(type_.item_type)}]"
+    if pa.types.is_integer(type_):
+        return "int"
+    if pa.types.is_floating(type_):
+        return "float"
+    if pa.types.is_timestamp(type_):
+        return "datetime"
+    return word(type_) if not pa.types.is_nested(type_) else "any"
+
+
+def _reader(type_: pa.DataType) -> Any:
+    """What makes a value for an attribute of what Arrow gives for a column."""
+    if pa.types.is_map(type_):
+        read = _reader(type_.item_type)
+        return lambda value: {key: None if one is None else read(one) for key, one in value}
+    if pa.types.is_list(type_):
+        read = _reader(type_.value_type)
+        return lambda value: [None if one is None else read(one) for one in value]
+    return lambda value: value
+
+
+def main() -> None:
+    """Publish the job on standard input; says on standard output how many rows, or what failed."""
+    try:
+        published = publish_batch(msgspec.json.decode(sys.stdin.buffer.read(), type=Job))
+    except BusError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+    print(published)
+
+
+if __name__ == "__main__":
+    main()
