@@ -17,7 +17,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up: a room imports only rooms that stand before it.
 ROOMS = (
-    "errors subjects objects filters protocols engines stores services bus "
+    "errors subjects objects filters protocols engines stores services bus qos "
     "daemon repository pipeline adapters bench demo console cli"
 ).split()
 SIBLINGS = {"protocols", "engines", "stores"}

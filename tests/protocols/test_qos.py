@@ -164,13 +164,13 @@ class TestShares:
         shares.reserve("node2", "prices", Load(40))
         with pytest.raises(QosRefused, match="only 0 of 100 are free"):
             shares.reserve("node3", "prices", Load(1))
-        assert shares.held("node3") == {}
+        assert list(shares.nodes) == ["node1", "node2"]
 
     def test_asking_again_changes_nothing(self):
         shares = Shares(events_per_s=100)
         for _ in range(3):
             shares.reserve("node1", "prices", Load(60))
-        assert shares.held("node1") == {"prices": Load(60)}
+        assert shares.nodes == {"node1": {"prices": Load(60)}}
         shares.reserve("node2", "prices", Load(40))
 
     def test_the_share_of_a_lost_node_is_free(self):
@@ -179,6 +179,14 @@ class TestShares:
         shares.lost("node1")
         shares.lost("node1")
         shares.reserve("node2", "prices", Load(100))
+
+    def test_another_bound_leaves_what_was_granted(self):
+        shares = Shares(events_per_s=100)
+        shares.reserve("node1", "prices", Load(80))
+        shares.bound(50)
+        assert shares.excess() == Load(events_per_s=30)
+        with pytest.raises(QosRefused, match="only 0 of 50 are free"):
+            shares.reserve("node2", "prices", Load(1))
 
     def test_what_nodes_tell_is_believed_and_may_be_too_much(self):
         shares = Shares(events_per_s=100)

@@ -96,6 +96,15 @@ class Shares:
         self._limits = _limits(events_per_s, bytes_per_s)
         self._nodes: dict[str, dict[str, Load]] = {}
 
+    @property
+    def nodes(self) -> Mapping[str, Mapping[str, Load]]:
+        """What each node has reserved, by name."""
+        return self._nodes
+
+    def bound(self, events_per_s: float | None, bytes_per_s: float | None = None) -> None:
+        """Have another bound from now on; what was granted stays."""
+        self._limits = _limits(events_per_s, bytes_per_s)
+
     def reserve(self, node: str, name: str, load: Load) -> None:
         """Reserve for `node`, in place of what it had reserved under this name before.
 
@@ -118,10 +127,6 @@ class Shares:
     def lost(self, node: str) -> None:
         """Forget a node that is gone; its share is free."""
         self._nodes.pop(node, None)
-
-    def held(self, node: str) -> Mapping[str, Load]:
-        """What `node` has reserved, by name."""
-        return self._nodes.get(node, {})
 
     def excess(self) -> Load:
         """By how much the group oversteps its bound: nodes told more than there is."""
