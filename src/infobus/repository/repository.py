@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 GROW_AGAIN_S = 5.0
 """How long to wait before asking again for a column that could not be had."""
-_ATTEMPT_COUNT = 3
-_UNIQUE_VIOLATION = "23505"
+_ATTEMPT_COUNT = 10
+_RACED = {"23505", "40P01"}  # a key that is there already, a deadlock
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Storable = DataObject | dict[str, Any] | Event
@@ -126,8 +126,8 @@ class Repository:
                 is_done = self._write(catalog, taking, within, keep_newer)
                 return len(records) if is_done else 0
             except StoreError as error:
-                # Another process may have stored the same object meanwhile.
-                raced = sqlstate(error.__cause__) == _UNIQUE_VIOLATION
+                # Another one may have stored the same objects meanwhile.
+                raced = sqlstate(error.__cause__) in _RACED
                 if not raced or attempt == _ATTEMPT_COUNT:
                     self._say_what_was_altered(catalog, taking, error)
                     raise
