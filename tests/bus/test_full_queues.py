@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -23,7 +24,7 @@ def slow_bus(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]
     """A node that has patience for a fraction of a second, and a small window."""
     monkeypatch.setattr(
         "infobus.bus.connecting.Terms",
-        lambda depth: Terms(depth=depth, window_count_max=WINDOW_COUNT, ack_count=8, stall_s=60.0),
+        partial(Terms, window_count_max=WINDOW_COUNT, ack_count=8, stall_s=60.0),
     )
     yield connect(send_timeout_s=0.3)
 
