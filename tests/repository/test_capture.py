@@ -1,0 +1,174 @@
+"""The capture server: what is published is stored, guaranteed events exactly once."""
+# ruff: noqa: RUF012  (a default list in a data object is copied for each object)
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import uuid
+
+import pytest
+
+import infobus
+from infobus import DataObject, Property, id_of
+from infobus.repository import Repository, database
+from infobus.repository.capture import Capture
+from tests.bus.helpers import wait_until
+from tests.cli.running import Shell
+
+KILL_ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "2"))
+
+
+class Story(DataObject, name="capture.Story"):
+    title: str
+    topics: list[str] = []
+
+
+@pytest.fixture
+def buses(tmp_path):
+    """A publisher's node, and the capture's."""
+    name = f"test-{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(infobus.connect(name, engine="memory", home=tmp_path / "home"))
+            for _ in range(2)
+        ]
+
+
+def wait_stored(capture: Capture, count: int) -> None:
+    wait_until(lambda: capture.stored + capture.set_aside >= count)
+
+
+def test_everything_under_the_subjects_is_stored_with_subject_and_time(repository, buses):
+    publisher, node = buses
+    story = Story(title="GM up", topics=["cars"])
+    with repository.capture(node, ["news.>", "orders.new"]) as capture:
+        publisher.publish("news.equity.gmc", story)
+        publisher.publish("news.equity.gmc", Property(name="k", value=["GM"], ref=id_of(story)))
+        publisher.publish("orders.new", {"item": "valve"})
+        publisher.publish("orders.old", {"item": "pump"})
+        with publisher.transaction() as transaction:
+            transaction.publish("news.a", Story(title="one of two"))
+            transaction.publish("news.b", Story(title="two of two"))
+        wait_stored(capture, 4)
+    found = repository.query("capture.Story", order="title", rows=True)
+    assert [row["title"] for row in found] == ["GM up", "one of two", "two of two"]
+    assert (found[0]["_subject"], found[0]["_id"]) == ("news.equity.gmc", id_of(story))
+    assert found[0]["_time"] is not None
+    assert found[0]["_properties"] == {"k": ["GM"]}
+    assert repository.query("dict") == [{"item": "valve"}]
+
+
+def test_guaranteed_events_wait_while_nobody_captures(repository, buses):
+    publisher, node = buses
+    with repository.capture(node, ["news.>"]):
+        pass
+    stories = [Story(title=f"{n:03}") for n in range(300)]
+    publisher.publish_many([("news.a", story) for story in stories], guaranteed=True)
+    publisher.publish("news.a", Story(title="not guaranteed"))
+    with repository.capture(node, ["news.>"]) as capture:
+        wait_stored(capture, 300)
+    assert repository.query("capture.Story", order="title") == stories
+
+
+def test_a_guaranteed_state_that_comes_late_does_not_replace_a_newer_one(repository, buses):
+    publisher, node = buses
+    story = Story(title="old")
+    with repository.capture(node, ["news.>"]):
+        pass
+    publisher.publish("news.a", story, guaranteed=True)
+    story.title = "new"
+    event = node.subscribe("news.a")
+    publisher.publish("news.a", story)
+    repository.store([event.receive(5)])
+    with repository.capture(node, ["news.>"]) as capture:
+        wait_stored(capture, 1)
+    assert [one.title for one in repository.query("capture.Story")] == ["new"]
+
+
+def test_what_the_database_refuses_is_set_aside_and_the_others_go_on(
+    url, repository, buses, database
+):
+    publisher, node = buses
+    repository.store([Story(title="before")])
+    for view in ("every_capture_story", "every_capture_story_topics", "every_data_object"):
+        database(f"DROP VIEW IF EXISTS {view}")
+    database("ALTER TABLE capture_story DROP COLUMN title")
+    with repository.capture(node, ["news.>"]) as capture:
+        publisher.publish("news.a", Story(title="refused"))
+        publisher.publish("news.a", Story(title="refused, too"), guaranteed=True)
+        publisher.publish("news.b", {"fine": True})
+        wait_until(lambda: capture.set_aside >= 3 and capture.stored >= 1)
+    assert repository.query("dict") == [{"fine": True}]
+    aside = repository.all_set_aside()
+    assert {one.record().obj.title for one in aside} == {"refused", "refused, too"}
+    database("ALTER TABLE capture_story ADD COLUMN title TEXT")
+    assert repository.take_back() == 2
+    assert {one.title for one in repository.query("capture.Story")} >= {"refused", "refused, too"}
+
+
+def test_while_the_database_is_busy_events_wait(tmp_path, buses, monkeypatch):
+    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    publisher, node = buses
+    with Repository(f"sqlite:///{tmp_path}/busy.db") as repository:
+        repository.store([Story(title="before")])
+        with repository.capture(node, ["news.>"]) as capture:
+            other = sqlite3.connect(tmp_path / "busy.db", isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            publisher.publish("news.a", Story(title="waits"))
+            wait_until(lambda: "locked" in capture.problem)
+            assert capture.stored == 0
+            other.execute("COMMIT")
+            other.close()
+            wait_stored(capture, 1)
+            assert capture.problem == ""
+        assert len(repository.query("capture.Story")) == 2
+
+
+def test_the_effects_of_a_batch_are_in_its_transaction(repository):
+    marks = []
+
+    def refuse(connection):
+        marks.append(connection)
+        return False
+
+    assert repository.store([Story(title="never")], within=refuse) == 0
+    assert len(marks) == 1 and repository.query("capture.Story") == []
+
+
+@pytest.mark.slow
+def test_however_often_it_is_killed_each_guaranteed_event_is_stored_once(url, tmp_path):
+    """`kill -9` while it stores; every state of every object arrives, the last one counts."""
+    shell = Shell(tmp_path)
+    published = 0
+    stories = [Story(title="", topics=[str(n)]) for n in range(40)]
+    with infobus.connect(shell.bus, home=tmp_path) as bus:
+        for _ in range(KILL_ROUNDS):
+            capture = shell.start("capture", "news.>", "--db", url)
+            assert capture.stderr.readline().startswith("capturing")
+            for _ in range(5):
+                published += 1
+                for story in stories:
+                    story.title = f"state {published}"
+                bus.publish_many([("news.a", story) for story in stories], guaranteed=True)
+            capture.send_signal(signal.SIGKILL)
+            capture.wait(30)
+        events = 40 * published
+        last = shell.start("capture", "news.>", "--db", url)
+        assert last.stderr.readline().startswith("capturing")
+        with Repository(url) as repository:
+            wait_until(lambda: _position(repository) >= events, timeout_s=60)
+            last.send_signal(signal.SIGTERM)
+            last.communicate(timeout=60)
+            assert last.returncode == 0
+            found = repository.query("capture.Story")
+            assert sorted(map(repr, found)) == sorted(map(repr, stories))
+    shell.close()
+
+
+def _position(repository: Repository) -> int:
+    with repository.transaction() as connection:
+        rows = connection.exec_driver_sql("SELECT position FROM infobus_positions")
+        return max((row[0] for row in rows), default=0)
