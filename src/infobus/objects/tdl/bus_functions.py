@@ -17,8 +17,12 @@ from infobus.objects.tdl.strings import text
 from infobus.objects.tdl.values import Symbol, attribute_name
 from infobus.objects.tdl.writing import short
 
+STEPS = 100
+"""What using the bus counts for."""
+
 
 def _capability(run: Run, name: str) -> Callable[..., Any]:
+    run.spend(STEPS)
     given = getattr(run.interpreter.capabilities, name)
     if given is None:
         raise failed(f"the host does not let this program {name}", Refused)

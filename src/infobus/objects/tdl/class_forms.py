@@ -108,6 +108,10 @@ def _defclass(form: Group, scope: Scope) -> Code:
     )
     for option in options:
         _add_option(written, option)
+    members = [attribute_name(slot.name) for slot in written.slots]
+    members += [operation.name for operation in written.operations]
+    if len(set(members)) < len(members):
+        raise bad_form(form.at, f"class {written.name} has two members of one name")
 
     def deep(run: Run, frame: Frame) -> Deep:
         try:

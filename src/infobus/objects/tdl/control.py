@@ -342,4 +342,6 @@ def _handler(form: Form, scope: Scope) -> tuple[str, Code]:
     if len(names) > 1:
         raise bad_form(parts[1].at, "a handler takes one variable, or none")
     inner = Scope(names or [" condition"], scope)
-    return full_name(name_in(parts[0], "the type of a condition")), sequence(parts[2:], inner)
+    named = parts[0]
+    name = "t" if symbol_name(named) == "t" else name_in(named, "the type of a condition")
+    return full_name(name), sequence(parts[2:], inner)

@@ -130,8 +130,9 @@ def _defmethod(form: Group, scope: Scope) -> Code:
                 else:
                     found.append(run.interpreter.known_class_name(full_name(specializer)))
             generic = run.interpreter.generic(name, len(found))
-            generic.add(Method(tuple(found), make.run(run, frame), qualifier))
-            run.interpreter.note_definition()
+            run.spend(len(generic.methods))
+            if generic.add(Method(tuple(found), make.run(run, frame), qualifier)):
+                run.interpreter.note_definition()
         except Unwinding as unwinding:
             unwinding.locate(run, form.at)
             raise

@@ -73,16 +73,19 @@ class Generic(Function):
     methods: list[Method] = field(default_factory=list)
     cache: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
 
-    def add(self, method: Method) -> None:
-        """Add a method; it takes the place of one for the same classes."""
+    def add(self, method: Method) -> bool:
+        """Add a method; False if it takes the place of one for the same classes."""
         if len(method.specializers) != self.required:
             raise failed(
                 f"methods of {self.name} take {self.required} required arguments, "
                 f"not {len(method.specializers)}"
             )
         key = (method.qualifier, _key(method))
-        self.methods = [m for m in self.methods if (m.qualifier, _key(m)) != key] + [method]
+        others = [m for m in self.methods if (m.qualifier, _key(m)) != key]
+        is_new = len(others) == len(self.methods)
+        self.methods = [*others, method]
         self.cache = {}
+        return is_new
 
     def invoke(self, run: Run, arguments: list[Any], at: Position) -> Deep:
         if len(arguments) < self.required:

@@ -81,6 +81,7 @@ class Interpreter:
         self.capabilities = capabilities or Capabilities()
         self.variables: dict[str, Any] = {}
         self.classes: dict[str, type[DataObject]] = {}
+        self._bases: dict[str, list[type[DataObject]]] = {}
         initialize = Generic("initialize-instance", 1)
         initialize.add(Method(("t",), Builtin("initialize-instance", _nothing, 1, None)))
         self._functions: dict[str, Function] = {initialize.name: initialize}
@@ -163,7 +164,8 @@ class Interpreter:
         """Let `name` stand for a function; those of the language stay as they are."""
         if name in BUILTINS or name in SPECIAL:
             raise failed(f"{name} is part of the language and cannot be defined anew")
-        self.note_definition()
+        if name not in self._functions:
+            self.note_definition()
         self._functions[name] = function
 
     def generic(self, name: str, required: int) -> Generic:
@@ -185,13 +187,14 @@ class Interpreter:
         self.variables[name] = value
 
     def note_definition(self) -> None:
-        """Count one more definition."""
+        """Count one more definition; those that take the place of another do not count."""
         self._definition_count += 1
         if self._definition_count > self.limits.definitions_count:
             raise LimitReached(f"more than {self.limits.definitions_count} definitions were made")
 
     def keep(self, value: Any) -> None:
         """Remember that the host holds something of the program's."""
+        self.note_definition()
         self._kept.append(value)
 
     def class_named(self, name: str) -> type[DataObject]:
@@ -210,7 +213,6 @@ class Interpreter:
 
     def define_class(self, run: Run, form: ClassForm, attributes: list[Attribute]) -> None:
         """Make the class that a form describes, its accessors, and its operations."""
-        self.note_definition()
         name = form.name
         if name in BUILT_IN_CLASSES or name in ALIASES:
             raise failed(f"{name} is part of the language and cannot be defined anew")
@@ -225,12 +227,12 @@ class Interpreter:
             for reader in slot.readers:
                 self.generic(reader, 1).add(Method((name,), _reader(reader, slot.name)))
                 text = f"(defmethod {reader} ((o {name})) (slot-value o '{slot.name}))"
-                self._sources.note_accessor(text, reader, name)
+                self._sources.note_method(text, reader, name)
             for writer in slot.writers:
                 self.generic(writer, 2).add(Method(("t", name), _writer(writer, slot.name)))
                 change = f"(setf (slot-value o '{slot.name}) v)"
                 text = f"(defmethod {writer} (v (o {name})) {change})"
-                self._sources.note_accessor(text, writer, name)
+                self._sources.note_method(text, writer, "t", name)
 
     def _class_for(
         self, form: ClassForm, bases: list[type[DataObject]], attributes: list[Attribute]
@@ -238,8 +240,9 @@ class Interpreter:
         name = form.name
         held = self.classes.get(name)
         meant = compose(name, [b._type for b in bases], attributes, form.operations, form.doc)
-        if held is not None and held._type == meant and held.__bases__ == tuple(bases):
+        if held is not None and held._type == meant and self._bases[name] == bases:
             return held
+        self._bases[name] = bases
         other = registry.declared_names.get(name)
         if held is None and other is not None:
             # A program must not take over a name on which others of this process rely.
@@ -247,6 +250,7 @@ class Interpreter:
                 raise failed(f"this process has another class {name}; give yours another name")
             if other not in _made_here:
                 return other
+        self.note_definition()
         cls = define_type(name, bases, attributes, form.operations, doc=form.doc)
         _made_here.add(cls)
         for operation in form.operations:
@@ -303,7 +307,7 @@ class Interpreter:
     def _within_limits(
         self, start: Callable[[Run], Deep], finish: Callable[[Run, Any], Any]
     ) -> Any:
-        run = Run(self, self.limits.memory_bytes - self._retained - self._uncounted)
+        run = Run(self, self._memory_left())
         given = run.memory
         try:
             return finish(run, run.drive(start(run)))
@@ -316,9 +320,17 @@ class Interpreter:
             raise _too_deep() from None
         finally:
             self._uncounted += given - max(0, run.memory)
-            if self._uncounted > self.limits.memory_bytes // 8:
-                roots = [*self.variables.values(), *self._functions.values(), *self._kept]
-                self._retained, self._uncounted = retained_bytes(roots), 0
+
+    def _memory_left(self) -> int:
+        """What the next run may allocate.
+
+        What the program keeps is counted anew when much was allocated, or little is left.
+        """
+        limit = self.limits.memory_bytes
+        if self._uncounted > limit // 8 or self._retained > limit // 8 * 7:
+            roots = [*self.variables.values(), *self._functions.values(), *self._kept]
+            self._retained, self._uncounted = retained_bytes(roots), 0
+        return limit - self._retained - self._uncounted
 
 
 def _too_deep() -> TdlLimit:

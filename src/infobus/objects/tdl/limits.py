@@ -16,11 +16,13 @@ class Limits:
     """How much a program may use. Fuel and memory are counted anew for each run or call.
 
     Attributes:
-        fuel: Steps: evaluations, calls, turns of a loop, elements looked at.
+        fuel: Steps: evaluations, calls, turns of a loop, elements looked at. Using the bus
+            counts for 100.
         memory_bytes: What may be allocated, and what the program keeps from earlier runs. The
             count is on the high side, and does not go down when something is let go.
         depth: How deep evaluations may be nested; a call takes two to five.
-        definitions_count: How many functions, methods, variables and classes there may be.
+        definitions_count: How many functions, methods, variables, subscriptions, served
+            objects, and classes (all versions of them) there may be.
         source_length: Characters of program text taken at once.
         classes: The names that classes of the program may have, as patterns.
     """

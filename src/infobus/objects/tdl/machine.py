@@ -264,4 +264,4 @@ def translated(error: Exception) -> Signal:
     """The signal for an error of Python's arithmetic, or of the bus's objects."""
     if isinstance(error, ArithmeticError):
         return failed(str(error), Arithmetic)
-    return failed(str(error), WrongType)
+    return failed(str(error).replace("\n", " "), WrongType)

@@ -50,9 +50,10 @@ class Sources:
         found = frozenset(one for one in classes if one is not None)
         self._keep(key, Definition(name, form.text, mentions, found))
 
-    def note_accessor(self, text: str, name: str, cls: str) -> None:
-        """Remember the method that an accessor of a class amounts to."""
-        self._keep((name, "", cls), Definition(name, text, frozenset(), frozenset({cls})))
+    def note_method(self, text: str, name: str, *classes: str) -> None:
+        """Remember the method that an accessor amounts to."""
+        found = frozenset(classes) - {"t"}
+        self._keep((name, "", *classes), Definition(name, text, frozenset(), found))
 
     def _keep(self, key: tuple[str, ...], definition: Definition) -> None:
         self._definitions.pop(key, None)  # the order is that of the last definitions
