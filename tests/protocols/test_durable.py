@@ -155,6 +155,17 @@ class TestAsking:
         (fetch,) = using.asked()
         assert (fetch.after, fetch.settled) == (3, 3)
 
+    def test_does_not_ask_in_vain_while_another_ledger_has_all_the_room(self):
+        using = asking(terms={"held_bytes_max": 100}, ordered=False)
+        using.answer(-1, 1, 1)
+        using.serve("M")
+        using.answer(-1, 1, entry(1, body=bytes(200)), ledger="M")
+        using.answer(1, 2, 2)  # there is no room for it
+        assert using.asked() == []
+        using.settle(1, ledger="M")
+        using.wait(0.1)
+        assert [fetch.after for fetch in using.asked() if fetch.ledger == "L"] == [1]
+
     def test_one_event_larger_than_all_room_is_held_alone(self):
         using = asking(terms={"held_bytes_max": 10})
         using.answer(-1, 2, entry(1, body=b"x" * 99), entry(2))

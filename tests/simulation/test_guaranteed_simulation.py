@@ -21,6 +21,7 @@ def test_every_accepted_event_is_settled_dead_lettered_or_reported_lost(first):
     # A simulation in which nothing happens proves nothing.
     assert sum(outcome.delivered_count for outcome in outcomes) > 20 * len(outcomes)
     assert sum(outcome.again_count for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.groups_count for outcome in outcomes) > 5 * len(outcomes)
     assert sum(outcome.dead_count for outcome in outcomes) > len(outcomes)
     assert sum(outcome.crashes_count for outcome in outcomes) > len(outcomes) // 2
     assert any(outcome.lost_count for outcome in outcomes)

@@ -258,14 +258,23 @@ class DurableConsumer:
         """Ask for more, unless the answer is still to come or enough is held."""
         count, size = self._share()
         is_full = len(stream.held) > count // 2 or stream.held_bytes > size // 2
-        # Settling what is held makes `above` smaller; with nothing held, only more events can.
-        is_full = is_full or (bool(stream.held) and len(stream.above) >= self.terms.above_count_max)
+        # Settling what is held makes `above` smaller, and room that others have taken; with nothing
+        # held, only more events can.
+        is_full = is_full or (bool(stream.held) and self._has_no_room(stream))
         if stream.server is None or stream.asked is not None or stream.is_refused or is_full:
             return []
         stream.asked = stream.cursor
         stream.repeat_wait_s = self.terms.repeat_s
         stream.repeat_at_s = now_s + stream.repeat_wait_s
         return self._fetch(ledger, stream, now_s)
+
+    def _has_no_room(self, stream: Stream) -> bool:
+        terms = self.terms
+        return (
+            self.held_count >= terms.held_count_max
+            or self.held_bytes >= terms.held_bytes_max
+            or len(stream.above) >= terms.above_count_max
+        )
 
     def _fetch(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
         assert stream.asked is not None and stream.server is not None

@@ -4,6 +4,7 @@ A `GuaranteedAccount` watches nodes from outside and holds them to what they pro
 
 * whatever is handed to an application is in the ledger, is wanted, is not past its age limit, and
   was neither settled and saved before nor is in the application's hands already;
+* of a transaction the application gets everything that it wants, in order, at once;
 * with `ordered`, an event comes when every earlier one that is owed is done with;
 * what is saved never goes back, and never passes an event that is owed and not done with;
 * a ledger never believes that a consumer is further on than it has saved;
@@ -18,7 +19,7 @@ or when its loss was reported.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -33,10 +34,11 @@ from infobus.protocols.durable_effects import (
     Save,
 )
 from infobus.protocols.durable_stream import Saved
+from infobus.protocols.groups import GROUP
 from infobus.stores.records import Record
 from infobus.subjects import matches
 from infobus.testing.account import Uneven
-from infobus.testing.guaranteed_node import GuaranteedNode, Interest, attributes_of
+from infobus.testing.guaranteed_node import GuaranteedNode, Interest, events_of
 from infobus.testing.memory_stores import MemoryLedger
 
 _compiled = cache(compile)
@@ -68,6 +70,7 @@ class GuaranteedAccount:
     accepted_count: int = 0
     delivered_count: int = 0
     again_count: int = 0
+    groups_count: int = 0
     dead_count: int = 0
     lost_count: int = 0
     crashes_count: int = 0
@@ -118,12 +121,18 @@ class GuaranteedAccount:
             self.accepted_count += 1
             for name in self.interests:
                 self._note_owed(name, ledger.id, number, record)
-            origin = attributes_of(record).get("origin")
-            if origin is not None:
-                self._bury(*origin)
+            for _, attributes in events_of(record):
+                if "origin" in attributes:
+                    self._bury(*attributes["origin"])
 
-    def delivered(self, node: GuaranteedNode, consumer: DurableConsumer, given: Deliver) -> None:
-        """Check that the application may see the event now."""
+    def delivered(
+        self,
+        node: GuaranteedNode,
+        consumer: DurableConsumer,
+        given: Deliver,
+        places: Sequence[int],
+    ) -> None:
+        """Check that the application may see the event now, and all that it wants of it."""
         ledger, number = given.ledger, given.entry.number
         self.trace.append((node.network.now_s, node.name, consumer.name, ledger, number))
         self.delivered_count += 1
@@ -137,8 +146,10 @@ class GuaranteedAccount:
             record.body,
         ):
             raise Uneven(f"{what}, which was never accepted so")
-        if not self._is_wanted(consumer.name, record):
-            raise Uneven(f"{what}, which it does not want")
+        wanted = self._wanted(consumer.name, record)
+        if not wanted or list(places) != wanted:
+            raise Uneven(f"{what}: {places} of it, but wants {wanted}")
+        self.groups_count += record.type == GROUP
         # What was logged before and accepted after the registration may come, but is not owed.
         registered_at = self._registered_at[consumer.name]
         if record.time < registered_at and self._accepted_at[ledger, number] < registered_at:
@@ -165,7 +176,8 @@ class GuaranteedAccount:
         """Let the application nack what is poison, and other events now and then."""
         ledger, number = given.ledger, given.entry.number
         self._out_at(consumer.node, consumer)[ledger].remove(number)
-        is_poison = bool(attributes_of(self.accepted[ledger][number]).get("poison"))
+        events = events_of(self.accepted[ledger][number])
+        is_poison = any("poison" in attributes for _, attributes in events)
         if is_poison or self.random.random() < self.nack_chance:
             return True
         self._of(consumer.name, ledger).owed.pop(number, None)
@@ -178,7 +190,7 @@ class GuaranteedAccount:
             is_due = record.expires is not None
         else:
             is_due = dead.deliveries >= self.terms.deliveries_max
-        if not is_due or not self._is_wanted(consumer.name, record):
+        if not is_due or not self._wanted(consumer.name, record):
             raise Uneven(f"{consumer.name} gives {dead} up")
         self._of(consumer.name, dead.ledger).dead.add(dead.entry.number)
         return self.random.random() >= self.full_disk_chance
@@ -270,14 +282,18 @@ class GuaranteedAccount:
 
     def _note_owed(self, name: str, ledger: str, number: int, record: Record) -> None:
         registered_at = self._registered_at[name]
-        if record.time >= registered_at and self._is_wanted(name, record):
+        if record.time >= registered_at and self._wanted(name, record):
             self._of(name, ledger).owed[number] = None
 
-    def _is_wanted(self, name: str, record: Record) -> bool:
+    def _wanted(self, name: str, record: Record) -> list[int]:
+        """The places of what the consumer wants; of an event that is no transaction, 0 or none."""
         interest = self.interests[name]
-        if not any(matches(pattern, record.subject) for pattern in interest.patterns):
-            return False
-        return not interest.where or _compiled(interest.where).matches(attributes_of(record))
+        return [
+            at
+            for at, (subject, attributes) in enumerate(events_of(record))
+            if any(matches(pattern, subject) for pattern in interest.patterns)
+            and (not interest.where or _compiled(interest.where).matches(attributes))
+        ]
 
 
 def _noted(ledger: MemoryLedger, name: str) -> int:

@@ -18,6 +18,7 @@ import msgspec
 
 from infobus.engines.memory import MemoryEngine, Network
 from infobus.errors import LedgerInUse
+from infobus.protocols import groups
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import (
     ConsumerTerms,
@@ -29,6 +30,7 @@ from infobus.protocols.durable_effects import (
 )
 from infobus.protocols.durable_stream import Saved
 from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed import LedgerServer, ServerTerms
 from infobus.protocols.guaranteed_wire import (
     Durable,
@@ -39,6 +41,7 @@ from infobus.protocols.guaranteed_wire import (
     Refused,
 )
 from infobus.protocols.ledger_reading import Record as Readable
+from infobus.protocols.ledger_reading import choosing
 from infobus.stores.records import Record, encode
 from infobus.testing.memory_stores import MemoryConsumerStore, MemoryDisk, MemoryLedger
 
@@ -60,10 +63,12 @@ class Interest:
     ordered: bool
 
 
-def attributes_of(record: Record) -> dict[str, Any]:
-    """The object within a record."""
-    decoded: dict[str, Any] = msgspec.msgpack.decode(record.body)
-    return decoded
+def events_of(record: Record) -> list[tuple[str, dict[str, Any]]]:
+    """Subject and object of the event within a record, or of those of a transaction."""
+    if record.type != GROUP:
+        return [(record.subject, msgspec.msgpack.decode(record.body))]
+    items = groups.decode(record.body).events
+    return [(item.subject, msgspec.msgpack.decode(item.body)) for item in items]
 
 
 def let_go(ledger: MemoryLedger, upto: int) -> None:
@@ -87,8 +92,14 @@ class Witness(Protocol):
     ) -> None:
         """Records are safe in a ledger."""
 
-    def delivered(self, node: GuaranteedNode, consumer: DurableConsumer, given: Deliver) -> None:
-        """An event is handed to the application."""
+    def delivered(
+        self,
+        node: GuaranteedNode,
+        consumer: DurableConsumer,
+        given: Deliver,
+        places: Sequence[int],
+    ) -> None:
+        """An event is handed to the application; of a transaction, the events at these places."""
 
     def saved(self, consumer: DurableConsumer, save: Save) -> None:
         """A consumer's progress is on disk."""
@@ -324,7 +335,8 @@ class GuaranteedNode:
                 store.note(ledger, saved.position, saved.above, saved.deliveries)
                 store.flush()
             case Deliver():
-                self._witness.delivered(self, consumer, effect)
+                choose = choosing(consumer.patterns, consumer.where, _decode)
+                self._witness.delivered(self, consumer, effect, choose(effect.entry))
                 self._later(0.05, partial(self._handle, consumer, effect))
             case DeadLetter():
                 self._later(0.05, partial(self._bury, consumer, effect))

@@ -2,10 +2,11 @@
 
 `simulate(seed)` lets nodes of a few homes publish guaranteed events and consume them durably while
 frames are lost, doubled, late and overtaken, links are cut or clogged, and nodes crash in the
-middle of whatever they do, freeze, come back, and take over what dead ones had served. Ledgers let
-go of events before everyone has them; applications nack. A `GuaranteedAccount` holds the nodes to
-their promises after every step. Then the world heals, and within `SETTLE_S` everything accepted
-must be settled, dead-lettered or reported lost, at every consumer that it is for.
+middle of whatever they do, freeze, come back, and take over what dead ones had served. Some of the
+events are transactions. Ledgers let go of events before everyone has them; applications nack. A
+`GuaranteedAccount` holds the nodes to their promises after every step. Then the world heals, and
+within `SETTLE_S` everything accepted must be settled, dead-lettered or reported lost, at every
+consumer that it is for.
 
 A seed that fails is replayed by `python -m infobus.testing.guaranteed_simulation SEED`.
 """
@@ -18,10 +19,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from infobus.engines.memory import Faults, Network
+from infobus.protocols import groups
 from infobus.protocols.durable_effects import ConsumerTerms
+from infobus.protocols.groups import GROUP, Group
 from infobus.protocols.guaranteed import ServerTerms
+from infobus.protocols.wire import Item, Items
 from infobus.stores.records import Record
 from infobus.testing.account import Uneven
 from infobus.testing.guaranteed_account import GuaranteedAccount
@@ -45,6 +50,7 @@ class Outcome:
     accepted_count: int
     delivered_count: int
     again_count: int
+    groups_count: int
     dead_count: int
     lost_count: int
     crashes_count: int
@@ -69,6 +75,7 @@ def simulate(seed: int) -> Outcome:
         account.accepted_count,
         account.delivered_count,
         account.again_count,
+        account.groups_count,
         account.dead_count,
         account.lost_count,
         account.crashes_count,
@@ -116,7 +123,7 @@ class _Run:
         self.interests: dict[str, Interest] = {}
         self.frozen: list[str] = []
         self._swizzled_until_s = 0.0
-        self._born_count = 0
+        self._born_count = self._groups_count = 0
         self._actions: list[Callable[[], None]] = [self._publish] * 10 + [self._take_over] * 2
         self._actions += [self._register] * 2 + [self._consume] * 3 + [self._stop]
         faults = [
@@ -169,7 +176,8 @@ class _Run:
     def say_one_more_thing(self) -> None:
         lost_count = self.account.lost_count
         for node in self._nodes():
-            node.publish([self._event(subject) for subject in _SUBJECTS])
+            events = [self._event(subject) for subject in _SUBJECTS]
+            node.publish([*events, self._transaction()])
         # A node without a ledger may still take a dead consumer for the one that uses its name.
         server, consumer = self.terms
         bound_s = server.lease_s + server.skip_s + consumer.announce_s + 5.0
@@ -209,10 +217,24 @@ class _Run:
 
     def _event(self, subject: str, *, poison: bool = False, age_s: float | None = None) -> Record:
         wall_s = self.network.now_s + WALL_AHEAD_S
-        attributes = {"n": self.random.randrange(5), **({"poison": True} if poison else {})}
         expires = None if age_s is None else wall_s + age_s
-        body = msgspec.msgpack.encode(attributes)
-        return Record(subject, wall_s, 0, body, expires=expires)
+        return Record(subject, wall_s, 0, self._body(poison), expires=expires)
+
+    def _transaction(self, *, poison: bool = False, age_s: float | None = None) -> Record:
+        self._groups_count += 1
+        first = self._event(self.random.choice(_SUBJECTS), poison=poison, age_s=age_s)
+        subjects = [first.subject, *self.random.choices(_SUBJECTS, k=self.random.randrange(3))]
+        bodies = [first.body, *(self._body() for _ in subjects[1:])]
+        events = [
+            Item(subject, number, first.time, 0, body)
+            for number, (subject, body) in enumerate(zip(subjects, bodies, strict=True), 1)
+        ]
+        group = Group(1, self._groups_count, 1, Items.of(events), len(events))
+        return replace(first, type=GROUP, body=groups.encode(group))
+
+    def _body(self, poison: bool = False) -> bytes:
+        attributes = {"n": self.random.randrange(5), **({"poison": True} if poison else {})}
+        return msgspec.msgpack.encode(attributes)
 
     def _publish(self) -> None:
         if awake := self._awake():
@@ -220,9 +242,11 @@ class _Run:
             node = draw.choice(awake)
             for _ in range(draw.choice([1, 1, 3, 10])):
                 age_s = draw.choice([None] * 8 + [0.05, 1.0])
-                event = self._event(
-                    draw.choice(_SUBJECTS), poison=draw.random() < 0.03, age_s=age_s
-                )
+                poison = draw.random() < 0.03
+                if draw.random() < 0.25:
+                    event = self._transaction(poison=poison, age_s=age_s)
+                else:
+                    event = self._event(draw.choice(_SUBJECTS), poison=poison, age_s=age_s)
                 if node.is_alive:
                     node.publish([event])
 
