@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from infobus import Bus, DataObject, Event, Transaction, Type, id_of
 from infobus.errors import StoreCorrupt, StoreError, UsageError
@@ -113,14 +113,7 @@ class Repository:
 
         With `keep_newer`, a stored object is not replaced by one of an earlier time.
         """
-        with self._lock:
-            taking = Taking(self._layout_of, self._write_moment)
-            # Of several states of one object the last counts.
-            for record in {record.id: record for record in records}.values():
-                taking.add(record)
-            if not taking.parts <= self._catalog.parts:
-                self._grow((), taking.parts)
-            catalog = self._catalog
+        catalog, taking = self._take(records, self._write_moment)
         for attempt in range(1, _ATTEMPT_COUNT + 1):
             try:
                 is_done = self._write(catalog, taking, within, keep_newer)
@@ -132,6 +125,33 @@ class Repository:
                     self._say_what_was_altered(catalog, taking, error)
                     raise
         raise AssertionError("the last attempt raises or returns")
+
+    def rows_of(
+        self, objects: Iterable[Storable], *, subject: str | None = None
+    ) -> list[tuple[Table, list[dict[str, Any]]]]:
+        """The rows that objects become, for those who write them by other means.
+
+        There is room for them: the tables are made, if they were not there before.
+        """
+        catalog, taking = self._take(list(_records(objects, subject)), lambda moment: moment)
+        tables = _tables_by_name(catalog)
+        return [
+            (tables[name], [dict(zip(tables[name].c.keys(), row, strict=True)) for row in rows])
+            for name, rows in taking.rows.items()
+        ]
+
+    def _take(
+        self, records: Sequence[Record], write_moment: Callable[[datetime], Any]
+    ) -> tuple[Catalog, Taking]:
+        """Take objects apart, and make room for them."""
+        with self._lock:
+            taking = Taking(self._layout_of, write_moment)
+            # Of several states of one object the last counts.
+            for record in {record.id: record for record in records}.values():
+                taking.add(record)
+            if not taking.parts <= self._catalog.parts:
+                self._grow((), taking.parts)
+            return self._catalog, taking
 
     def _write(
         self,
@@ -328,8 +348,8 @@ class _NotNow(Exception):
     """Roll back, and say so."""
 
 
-def _tables_by_name(catalog: Catalog) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
+    found: dict[str, Table] = {}
     for table in catalog.tables.values():
         found[table.name] = table.table
         found.update(table.items)
