@@ -58,7 +58,7 @@ class Decider:
                     wanted = _always if wanted is True else wanted  # with a word on its own class
                 decision = (self._outlet(self._lane(subject, asked)), wanted, here)
             else:
-                hub.node.note_unwanted(channel_of(subject, hub.node.terms.depth))
+                hub.node.note_unwanted(self._lane(subject, class_))
             if len(self._decisions) >= _DECISIONS_COUNT_MAX:
                 self._decisions.clear()
             self._decisions[lane_of(subject, class_)] = decision

@@ -46,7 +46,7 @@ class Routes:
 
     def rows_changed(self, name: str, now_s: float) -> None:
         """Let a peer join the routes that its rows touch, and leave the others."""
-        for channel in [c for c in self.unwanted if name in self.rows.listeners(c)]:
+        for channel in [c for c in self.unwanted if name in self.rows.listeners(channel_in(c))]:
             del self.unwanted[channel]
             self.route(channel, now_s)
         for channel, route in self.by_channel.items():

@@ -23,7 +23,7 @@ import msgspec
 from infobus.protocols import wire
 from infobus.protocols.effects import Events, Lost
 from infobus.protocols.interest import touches
-from infobus.subjects import channel_of
+from infobus.protocols.lanes import channel_in
 from infobus.testing.simulated_node import Attributes, SimulatedNode, SimulatedSubscription
 
 Stream = tuple[str, str, str]  # receiving node, sender, channel
@@ -79,6 +79,7 @@ class Account:
     def published(
         self,
         node: SimulatedNode,
+        lane: str,
         subject: str,
         attributes: Attributes,
         event: int,
@@ -87,7 +88,7 @@ class Account:
         """Note who is owed the event."""
         self.published_count += 1
         self.quenched_count += number is None
-        stream = (node.name, channel_of(subject, self.depth))
+        stream = (node.name, lane)
         debt = Debt(number, subject, attributes)
         others = [
             s for other in self.nodes.values() if other is not node for s in other.subscriptions
@@ -156,10 +157,10 @@ class Account:
         self._ledgers.pop(subscription, None)
         wanted = node.node.own.channel_patterns()
         for stream in [s for s in self._expected if s[0] == node.name]:
-            if not touches(wanted, stream[2]):
+            if not touches(wanted, channel_in(stream[2])):
                 del self._expected[stream]
         for stream in [s for s in self._heard if s[0] == node.name]:
-            if not touches(wanted, stream[2]):
+            if not touches(wanted, channel_in(stream[2])):
                 del self._heard[stream]
 
     def replaced(self, subscription: SimulatedSubscription) -> None:

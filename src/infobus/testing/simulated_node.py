@@ -19,10 +19,12 @@ from infobus.filters import Filter, compile
 from infobus.protocols import wire
 from infobus.protocols.effects import Effects, Events, Lost, Reduce, ToAll, ToPeer
 from infobus.protocols.interest import Reduction, reduced_filters
+from infobus.protocols.lanes import class_key, lane_key, lane_of
 from infobus.protocols.node import Node
 from infobus.protocols.peers import Route, Terms
-from infobus.subjects import channel_key, channel_keys_of, channel_of, matches
+from infobus.subjects import channel_keys_of, channel_of, matches
 
+CLASSES = ["", "business", "emergency"]  # as lanes spell them
 TICK_S = 0.1
 REDUCING_S_MAX = 0.5
 
@@ -68,6 +70,7 @@ class Witness(Protocol):
     def published(
         self,
         node: SimulatedNode,
+        lane: str,
         subject: str,
         attributes: Attributes,
         event: int,
@@ -142,20 +145,20 @@ class SimulatedNode:
         self._do(self.node.remove_interest(patterns, now_s, where))
         self._declare_channels()
 
-    def publish(self, events: Sequence[tuple[str, Attributes]]) -> bool:
-        """Publish events on subjects of one channel, in one frame.
+    def publish(self, events: Sequence[tuple[str, Attributes]], class_: str = "") -> bool:
+        """Publish events of one class on subjects of one channel, in one frame.
 
         False if there was no room in the window: then nothing is published.
         """
-        channel = channel_of(events[0][0], self.node.terms.depth)
+        lane = lane_of(channel_of(events[0][0], self.node.terms.depth), class_)
         are_wanted = [self._is_wanted(*event) for event in events]
         if not any(are_wanted):
-            self.node.note_unwanted(channel)
+            self.node.note_unwanted(lane)
             for subject, attributes in events:
                 self._events_count += 1
-                self._witness.published(self, subject, attributes, self._events_count, None)
+                self._witness.published(self, lane, subject, attributes, self._events_count, None)
             return True
-        route = self.node.route(channel, self.network.now_s)
+        route = self.node.route(lane, self.network.now_s)
         if not route.has_room():
             return False
         items: list[wire.Item] = []
@@ -167,14 +170,14 @@ class SimulatedNode:
                 body = msgspec.msgpack.encode(attributes)
                 now_s = self.network.now_s
                 items.append(wire.Item(subject, self._events_count, now_s, 0, body))
-            self._witness.published(self, subject, attributes, self._events_count, number)
-        self._put(route, channel, items)
+            self._witness.published(self, lane, subject, attributes, self._events_count, number)
+        self._put(route, lane, items)
         return True
 
-    def _put(self, route: Route, channel: str, items: Sequence[wire.Item]) -> None:
-        frame = wire.encode(wire.Data(self.name, channel, route.next, wire.Items.of(items)))
+    def _put(self, route: Route, lane: str, items: Sequence[wire.Item]) -> None:
+        frame = wire.encode(wire.Data(self.name, lane, route.next, wire.Items.of(items)))
         route.sent(frame, len(items))
-        self._engine.put(channel_key(channel), frame)
+        self._engine.put(lane_key(lane), frame)
 
     def _is_wanted(self, subject: str, attributes: Attributes) -> bool:
         wanted = self.node.wanted(subject)
@@ -189,7 +192,11 @@ class SimulatedNode:
 
     def _declare_channels(self) -> None:
         depth = self.node.terms.depth
-        keys = {channel_keys_of(pattern, depth) for pattern in self.node.own.channel_patterns()}
+        keys = {
+            class_key(channel_keys_of(pattern, depth), class_)
+            for pattern in self.node.own.channel_patterns()
+            for class_ in CLASSES
+        }
         for key in sorted(keys.difference(self._declared)):
             self._declared[key] = self._engine.declare(key, self._on_frame)
         for key in sorted(self._declared.keys() - keys):

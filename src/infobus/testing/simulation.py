@@ -23,7 +23,7 @@ from infobus.protocols.interest import channel_pattern
 from infobus.protocols.peers import Route, Terms
 from infobus.subjects import channel_of
 from infobus.testing.account import Account, Uneven
-from infobus.testing.simulated_node import TICK_S, Attributes, SimulatedNode
+from infobus.testing.simulated_node import CLASSES, TICK_S, Attributes, SimulatedNode
 
 SETTLE_S = 15.0
 """Virtual time within which a healed network is at rest, whatever had happened."""
@@ -32,6 +32,7 @@ SUBJECTS = [f"{a}.{b}.{c}" for a in "ab" for b in "xy" for c in "12"]
 _PATTERNS = [">", "a.>", "b.>", "a.x.*", "*.y.1", "a.*.2", "b.x.1", "b.y.>"]
 _FILTERS = ["", "", "n > 2", "n <= 2", "n == 1", "n in [0, 4]", 'c == "red"', "exists(c) && n != 3"]
 _COLOURS: list[Attributes] = [{}, {"c": "red"}, {"c": "blue"}, {"c": 7}]
+_PUBLISHED_CLASSES = ["", "", "", *CLASSES]
 _WIDE_TERMS = {"rows_count_max": 10_000, "filters_count_max": 64, "spare_count_max": 10_000}
 _BATCH_COUNT_MAX = 5
 _FRAME_BYTES_MAX = 200
@@ -288,7 +289,8 @@ class Run:
             count = self.random.choice([1, 1, 2, _BATCH_COUNT_MAX])
             for _ in range(self.random.choice([1, 1, 3, 10])):
                 some = [self.random.choice(others) for _ in range(count)]
-                node.publish([(subject, self._attributes()) for subject in some])
+                class_ = self.random.choice(_PUBLISHED_CLASSES)
+                node.publish([(subject, self._attributes()) for subject in some], class_)
 
     def _attributes(self) -> Attributes:
         return {"n": self.random.randrange(6), **self.random.choice(_COLOURS)}
