@@ -264,6 +264,16 @@ def test_a_held_class_is_passed_by_and_not_raised():
     assert queues.peek_rank() == 2
 
 
+def test_a_class_that_is_raised_and_held_is_passed_by():
+    queues = ClassQueues(Classes(tuple("abcd")), Marks(high=2, low=1), Upgrade())
+    queues.offer("d", "d", 0.0)
+    queues.offer("c", "b", 0.0, raised_from="c", raised_until_s=0.5)
+    assert queues.peek_rank() == 1
+    queues.hold("c", True)
+    assert queues.peek_rank() == 3
+    assert taken(queues, 2, 0.1) == ["d"]
+
+
 def test_memory_stays_bounded_when_much_expires_behind_something_that_does_not_move():
     queues = flooded(regular=1)
     for second in range(10_000):
