@@ -104,7 +104,7 @@ class Hub:
         name = f"infobus-{self.name}-tick"
         threading.Thread(target=self._tick_for_ever, name=name, daemon=True).start()
         for key in (f"n/{self.name}", _ALL_KEY):
-            self.engine.declare(key, self.on_frame)
+            self.engine.declare(key, self._on_mail)
         self.engine.answer(_TYPES_KEY, lambda question: all_descriptors(self.name))
         self.engine.announce(f"l/{self.name}")
         self.engine.watch("l/*", self._on_token)
@@ -271,11 +271,12 @@ class Hub:
 
     # What the engine calls.
 
+    def _on_mail(self, payload: bytes) -> None:
+        """Take a frame in that is no event: those of services come this way, too."""
+        (self.on_service if is_service_frame(payload) else self.on_frame)(payload)
+
     def on_frame(self, payload: bytes) -> None:
         """Take one frame in."""
-        if is_service_frame(payload):
-            self.on_service(payload)
-            return
         try:
             message = wire.decode(payload)
         except PeerError as error:
