@@ -8,6 +8,7 @@ import pytest
 
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.cli.main import main
+from infobus.errors import StoreError
 from infobus.stores.consumers import ConsumerStore, consumer_names, consumer_path
 from infobus.stores.ledger import Ledger
 from infobus.stores.records import Record
@@ -215,3 +216,12 @@ class TestDrop:
         assert code == 2
         assert "in use" in err
         assert "billing" in glance(ledgers, kept).positions
+
+
+def test_a_sealed_ledger_serves_what_it_has_and_takes_no_more(run, ledgers, kept):
+    code, out, _ = run("ledger", "seal", kept)
+    assert (code, out) == (0, f"ledger {kept}: sealed, with 40 events\n")
+    with Ledger.open(ledgers, kept) as ledger:
+        assert len(ledger.read(0, 100, 10**6)) == 40
+        with pytest.raises(StoreError, match="takes no more records: it was sealed"):
+            ledger.append([Record("orders.new", 1.0, 7, b"")])

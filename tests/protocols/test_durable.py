@@ -16,6 +16,7 @@ from infobus.protocols.durable_effects import (
     DeadLetter,
     Deliver,
     LostForGood,
+    Rewound,
     Save,
     UsedElsewhere,
 )
@@ -216,7 +217,14 @@ class TestAsking:
         using.refuse(wire.NOT_SERVED)  # late, of the former server
         assert using.consumer.streams["L"].server == "heir"
 
-    @pytest.mark.parametrize("why", [wire.BEYOND, wire.TOO_MANY, "a newer reason"])
+    def test_a_ledger_that_ends_before_what_was_settled_is_told_to_the_application_once(self):
+        using = asking(disk={"L": Saved(7)})
+        assert using.refuse(wire.BEYOND, server="stranger") == []
+        assert using.refuse(wire.BEYOND, detail="it ends at 3") == [Rewound("L", 7, "it ends at 3")]
+        using.serve()  # it is asked again, and refuses again
+        assert using.refuse(wire.BEYOND, detail="it ends at 3") == []
+
+    @pytest.mark.parametrize("why", [wire.TOO_MANY, "a newer reason"])
     def test_other_refusals_are_complained_about(self, why):
         using = asking()
         (complaint,) = using.refuse(why, detail="because")

@@ -336,6 +336,11 @@ class Guarantees:
                 case effect.LostForGood(id, first, last):
                     use.subscription.lost += 1
                     use.subscription.offer(loss_error(Lost(id, "", first, last)))
+                case effect.Rewound(id, position, detail):
+                    what = f"ledger {id} was cut short, or is an older copy: durable consumer "
+                    what += f"{use.subscription.name!r} has settled {position} there ({detail}). "
+                    what += f"Nothing of it is delivered. Seal it with: infobus ledger seal {id}"
+                    use.subscription.offer(StoreError(what, path=id))
                 case effect.UsedElsewhere(holder):
                     name = use.subscription.name
                     what = f"the durable name {name!r} is in use by node {holder}"

@@ -163,6 +163,23 @@ def _consumer_outcome(name: str, aside: Path | None) -> str:
 
 
 @app.command()
+def seal(
+    id: Annotated[str, typer.Argument(metavar="ID", help="A ledger.")],
+    bus: BusName = None,
+    home: Home = None,
+) -> None:
+    """Let a ledger take no more events; the next one goes to another ledger.
+
+    For a ledger that was restored from an older copy, before anything uses it: consumers have
+    settled events with numbers that it would give to new ones.
+    """
+    ledgers, _ = _folders(bus, home)
+    with _advice(), Ledger.open(ledgers, id) as ledger:
+        ledger.seal("it was sealed")
+        print(f"ledger {ledger.id}: sealed, with {ledger.extent.count} events")
+
+
+@app.command()
 def drop(
     name: Annotated[str, typer.Argument(help="A durable consumer that will never return.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

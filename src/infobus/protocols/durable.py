@@ -30,12 +30,14 @@ from infobus.protocols.durable_effects import (
     DeadLetter,
     Deliver,
     LostForGood,
+    Rewound,
     Save,
     UsedElsewhere,
 )
 from infobus.protocols.durable_stream import Saved, Stream
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.guaranteed_wire import (
+    BEYOND,
     IN_USE,
     NOT_SERVED,
     UNKNOWN,
@@ -236,8 +238,17 @@ class DurableConsumer:
             self._refused_by[sender] = since_s, refused.detail
         if refused.why in (IN_USE, NOT_SERVED):
             return []
+        if refused.why == BEYOND:
+            return self._on_beyond(refused)
         what = f"refuses durable consumer {self.name!r} on ledger {refused.ledger!r}: "
         return [Complain(sender, what + (refused.detail or refused.why))]
+
+    def _on_beyond(self, refused: Refused) -> ConsumerEffects:
+        stream = self.streams.get(refused.ledger)
+        if stream is None or stream.server != refused.sender or stream.is_rewound:
+            return []
+        stream.is_rewound = True
+        return [Rewound(refused.ledger, stream.position, refused.detail)]
 
     # Questions.
 

@@ -50,6 +50,18 @@ class LostForGood(Struct, frozen=True):
     last: int
 
 
+class Rewound(Struct, frozen=True):
+    """Tell the application that the ledger ends before what the consumer has settled in it.
+
+    It was cut short, or is an older copy: under the same numbers it may hold other events now.
+    So nothing of it is handed over.
+    """
+
+    ledger: str
+    position: int
+    detail: str
+
+
 class UsedElsewhere(Struct, frozen=True):
     """Tell the application that `holder` uses the durable name, too, and close."""
 
@@ -57,7 +69,16 @@ class UsedElsewhere(Struct, frozen=True):
 
 
 ConsumerEffects = list[
-    ToPeer | ToAll | Learn | Complain | Deliver | DeadLetter | Save | LostForGood | UsedElsewhere
+    ToPeer
+    | ToAll
+    | Learn
+    | Complain
+    | Deliver
+    | DeadLetter
+    | Save
+    | LostForGood
+    | Rewound
+    | UsedElsewhere
 ]
 
 

@@ -58,6 +58,7 @@ class Stream:
     server: str | None = None
     asked: int | None = None  # the `after` of the question that waits for an answer
     is_refused: bool = False  # not asked again before the server says that it serves the ledger
+    is_rewound: bool = False  # it ends before `position`, and the application was told so
     told: int = -1  # the position last told
     told_at_s: float = 0.0
     repeat_at_s: float = 0.0

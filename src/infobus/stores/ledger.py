@@ -213,6 +213,10 @@ class Ledger:
         with self._settling:
             self._positions.pop(name, None)
 
+    def seal(self, why: str) -> None:
+        """Take no more records, for good; `why` is told to whoever tries."""
+        self._writer.seal(why)
+
     def prune(
         self,
         now_s: float,

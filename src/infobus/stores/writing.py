@@ -84,6 +84,10 @@ class Writer:
         with self._guard:
             self._unsaved.pop(name, None)
 
+    def seal(self, why: str) -> None:
+        """Return when it is on disk that no more records are taken."""
+        self._commits.run(lambda: self._seal(why))
+
     def delete(self, up_to: int) -> None:
         """Return when the records up to that number are gone."""
         while self.extent.gone < up_to:
@@ -199,6 +203,10 @@ class Writer:
         self._database.facts.put("lost", lost)
         self._unmarked_bytes += int(size)
         self._working = replace(extent, pruned=pruned, lost=lost, bytes=extent.bytes - int(size))
+
+    def _seal(self, why: str) -> None:
+        self._database.facts.put("sealed", why)
+        self._working = replace(self._working, sealed=why)
 
     def _mark_end(self) -> None:
         # What is copied into the main file now must be found there from then on.

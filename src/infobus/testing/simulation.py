@@ -35,7 +35,6 @@ _COLOURS: list[Attributes] = [{}, {"c": "red"}, {"c": "blue"}, {"c": 7}]
 _PUBLISHED_CLASSES = ["", "", "", *CLASSES]
 _WIDE_TERMS = {"rows_count_max": 10_000, "filters_count_max": 64, "spare_count_max": 10_000}
 _BATCH_COUNT_MAX = 5
-_FRAME_BYTES_MAX = 200
 
 
 class SimulationFailed(AssertionError):
@@ -99,6 +98,8 @@ def simulate(seed: int) -> Outcome:
 
 class Run:
     """One run, drawn from a seed; others may add to what happens in it."""
+
+    frame_bytes_max = 200
 
     def __init__(self, seed: int) -> None:
         self.random = draw = random.Random(seed)
@@ -216,7 +217,7 @@ class Run:
         kept_count = sum(end - first for first, end, _ in route.buffer)
         is_waiting = any(progress.waited_for for progress in route.receivers.values())
         count_max = self.terms.window_count_max + 2 * _BATCH_COUNT_MAX
-        if kept_bytes > self.terms.window_bytes_max + _FRAME_BYTES_MAX or (
+        if kept_bytes > self.terms.window_bytes_max + self.frame_bytes_max or (
             is_waiting and kept_count > count_max
         ):
             kept = f"{kept_count} events and {kept_bytes} bytes"

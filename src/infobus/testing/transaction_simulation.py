@@ -61,6 +61,7 @@ class TransactionRun(Run):
     """A run in which transactions are published, too."""
 
     account: TransactionAccount
+    frame_bytes_max = 600
 
     def say_one_more_thing(self) -> None:
         """Publish once more from everyone, singly and as a transaction over all subjects."""
