@@ -21,6 +21,7 @@ from infobus.bench.model import Run, Scenario
 from infobus.bench.payload import FIRST_NUMBER, HELLO_NUMBER, encoded_bytes, venue_for
 from infobus.bench.peers import load
 from infobus.bench.statistics import percentile
+from infobus.bench.workers import Role, What
 from infobus.errors import BusError, EngineError
 
 ANSWER_S_MAX = 120.0
@@ -49,21 +50,21 @@ def measure(scenario: Scenario, repetition: int = 0, seconds: float = 1.0) -> Ru
         return msgspec.structs.replace(run, failure=f"{type(error).__name__}: {error}")
 
 
-class _Worker:
+class Worker:
     """A spawned process and the pipe over which it takes orders."""
 
-    def __init__(self, role: workers.Role, scenario: Scenario, address: str) -> None:
+    def __init__(self, role: Role[What], what: What, address: str) -> None:
         context = multiprocessing.get_context("spawn")
         self.role = role.__name__
         self.pipe, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(
-            target=workers.work, args=(role, theirs, scenario, address), daemon=True
+            target=workers.work, args=(role, theirs, what, address), daemon=True
         )
         self.process.start()
         # Only the child may hold this end, or its death would not be seen as the end of file.
         theirs.close()
 
-    def order(self, what: tuple[int, int] | str | None) -> None:
+    def order(self, what: tuple[object, ...] | str | None) -> None:
         """A round to do, the word to begin it, or None to end."""
         try:
             self.pipe.send(what)
@@ -86,14 +87,12 @@ class _Worker:
 
 
 @contextmanager
-def _company(
-    roles: Sequence[workers.Role], scenario: Scenario, address: str
-) -> Iterator[list[_Worker]]:
+def company_of(roles: Sequence[Role[What]], what: What, address: str) -> Iterator[list[Worker]]:
     """All processes of a measurement, started together; none is left behind."""
-    company: list[_Worker] = []
+    company: list[Worker] = []
     try:
         for role in roles:
-            company.append(_Worker(role, scenario, address))
+            company.append(Worker(role, what, address))
         yield company
         for worker in company:
             worker.order(None)
@@ -110,7 +109,7 @@ def _company(
 def _measure_rate(run: Run, address: str, seconds: float) -> Run:
     scenario = run.scenario
     roles = [workers.consume] * scenario.consumers + [workers.publish]
-    with _company(roles, scenario, address) as company:
+    with company_of(roles, scenario, address) as company:
         *consumers, publisher = company
         publisher.answer()
         connected: list[workers.Connected] = [consumer.answer() for consumer in consumers]
@@ -136,12 +135,12 @@ def _measure_rate(run: Run, address: str, seconds: float) -> Run:
     )
 
 
-def _greet(publisher: _Worker, consumers: list[_Worker]) -> None:
+def _greet(publisher: Worker, consumers: list[Worker]) -> None:
     """Publish greetings until every consumer has heard one.
 
     This holds for any engine, also for those that cannot say when a subscription is in place.
     """
-    waiting: dict[Connection, _Worker] = {consumer.pipe: consumer for consumer in consumers}
+    waiting: dict[Connection, Worker] = {consumer.pipe: consumer for consumer in consumers}
     deadline_s = time.monotonic() + GREETING_S_MAX
     while waiting:
         if time.monotonic() > deadline_s:
@@ -153,7 +152,7 @@ def _greet(publisher: _Worker, consumers: list[_Worker]) -> None:
 
 
 def _round(
-    publisher: _Worker, consumers: list[_Worker], first: int, count: int
+    publisher: Worker, consumers: list[Worker], first: int, count: int
 ) -> tuple[int, list[workers.Tally]]:
     """Publish `count` events once all are ready; returns the start and what each consumer saw."""
     for worker in (*consumers, publisher):
@@ -180,7 +179,7 @@ def _events_max(run: Run) -> int:
 def _measure_round_trip(run: Run, address: str, seconds: float) -> Run:
     scenario = run.scenario
     roles = [workers.listen] * (scenario.consumers - 1) + [workers.pong, workers.ping]
-    with _company(roles, scenario, address) as company:
+    with company_of(roles, scenario, address) as company:
         for worker in company:
             worker.answer()
         pinger = company[-1]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -25,7 +26,10 @@ from infobus.errors import EngineError
 PATIENCE_S = 5.0
 """A consumer that has heard nothing new for so long reports what it has got."""
 
-Role = Callable[[Connection, Scenario, str], None]
+What = TypeVar("What")
+"""What is measured: a `Scenario`, or whatever else a role goes by."""
+
+Role = Callable[[Connection, What, str], None]
 
 
 class Connected(msgspec.Struct):
@@ -51,10 +55,10 @@ class Failed(msgspec.Struct):
     reason: str
 
 
-def work(role: Role, pipe: Connection, scenario: Scenario, address: str) -> None:
+def work(role: Role[What], pipe: Connection, what: What, address: str) -> None:
     """Play `role` in a process of its own, and tell the harness what went wrong, if it did."""
     try:
-        role(pipe, scenario, address)
+        role(pipe, what, address)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{role.__name__}: {type(error).__name__}: {error} ({where.name}:{where.lineno})"

@@ -124,6 +124,44 @@ def guaranteed(
     console.print(f"Numbers: {guaranteed_report.write_json(report, out)}")
 
 
+@app.command("qos")
+def qos(
+    quick: Annotated[bool, typer.Option("--quick", help="One short round.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for qos.json and the plot.")] = Path(
+        "bench-results"
+    ),
+) -> None:
+    """Measure how long emergencies take, without and with a flood of regular events."""
+    from infobus.bench import qos, qos_report
+    from infobus.bench.plan import machine
+    from infobus.bench.report import bar_table
+
+    console, facts = Console(), machine()
+    rounds, seconds = (1, 2.0) if quick else (5, 5.0)
+    found = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=rounds * len(qos.LOADS))
+        for load in qos.LOADS * rounds:
+            progress.update(task, description=load.name)
+            found.append(qos.measure(load, seconds=seconds))
+            progress.advance(task)
+    bars = qos.judge(found)
+    out.mkdir(parents=True, exist_ok=True)
+    console.print(qos_report.found_table(found))
+    console.print(bar_table(bars))
+    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
+    report = qos.Report(machine=facts, found=found, bars=bars)
+    console.print(f"Numbers: {qos_report.write_json(report, out)}")
+    try:
+        from infobus.bench import qos_plots
+    except ImportError:
+        console.print(_NO_PLOTS)
+        return
+    for path in qos_plots.write_plots(found, out):
+        console.print(f"Plot: {path}")
+
+
 def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console) -> Report:
     from infobus.bench import peers, plan
 
