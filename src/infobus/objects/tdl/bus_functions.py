@@ -23,6 +23,7 @@ STEPS = 100
 
 def _capability(run: Run, name: str) -> Callable[..., Any]:
     run.spend(STEPS)
+    run.interpreter.send_methods_along()
     given = getattr(run.interpreter.capabilities, name)
     if given is None:
         raise failed(f"the host does not let this program {name}", Refused)
@@ -30,8 +31,9 @@ def _capability(run: Run, name: str) -> Callable[..., Any]:
     def use(*arguments: Any) -> Any:
         try:
             return given(*arguments)
-        except (BusError, TimeoutError, OSError) as error:
-            raise failed(f"{name}: {error}", Refused) from None
+        except Exception as error:  # what a service raises may be of any class
+            kind = "" if isinstance(error, BusError) else f"{type(error).__name__}: "
+            raise failed(f"{name}: {kind}{error}", Refused) from None
 
     return use
 

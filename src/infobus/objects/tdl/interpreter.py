@@ -88,6 +88,7 @@ class Interpreter:
         self._key = key
         self._sources = Sources()
         self._travelling: dict[str, type[DataObject]] = {}
+        self._has_news = False
         self._definition_count = 0
         self._kept: list[Any] = []
         self._retained = 0
@@ -289,12 +290,17 @@ class Interpreter:
             for form, code in zip(forms, codes, strict=True):
                 value = yield _at(run, code, form.at)
                 self._sources.note(form)
-            self._send_methods_along()
+                self._has_news = True
+            self.send_methods_along()
             return value
 
         return start
 
-    def _send_methods_along(self) -> None:
+    def send_methods_along(self) -> None:
+        """Attach to classes that travel what has been defined for them; before they are sent."""
+        if not self._has_news:
+            return
+        self._has_news = False
         for name, cls in self._travelling.items():
             source = self._sources.methods_of(cls._type.lineage)
             fields = (name, cls._type.fingerprint, source)

@@ -40,7 +40,7 @@ class Capabilities:
     """What the host lets a program do; None means that it may not.
 
     Values come and go in Python's form: lists, dicts, data objects. Whatever a capability
-    raises of `BusError` reaches the program as a `bus-error`.
+    raises reaches the program as a `bus-error`.
 
     Attributes:
         write: Takes what the program prints.

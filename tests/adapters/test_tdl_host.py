@@ -1,0 +1,187 @@
+"""Programs sent to a host over the bus: which are run, what they may do, what they serve."""
+
+import contextlib
+import time
+import uuid
+
+import pytest
+
+import infobus
+from infobus import UsageError
+from infobus.adapters.tdl import PROGRAM, Programs, TdlHost, send
+from infobus.errors import TdlError, TdlLimit
+from infobus.objects.tdl import Limits
+from infobus.objects.tdl.signing import sign
+
+KEY = b"a key of those who trust each other"
+HOST = "plant.host"
+
+
+def thermostat(name, limit=30):
+    return f"""
+    (defclass {name} () ((target :type float :initform 20.0))
+      (:operations (set-target ((celsius float)) float "Returns the one before.")))
+    (defmethod set-target ((self {name}) celsius)
+      (when (> celsius {limit}) (error "~a degrees is too hot" celsius))
+      (prog1 (slot-value self 'target) (setf (slot-value self 'target) celsius)))
+    (serve "plant.thermostat" (make-instance '{name}))"""
+
+
+@pytest.fixture
+def name():
+    return f"tdl_host.Thermostat{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def nodes():
+    bus = f"test-{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as stack:
+        pair = [infobus.connect(bus, engine="memory") for _ in range(2)]
+        for node in pair:
+            stack.callback(node.close, 0.2)
+        yield pair
+
+
+@pytest.fixture
+def start(nodes):
+    """Starts a host on the first node; returns the programs it runs."""
+
+    def start(key=KEY, **options):
+        programs = Programs(lambda: nodes[0], **options)
+        nodes[0].serve(HOST, TdlHost(programs, HOST, key=key, permit_all=key is None))
+        return programs
+
+    return start
+
+
+def test_a_class_that_is_sent_serves_at_once(start, nodes, name):
+    start()
+    assert send(nodes[1], HOST, thermostat(name), key=KEY) == "t"
+    service = nodes[1].service("plant.thermostat")
+    signature = service.operations["set_target"].signature
+    assert signature == "set_target(celsius: float) -> float"
+    assert (service.set_target(25), service.set_target(celsius=21.5)) == (20.0, 25.0)
+    assert nodes[1].service(HOST).served() == {"plant.thermostat": name}
+
+
+def test_an_error_of_a_method_reaches_the_caller_with_its_place(start, nodes, name):
+    start()
+    send(nodes[1], HOST, thermostat(name), "room.tdl", KEY)
+    with pytest.raises(TdlError, match=r"room\.tdl:5:\d+: 99\.0 degrees is too hot") as caught:
+        nodes[1].service("plant.thermostat").set_target(99)
+    assert "set-target" in caught.value.report()
+
+
+def test_a_new_program_replaces_what_the_old_one_serves(start, nodes, name):
+    start()
+    send(nodes[1], HOST, thermostat(name), key=KEY)
+    service = nodes[1].service("plant.thermostat")
+    with pytest.raises(TdlError):
+        service.set_target(99)
+    send(nodes[1], HOST, thermostat(name, limit=200), key=KEY)
+    assert service.set_target(99) == 20.0
+
+
+@pytest.mark.parametrize("key", [None, b"another key, of somebody else"])
+def test_what_is_not_signed_with_the_hosts_key_is_not_run(start, nodes, name, key):
+    start()
+    with pytest.raises(UsageError, match="not signed with its key"):
+        send(nodes[1], HOST, thermostat(name), key=key)
+    assert nodes[1].service(HOST).served() == {}
+
+
+def test_a_recorded_program_cannot_be_sent_again_or_elsewhere(start, nodes):
+    start(allow=[])
+    host = nodes[1].service(HOST)
+
+    def recorded(subject, number):
+        signature = sign(KEY, PROGRAM, subject, number, "", "(+ 1 2)")
+        return {"source": "(+ 1 2)", "number": number, "signature": signature}
+
+    now = time.time_ns()
+    assert host.run(**recorded(HOST, now)) == "3"
+    with pytest.raises(UsageError, match="has come before"):
+        host.run(**recorded(HOST, now))
+    with pytest.raises(UsageError, match="sign it anew"):
+        host.run(**recorded(HOST, now - int(1e12)))
+    with pytest.raises(UsageError, match="sign it anew"):
+        host.run(**recorded(HOST, now + int(1e12)))
+    with pytest.raises(UsageError, match="not signed"):
+        host.run(**recorded("another.host", now + 1))
+    with pytest.raises(UsageError, match="not signed"):
+        host.run(**recorded(HOST, now + 1) | {"source": "(+ 1 3)"})
+    assert host.run(**recorded(HOST, now + 1)) == "3"
+
+
+def test_a_host_must_be_told_whom_to_trust(nodes):
+    programs = Programs(lambda: nodes[0])
+    with pytest.raises(UsageError, match="give the host a key, or permit all"):
+        TdlHost(programs, HOST, key=None)
+    with pytest.raises(UsageError, match="one of the two"):
+        TdlHost(programs, HOST, key=KEY, permit_all=True)
+    with pytest.raises(UsageError, match="at least 16"):
+        TdlHost(programs, HOST, key=b"short")
+
+
+def test_who_permits_all_runs_all(start, nodes):
+    start(key=None)
+    assert send(nodes[1], HOST, "(list 1 2)") == "(1 2)"
+
+
+def test_programs_may_do_only_what_the_host_allows(start, nodes):
+    start(key=None, allow=["publish"], within="plant.>")
+    wanted = nodes[1].subscribe(">")
+    for program, problem in [
+        ('(serve "plant.x" 1)', "does not let this program serve"),
+        ('(call "plant.x" \'y)', "does not let this program call"),
+        ('(subscribe "plant.>" #\'list)', "does not let this program subscribe"),
+        ("(print 1)", "does not let this program print"),
+        ('(publish "bank.x" (make-hash-table))', r"use plant\.> only, not bank\.x"),
+        ('(publish "plant..x" (make-hash-table))', "plant"),
+        ("(loop)", "out of fuel"),
+    ]:
+        with pytest.raises(TdlError, match=problem):
+            send(nodes[1], HOST, program)
+    send(nodes[1], HOST, '(let ((h (make-hash-table))) (setf (gethash "n" h) 1) '
+                         '(publish "plant.x" h))')  # fmt: skip
+    assert wanted.receive(5).data == {"n": 1}
+    with pytest.raises(UsageError, match="'frob' is not one of"):
+        Programs(lambda: nodes[0], allow=["frob"])
+
+
+def test_programs_handle_events_and_report_what_fails(start, nodes):
+    told = []
+    start(key=None, report=told.append)
+    answers = nodes[1].subscribe("answers.>")
+    send(nodes[1], HOST, """
+    (subscribe "plant.>" (lambda (subject data)
+      (let ((h (make-hash-table)))
+        (setf (gethash "twice" h) (* 2 (gethash "n" data)) (gethash "of" h) subject)
+        (publish "answers.x" h))))""")  # fmt: skip
+    nodes[1].publish("plant.a", {"n": "not a number"})
+    nodes[1].publish("plant.b", {"n": 21})
+    assert answers.receive(5).data == {"twice": 42, "of": "plant.b"}
+    assert ["expected a number" in str(error) for error in told] == [True]
+
+
+def test_a_program_can_call_what_another_serves_at_the_same_host(start, nodes, name):
+    start(key=None)
+    send(nodes[1], HOST, thermostat(name))
+    caller = f"{name}Caller"
+    send(nodes[1], HOST, f"""
+    (defclass {caller} () () (:operations (warmer () float)))
+    (defmethod warmer ((c {caller})) (call "plant.thermostat" 'set-target :celsius 22))
+    (serve "plant.caller" (make-instance '{caller}))""")  # fmt: skip
+    assert nodes[1].service("plant.caller").warmer() == 20.0
+    with pytest.raises(TdlError, match="frob"):
+        send(nodes[1], HOST, '(call "plant.thermostat" \'frob)')
+
+
+def test_a_method_that_never_ends_ends_at_its_limit(start, nodes, name):
+    start(key=None, limits=Limits(fuel=10_000))
+    send(nodes[1], HOST, f"""
+    (defclass {name} () () (:operations (spin () int)))
+    (defmethod spin ((o {name})) (loop))
+    (serve "plant.spin" (make-instance '{name}))""")  # fmt: skip
+    with pytest.raises(TdlLimit, match="out of fuel"):
+        nodes[1].service("plant.spin").spin()
