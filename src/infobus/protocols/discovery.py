@@ -247,7 +247,9 @@ class Directory:
         return lambda presence: wanted.matches(attributes_of(presence))
 
     def take_i_am(self, told: IAm) -> DirectoryEffects:
-        """Hear who is out there."""
+        """Hear who is out there; what comes late from a node that is gone does not count."""
+        if told.sender not in self._alive():
+            return []
         effects: DirectoryEffects = []
         question = self._questions.get(told.request)
         if question is not None:

@@ -41,7 +41,7 @@ from infobus.protocols.invocation_effects import (
     Why,
     Yielded,
 )
-from infobus.protocols.invocation_rules import Key, ruled
+from infobus.protocols.invocation_rules import HOPS_MAX, Key, ruled
 from infobus.protocols.invocation_streams import Inflow
 from infobus.protocols.invocation_wire import Presence
 
@@ -183,7 +183,7 @@ class Caller:
         is_movable = call.once or call.is_idempotent or bound.is_idempotent
         if has_items or not is_movable:
             return [self._give_up(call, "died", server)]
-        call.peer, call.why = "", "died"
+        call.peer, call.has_died = "", True
         return self._place(call, self._services[call.subject], now_s)
 
     def take(self, message: wire.ServiceMessage, now_s: float) -> CallerEffects:
@@ -194,19 +194,23 @@ class Caller:
             return [Complain(message.sender, f"answers call {number}, which was not made")]
         call = peer.outstanding.get(number)
         if call is None:
-            if not isinstance(message, wire.Underway):  # it has not heard that we are done with it
-                peer.settled.append(number)
+            peer.settled.append(number)  # it has not heard that we are done with it
             return []
         call.is_underway = True
+        if call.inflow is not None:
+            call.deadline_s = float("inf")  # its caller watches the time between items
         match message:
             case wire.Underway():
                 return []
             case wire.Streamed():
-                return self._on_streamed(call, message)
+                return self._on_streamed(call, message, now_s)
             case wire.Refused():
                 return self._on_refused(peer, call, message, now_s)
             case wire.Reply() | wire.Failed():
                 return self._on_answer(peer, call, message)
+            case wire.Gone():
+                del peer.outstanding[number]
+                return self._bereaved(call, now_s)
         return []
 
     def _on_answer(
@@ -226,10 +230,12 @@ class Caller:
         returned = Returned(call.key, answer.body, server)
         return [Told(answer.descriptors), returned] if answer.descriptors else [returned]
 
-    def _on_streamed(self, call: Outgoing, items: wire.Streamed) -> CallerEffects:
+    def _on_streamed(self, call: Outgoing, items: wire.Streamed, now_s: float) -> CallerEffects:
         if call.inflow is None:
             return [Complain(items.sender, f"streams {call.operation}, which is no stream")]
         bodies = call.inflow.add(items.first, items.bodies)
+        if bodies:
+            call.resend_s, call.resend_at_s = RESEND_S, now_s + RESEND_S
         effects: CallerEffects = [Told(items.descriptors)] if items.descriptors else []
         return [*effects, Yielded(call.key, bodies)] if bodies else effects
 
@@ -248,6 +254,8 @@ class Caller:
         elif refused.why == wire.MOVED and refused.to is not None:
             call.hops += 1
             presence = self._services[call.subject].servers.get(refused.to)
+            if call.once and presence is not None and not presence.store:
+                presence = None
             call.bound = None if presence is None else call.bind(presence)
             if presence is not None and call.bound is not None:
                 return self._send(call, refused.to, presence, now_s)
@@ -379,7 +387,7 @@ class Caller:
             0 if call.inflow is None else call.inflow.upto,
             call.once,
             call.key,
-            call.hops,
+            HOPS_MAX if call.store else call.hops,  # only this server knows whether it has run
             self._describe(types) if types else [],
         )
 
@@ -412,4 +420,6 @@ class Caller:
     def _give_up(self, call: Outgoing, why: Why, server: Key | None = None) -> GivenUp:
         del self.calls[call.key]
         self._services[call.subject].waiting.pop(call.key, None)
-        return GivenUp(call.key, why, server, call.why)
+        store = call.store or (call.sent_store if server is not None else "")
+        detail = "died" if call.has_died else call.why
+        return GivenUp(call.key, why, server, detail, store if call.once else "")

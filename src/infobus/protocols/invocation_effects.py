@@ -54,12 +54,16 @@ class Yielded(Struct, frozen=True):
 
 
 class GivenUp(Struct, frozen=True):
-    """There is no answer. Unless it was sent to `server`, it has not run."""
+    """There is no answer. It has not run unless it is at `server`, or has `died` with one.
+
+    A call with an id may be tried again, but only at servers with that `store`.
+    """
 
     key: int
     why: Why
     server: Key | None = None
     detail: str = ""
+    store: str = ""
 
 
 class Told(Struct, frozen=True):
@@ -96,6 +100,7 @@ class Outgoing(Struct, eq=False):
     targets: Sequence[Key] | None = None  # take the first of these that is there
     is_idempotent: bool = False
     once: str = ""
+    store: str = ""  # only a server with this store may have it
     # What has become of it.
     started_s: float = 0.0
     peer: str = ""  # where it is; empty: nowhere
@@ -105,8 +110,8 @@ class Outgoing(Struct, eq=False):
     hops: int = 0
     refused: set[Key] = field(default_factory=set)
     why: Why = "no server"  # why it is nowhere
+    has_died: bool = False  # with a server; so it may have run
     sent_store: str = ""  # of the server that has it
-    store: str = ""  # only a server with this store may have it
     resend_at_s: float = 0.0
     resend_s: float = RESEND_S
     is_underway: bool = False  # the server has shown that it has it

@@ -13,6 +13,9 @@ RULES = ("elected", "balanced", "primary")
 """`elected`: each call has its server, by lot; `balanced`: the least loaded has it; `primary`: the
 server of the highest rank has all, and among equals the oldest; the others stand by."""
 
+HOPS_MAX = 3
+"""A call that was passed on so often stays where it is."""
+
 Key = tuple[str, int]
 """A server: its node, and its id there."""
 

@@ -14,16 +14,31 @@ see each other differently for a while; so a call that was passed on often enoug
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from infobus.protocols import invocation_wire as wire
 from infobus.protocols.discovery import Directory
 from infobus.protocols.effects import Complain, ToPeer
-from infobus.protocols.invocation_rules import ruled
+from infobus.protocols.invocation_offers import (
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    Acknowledged,
+    Answer,
+    Caller,
+    Claim,
+    Drained,
+    Id,
+    Incoming,
+    Offer,
+    Room,
+    Run,
+    ServerEffects,
+    Stop,
+)
+from infobus.protocols.invocation_rules import HOPS_MAX, ruled
 from infobus.protocols.invocation_streams import Outflow
 
 SERVER = "server"
@@ -32,106 +47,7 @@ MISSING_COUNT_MAX = 100_000
 ANSWERS_COUNT_MAX, ANSWERS_BYTES_MAX = 100_000, 256 * 1024 * 1024
 """Answers that are kept for callers who have not settled them; then the oldest go."""
 CALLERS_COUNT_MAX = 10_000
-HOPS_MAX = 3
-
-QUEUED, RUNNING, FINISHED = "queued", "running", "finished"
-
-Answer = wire.Reply | wire.Failed | wire.Refused
-Id = tuple[str, int]
-"""A call: its caller's node, and its number there."""
-
-
-class Run(Struct, frozen=True):
-    """Run a call, and say `finished` when it is done."""
-
-    id: Id
-    call: wire.Call
-
-
-class Claim(Struct, frozen=True):
-    """Find out in the store whether a call that must run once has run, and say `claimed`."""
-
-    id: Id
-    call: wire.Call
-
-
-class Stop(Struct, frozen=True):
-    """Nobody waits for the call any more; it may stop."""
-
-    id: Id
-    offer: int
-
-
-class Room(Struct, frozen=True):
-    """The caller of a stream has room for more items."""
-
-    id: Id
-    offer: int
-
-
-class Acknowledged(Struct, frozen=True):
-    """The caller has the reply to a call that must run once."""
-
-    once: str
-
-
-class Drained(Struct, frozen=True):
-    """A retired offer has finished all it had begun."""
-
-    offer: int
-
-
-ServerEffects = list[ToPeer | Run | Claim | Stop | Room | Acknowledged | Drained | Complain]
-
-
-class Offer(Struct, eq=False):
-    """What is served under a subject, and how much of it at a time."""
-
-    id: int
-    subject: str
-    running_count_max: int
-    queue_count_max: int
-    rule: str = ""
-    running: int = 0
-    queue: deque[_Incoming] = field(default_factory=deque)
-    is_retired: bool = False
-
-    @property
-    def load(self) -> int:
-        """Calls that run or wait."""
-        return self.running + len(self.queue)
-
-
-class _Incoming(Struct, eq=False):
-    id: Id
-    call: wire.Call
-    offer: Offer
-    state: str
-    expires_s: float
-    answer: Answer | None = None
-    outflow: Outflow | None = None
-    is_settled: bool = False  # while it runs: nobody waits for it any more
-    has_slot: bool = False
-    descriptors: list[bytes] = field(default_factory=list)  # of all items of a stream
-
-
-class _Caller(Struct):
-    """What one node has asked for."""
-
-    top: int = 0
-    missing: set[int] = field(default_factory=set)  # numbers below the top that have not come
-    calls: dict[int, _Incoming] = field(default_factory=dict)
-
-    def is_new(self, number: int) -> bool:
-        """Whether a call of this number has not come before; from now on it has."""
-        if number <= self.top:
-            if number not in self.missing:
-                return False
-            self.missing.remove(number)
-            return True
-        self.missing.update(range(self.top + 1, number))
-        self.top = number
-        return True
+REMIND_S = 2.0
 
 
 class Server:
@@ -141,10 +57,11 @@ class Server:
         self.directory = directory
         self.name = directory.name
         self.offers: dict[int, Offer] = {}
-        self._callers: dict[str, _Caller] = {}
-        self._once: dict[str, list[_Incoming]] = {}  # calls under way that share one execution
+        self._callers: dict[str, Caller] = {}
+        self._once: dict[str, list[Incoming]] = {}  # calls under way that share one execution
         self._answers: dict[Id, int] = {}  # finished calls -> bytes, oldest first
         self._answers_bytes = 0
+        self._held: dict[Id, float] = {}  # streams without room -> when the caller is reminded
 
     # What the application does.
 
@@ -196,7 +113,10 @@ class Server:
             return True, []
         one.outflow.add(body)
         one.descriptors += descriptors
-        return one.outflow.has_room(), self._stream(one)
+        has_room = one.outflow.has_room()
+        if not has_room:
+            self._held.setdefault(id, 0.0)
+        return has_room, self._stream(one)
 
     def is_wanted(self, id: Id) -> bool:
         """Whether anybody waits for the call."""
@@ -235,6 +155,25 @@ class Server:
                 effects += self._settle(name, [number])
         return effects
 
+    def tick(self, now_s: float) -> ServerEffects:
+        """Time has passed: remind callers who hold up a stream, should they have forgotten it."""
+        effects: ServerEffects = []
+        for id, remind_at_s in list(self._held.items()):
+            one = self._get(id)
+            if (
+                one is None
+                or one.state is not RUNNING
+                or one.outflow is None
+                or one.outflow.has_room()
+            ):
+                del self._held[id]
+            elif not remind_at_s:
+                self._held[id] = now_s + REMIND_S
+            elif now_s >= remind_at_s:
+                self._held[id] = now_s + REMIND_S
+                effects.append(ToPeer(id[0], wire.Underway(self.name, id[1])))
+        return effects
+
     def _on_call(self, call: wire.Call, now_s: float) -> ServerEffects:
         caller = self._caller(call.sender)
         effects = self._settle(call.sender, call.settled) if call.settled else []
@@ -247,7 +186,7 @@ class Server:
             return effects  # settled before, and late
         offer = self.offers.get(call.presence)
         expires_s = now_s + call.left_s if call.left_s > 0 else float("inf")
-        one = _Incoming((call.sender, call.number), call, offer or _NOBODY, QUEUED, expires_s)
+        one = Incoming((call.sender, call.number), call, offer or _NOBODY, QUEUED, expires_s)
         caller.calls[call.number] = one
         refusal = self._why_not(call, offer)
         if refusal is not None:
@@ -280,14 +219,14 @@ class Server:
         is_as_good = offer.rule == "balanced" and offer.load <= group[chosen].load + 1
         return None if is_as_good else chosen
 
-    def _enter(self, one: _Incoming) -> ServerEffects:
+    def _enter(self, one: Incoming) -> ServerEffects:
         offer = one.offer
         if offer.running >= offer.running_count_max:
             offer.queue.append(one)
             return []
         return self._begin(one)
 
-    def _begin(self, one: _Incoming) -> ServerEffects:
+    def _begin(self, one: Incoming) -> ServerEffects:
         one.state, one.has_slot = RUNNING, True
         one.offer.running += 1
         if one.call.once:
@@ -318,7 +257,7 @@ class Server:
         del self.offers[offer.id]
         return [Drained(offer.id)]
 
-    def _answer(self, one: _Incoming, answer: Answer) -> ServerEffects:
+    def _answer(self, one: Incoming, answer: Answer) -> ServerEffects:
         """Finish a call with its answer, which is kept until it is settled."""
         if one.has_slot:
             one.has_slot = False
@@ -337,7 +276,7 @@ class Server:
         effects: ServerEffects = self._stream(one) if one.outflow is not None else []
         return [*effects, ToPeer(client, answer)]
 
-    def _keep(self, one: _Incoming) -> None:
+    def _keep(self, one: Incoming) -> None:
         body = one.answer.body if isinstance(one.answer, wire.Reply) else b""
         one.call.arguments = b""  # large ones need not wait for the caller
         self._answers[one.id] = len(body)
@@ -353,7 +292,7 @@ class Server:
         if caller is not None:
             caller.calls.pop(id[1], None)
 
-    def _again(self, one: _Incoming) -> ServerEffects:
+    def _again(self, one: Incoming) -> ServerEffects:
         client = one.id[0]
         if one.answer is None:
             return [ToPeer(client, wire.Underway(self.name, one.id[1]))]
@@ -385,7 +324,8 @@ class Server:
     def _on_credit(self, credit: wire.Credit) -> ServerEffects:
         one = self._get((credit.sender, credit.number))
         if one is None:
-            return []
+            gone = ToPeer(credit.sender, wire.Gone(self.name, credit.number))
+            return [gone] if credit.again else []
         if one.outflow is not None:
             had_room = one.outflow.has_room()
             one.outflow.credit(credit.received, credit.upto, again=credit.again)
@@ -396,7 +336,7 @@ class Server:
                 return effects
         return self._again(one) if credit.again else []
 
-    def _stream(self, one: _Incoming) -> ServerEffects:
+    def _stream(self, one: Incoming) -> ServerEffects:
         assert one.outflow is not None
         first, bodies = one.outflow.unsent()
         if not bodies:
@@ -409,18 +349,18 @@ class Server:
     ) -> wire.Refused:
         return wire.Refused(self.name, call.number, why, detail, to)
 
-    def _get(self, id: Id) -> _Incoming | None:
+    def _get(self, id: Id) -> Incoming | None:
         caller = self._callers.get(id[0])
         return None if caller is None else caller.calls.get(id[1])
 
-    def _caller(self, name: str) -> _Caller:
+    def _caller(self, name: str) -> Caller:
         caller = self._callers.get(name)
         if caller is None:
             if len(self._callers) >= CALLERS_COUNT_MAX:
                 idle = next((n for n, known in self._callers.items() if not known.calls), None)
                 if idle is not None:
                     del self._callers[idle]
-            caller = self._callers[name] = _Caller()
+            caller = self._callers[name] = Caller()
         return caller
 
 

@@ -165,12 +165,30 @@ class Retire(Struct, array_like=True, tag=40):
     subject: Subject
 
 
+class Gone(Struct, array_like=True, tag=41):
+    """I had this call, and have it no longer: it has run, or was stopped when you seemed dead."""
+
+    sender: NodeName
+    number: Number
+
+
 ServiceMessage = (
-    Who | IAm | Call | Reply | Failed | Refused | Underway | Streamed | Credit | Settled | Retire
+    Who
+    | IAm
+    | Call
+    | Reply
+    | Failed
+    | Refused
+    | Underway
+    | Streamed
+    | Credit
+    | Settled
+    | Retire
+    | Gone
 )
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-_FIRST_TAG, _LAST_TAG = 30, 49  # those beyond `Retire` are for later versions
+_FIRST_TAG, _LAST_TAG = 30, 49  # those beyond `Gone` are for later versions
 _decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Decoder(ServiceMessage)
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
@@ -191,6 +209,6 @@ def decode(payload: bytes) -> ServiceMessage | None:
     try:
         return _decoder.decode(payload)
     except _UNREADABLE as error:
-        if payload[1] > Retire.__struct_config__.tag:  # type: ignore[operator]
+        if payload[1] > Gone.__struct_config__.tag:  # type: ignore[operator]
             return None
         raise BadFrame(f"malformed frame (tag {payload[1]}): {error}") from error

@@ -56,7 +56,6 @@ class PendingCall:
     ) -> None:
         self.key = key
         self.id = once
-        """Of a call that is made exactly once: calling again with it is safe."""
         self.server: Key | None = None
         """Who has answered."""
         self._exchange = exchange
@@ -197,22 +196,25 @@ class PendingCall:
             return CallCancelled(text, subject=subject, operation=name)
         if given_up.server is None:
             if given_up.detail == "died":
-                return self._may_have_run("its server has died, and no other took over")
+                what = "its server has died, and no other took over"
+                return self._may_have_run(what, store=given_up.store)
             return no_server(subject, name, self._timeout_s, given_up.detail)
         node = given_up.server[0]
         if given_up.why == "died":
-            return self._may_have_run(f"its server {node} has died", node)
-        return self._may_have_run(f"no reply from {node} in {self._timeout_s} s", node)
+            return self._may_have_run(f"its server {node} has died", node, given_up.store)
+        what = f"no reply from {node} in {self._timeout_s} s"
+        return self._may_have_run(what, node, given_up.store)
 
-    def _may_have_run(self, what: str, node: str = "") -> CallError:
+    def _may_have_run(self, what: str, node: str = "", store: str = "") -> CallError:
         subject, name = self._operation.subject, self._operation.name
-        advice = f"; call again with exactly_once={self.id!r}" if self.id else ""
+        call_id = f"{self.id}@{store}" if store else ""
+        advice = f"; call again with exactly_once={call_id!r}" if call_id else ""
         return CallMayHaveRun(
             f"{name} of {subject!r}: {what}; the call may have run{advice}",
             subject=subject,
             operation=name,
             node=node,
-            call_id=self.id,
+            call_id=call_id,
         )
 
     def _misfit(self) -> Exception:

@@ -159,10 +159,11 @@ class Operation:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], targets: Sequence[Key] | None = None
     ) -> PendingCall:
         exchange = self._exchange
-        once = self._exactly_once
-        if once is True:
-            once = os.urandom(16).hex()
-        pending = PendingCall(exchange, next(exchange.keys), self, once or "", self._timeout_s)
+        once, store = "", ""
+        if self._exactly_once:
+            given = os.urandom(16).hex() if self._exactly_once is True else self._exactly_once
+            once, _, store = given.partition("@")
+        pending = PendingCall(exchange, next(exchange.keys), self, once, self._timeout_s)
         call = Outgoing(
             pending.key,
             self.subject,
@@ -172,7 +173,8 @@ class Operation:
             self._policy == "least_loaded",
             targets,
             self._idempotent,
-            once or "",
+            once,
+            store,
         )
         exchange.call(call, pending)
         return pending

@@ -17,15 +17,16 @@ from infobus.errors import BusClosed
 from infobus.objects import codec
 from infobus.protocols import discovery
 from infobus.protocols import invocation_effects as calling
-from infobus.protocols import invocation_server as serving
+from infobus.protocols import invocation_offers as serving
 from infobus.protocols import invocation_wire as wire
 from infobus.protocols import wire as frames
 from infobus.protocols.discovery import Directory, Participant
 from infobus.protocols.effects import Complain, ToAll, ToPeer
 from infobus.protocols.invocation import Caller
 from infobus.protocols.invocation_effects import Outgoing
+from infobus.protocols.invocation_offers import Id
 from infobus.protocols.invocation_rules import Key
-from infobus.protocols.invocation_server import Id, Server
+from infobus.protocols.invocation_server import Server
 from infobus.protocols.invocation_wire import Presence
 from infobus.services.node import Node
 
@@ -87,6 +88,7 @@ class Exchange:
         self.waiters: dict[int, Waiter] = {}
         self.runners: dict[int, Runner] = {}
         self.watches: list[Callable[[str, Participant], None]] = []
+        self.on_acknowledged: Callable[[str], None] = lambda once: None
         self._answered: dict[int, threading.Event] = {}
         self._clients: dict[str, tuple[int, int]] = {}  # subject -> presence, calls that wait
         self._told_loads: dict[int, int] = {}
@@ -277,9 +279,6 @@ class Exchange:
     def _take(self, message: Any) -> list[Any]:
         now_s = time.monotonic()
         match message:
-            case wire.Reply() | wire.Failed() | wire.Refused() | wire.Underway() | wire.Streamed():
-                with self.lock:
-                    return list(self.caller.take(message, now_s))
             case wire.Call() | wire.Settled() | wire.Credit():
                 if isinstance(message, wire.Call) and message.descriptors:
                     self.node.learn(message.descriptors)
@@ -294,7 +293,10 @@ class Exchange:
             case wire.Retire(sender, subject):
                 if sender != self.node.name:
                     self._retire_all(subject)
-        return []
+                return []
+            case _:
+                with self.lock:
+                    return list(self.caller.take(message, now_s))
 
     def _retire_all(self, subject: str) -> None:
         with self.lock:
@@ -314,6 +316,7 @@ class Exchange:
         with self.lock:
             effects: list[Any] = list(self.directory.tick(now_s))
             effects += self.caller.tick(now_s)
+            effects += self.server.tick(now_s)
             effects += self._tell_who_waits()
             effects += self._tell_loads()
         self.carry_out(effects, may_wait=False)
@@ -401,9 +404,7 @@ class Exchange:
                 if (runner := self.runners.pop(offer, None)) is not None:
                     runner.drained()
             case serving.Acknowledged(once):
-                store = self.node.reply_store()
-                if store is not None:
-                    store.forget([once])
+                self.on_acknowledged(once)
             case discovery.AllAnswered(request):
                 if (event := self._answered.get(request)) is not None:
                     event.set()

@@ -24,8 +24,8 @@ class ReplyStore(Protocol):
     def keep(self, call: str, answer: bytes) -> None:
         """A call has its answer. Returning means that this is on disk."""
 
-    def forget(self, calls: Collection[str]) -> None:
-        """The callers have the answers."""
+    def forget(self, calls: Collection[str], instead: bytes) -> None:
+        """The callers have the answers; `instead` answers copies that are still on their way."""
 
 
 class Node(Protocol):

@@ -14,8 +14,8 @@ from infobus.errors import UsageError
 from infobus.objects import codec
 from infobus.protocols import invocation_wire as wire
 from infobus.protocols.invocation import SERVER
+from infobus.protocols.invocation_offers import Id, Offer
 from infobus.protocols.invocation_rules import RULES, Rule
-from infobus.protocols.invocation_server import Id, Offer
 from infobus.protocols.invocation_wire import Presence
 from infobus.services.exchange import Exchange
 from infobus.services.hosting import Host, Loop, Threads

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from infobus.errors import BadFrame, CallMayHaveRun, StoreError
+from infobus.errors import BadFrame, CallMayHaveRun, StoreError, UsageError
 from infobus.protocols import invocation_wire as wire
 from infobus.services.failures import write_error
 from infobus.services.node import Node
@@ -62,3 +62,12 @@ def _interrupted(node: Node, call: wire.Call, subject: str, owner: str) -> wire.
         call_id=call.once,
     )
     return wire.Failed(node.name, call.number, write_error(error, with_traceback=False))
+
+
+def acknowledge(node: Node, once: str) -> None:
+    """The caller has the answer: it need not be kept, only that the call has run."""
+    store = node.reply_store()
+    if store is not None:
+        error = UsageError(f"call {once} has run, and its caller has acknowledged the reply")
+        instead = wire.Failed(node.name, 1, write_error(error, with_traceback=False))
+        store.forget([once], written(instead))

@@ -35,6 +35,8 @@ KIND = Kind(
 )
 KEEP_S = 7 * 24 * 3600.0
 """How long a reply is kept whose caller does not say that it has it."""
+KEEP_ACKNOWLEDGED_S = 3600.0
+"""How long it is kept that a call has run whose caller has the reply."""
 CHECKPOINT_COUNT = 250
 _MAKE_PATIENCE_S = 5.0
 
@@ -130,21 +132,25 @@ class Replies:
             )
         )
 
-    def forget(self, calls: Collection[str]) -> None:
-        """The callers have the answers; a call that is forgotten too late costs only room."""
-        rows = [(call,) for call in calls]
+    def forget(self, calls: Collection[str], instead: bytes) -> None:
+        """The callers have the answers; `instead` is kept for copies that are still on their way.
+
+        It does not raise: what is not forgotten costs only room.
+        """
+        until = time.time() - KEEP_S + KEEP_ACKNOWLEDGED_S
+        rows = [(instead, zlib.crc32(instead), until, call) for call in calls]
         with suppress(BusError):
             self._commits.run(
                 lambda connection: connection.executemany(
-                    "DELETE FROM replies WHERE call = ? AND answer IS NOT NULL", rows
+                    "UPDATE replies SET answer = ?, crc = ?, began = ? "
+                    "WHERE call = ? AND answer IS NOT NULL",
+                    rows,
                 )
             )
 
     def prune(self, before: float) -> None:
         """Forget calls that were begun before that."""
-        self._commits.run(
-            lambda connection: connection.execute("DELETE FROM replies WHERE began < ?", (before,))
-        )
+        self._commits.run(lambda connection: _prune(connection, before))
 
     def close(self) -> None:
         """Close the file."""
@@ -168,3 +174,8 @@ class Replies:
             if self._commit_count >= CHECKPOINT_COUNT:
                 self._commit_count = 0
                 self._database.checkpoint()
+                _prune(connection, time.time() - KEEP_S)
+
+
+def _prune(connection: Connection, before: float) -> None:
+    connection.execute("DELETE FROM replies WHERE began < ?", (before,))

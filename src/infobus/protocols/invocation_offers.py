@@ -1,0 +1,110 @@
+"""What served calls are made of: offers, calls, their callers, and what is to be done."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec import Struct, field
+
+from infobus.protocols import invocation_wire as wire
+from infobus.protocols.effects import Complain, ToPeer
+from infobus.protocols.invocation_streams import Outflow
+
+QUEUED, RUNNING, FINISHED = "queued", "running", "finished"
+
+Answer = wire.Reply | wire.Failed | wire.Refused
+Id = tuple[str, int]
+"""A call: its caller's node, and its number there."""
+
+
+class Run(Struct, frozen=True):
+    """Run a call, and say `finished` when it is done."""
+
+    id: Id
+    call: wire.Call
+
+
+class Claim(Struct, frozen=True):
+    """Find out in the store whether a call that must run once has run, and say `claimed`."""
+
+    id: Id
+    call: wire.Call
+
+
+class Stop(Struct, frozen=True):
+    """Nobody waits for the call any more; it may stop."""
+
+    id: Id
+    offer: int
+
+
+class Room(Struct, frozen=True):
+    """The caller of a stream has room for more items."""
+
+    id: Id
+    offer: int
+
+
+class Acknowledged(Struct, frozen=True):
+    """The caller has the reply to a call that must run once."""
+
+    once: str
+
+
+class Drained(Struct, frozen=True):
+    """A retired offer has finished all it had begun."""
+
+    offer: int
+
+
+ServerEffects = list[ToPeer | Run | Claim | Stop | Room | Acknowledged | Drained | Complain]
+
+
+class Offer(Struct, eq=False):
+    """What is served under a subject, and how much of it at a time."""
+
+    id: int
+    subject: str
+    running_count_max: int
+    queue_count_max: int
+    rule: str = ""
+    running: int = 0
+    queue: deque[Incoming] = field(default_factory=deque)
+    is_retired: bool = False
+
+    @property
+    def load(self) -> int:
+        """Calls that run or wait."""
+        return self.running + len(self.queue)
+
+
+class Incoming(Struct, eq=False):
+    id: Id
+    call: wire.Call
+    offer: Offer
+    state: str
+    expires_s: float
+    answer: Answer | None = None
+    outflow: Outflow | None = None
+    is_settled: bool = False  # while it runs: nobody waits for it any more
+    has_slot: bool = False
+    descriptors: list[bytes] = field(default_factory=list)  # of all items of a stream
+
+
+class Caller(Struct):
+    """What one node has asked for."""
+
+    top: int = 0
+    missing: set[int] = field(default_factory=set)  # numbers below the top that have not come
+    calls: dict[int, Incoming] = field(default_factory=dict)
+
+    def is_new(self, number: int) -> bool:
+        """Whether a call of this number has not come before; from now on it has."""
+        if number <= self.top:
+            if number not in self.missing:
+                return False
+            self.missing.remove(number)
+            return True
+        self.missing.update(range(self.top + 1, number))
+        self.top = number
+        return True
