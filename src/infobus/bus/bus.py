@@ -60,9 +60,11 @@ class Bus(Publisher, ServiceMethods):
         send_timeout_s: float,
         test: bool,
         capacity: Limits = NO_LIMITS,
+        group: str = "",
     ) -> None:
         hub = Hub(name, terms, engine)
         super().__init__(hub, flusher, send_timeout_s, test, self._keep_in_ledger, capacity)
+        self._group = group
         self.name = bus_name
         self.home = home
         self._guarantees: Guarantees | None = None
@@ -199,7 +201,7 @@ class Bus(Publisher, ServiceMethods):
             terms=self._hub.node.terms,
             where=filter_of(where),
             test=test or self.test,
-            demand=self._demand(priority, max_age, max_rate),
+            demand=self._demand(patterns, priority, max_age, max_rate),
             callback=callback,
             on_error=on_error,
             on_loss=on_loss,
@@ -214,12 +216,21 @@ class Bus(Publisher, ServiceMethods):
         return subscription
 
     def _demand(
-        self, priority: str | None, max_age: float | None, max_rate: float | None
+        self,
+        patterns: list[str],
+        priority: str | None,
+        max_age: float | None,
+        max_rate: float | None,
     ) -> Demand:
-        """What a consumer asks for, if the class has room."""
+        """What a consumer asks for, if the class has room, and the group's policy allows it."""
         if max_rate is not None and not 0 < max_rate < float("inf"):
             raise UsageError(f"max_rate={max_rate!r}: expected events a second, above 0")
         self._wish(priority, max_age)  # checks them
+        if self._member is not None:
+            own = priority or self._classes.default
+            granted = {self._member.judge(pattern, own) for pattern in patterns}
+            highest = min(granted, key=self._classes.rank)
+            priority = highest if highest != own else priority
         with self._hub.lock:
             full = self._hub.crowd.held_by(priority) if priority is not None else None
         if full is not None:
@@ -363,6 +374,8 @@ class Bus(Publisher, ServiceMethods):
         deadline_s = time.monotonic() + timeout_s
         why = BusClosed(f"this node's connection to the bus {self.name!r} was closed")
         self._close_services(timeout_s)  # first: operations that still run may publish
+        if self._member is not None:
+            self._member.close()
         self._end(why)
         self._hub.wake()  # publishers that wait for room now give up
         for outlet in list(self._outlets.values()):
@@ -387,6 +400,12 @@ class Bus(Publisher, ServiceMethods):
         self._hub.open(sync_timeout_s)
         self._flusher.start()
         self._state.open()
+        if self._group:
+            from infobus.bus.qos_manager import QosMember  # late: few nodes are in a group
+
+            admission, classes = self._admission, self._classes
+            forget = self._forget_decisions
+            self._member = QosMember(self, self._group, admission, classes, on_policy=forget)
         if ledgers_folder(self.home, self.name).is_dir():
             self._guaranteed()  # some of them may have lost their owner
 

@@ -36,6 +36,7 @@ def connect(
     classes: Iterable[str] | None = None,
     limits: Limits | None = None,
     capacity: Limits | None = None,
+    group: str | None = None,
     send_timeout_s: float = 10.0,
     sync_timeout_s: float = 2.0,
 ) -> Bus:
@@ -61,6 +62,7 @@ def connect(
             none are of class `regular`, or of the last one if there is no such class.
         limits: What any one other node may send to this one; whoever sends more is slowed down.
         capacity: What publishers of this node may reserve in all; see `Bus.reserve`.
+        group: The group of nodes whose policy this one keeps to; see `infobus.qos.QosManager`.
         send_timeout_s: How long `publish` waits for receivers that do not keep up.
         sync_timeout_s: How long to wait for answers of the nodes that were found.
 
@@ -86,6 +88,7 @@ def connect(
         classes=classes,
         limits=limits,
         capacity=capacity,
+        group=group,
     )
     if batch is not None and not isinstance(batch, Batch):
         raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
@@ -104,6 +107,7 @@ def connect(
         send_timeout_s=send_timeout_s,
         test=settings.test,
         capacity=settings.capacity,
+        group=settings.group,
     )
     try:
         joined.open(sync_timeout_s)

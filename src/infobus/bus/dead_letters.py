@@ -6,11 +6,17 @@ from typing import Any
 
 from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, spelled
-from infobus.protocols import durable_effects
+from infobus.protocols import durable_effects, groups
+from infobus.protocols.groups import GROUP
+from infobus.protocols.guaranteed_wire import Entry
 
 
 class DeadLetter(DataObject, name="infobus.DeadLetter"):
-    """A guaranteed event that was delivered too often in vain, or came too late."""
+    """A guaranteed event that was delivered too often in vain, or came too late.
+
+    `object` is the event's object; for a transaction, a list with the `subject` and the `object`
+    of each of its events.
+    """
 
     consumer: str
     reason: str
@@ -24,10 +30,6 @@ class DeadLetter(DataObject, name="infobus.DeadLetter"):
 def letter(consumer: str, dead: durable_effects.DeadLetter) -> DeadLetter:
     """The dead letter of an event."""
     entry, event = dead.entry, (dead.ledger, dead.entry.number)
-    try:
-        obj = codec.decode(entry.type, entry.body, entry.object_id or event)
-    except BadFrame:
-        obj = entry.body
     return DeadLetter(
         consumer=consumer,
         reason=dead.why,
@@ -35,5 +37,21 @@ def letter(consumer: str, dead: durable_effects.DeadLetter) -> DeadLetter:
         subject=entry.subject,
         event=spelled(event),
         time=entry.time,
-        object=obj,
+        object=_object(entry, event),
     )
+
+
+def _object(entry: Entry, event: tuple[str, int]) -> Any:
+    """The event's object; of a transaction, those of all its events. What is unreadable: bytes."""
+    try:
+        if entry.type != GROUP:
+            return codec.decode(entry.type, entry.body, entry.object_id or event)
+        return [
+            {
+                "subject": item.subject,
+                "object": codec.decode(item.type, item.body, item.object_id),
+            }
+            for item in groups.decode(entry.body).events
+        ]
+    except BadFrame:
+        return entry.body

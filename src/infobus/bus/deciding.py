@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infobus.bus.audience import NOBODY, Audience
 from infobus.bus.hub import Hub
@@ -16,6 +16,9 @@ from infobus.objects import codec
 from infobus.protocols.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
 from infobus.protocols.peer_rows import Question, Wanted
 from infobus.subjects import channel_of, check_subject
+
+if TYPE_CHECKING:
+    from infobus.bus.qos_manager import QosMember
 
 _DECISIONS_COUNT_MAX = 200_000
 
@@ -40,6 +43,7 @@ class Decider:
         self._decisions: dict[str, Decision] = {}  # by subject, and class if it has one
         self._asking = threading.Lock()
         self._closed: BusClosed | None = None
+        self._member: QosMember | None = None  # of a group whose policy is kept to
         hub.on_interest_changed = self._forget_decisions
 
     def _decide(self, subject: str, class_: str = "") -> Decision:
@@ -47,13 +51,15 @@ class Decider:
         if self._closed is not None:
             raise self._closed
         check_subject(subject)
+        own = class_ or self._classes.default
+        judged = self._member.judge(subject, own) if self._member is not None else own
         hub = self._hub
         with hub.lock:
             here = hub.audiences.of(subject)
             wanted = hub.node.wanted(subject)
             decision = UNWANTED
             if wanted is not False or here is not NOBODY:
-                asked = lane_class(self._classes, hub.node.requests.class_for(subject, class_))
+                asked = lane_class(self._classes, hub.node.requests.class_for(subject, judged))
                 if asked != class_:
                     wanted = _always if wanted is True else wanted  # with a word on its own class
                 decision = (self._outlet(self._lane(subject, asked)), wanted, here)

@@ -37,6 +37,7 @@ from infobus.protocols.ledger_reading import choosing
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 from infobus.stores.records import Record
+from infobus.stores.retention import KEEP_BYTES, KEEP_S, PatientClock
 from infobus.stores.shelf import open_free, orphans
 
 log = logging.getLogger("infobus")
@@ -46,9 +47,6 @@ ADOPT_S = 2.0
 """How often a node looks for ledgers whose owner has died."""
 PRUNE_S = 30.0
 _CALL_S_MAX = 5.0
-KEEP_S = 7 * 24 * 3600.0
-KEEP_BYTES = 1024 * 1024 * 1024
-"""Retention: settled events are kept for so long and up to so much, for consumers unheard of."""
 
 PublishDead = Callable[[str, effect.DeadLetter], None]
 Job = Callable[[], None]
@@ -95,6 +93,7 @@ class Guarantees:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._here: list[Any] = []  # messages for this node itself
         self._adopt_at_s = self._prune_at_s = 0.0
+        self._clock = PatientClock(wall_s=time.time(), now_s=time.monotonic())
         self._is_called = False  # to look for commits
         self._is_closed = False
         self._thread = threading.Thread(
@@ -138,6 +137,9 @@ class Guarantees:
         with self._opening:
             if self._is_closed:
                 raise BusClosed("the bus was closed meanwhile")
+            if self._own is None:
+                adopted = (one for one in [*self._ledgers.values()] if not one.extent.sealed)
+                self._own = next(adopted, None)
             if self._own is None:
                 ledger = open_free(self.ledgers_folder)
                 # Before the first event: consumers that are known begin before it, whatever
@@ -278,8 +280,9 @@ class Guarantees:
             self._adopt()
         if now_s >= self._prune_at_s:
             self._prune_at_s = now_s + PRUNE_S
+            old_s = self._clock.read(wall_s=wall_s, now_s=now_s)
             for ledger in self._ledgers.values():
-                ledger.prune(wall_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
+                ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
         self._do_served(self._server.tick(now_s))
         for use in list(self._uses.values()):
             self._do(use, use.consumer.tick(now_s, wall_s))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -20,12 +21,12 @@ from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, identify, runs
 from infobus.objects.codec import encode_event
 from infobus.protocols.qos import Limits, Rate
+from infobus.protocols.qos_admission import Admission
 from infobus.protocols.wire import Items, Qos
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
     from infobus.bus.reserving import Reservation
-    from infobus.protocols.qos_admission import Admission
 
 _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
@@ -47,9 +48,9 @@ class Publisher(Sending):
     ) -> None:
         super().__init__(hub, flusher, send_timeout_s, keep)
         self.test = test  # a program under development
-        self._capacity = capacity
-        self._admission: Admission | None = None
+        self._admission = Admission(capacity.events_per_s, capacity.bytes_per_s)
         self._reservations = itertools.count(1)
+        self._reserving = threading.Lock()
 
     def publish(
         self,
@@ -269,24 +270,20 @@ class Publisher(Sending):
 
         Raises:
             QosRefused: This node was not given so much (`connect(capacity=...)`), or others
-                have reserved it; the message says how much is free.
+                have reserved it, here or in its group; the message says how much is free.
         """
         from infobus.bus.reserving import Reservation  # late: most programs reserve nothing
-        from infobus.protocols.qos_admission import Admission
 
         if self._closed is not None:
             raise self._closed
         rate = Rate(events_per_s, bytes_per_s)
         name = name or f"reservation {next(self._reservations)}"
-        with self._asking:
-            if self._admission is None:
-                given = self._capacity
-                self._admission = Admission(given.events_per_s, given.bytes_per_s)
-            admission = self._admission
-            if name in admission.held:
+        keeper = self._member or self._admission
+        with self._reserving:
+            if name in self._admission.held:
                 raise UsageError(f"there is a reservation {name!r} already; choose another name")
-            admission.reserve(name, events_per_s, bytes_per_s or 0.0)
-        return Reservation(self, name, rate, admission.release)
+            keeper.reserve(name, events_per_s, bytes_per_s or 0.0)
+        return Reservation(self, name, rate, keeper.release)
 
     def flush(self) -> None:
         """Send now what was gathered for batching."""

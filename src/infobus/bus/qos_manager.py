@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -210,6 +211,7 @@ class QosMember:
         admission: What the node itself can bear. From now on only the member changes it.
         classes: The priority classes of the bus.
         timeout_s: How long to wait for a manager's policy, and for each of its answers.
+        on_policy: Called whenever there is another policy.
     """
 
     def __init__(
@@ -220,6 +222,7 @@ class QosMember:
         classes: Classes,
         *,
         timeout_s: float = 1.0,
+        on_policy: Callable[[], None] = lambda: None,
     ) -> None:
         self._subject = _subject_of(group)
         self.group = group
@@ -228,6 +231,7 @@ class QosMember:
         self._admission = admission
         self._classes = classes
         self._timeout_s = timeout_s
+        self._on_new_policy = on_policy
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._questions: dict[int, _Question] = {}
@@ -249,6 +253,8 @@ class QosMember:
             QosRefused: The policy denies it.
             UsageError: There is no such class.
         """
+        if pattern.startswith("qos."):
+            return class_  # what managers and members say to each other
         verdict = self.policy.judge(pattern, class_, self._classes)
         if isinstance(verdict, Denied):
             raise QosRefused(
@@ -353,8 +359,10 @@ class QosMember:
             log.warning("group %r: node %s tells no policy: %s", self.group, manager, error)
             return
         with self._lock:
-            self.policy = policy
+            is_new, self.policy = policy != self.policy, policy
             self._admission.bound(policy.events_per_s, policy.bytes_per_s)
+        if is_new:
+            self._on_new_policy()
         self._policy_came.set()
         self._tell()
 

@@ -26,6 +26,7 @@ _KNOWN = {
     "classes": list,
     "limits": dict,
     "capacity": dict,
+    "group": str,
 }
 
 
@@ -45,6 +46,7 @@ class Settings:
     classes: Classes = DEFAULT_CLASSES
     limits: Limits = NO_LIMITS
     capacity: Limits = NO_LIMITS
+    group: str = ""
 
 
 def load_settings(**given: Any) -> Settings:
