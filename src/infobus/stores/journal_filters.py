@@ -7,10 +7,11 @@ had another kind are judged by what the values were then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +29,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def push_down(where: Filter, schema: pa.Schema, has_rest: bool) -> Pushed[Any]:
-    """Split `where` into an expression over the columns of a file, and what is left."""
-    return pushdown.push_down(where, _File(schema, has_rest))
+def push_down(
+    where: Filter,
+    schema: pa.Schema,
+    has_rest: bool,
+    more: Mapping[tuple[str, ...], pa.Field] = MappingProxyType({}),
+) -> Pushed[Any]:
+    """Split `where` into an expression over the columns of a file, and what is left.
+
+    `more` are columns of attributes that were taken out of the rest; one of type null stands for
+    an attribute that no row has.
+    """
+    return pushdown.push_down(where, _File(schema, has_rest, more))
 
 
 class _Real:
@@ -64,11 +74,16 @@ class _File:
     ordered = frozenset({"integer", "real64", "string", "datetime"})
     never = pc.scalar(False)
 
-    def __init__(self, schema: pa.Schema, has_rest: bool) -> None:
+    def __init__(
+        self, schema: pa.Schema, has_rest: bool, more: Mapping[tuple[str, ...], pa.Field]
+    ) -> None:
         self.columns = attribute_columns(schema) | {field.name: field for field in ENVELOPE}
         self.has_rest = has_rest
+        self.more = more
 
     def attribute(self, name: Name) -> Attribute | None:
+        if (taken := self.more.get(name.path)) is not None:
+            return _attribute(taken.type, pc.field(taken.name))
         field = self.columns.get(name.path[0])
         if field is None:
             # Nobody has it; and of what has no kind, only the absence is sure.
@@ -84,8 +99,7 @@ class _File:
             path.append(field.name)
         if field.type == ATTRIBUTES:
             return None
-        column, kind = pc.field(*path), _kind(field.type)
-        return Attribute(_Real(column) if kind == "real64" else column, kind)
+        return _attribute(field.type, pc.field(*path))
 
     def is_present(self, attribute: Attribute) -> Any:
         return pc.is_valid(_column(attribute.expression))
@@ -116,6 +130,13 @@ class _File:
         measure["opaque"] = pc.binary_length
         found = measure.get(attribute.kind)
         return None if found is None else found(attribute.expression)
+
+
+def _attribute(type_: pa.DataType, column: Any) -> Attribute:
+    if pa.types.is_null(type_):
+        return Attribute(pc.scalar(None), "")
+    kind = _kind(type_)
+    return Attribute(_Real(column) if kind == "real64" else column, kind)
 
 
 def _kind(type_: pa.DataType) -> str:

@@ -23,12 +23,16 @@ from infobus.errors import StoreCorrupt, StoreError
 from infobus.filters import Filter, compile
 from infobus.filters.tree import Name, nodes
 from infobus.objects import codec, find_type, kinds
-from infobus.stores import journal_schemas
 from infobus.stores.journal_columns import ENVELOPE, REST
 from infobus.stores.journal_filters import Place, file_places, may_match, push_down
 from infobus.stores.journal_manifest import Segment
-from infobus.stores.journal_rows import attributes_by_row, typed_maps
-from infobus.stores.journal_schemas import Column, source_of
+from infobus.stores.journal_rows import (
+    attributes_by_row,
+    only_about,
+    scalars_in_rest,
+    typed_maps,
+)
+from infobus.stores.journal_schemas import Column, attribute_columns, source_of
 from infobus.stores.journal_values import object_under
 from infobus.subjects import matches
 
@@ -203,17 +207,30 @@ class Selection:
         """The rows of a file that satisfy the conditions, with at least the columns needed."""
         schema = self.schemas[segment.schema]
         where = None if self.conditions.where is None else compile(self.conditions.where)
-        pushed = None if where is None else push_down(where, schema, segment.has_rest)
         asked = set() if where is None else columns_asked(where, schema, segment.has_rest)
-        left = None if pushed is None else pushed.residual
         names = needed | asked | set(_CONDITIONED)
         columns = [name for name in schema.names if name in names]
         table = self.conditions.holding(read_file(self.folder, segment, columns))
-        if pushed is not None and pushed.condition is not None:
-            table = table.filter(pushed.condition)
-        if left is not None and table.num_rows:
-            matches_it = matching(self.folder, segment.fingerprint, table, left)
-            table = table.filter(pa.array(matches_it, pa.bool_()))
+        return table if where is None else self._satisfying(where, segment, table)
+
+    def _satisfying(self, where: Filter, segment: Segment, table: pa.Table) -> pa.Table:
+        """The rows of a file that a filter is true of."""
+        schema = self.schemas[segment.schema]
+        more: dict[tuple[str, ...], pa.Field] = {}
+        wide = table
+        if segment.has_rest and table.num_rows:
+            known = {*attribute_columns(schema), *ENVELOPE.names}
+            for path in {node.path for node in nodes(where.tree) if isinstance(node, Name)}:
+                column = None if path[0] in known else scalars_in_rest(table, path)
+                if column is not None:
+                    more[path] = pa.field(f"@{len(more)}", column.type)
+                    wide = wide.append_column(more[path], column)
+        pushed = push_down(where, schema, segment.has_rest, more)
+        if pushed.condition is not None:
+            table = wide.filter(pushed.condition).select(table.column_names)
+        if pushed.residual is not None and table.num_rows:
+            is_match = matching(self.folder, segment.fingerprint, table, pushed.residual)
+            table = table.filter(pa.array(is_match, pa.bool_()))
         return table
 
     def _shaped(self, segment: Segment, table: pa.Table) -> pa.Table:
@@ -258,7 +275,13 @@ class Selection:
 
 def matching(folder: Path, fingerprint: str, table: pa.Table, where: Filter) -> list[bool]:
     """Of which rows of a file a filter is true; asked row by row."""
-    rows = attributes_by_row(table)
+    firsts = {node.path[0] for node in nodes(where.tree) if isinstance(node, Name)}
+    columns = attribute_columns(table.schema)
+    asked = [field.name for name, field in columns.items() if name in firsts]
+    if REST in table.column_names:
+        table, asked = only_about(table, firsts), [*asked, REST]
+    envelope = [name for name in ENVELOPE.names if name in table.column_names]
+    rows = attributes_by_row(table.select([*asked, *envelope]))
     for name in where.attributes & set(ENVELOPE.names):
         for row, value in zip(rows, table[name].to_pylist(), strict=True):
             row[name] = value
@@ -287,11 +310,10 @@ _CONDITIONED = ("_offset", "_subject", "_time")
 
 def columns_asked(where: Filter, schema: pa.Schema, has_rest: bool) -> set[str]:
     """The columns of a file that a filter must see."""
-    if where.asks_for_type or has_rest:
-        return set(schema.names)
-    columns = journal_schemas.attribute_columns(schema) | {one.name: one for one in ENVELOPE}
+    columns = attribute_columns(schema) | {one.name: one for one in ENVELOPE}
     firsts = {node.path[0] for node in nodes(where.tree) if isinstance(node, Name)}
-    return {field.name for name, field in columns.items() if name in firsts}
+    asked = {field.name for name, field in columns.items() if name in firsts}
+    return asked | {REST} if has_rest else asked
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 from infobus.stores.journal_columns import ATTRIBUTES, REST, VALUE
 from infobus.stores.journal_schemas import attribute_columns, word
 from infobus.stores.journal_values import (
-    FIELDS,
-    KINDS,
+    FIELD_OF,
+    Read,
     attributes_in,
     entries_of,
+    escaped,
     object_of,
+    read_entries,
     value_in,
 )
 
@@ -25,19 +27,88 @@ def attributes_by_row(table: pa.Table) -> list[dict[str, Any]]:
     """The attributes of each row by name, without those that are missing or None."""
     names, columns = [], []
     for attribute, field in attribute_columns(table.schema).items():
-        values = table[field.name].to_pylist()
-        read = _reader(field.type)
         names.append(attribute)
-        columns.append(values if read is None else [read(value) for value in values])
+        columns.append(_values_of(table[field.name].combine_chunks(), field.type))
     rows: list[dict[str, Any]] = [{} for _ in range(table.num_rows)]
     for name, column in zip(names, columns, strict=True):
         for row, value in zip(rows, column, strict=True):
             if value is not None:
                 row[name] = value
     if REST in table.column_names and table[REST].null_count < table.num_rows:
-        for row, entries in zip(rows, table[REST].to_pylist(), strict=True):
+        rest = entries_by_row(table[REST].combine_chunks())
+        for row, entries in zip(rows, rest, strict=True):
             row.update(attributes_in(entries or ()))
     return rows
+
+
+def _values_of(column: pa.Array, type_: pa.DataType) -> list[Any]:
+    if type_ == ATTRIBUTES:
+        return [value_in(entries) for entries in entries_by_row(column)]
+    values: list[Any] = column.to_pylist()
+    read = _reader(type_)
+    return values if read is None else [read(value) for value in values]
+
+
+def entries_by_row(maps: pa.MapArray) -> list[list[Read] | None]:
+    """The entries of typed maps, without a dictionary for each of them."""
+    if isinstance(maps, pa.ChunkedArray):  # of no chunks at all
+        return []
+    first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    keys, items = maps.keys[first:last], maps.items[first:last]
+    fields = {name: items.field(name).to_pylist() for name in set(FIELD_OF.values())}
+    entries = [
+        (key, kind, fields[FIELD_OF[kind]][at] if kind in FIELD_OF else None)
+        for at, (key, kind) in enumerate(
+            zip(keys.to_pylist(), items.field("kind").to_pylist(), strict=True)
+        )
+    ]
+    ends = [offset - first for offset in maps.offsets.to_pylist()]
+    is_there = maps.is_valid().to_pylist()
+    return [
+        entries[start:end] if there else None
+        for start, end, there in zip(ends, ends[1:], is_there, strict=False)
+    ]
+
+
+def only_about(table: pa.Table, names: Iterable[str]) -> pa.Table:
+    """The table with those entries of `_attributes` only that belong to these attributes."""
+    maps = table[REST].combine_chunks()
+    if isinstance(maps, pa.ChunkedArray) or not len(maps):
+        return table
+    keys, offsets = maps.keys, maps.offsets.to_numpy()
+    wanted = np.zeros(len(keys), bool)
+    for name in map(escaped, names):
+        for mask in (pc.equal(keys, name), *(pc.starts_with(keys, name + end) for end in ".[")):
+            wanted |= mask.to_numpy(zero_copy_only=False)
+    counts = np.concatenate([[0], np.cumsum(wanted)])
+    mask = pa.array(wanted)
+    fewer = pa.MapArray.from_arrays(
+        pa.array(counts[offsets].astype(np.int32)),
+        keys.filter(mask),
+        maps.items.filter(mask),
+        type=ATTRIBUTES,
+    )
+    return table.set_column(table.column_names.index(REST), REST, fewer)
+
+
+def scalars_in_rest(table: pa.Table, name: tuple[str, ...]) -> pa.Array | None:
+    """The values of an attribute out of `_attributes`, if all of them are scalars of one kind.
+
+    An array of nulls if no row has it; None if they are of several kinds, or no scalars.
+    """
+    maps = table[REST].combine_chunks()
+    keys, offsets = maps.keys, maps.offsets.to_numpy()
+    at = np.flatnonzero(pc.equal(keys, ".".join(map(escaped, name))).to_numpy(False))
+    at = at[(at >= offsets[0]) & (at < offsets[-1])]
+    found = maps.items.take(pa.array(at))
+    kinds = set(found.field("kind").unique().to_pylist()) - {"none"}
+    if not kinds:
+        return pa.nulls(len(maps), pa.null())
+    if len(kinds) > 1 or (kind := kinds.pop()) in ("list", "dict", "object"):
+        return None
+    place = np.full(len(maps), -1)
+    place[np.searchsorted(offsets, at, side="right") - 1] = np.arange(len(at))
+    return found.field(FIELD_OF[kind]).take(pa.array(place, mask=place < 0))
 
 
 Reader = Callable[[Any], Any]
@@ -46,7 +117,7 @@ Reader = Callable[[Any], Any]
 def _reader(type_: pa.DataType) -> Reader | None:
     """What makes a value of what Arrow gives for it; None if it is that already."""
     if type_ == ATTRIBUTES:
-        return value_in
+        return lambda value: None if value is None else value_in(read_entries(value))
     if pa.types.is_list(type_):
         read = _reader(type_.value_type)
         return read and (lambda value: None if value is None else list(map(read, value)))
@@ -70,13 +141,10 @@ def _struct_reader(type_: pa.StructType) -> Reader:
             for attribute, (name, read_one) in readers.items()
             if value[name] is not None
         }
-        attributes |= attributes_in(value[REST] or ())
+        attributes |= attributes_in(read_entries(value[REST] or ()))
         return object_of(value["_type"], attributes, value["_object_id"])
 
     return read
-
-
-_PLAIN = {name: field for cls, field in FIELDS.items() for name in [KINDS[cls]]}
 
 
 def typed_maps(table: pa.Table) -> pa.Array:
@@ -112,7 +180,7 @@ def _interleaved(table: pa.Table, columns: dict[str, pa.Field]) -> pa.MapArray:
 
 def _values(column: pa.Array, count: int) -> pa.StructArray:
     kind = word(column.type)
-    held = {"kind": pa.repeat(kind, count), _PLAIN[kind]: column}
+    held = {"kind": pa.repeat(kind, count), FIELD_OF[kind]: column}
     arrays = [held.get(field.name) for field in VALUE]
     filled = [
         pa.nulls(count, field.type) if array is None else array

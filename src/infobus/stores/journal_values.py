@@ -43,7 +43,7 @@ def entries_of(attributes: Mapping[str, Any]) -> list[Entry]:
     """
     found: list[Entry] = []
     for name, value in attributes.items():
-        _add(found, _escaped(name), value)
+        _add(found, escaped(name), value)
     return found
 
 
@@ -77,39 +77,61 @@ def _add(found: list[Entry], path: str, value: Any) -> None:
 
 def _add_all(found: list[Entry], path: str, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        _add(found, f"{path}.{_escaped(name)}" if path else _escaped(name), value)
+        _add(found, f"{path}.{escaped(name)}" if path else escaped(name), value)
 
 
-def _escaped(name: str) -> str:
+def escaped(name: str) -> str:
+    """A key as part of a path."""
     return _SPECIAL.sub(r"\\\g<0>", name) if name else _EMPTY
 
 
-def attributes_in(entries: Iterable[Entry]) -> dict[str, Any]:
+Read = tuple[str, str, Any]
+"""An entry as it is read: path, kind and value."""
+
+FIELD_OF = {
+    **{kind: FIELDS[cls] for cls, kind in KINDS.items()},
+    "list": "int",
+    "object": "text",
+    "id": "text",
+}
+"""Which field of an entry holds the value, by kind; none for the others."""
+
+
+def read_entries(entries: Iterable[Entry]) -> list[Read]:
+    """Entries as Arrow gives them, in short."""
+    return [
+        (path, mark["kind"], mark.get(FIELD_OF.get(mark["kind"], ""))) for path, mark in entries
+    ]
+
+
+def attributes_in(entries: Iterable[Read]) -> dict[str, Any]:
     """What `entries_of` was given."""
     return {name: _revive(node) for name, node in _tree(entries).below.items()}
 
 
-def value_in(entries: Iterable[Entry] | None) -> Any:
+def value_in(entries: Iterable[Read] | None) -> Any:
     """What `entries_of_value` was given."""
     return None if entries is None else _revive(_tree(entries))
 
 
 class _Node:
-    __slots__ = ("below", "id", "mark")
+    __slots__ = ("below", "id", "kind", "value")
 
     def __init__(self) -> None:
         self.below: dict[str, _Node] = {}
-        self.mark: Mapping[str, Any] = {"kind": "dict"}
+        self.kind = "dict"
+        self.value: Any = None
         self.id: str | None = None
 
 
-def _tree(entries: Iterable[Entry]) -> _Node:
+def _tree(entries: Iterable[Read]) -> _Node:
     root = _Node()
-    for path, mark in entries:
-        if mark["kind"] == "id":
-            _node_at(root, path.removesuffix("[id]")).id = mark["text"]
+    for path, kind, value in entries:
+        if kind == "id":
+            _node_at(root, path.removesuffix("[id]")).id = value
         else:
-            _node_at(root, path).mark = mark
+            node = _node_at(root, path)
+            node.kind, node.value = kind, value
     return root
 
 
@@ -122,18 +144,14 @@ def _node_at(node: _Node, path: str) -> _Node:
 
 
 def _revive(node: _Node) -> Any:
-    mark = node.mark
-    kind = mark["kind"]
-    if kind == "none":
-        return None
-    if kind == "dict":
+    if node.kind == "dict":
         return {name: _revive(below) for name, below in node.below.items()}
-    if kind == "list":
+    if node.kind == "list":
         return [_revive(below) for below in node.below.values()]
-    if kind == "object":
+    if node.kind == "object":
         attributes = {name: _revive(below) for name, below in node.below.items()}
-        return object_of(mark["text"], attributes, node.id)
-    return next(value for name, value in mark.items() if name != "kind" and value is not None)
+        return object_of(node.value, attributes, node.id)
+    return node.value
 
 
 def object_of(type_name: str, attributes: dict[str, Any], id: str | None) -> Any:
