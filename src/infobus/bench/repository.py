@@ -1,8 +1,8 @@
 """How fast objects are stored in the repository, beside SQLAlchemy that is given the rows ready.
 
-Both write the same rows into the same tables, in transactions of the same size, in turns. The
-repository's time also has the taking apart of the objects in it, SQLAlchemy's does not. Run it
-with `python -m infobus.bench.repository`.
+All write the same rows into the same tables, in transactions of the same size, in turns. The
+repository's time also has the taking apart of the objects in it; the others are given rows. Run
+it with `python -m infobus.bench.repository`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
+import sqlalchemy
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -27,9 +29,11 @@ from infobus.bench.postgres import temporary_postgres
 from infobus.bench.report import bar_table
 from infobus.errors import UsageError
 from infobus.repository import Repository
+from infobus.repository.writing import write_rows
 
 REPOSITORY = "infobus"
-ALCHEMY = "SQLAlchemy"
+COPY = "COPY of ready rows"
+ALCHEMY = "SQLAlchemy of ready rows"
 SQLITE = "SQLite"
 POSTGRESQL = "PostgreSQL"
 TIMES_MIN = 3.0
@@ -129,37 +133,53 @@ def _loads(repository: Repository) -> Iterator[tuple[str, Callable[[int], float]
         repository.store(objects)
         return time.perf_counter() - begun_s
 
+    def ready(count: int) -> list[tuple[sqlalchemy.Table, list[dict[str, Any]]]]:
+        return repository.rows_of(stories(count))
+
     def alchemy(count: int) -> float:
-        rows = repository.rows_of(stories(count))
+        rows = ready(count)
         begun_s = time.perf_counter()
         with repository.transaction() as connection:
             for table, dicts in rows:
                 connection.execute(insert(table), dicts)
         return time.perf_counter() - begun_s
 
+    def copy(count: int) -> float:
+        rows = [(t, [tuple(d.values()) for d in dicts]) for t, dicts in ready(count)]
+        begun_s = time.perf_counter()
+        with repository.transaction() as connection:
+            for table, tuples in rows:
+                write_rows(connection, table, tuples)
+        return time.perf_counter() - begun_s
+
     yield REPOSITORY, store
     yield ALCHEMY, alchemy
+    if repository.url.startswith("postgresql"):
+        yield COPY, copy
 
 
-def ratios(found: Sequence[Found], database: str) -> list[float]:
-    """How many times SQLAlchemy's rate the repository reached, in each round."""
+def ratios(found: Sequence[Found], database: str, engine: str) -> list[float]:
+    """How many times SQLAlchemy's rate another way reached, in each round."""
     rates = {one.engine: one.rates for one in found if one.database == database}
-    if len(rates) < 2:
+    if engine not in rates:
         return []
-    return [a / b for a, b in zip(rates[REPOSITORY], rates[ALCHEMY], strict=True)]
+    return [a / b for a, b in zip(rates[engine], rates[ALCHEMY], strict=True)]
 
 
 def judge(found: Sequence[Found]) -> list[Bar]:
-    """The bar: into PostgreSQL, against SQLAlchemy in the same round."""
-    times = ratios(found, POSTGRESQL)
-    return [
-        Bar(
-            what="store into PostgreSQL / SQLAlchemy executemany",
-            measured=median(times) if times else None,
-            bar=TIMES_MIN,
-            spread=(min(times), max(times)) if times else None,
+    """The bars: into PostgreSQL, against SQLAlchemy's `executemany` in the same round."""
+    bars = []
+    for engine in (REPOSITORY, COPY):
+        times = ratios(found, POSTGRESQL, engine)
+        bars.append(
+            Bar(
+                what=f"{engine} / SQLAlchemy",
+                measured=median(times) if times else None,
+                bar=TIMES_MIN,
+                spread=(min(times), max(times)) if times else None,
+            )
         )
-    ]
+    return bars
 
 
 def found_table(found: Sequence[Found]) -> Table:
@@ -170,9 +190,8 @@ def found_table(found: Sequence[Found]) -> Table:
     for column in ("objects per s", "/ SQLAlchemy"):
         table.add_column(column, justify="right")
     for one in found:
-        times = ratios(found, one.database) if one.engine == REPOSITORY else []
-        ratio = f"{median(times):.2f}" if times else ""
-        table.add_row(one.database, one.engine, f"{one.rate:,.0f}", ratio)
+        ratio = median(ratios(found, one.database, one.engine))
+        table.add_row(one.database, one.engine, f"{one.rate:,.0f}", f"{ratio:.2f}")
     return table
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from infobus.objects.classes import class_for
 from infobus.objects.codec import _extra, _reconciled, _sent_attributes, _sent_type
-from infobus.objects.data import DataObject, ObjectId, bad_value
+from infobus.objects.data import DataObject, Foreign, ObjectId, bad_value
 from infobus.objects.kinds import Misfit
 
 
@@ -25,8 +25,11 @@ def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
     >>> body, put_together(fingerprint, body)
     ({'name': 'n', 'value': [1], 'ref': 'r'}, Property(name='n', value=[1], ref='r'))
     """
-    state = _sent_attributes(obj)
-    fingerprint, _ = _sent_type(obj, state)
+    if obj._tag.__class__ is not Foreign and len(obj.__dict__) == obj._plan.count:
+        fingerprint, state = obj._plan.fingerprint, dict(obj.__dict__)  # as almost always
+    else:
+        state = _sent_attributes(obj)
+        fingerprint, _ = _sent_type(obj, state)
     name = ""
     try:
         for name, kind in obj._plan.containers:

@@ -122,6 +122,18 @@ COLUMN_TYPES: dict[str, TypeEngine[Any]] = {
 }
 
 
+EXACT: dict[str, type] = {"bool": bool, "int": int, "str": str, "bytes": bytes}
+"""The Python types of which every value fits its column, strings with a NUL left aside."""
+
+
+def all_fit(values: list[Any], of: str) -> bool:
+    """Whether `fits` is true of all values that are not None."""
+    classes = set(map(type, values))
+    if len(classes) == 1 and EXACT.get(of) in classes:
+        return of != "str" or "\0" not in "".join(values)
+    return all(value is None or fits(value, of) for value in values)
+
+
 def fits(value: Any, of: str) -> bool:
     """Whether a column of this form gives back exactly `value`, whatever the database."""
     cls = value.__class__

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Select, Table, select
 
 from infobus.errors import StoreCorrupt
 from infobus.objects import DataObject
 from infobus.objects.bodies import put_together
 from infobus.repository import schema
 from infobus.repository.catalog import UNTYPED, Catalog, Slot, TypeTable
+from infobus.repository.database import is_one_of
 from infobus.repository.forms import OBJECT, OPEN
 from infobus.repository.open_values import read_open
 from infobus.repository.schema import AT, ATTRIBUTE, EXTRA, HOLDER, ID, KEY, PART, VERSION
@@ -35,7 +36,7 @@ class Rebuilding:
         self._fetch_items(table, ids)
         for inside in catalog.part_tables(table):
             chosen = select(inside.table).where(
-                inside.table.c["_id"].in_(ids), inside.table.c["_part"] > 0
+                is_one_of(connection, inside.table.c["_id"], ids), inside.table.c["_part"] > 0
             )
             for row in connection.execute(chosen.order_by(inside.table.c["_part"])):
                 self._parts[row[ID], row[HOLDER], row[ATTRIBUTE]].append(row)
@@ -45,8 +46,15 @@ class Rebuilding:
 
     def _fetch_items(self, table: TypeTable, ids: list[str]) -> None:
         for name, items in table.items.items():
-            for row in self._connection.execute(_items_of(items, ids)):
+            for row in self._connection.execute(self._items_of(items, ids)):
                 self._items[name, row[ID], row[PART]].append(row)
+
+    def _items_of(self, items: Table, ids: list[str]) -> Select[Any]:
+        columns = items.c
+        keys = [columns["_key"]] if "_key" in columns else []
+        place = (columns["_id"], columns["_part"], columns["_at"])
+        chosen = select(*place, *keys, columns[schema.VALUE])
+        return chosen.where(is_one_of(self._connection, columns["_id"], ids)).order_by(*place)
 
     def _object(self, row: AnyRow) -> Any:
         version = self._catalog.by_number.get(row[VERSION])
@@ -108,12 +116,3 @@ class Rebuilding:
     def _damaged(self, row: AnyRow, problem: str) -> StoreCorrupt:
         message = f"object {row[ID]} (part {row[PART]}) cannot be read: {problem}"
         return StoreCorrupt(message, path=str(self._connection.engine.url), problems=(problem,))
-
-
-def _items_of(items: Table, ids: list[str]) -> Any:
-    columns = items.c
-    keys = [columns["_key"]] if "_key" in columns else []
-    chosen = select(columns["_id"], columns["_part"], columns["_at"], *keys, columns[schema.VALUE])
-    return chosen.where(columns["_id"].in_(ids)).order_by(
-        columns["_id"], columns["_part"], columns["_at"]
-    )

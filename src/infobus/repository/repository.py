@@ -357,11 +357,12 @@ def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
 
 
 def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Record]:
-    for obj in objects:
+    maker = f"repository-{uuid.uuid4().hex}"
+    for number, obj in enumerate(objects):
         if isinstance(obj, Event):
             yield from records_of(obj)
         else:
-            new_id = f"repository:{uuid.uuid4().hex}"
+            new_id = spelled((maker, number))
             id = spelled(identify(obj, new_id)) if isinstance(obj, DataObject) else new_id
             yield Record(obj, id, subject)
 

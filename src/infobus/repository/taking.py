@@ -12,7 +12,7 @@ from infobus.objects import DataObject, id_of
 from infobus.objects.bodies import take_apart
 from infobus.objects.kinds import DEPTH_MAX
 from infobus.repository.catalog import UNTYPED_FINGERPRINT, Layout, Slot
-from infobus.repository.forms import OBJECT, OPEN, fits
+from infobus.repository.forms import OBJECT, OPEN, all_fit, fits
 from infobus.repository.open_values import write_open
 from infobus.repository.schema import EXTRA, HOLDER, ID, PART, SUBJECT, TIME, VERSION
 
@@ -67,12 +67,13 @@ class Taking:
     ) -> None:
         self._layout_of = layout_of
         self._write_moment = write_moment
+        self._layouts: dict[int, Layout] = {}
         self.rows: Rows = {}
         self.parts: set[tuple[str, str]] = set()
         """The names of types of which one was inside the other."""
         self.times: dict[str, dict[str, datetime | None]] = {}
         """The times of the objects, by the names of their types and by their ids."""
-        self._record = Record({}, "")
+        self._record, self._key = Record({}, ""), ""
         self._whole = ""
         self._part_count = 0
 
@@ -83,21 +84,23 @@ class Taking:
             BadValue: It holds what cannot be sent, or is nested too deeply. Then the rows are
                 of no more use.
         """
-        self._record = record
+        self._record, self._key = record, key_of(record.id)
         self._part_count = 0
         self._add(record.obj, _Place(), 1)
 
     def _add(self, obj: DataObject | dict[str, Any], place: _Place, depth: int) -> None:
         if depth > DEPTH_MAX:
             raise BadValue(f"nested deeper than {DEPTH_MAX} levels, or cyclic")
+        body: Mapping[str, Any]
         if isinstance(obj, dict):
-            fingerprint, body = UNTYPED_FINGERPRINT, dict(obj)
+            fingerprint, body = UNTYPED_FINGERPRINT, obj
         else:
             fingerprint, body = take_apart(obj)
-        layout = self._layout_of(fingerprint)
+        layout = self._layouts.get(fingerprint)
+        if layout is None:
+            layout = self._layouts[fingerprint] = self._layout_of(fingerprint)
         record, part = self._record, self._part_count
-        type_name = layout.version.type_name
-        key = key_of(record.id)
+        type_name, key = layout.version.type_name, self._key
         if part:
             self.parts.add((self._whole, type_name))
         else:
@@ -111,19 +114,24 @@ class Taking:
         else:
             row[HOLDER:EXTRA] = place
         absent: list[str] = []
+        kept: list[str] = []
         for slot in layout.slots:
             name = slot.attribute
-            if name not in body:
+            value = body.get(name)
+            if value is None:
                 if slot.is_optional:
-                    absent.append(name)
-            elif body[name] is None:
-                if slot.is_optional:
-                    del body[name]
-            elif self._keep(slot, body[name], row, part, depth):
-                del body[name]
+                    (kept if name in body else absent).append(name)
+            elif value.__class__ is slot.exact and (
+                slot.exact is not str or "\0" not in str(value)
+            ):
+                row[slot.at] = value
+                kept.append(name)
+            elif self._keep(slot, value, row, part, depth):
+                kept.append(name)
         own_id = id_of(obj) if part else record.id if key != record.id else None
-        if body or absent or own_id:
-            row[EXTRA] = self._extra(body, absent, own_id)
+        if len(kept) < len(body) or absent or own_id:
+            rest = {name: value for name, value in body.items() if name not in kept}
+            row[EXTRA] = self._extra(rest, absent, own_id)
         self.rows.setdefault(layout.home.name, []).append(tuple(row))
 
     def _keep(self, slot: Slot, value: Any, row: list[Any], part: int, depth: int) -> bool:
@@ -160,10 +168,10 @@ class Taking:
         return kept
 
     def _keep_items(self, slot: Slot, keys: list[str] | None, items: list[Any], part: int) -> bool:
-        of, key = slot.form.of, key_of(self._record.id)
+        of, key = slot.form.of, self._key
         if of == OPEN:
             items = [None if item is None else self._open(item) for item in items]
-        elif not all(item is None or fits(item, of) for item in items):
+        elif not all_fit(items, of):
             return False
         elif of == "datetime":
             items = [None if item is None else self._write_moment(item) for item in items]

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, select
 
 from infobus.repository.catalog import Catalog, TypeTable
+from infobus.repository.database import is_one_of
 
 ID_COUNT = 1000
 """How many ids are named in one statement."""
@@ -44,7 +45,9 @@ def make_way(
     ids, columns = list(times), home.table.c
     kept: set[str] = set()
     for start in range(0, len(ids), ID_COUNT):
-        some = columns["_id"].in_(ids[start : start + ID_COUNT]) & (columns["_part"] == 0)
+        some = is_one_of(connection, columns["_id"], ids[start : start + ID_COUNT]) & (
+            columns["_part"] == 0
+        )
         there = connection.execute(select(columns["_id"], columns["_time"]).where(some)).all()
         if keep_newer:
             kept |= {row[0] for row in there if _is_later(row[1], times[row[0]])}
@@ -60,8 +63,8 @@ def _is_later(stored: datetime | None, given: datetime | None) -> bool:
 
 def _remove(connection: Connection, catalog: Catalog, home: TypeTable, ids: list[str]) -> None:
     for table in (home.table, *home.items.values()):
-        connection.execute(delete(table).where(table.c["_id"].in_(ids)))
+        connection.execute(delete(table).where(is_one_of(connection, table.c["_id"], ids)))
     for part in catalog.part_tables(home):
         for table in (part.table, *part.items.values()):
-            is_inside = table.c["_id"].in_(ids) & (table.c["_part"] > 0)
+            is_inside = is_one_of(connection, table.c["_id"], ids) & (table.c["_part"] > 0)
             connection.execute(delete(table).where(is_inside))
