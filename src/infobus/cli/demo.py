@@ -1,23 +1,45 @@
-"""`infobus demo`: the trading floor."""
+"""`infobus demo`: the trading floor, and the city."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+app = typer.Typer(rich_markup_mode="rich")
 
-def command(
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End by itself after so long.")
-    ] = None,
-) -> None:
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", min=0, help="End by itself after so long.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def command(context: typer.Context, seconds: Seconds = None) -> None:
     """Watch a trading floor: two news feeds, a monitor, and later a keyword generator.
 
     Two adapters parse two formats into two types of story that the monitor never heard of.
 
     Keys: up and down select a story, q ends.
     """
+    if context.invoked_subcommand:
+        return
     from infobus.demo.floor import run
 
     raise typer.Exit(run(seconds))
+
+
+@app.command("city")
+def city(
+    seconds: Seconds = None,
+    out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo-results"),
+) -> None:
+    """Watch a city under overload: emergencies, business orders and a library's updates.
+
+    Emergencies arrive within three seconds, business events older than ten are discarded, and
+    the library moves from time to time. In less than 30 seconds these limits are scaled down.
+    The exit code is 0 if all of that was so.
+    """
+    from infobus.demo.city import run
+
+    raise typer.Exit(run(seconds, out))

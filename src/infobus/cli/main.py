@@ -47,7 +47,7 @@ app.add_typer(tdl.app, name="tdl")
 app.command("capture")(capture.command)
 app.command("query")(query.command)
 app.add_typer(feed.app, name="feed")
-app.command("demo")(demo.command)
+app.add_typer(demo.app, name="demo")
 app.add_typer(bench.app, name="bench")
 
 

@@ -38,11 +38,12 @@ class Floor:
         self._lifeline, self._held = os.pipe()
         self._terminal = termios.tcgetattr(0) if os.isatty(0) else None
 
-    def start(self, name: str, module: str) -> None:
-        """Start one more program."""
+    def start(self, name: str, module: str, *arguments: str) -> None:
+        """Start one more program, with arguments after those that all have."""
         complaints = tempfile.TemporaryFile()  # noqa: SIM115  read when the program has ended
+        common = (self.bus_name, str(self._lifeline))
         process = subprocess.Popen(
-            [sys.executable, "-m", f"infobus.demo.{module}", self.bus_name, str(self._lifeline)],
+            [sys.executable, "-m", f"infobus.demo.{module}", *common, *arguments],
             pass_fds=[self._lifeline],
             stderr=complaints,
         )
@@ -51,12 +52,13 @@ class Floor:
     def watch(self, seconds: float | None) -> Program | None:
         """Wait so long, or until a program has ended, which is then returned."""
         until_s = None if seconds is None else time.monotonic() + seconds
-        while until_s is None or time.monotonic() < until_s:
+        while True:
             for program in self._programs:
                 if program.process.poll() is not None:
                     return program
+            if until_s is not None and time.monotonic() >= until_s:
+                return None
             time.sleep(0.05)
-        return None
 
     def __enter__(self) -> Floor:
         return self
@@ -104,8 +106,13 @@ def _farewell(ended: Program | None) -> int:
         return 0
     if sys.stdout.isatty():
         print(_LEAVE_SCREEN, end="")
+    return tell_of(ended, "so the trading floor is closed")
+
+
+def tell_of(ended: Program, consequence: str) -> int:
+    """Say that a program has ended, and what it complained about; returns the exit code."""
     ended.complaints.seek(0)
     print(ended.complaints.read().decode(errors="replace"), end="", file=sys.stderr)
     what = f"The {ended.name} ended with code {ended.process.returncode}"
-    print(f"{what}, so the trading floor is closed.", file=sys.stderr)
+    print(f"{what}, {consequence}.", file=sys.stderr)
     return 1

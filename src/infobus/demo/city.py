@@ -1,0 +1,91 @@
+"""The wide-area information service of paper 002, section 10, under more load than it can serve.
+
+    supplier   one for each region: emergencies, business orders, library updates
+    room       one for each region: gets all of that, and serves a fifth of it
+
+Each is a program of its own; regions are channels of one bus. This module starts them, shows what
+they report, and says at the end whether the paper's promises were kept.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+import infobus
+from infobus.demo.city_model import REGIONS, City, Limits
+from infobus.demo.city_screen import draw, line_of, summary, verdict
+from infobus.demo.floor import Floor, Program, tell_of
+
+FRAME_S = 0.25
+_LAST_REPORTS_S = 0.5  # programs have closed, and so their last reports are here
+
+
+def run(seconds: float | None, out: Path) -> int:
+    """Run the city for so long, or until Ctrl-C; returns the exit code: 0 if all promises held."""
+    console, city, floor = Console(), City(Limits.within(seconds)), Floor()
+    ended = None
+    if city.limits.scale < 1:
+        console.print(f"A short run: the paper's limits are scaled by {city.limits.scale:.2f}.")
+    with infobus.connect(floor.bus_name, engine="zenoh") as bus:
+        reports = bus.subscribe("reports.>", on_loss="warn")
+        with suppress(KeyboardInterrupt), floor:  # the usual way to leave a demo
+            for region in REGIONS:
+                for role in ("room", "supplier"):
+                    scale = str(city.limits.scale)
+                    floor.start(f"{role} of the {region}", f"city_{role}", region, scale)
+            ended = _watch(floor, reports, city, seconds, console)
+        _gather(reports, city, _LAST_REPORTS_S)
+    if ended is not None:
+        return tell_of(ended, "so the city is closed")
+    console.print(summary(city))
+    for promise in city.promises():
+        console.print(verdict(promise), soft_wrap=True)
+    _write_plot(city, out, console)
+    return 0 if all(promise.held for promise in city.promises()) else 1
+
+
+def _watch(
+    floor: Floor, reports: infobus.Subscription, city: City, seconds: float | None, console: Console
+) -> Program | None:
+    """Show what is reported, until so long after the first arrival, or a program has ended."""
+    end_s = told_s = 0.0
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while not end_s or seconds is None or time.monotonic() < end_s:
+            if city.arrivals and seconds is not None and not end_s:
+                end_s = time.monotonic() + seconds
+            ended = floor.watch(0.0)
+            if ended is not None:
+                return ended
+            _gather(reports, city, FRAME_S)
+            if console.is_terminal:
+                left_s = end_s - time.monotonic() if end_s else seconds
+                live.update(draw(city, left_s, time.time()), refresh=True)
+            elif time.monotonic() - told_s >= 1:
+                told_s = time.monotonic()
+                console.print(line_of(city), soft_wrap=True)
+    return None
+
+
+def _gather(reports: infobus.Subscription, city: City, seconds: float) -> None:
+    """Take reports in, for so long."""
+    end_s = time.monotonic() + seconds
+    with suppress(TimeoutError):
+        while (left_s := end_s - time.monotonic()) > 0:
+            event = reports.receive(left_s)
+            city.take(event.subject, event.data)
+
+
+def _write_plot(city: City, out: Path, console: Console) -> None:
+    try:
+        from infobus.demo.city_plot import write_plot
+    except ImportError:
+        console.print("No plot: matplotlib not installed: pip install 'information-bus[bench]'")
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for path in write_plot(city, out):
+        console.print(f"Plot: {path}")

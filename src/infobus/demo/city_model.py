@@ -1,0 +1,188 @@
+"""The city of paper 002, section 10: classes, limits, what its programs report, and its promises.
+
+Nothing here is on a bus: reports come in, numbers and verdicts go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from infobus import DataObject
+from infobus.protocols.peers import DEFAULT_UPGRADE
+
+REGIONS = ("north", "south")
+CLASSES = {"emergency": "emergency", "business": "business", "library": "regular"}
+"""What the city calls its events, and their priority class."""
+
+RATES = {"emergency": 5.0, "business": 300.0, "library": 200.0}
+"""Events a second that each region supplies, if it is not held back."""
+
+SERVICE_S = 0.01
+"""What a control room needs for one event: 100 a second, a fifth of what is supplied."""
+
+SECONDS = 30.0
+"""How long the limits of the paper need to show; a shorter run has them scaled down."""
+
+HAND_OVER_S = 0.25
+"""What a busy machine may take between taking an event out of the queue and its handler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The paper's limits: emergencies in three seconds, no business older than ten."""
+
+    scale: float = 1.0
+
+    @classmethod
+    def within(cls, seconds: float | None) -> Limits:
+        """Limits that a run of so many seconds can reach.
+
+        >>> Limits.within(None).business_s, Limits.within(6.0).business_s
+        (10.0, 2.0)
+        """
+        return cls(1.0 if seconds is None else min(1.0, seconds / SECONDS))
+
+    @property
+    def emergency_s(self) -> float:
+        """By then an emergency must have arrived."""
+        return 3.0 * self.scale
+
+    @property
+    def business_s(self) -> float:
+        """A business event that is older is discarded."""
+        return 10.0 * self.scale
+
+    @property
+    def library_s(self) -> float:
+        """A library that starves above its watermark moves at least this often."""
+        return DEFAULT_UPGRADE.after_s + DEFAULT_UPGRADE.period_s
+
+    @property
+    def queue_count_max(self) -> int:
+        """Room for twice what is served until business events are too old."""
+        return int(2 * self.business_s / SERVICE_S)
+
+
+class Arrival(DataObject):
+    """An event that was delivered: when, and how long after it was published, in seconds."""
+
+    name: str
+    at: float
+    took: float
+
+
+class CityReport(DataObject):
+    """What a program has to tell; numbers since its start, arrivals since its last report."""
+
+    sent: dict[str, int]
+    expired: dict[str, int]
+    arrivals: list[Arrival]
+    starving_since: float | None = None  # when the library reached its watermark
+
+
+@dataclass(slots=True)
+class Tally:
+    """One class, all regions together."""
+
+    sent: int = 0
+    expired: int = 0
+    delivered: int = 0
+    worst_s: float = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """What was sent and has neither arrived nor grown too old."""
+        return self.sent - self.delivered - self.expired
+
+
+@dataclass
+class City:
+    """All that the programs have reported."""
+
+    limits: Limits
+    reports: dict[str, CityReport] = field(default_factory=dict)  # the last one of each program
+    arrivals: list[Arrival] = field(default_factory=list)
+    longest_pause_s: float = 0.0  # of a library that starved
+    _library_at: dict[str, float] = field(default_factory=dict)  # last, while it starved
+
+    def take(self, program: str, report: CityReport) -> None:
+        """A program has reported."""
+        self.arrivals += report.arrivals
+        self.reports[program] = report
+        since_s = report.starving_since
+        for arrival in report.arrivals:
+            if arrival.name == "library" and since_s is not None and arrival.at > since_s:
+                pause_s = arrival.at - self._library_at.get(program, since_s)
+                self.longest_pause_s = max(self.longest_pause_s, pause_s)
+                self._library_at[program] = arrival.at
+
+    def tallies(self) -> dict[str, Tally]:
+        """The numbers of each class."""
+        tallies = {name: Tally() for name in CLASSES}
+        for report in self.reports.values():
+            for name, tally in tallies.items():
+                tally.sent += report.sent.get(name, 0)
+                tally.expired += report.expired.get(name, 0)
+        for arrival in self.arrivals:
+            tally = tallies[arrival.name]
+            tally.delivered += 1
+            tally.worst_s = max(tally.worst_s, arrival.took)
+        return tallies
+
+    @property
+    def is_starving(self) -> bool:
+        """Whether the library of some region has reached its watermark."""
+        return any(report.starving_since is not None for report in self.reports.values())
+
+    def promises(self) -> list[Promise]:
+        """What the paper asks for, and whether it was so."""
+        limits, tallies = self.limits, self.tallies()
+        emergency, business, library = (tallies[name] for name in CLASSES)
+        return [
+            Promise(
+                f"every emergency delivered within {limits.emergency_s:.3g} s",
+                emergency.delivered > 0
+                and emergency.waiting == 0
+                and emergency.worst_s <= limits.emergency_s,
+                f"{emergency.delivered} of {emergency.sent}, the slowest in "
+                f"{emergency.worst_s:.3f} s",
+            ),
+            Promise(
+                f"business events older than {limits.business_s:.3g} s discarded",
+                business.delivered > 0
+                and business.expired > 0
+                and business.worst_s <= limits.business_s + HAND_OVER_S,
+                f"{business.expired} were, the oldest delivered after {business.worst_s:.3f} s",
+            ),
+            Promise(
+                f"a starving library moves at least every {limits.library_s:g} s",
+                self.is_starving
+                and library.delivered > 0
+                and 0 < self.longest_pause_s <= limits.library_s,
+                f"{library.delivered} delivered, the longest pause {self.longest_pause_s:.3f} s",
+            ),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """Something that the paper asks for."""
+
+    what: str
+    held: bool
+    why: str
+
+
+def rates_of(arrivals: Iterable[Arrival], name: str, now_s: float, count: int) -> list[int]:
+    """How many arrived in each of the last `count` half seconds, the latest last.
+
+    >>> rates_of([Arrival(name="library", at=9.9, took=1.0)], "library", 10.0, 2)
+    [0, 1]
+    """
+    rates = [0] * count
+    for arrival in arrivals:
+        place = count - 1 - int((now_s - arrival.at) * 2)
+        if arrival.name == name and 0 <= place < count:
+            rates[place] += 1
+    return rates

@@ -1,0 +1,57 @@
+"""A region's control room: takes everything of its region, and is far too slow for it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+
+import infobus
+from infobus.demo.city_model import CLASSES, SERVICE_S, Arrival, CityReport, Limits
+from infobus.demo.city_supplier import REPORT_S
+from infobus.demo.programs import on_the_floor
+
+
+def main() -> None:
+    """Serve a region's events until the demo ends, and report how long they took."""
+    region, limits = sys.argv[3], Limits(float(sys.argv[4]))
+    names = {class_: name for name, class_ in CLASSES.items()}
+    expired: Counter[str] = Counter()
+    arrivals: list[Arrival] = []
+    starving_since: float | None = None
+
+    def serve(event: infobus.Event) -> None:
+        now_s = time.time()
+        name = names[event.priority]
+        arrivals.append(Arrival(name=name, at=now_s, took=now_s - event.time))
+        time.sleep(SERVICE_S)
+
+    def report() -> None:
+        nonlocal arrivals, starving_since
+        if starving_since is None and events.waiting_in(CLASSES["library"]) > events.high_count:
+            starving_since = time.time()
+        told, arrivals = arrivals, []
+        report = CityReport(
+            sent={}, expired=dict(expired), arrivals=told, starving_since=starving_since
+        )
+        bus.publish(f"reports.room.{region}", report)
+
+    with on_the_floor() as (bus, over):
+        bus.on_expired(lambda event: expired.update([names[event.priority]]))
+        queue_count_max = limits.queue_count_max
+        events = bus.subscribe(
+            f"{region}.>", serve, when_full="block", queue_count_max=queue_count_max
+        )
+        while not over.wait(REPORT_S):
+            report()
+        # What was sent last is still on its way; emergencies are waited for.
+        deadline_s = time.monotonic() + limits.emergency_s
+        time.sleep(REPORT_S)
+        while events.waiting_in("emergency") and time.monotonic() < deadline_s:
+            time.sleep(SERVICE_S)
+        events.close()
+        report()
+
+
+if __name__ == "__main__":
+    main()
