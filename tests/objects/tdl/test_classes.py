@@ -6,7 +6,7 @@ import infobus
 from infobus import BadValue, DataObject
 from infobus.errors import TdlError
 from infobus.objects import codec
-from infobus.objects.tdl import Interpreter
+from infobus.objects.tdl import Capabilities, Interpreter, operate
 from tests.objects.tdl.programs import fresh
 
 
@@ -25,6 +25,9 @@ class Oven(Machine, name="tdl_test.Oven"):
     def heat(self, by: float) -> float:
         self.celsius += by
         return self.celsius
+
+    def secret(self):
+        return "for Python alone"
 
 
 @pytest.fixture
@@ -312,6 +315,19 @@ class TestOperations:
         tdl.run(f"(defclass {name} () () (:operations (act () int)))")
         with pytest.raises(TdlError, match="there is no function act"):
             tdl.classes[name]().act()
+
+    def test_tdl_calls_operations_that_python_implements_if_it_may(self, tdl):
+        oven = Oven(serial="o")
+        with pytest.raises(TdlError, match="does not let this program operate"):
+            tdl.call("operate", oven, "heat", 5)
+        able = Interpreter(capabilities=Capabilities(operate=operate))
+        able.run("(defun warm (o) (list (operate o 'heat 5) (operate o 'heat :by 1.5)))")
+        assert able.call("warm", oven) == [25.0, 26.5]
+        for name in ("__class__", "_no_such", "serial", "secret"):
+            with pytest.raises(TdlError, match="has no operation"):
+                able.call("operate", oven, name)
+        with pytest.raises(TdlError, match="operate: TypeError"):
+            able.call("operate", oven, "heat")
 
 
 class TestConditions:

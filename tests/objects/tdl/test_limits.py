@@ -127,7 +127,7 @@ def test_definitions_are_limited_and_changing_one_is_not_another(program):
 
 
 def test_a_long_text_is_not_even_read():
-    with pytest.raises(TdlLimit, match="has 300000 characters; 262144 are allowed"):
+    with pytest.raises(TdlLimit, match="has 300000 characters; 65536 are allowed"):
         Interpreter().run("x" * 300_000)
 
 

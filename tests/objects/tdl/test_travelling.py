@@ -167,8 +167,9 @@ class TestSending:
         tdl = Interpreter()
         name = fresh("Long")
         tdl.run(f"(defclass {name} () () (:operations (f () str)) (:travels t))")
+        tdl.run(f'(defmethod f ((o {name})) "{"x" * 40_000}")')
         with pytest.raises(TdlError, match="too large"):
-            tdl.run(f'(defmethod f ((o {name})) "{"x" * 70_000}")')
+            tdl.run(f'(defmethod f :before ((o {name})) "{"x" * 40_000}")')
 
     def test_classes_that_do_not_ask_for_it_have_no_code(self):
         tdl = Interpreter()

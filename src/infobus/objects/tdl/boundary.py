@@ -111,7 +111,7 @@ def weigh(run: Run, value: Any, depth: int = 0) -> None:
     run.spend(1)
     if depth > DEPTH_MAX:
         raise BadValue(f"the value is nested deeper than {DEPTH_MAX} levels, or cyclic")
-    if isinstance(value, str):
+    if isinstance(value, (str, bytes)):
         run.allocate(len(value), CHARACTER_BYTES)
     elif isinstance(value, DataObject):
         for item in (attribute_values(value) | unknown_attributes(value)).values():

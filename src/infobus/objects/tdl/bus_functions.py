@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from infobus.errors import BusError
+from infobus.errors import BadValue, BusError
 from infobus.objects.data import DataObject
 from infobus.objects.tdl.boundary import inward, outward, weigh
 from infobus.objects.tdl.compiling import builtin
@@ -84,11 +84,32 @@ def _serve(run: Run, subject: Any, obj: Any) -> Any:
 def _call(run: Run, subject: Any, operation: Any, *arguments: Any) -> Any:
     """Call an operation of a service; arguments by name come last, as keywords."""
     use = _capability(run, "call")
+    name = attribute_name(text(operation, "call"))
+    return inward(run, use(text(subject, "call"), name, *_arguments(run, arguments)))
+
+
+@builtin("operate", 2, None)
+def _operate(run: Run, obj: Any, operation: Any, *arguments: Any) -> Any:
+    """Have an object carry out an operation that Python implements."""
+    use = _capability(run, "operate")
+    if not isinstance(obj, DataObject):
+        raise wrong_type("operate", "an object", short(obj))
+    name = attribute_name(text(operation, "operate"))
+    return inward(run, use(obj, name, *_arguments(run, arguments)))
+
+
+def operate(obj: DataObject, operation: str, given: list[Any], named: dict[str, Any]) -> Any:
+    """The capability to have Python carry out what the types of objects declare, and no more."""
+    if operation not in obj._type.operations.names:
+        raise BadValue(f"{obj._type.name} has no operation {operation}")
+    return getattr(obj, operation)(*given, **named)
+
+
+def _arguments(run: Run, arguments: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
     count = next(
         (i for i, a in enumerate(arguments) if a.__class__ is Symbol and a.is_keyword),
         len(arguments),
     )
     by_place = [_sendable(run, value) for value in arguments[:count]]
     by_name = {name: _sendable(run, value) for name, value in keywords(arguments[count:])}
-    name = attribute_name(text(operation, "call"))
-    return inward(run, use(text(subject, "call"), name, by_place, by_name))
+    return by_place, by_name

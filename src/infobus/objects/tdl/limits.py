@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from infobus.objects.data import DataObject
+
 CELL_BYTES = 64
 """What a cell, a number, an entry of a table or a variable counts for."""
 CHARACTER_BYTES = 4
@@ -31,7 +33,7 @@ class Limits:
     memory_bytes: int = 64 * 1024 * 1024
     depth: int = 10_000
     definitions_count: int = 2_000
-    source_length: int = 256 * 1024
+    source_length: int = 64 * 1024
     classes: tuple[str, ...] = (">",)
 
 
@@ -47,8 +49,10 @@ class Capabilities:
         publish: Takes a subject and an object.
         subscribe: Takes a pattern and a function of a subject and an object.
         serve: Takes a subject and the object whose operations are to be served.
-        call: Takes a subject, an operation, and the lists of its arguments by position and by
-            name; returns the result.
+        call: Takes a subject, an operation, its arguments in a list, and those by name in a
+            dict; returns the result.
+        operate: Takes an object, and the rest as `call`: for operations that Python
+            implements, see `tdl.operate`.
     """
 
     write: Callable[[str], object] | None = None
@@ -56,3 +60,4 @@ class Capabilities:
     subscribe: Callable[[str, Callable[[str, Any], Any]], object] | None = None
     serve: Callable[[str, Any], object] | None = None
     call: Callable[[str, str, list[Any], dict[str, Any]], Any] | None = None
+    operate: Callable[[DataObject, str, list[Any], dict[str, Any]], Any] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeAlias
 
 from infobus.errors import TdlError
@@ -103,16 +104,15 @@ def is_unfinished(text: str) -> bool:
     return depth > 0 or is_open_text
 
 
-def _tokens(text: str) -> list[re.Match[str]]:
+def _tokens(text: str) -> Iterator[re.Match[str]]:
     """The tokens up to the first place where there is none."""
-    tokens, place = [], 0
+    place = 0
     while token := _TOKEN.match(text, place):
         # An unfinished comment would otherwise be taken for an atom.
         if token.lastgroup == "atom" and token.group().startswith("#|"):
-            break
-        tokens.append(token)
+            return
+        yield token
         place = token.end()
-    return tokens
 
 
 class _Open:

@@ -26,11 +26,6 @@ def text(value: Any, who: str) -> str:
     return value
 
 
-def _paid(run: Run, result: str) -> str:
-    run.allocate(len(result), CHARACTER_BYTES)
-    return result
-
-
 @builtin("string", 1)
 def _string(run: Run, value: Any) -> Any:
     return text(value, "string")
@@ -50,7 +45,9 @@ def _concatenate(run: Run, kind: Any, *parts: Any) -> Any:
 def _changed(name: str, change: Callable[[str], str]) -> None:
     @builtin(name, 1)
     def apply(run: Run, value: Any) -> Any:
-        return _paid(run, change(text(value, name)))
+        value = text(value, name)
+        run.allocate(len(value), CHARACTER_BYTES)
+        return change(value)
 
 
 _changed("string-upcase", str.upper)

@@ -148,8 +148,8 @@ def formatted(run: Run, text: str, values: tuple[Any, ...]) -> str:
             return f"{float(value):.{int(digits or 2)}f}" if digits else str(float(value))
         return written(run, value, is_plain=letter != "s")
 
+    run.allocate(len(text), CHARACTER_BYTES)  # what the values add counts as it is written
     result = _DIRECTIVE.sub(carry_out, text)
     if left:
         raise failed(f"format: {len(left)} values too many for {short(text)}")
-    run.allocate(len(result), CHARACTER_BYTES)
     return result
