@@ -154,6 +154,8 @@ class Channel:
             raise Uneven(f"{self.name} is not even: {dict(account)}, and {total} wait")
         if len(self.queues) != len(self.obvious.waiting):
             raise Uneven(f"{self.name} says that {len(self.queues)} wait")
+        if any(entry.expires_s <= now_s for entry in self.obvious.waiting):
+            raise Uneven(f"{self.name} keeps what is too old")
         for class_, state in self.queues.state().items():
             marks = self.marks[class_]
             if state.waiting > marks.high + RUN_WEIGHT_MAX:
@@ -161,8 +163,6 @@ class Channel:
             is_over, is_under = state.waiting > marks.high, state.waiting <= marks.low
             if (is_over and state.accepting) or (is_under and not state.accepting):
                 raise Uneven(f"{self.name}: {class_} is {state}, its marks are {marks}")
-            if any(entry.expires_s <= now_s for entry in self.obvious.of(class_)):
-                raise Uneven(f"{self.name} keeps what is too old of {class_}")
             self._check_moves(class_, state.raised, now_s)
 
     def _check_moves(self, class_: str, is_raised: bool, now_s: float) -> None:

@@ -41,7 +41,8 @@ class Outcome:
     expired_count: int
     dropped_count: int
     lost_count: int
-    raised_count: int  # delivered while raised
+    raised_count: int  # taken while raised
+    carried_count: int  # still raised when they came to the next channel
     upgrades_count: int
     refused_count: int  # suppliers that had to hold what they had
     crashes_count: int
@@ -67,6 +68,7 @@ def simulate(seed: int) -> Outcome:
         counts["dropped"],
         counts["lost"],
         counts["raised"],
+        counts["carried"],
         counts["upgrades"],
         counts["refused"],
         counts["crashes"],
@@ -155,8 +157,9 @@ class _Run:
             self._carry(channel)
             while (entry := channel.take(self.now_s)) is not None:
                 self.trace.append((self.now_s, channel.name, entry.value, entry.raised_from))
+                self.counts["raised"] += entry.raised_from is not None
                 if channel.next is None:
-                    self._deliver(entry.value, entry.raised_from is not None)
+                    self._deliver(entry.value)
                 else:
                     channel.send(entry, self.now_s)
         for channel in self.channels:
@@ -173,6 +176,7 @@ class _Run:
             if self.now_s < channel.next.down_until_s:
                 self._end(entry.value, "lost")
             else:
+                self.counts["carried"] += entry.raised_until_s > self.now_s
                 channel.next.offer(entry.value, entry, self.now_s)
 
     def _supply(self, supplier: _Supplier) -> None:
@@ -201,14 +205,13 @@ class _Run:
         if letter is not None:
             self._end(letter, "dropped")
 
-    def _deliver(self, letter: Letter, is_raised: bool) -> None:
+    def _deliver(self, letter: Letter) -> None:
         stream = letter.sender, letter.class_
         if letter.number <= self.last_numbers.get(stream, 0):
             raise Uneven(f"{letter} comes after number {self.last_numbers[stream]}")
         self.last_numbers[stream] = letter.number
         if letter.expires_s <= self.now_s:
             raise Uneven(f"{letter} is delivered at {self.now_s}")
-        self.counts["raised"] += is_raised
         self._end(letter, "delivered")
 
     def _end(self, letter: Letter, how: str) -> None:
