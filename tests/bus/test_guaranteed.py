@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import infobus
 from infobus import BadSubject, Bus, BusClosed, DataObject, UsageError
 from infobus.bus.durable import DurableEvent, DurableSubscription
-from infobus.errors import DurableInUse, StoreFull
+from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols import guaranteed_wire, wire
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
@@ -228,6 +229,49 @@ class TestSettling:
 
         assert asyncio.run(consume()) == [1, 2, 3]
 
+    def test_tasks_that_publish_at_once_share_a_commit(
+        self, shop: Bus, office: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        commits: list[int] = []
+        publish_many = shop.publish_many
+
+        def counted(events: list[Any], **options: Any) -> None:
+            commits.append(len(events))
+            publish_many(events, **options)
+
+        monkeypatch.setattr(shop, "publish_many", counted)
+
+        async def publish(count: int) -> None:
+            order = Order(item="valve", count=count)
+            await shop.aio.publish("orders.new", order, guaranteed=True)
+
+        async def publish_all() -> None:
+            await asyncio.gather(*(publish(count) for count in range(20)))
+
+        asyncio.run(publish_all())
+        assert counts(sub, 20) == list(range(20))
+        assert commits == [20]
+
+    def test_a_task_that_publishes_nonsense_does_not_trouble_the_others(
+        self, shop: Bus, office: Bus
+    ) -> None:
+        sub = office.subscribe(">", durable="billing")
+
+        async def publish() -> list[BaseException | None]:
+            tasks = [
+                asyncio.create_task(shop.aio.publish(subject, {}, guaranteed=True))
+                for subject in ("one", "no..subject", "two", "three")
+            ]
+            await asyncio.sleep(0)  # all of them have begun
+            tasks[2].cancel()  # too late: it is kept all the same
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+        one, nonsense, two, three = asyncio.run(publish())
+        assert isinstance(nonsense, BadSubject) and isinstance(two, asyncio.CancelledError)
+        assert one is three is None
+        assert [sub.receive(5).subject for _ in range(3)] == ["one", "two", "three"]
+
     def test_what_cannot_be_used_becomes_a_dead_letter(self, shop: Bus, office: Bus) -> None:
         dead = office.subscribe("dead_letters.>", durable="undertaker")
         sub = office.subscribe("orders.>", durable="billing", deliveries_max=2)
@@ -240,6 +284,29 @@ class TestSettling:
         assert letter.data.object == Order(item="valve", count=1)
         assert (letter.data.reason, letter.data.deliveries) == ("delivered too often", 2)
         assert letter.data.subject == "orders.new"
+
+    def test_what_comes_too_late_becomes_a_dead_letter(self, shop: Bus, office: Bus) -> None:
+        dead = office.subscribe("dead_letters.>", durable="undertaker")
+        office.subscribe("orders.>", durable="billing").close()
+        place(shop, 1, max_age=0.05)
+        place(shop, 2)
+        late_s = time.time() + 0.05
+        wait_until(lambda: time.time() > late_s)
+        assert counts(office.subscribe("orders.>", durable="billing"), 1) == [2]
+        letter = dead.receive(5).data
+        assert (letter.reason, letter.deliveries, letter.object.count) == ("expired", 0, 1)
+
+    def test_a_dead_transaction_keeps_its_events(self, shop: Bus, office: Bus) -> None:
+        dead = office.subscribe("dead_letters.>", durable="undertaker")
+        sub = office.subscribe("orders.>", durable="billing", deliveries_max=1)
+        with shop.transaction(guaranteed=True) as tx:
+            tx.publish("orders.new", Order(item="valve"))
+            tx.publish("stock.out", {"count": 2})
+        sub.receive(5).nack()
+        assert dead.receive(5).data.object == [
+            {"subject": "orders.new", "object": Order(item="valve")},
+            {"subject": "stock.out", "object": {"count": 2}},
+        ]
 
     def test_a_pause_and_a_restart_of_everything_repeat_nothing_settled(self, join: Join) -> None:
         found: list[int] = []
@@ -257,6 +324,23 @@ class TestBadInput:
         for bus in (office, join("office")):
             with pytest.raises(DurableInUse, match="'billing'"):
                 bus.subscribe("orders.>", durable="billing")
+
+    def test_an_older_copy_of_a_ledger_is_not_taken_for_it(
+        self, join: Join, office: Bus, tmp_path: Path
+    ) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        with join("other") as other:
+            place(other, 1)
+            assert counts(sub, 1) == [1]
+        (ledger,) = (tmp_path / "other").glob("buses/*/ledgers/*.db")
+        copy = ledger.read_bytes()
+        with join("other") as other:
+            place(other, 2, 3)
+            assert counts(sub, 2) == [2, 3]
+        ledger.write_bytes(copy)
+        with join("other"), pytest.raises(StoreError, match="has settled 3 there") as error:
+            sub.receive(10)
+        assert f"infobus ledger seal {ledger.stem}" in str(error.value)
 
     def test_bad_arguments_are_refused(self, office: Bus) -> None:
         with pytest.raises(BadSubject):

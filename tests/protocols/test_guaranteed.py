@@ -78,6 +78,24 @@ class TestAnswers:
         (kept,) = serving.fetch(4)
         assert numbers(kept) == [5]
 
+    def test_of_consumers_that_are_equally_far_on_take_one_reading(self):
+        serving = Serving()
+        ledger = serving.open("L", event("a"))
+        readings, read = [], ledger.read
+        ledger.read = lambda *place: readings.append(place[0]) or read(*place)
+        for name, pattern in (("one", ">"), ("two", "a"), ("three", "b")):
+            serving.announce(pattern, name=name)
+            assert serving.fetch(1, name=name) == []
+        found = serving.append(event("a"), event("b"))
+        assert {kept.name: numbers(kept) for kept in found} == {
+            "one": [2, 3],
+            "two": [2],
+            "three": [3],
+        }
+        assert readings == [1]
+        (kept,) = serving.fetch(1, name="two")  # what was read is not kept
+        assert (numbers(kept), readings) == ([2], [1, 1])
+
     def test_that_got_lost_are_given_again(self):
         serving = Serving()
         serving.open("L", event(), event())

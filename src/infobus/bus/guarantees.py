@@ -88,6 +88,7 @@ class Guarantees:
         self._ledgers: dict[str, Ledger] = {}
         self._own: Ledger | None = None  # the one that this node writes to
         self._opening = threading.Lock()
+        self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
         self._uses: dict[DurableSubscription, _Use] = {}
         self._sessions = itertools.count(1)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -138,13 +139,13 @@ class Guarantees:
             if self._is_closed:
                 raise BusClosed("the bus was closed meanwhile")
             if self._own is None:
-                adopted = (one for one in [*self._ledgers.values()] if not one.extent.sealed)
-                self._own = next(adopted, None)
-            if self._own is None:
-                ledger = open_free(self.ledgers_folder)
+                with self._taking:
+                    able = (one for one in [*self._ledgers.values()] if not one.extent.sealed)
+                    ledger = next(able, None) or open_free(self.ledgers_folder)
                 # Before the first event: consumers that are known begin before it, whatever
                 # the clocks say.
-                self._call(lambda: self._serve(ledger))
+                if ledger.id not in self._ledgers:
+                    self._call(lambda: self._serve(ledger))
                 self._own = ledger
             return self._own
 
@@ -289,13 +290,14 @@ class Guarantees:
 
     def _adopt(self) -> None:
         """Take over the ledgers of processes that have died."""
-        for id in orphans(self.ledgers_folder):
-            try:
-                self._serve(Ledger.open(self.ledgers_folder, id))
-            except LedgerInUse:
-                pass  # somebody was quicker
-            except StoreError as error:
-                self._hub.counters.complain(f"ledger {id}", str(error))
+        with self._taking:
+            for id in orphans(self.ledgers_folder):
+                try:
+                    self._serve(Ledger.open(self.ledgers_folder, id))
+                except LedgerInUse:
+                    pass  # somebody was quicker
+                except StoreError as error:
+                    self._hub.counters.complain(f"ledger {id}", str(error))
 
     def _serve(self, ledger: Ledger) -> None:
         self._ledgers[ledger.id] = ledger

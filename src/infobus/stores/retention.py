@@ -1,0 +1,26 @@
+"""How long settled events are kept, by a clock that is never ahead of the time that has passed."""
+
+from __future__ import annotations
+
+KEEP_S = 7 * 24 * 3600.0
+KEEP_BYTES = 1024 * 1024 * 1024
+"""Settled events are kept for so long and up to so much, for consumers unheard of."""
+
+
+class PatientClock:
+    """The wall clock, held back by the time that has passed since it was first read.
+
+    A wall clock that is set ahead makes nothing old, even if it is never set back: then things
+    are kept for longer. One that is set back is followed.
+
+    >>> clock = PatientClock(wall_s=1000.0, now_s=5.0)
+    >>> clock.read(wall_s=1010.0, now_s=15.0), clock.read(wall_s=99_999.0, now_s=16.0)
+    (1010.0, 1011.0)
+    """
+
+    def __init__(self, *, wall_s: float, now_s: float) -> None:
+        self._ahead_s = wall_s - now_s
+
+    def read(self, *, wall_s: float, now_s: float) -> float:
+        """The time by which things are old."""
+        return min(wall_s, now_s + self._ahead_s)
