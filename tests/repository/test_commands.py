@@ -1,0 +1,99 @@
+"""`infobus capture`, `query` and `feed` as a user runs them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.adapters.test_reuters import RECORD
+from tests.cli.running import Shell
+
+FILES = Path(__file__).resolve().parents[3] / "shared" / "data" / "reuters"
+
+
+@pytest.fixture
+def shell(tmp_path):
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def start_capture(shell, *arguments):
+    process = shell.start("capture", "news.>", *arguments)
+    line = process.stderr.readline()
+    assert line.startswith("capturing news.> into "), line + process.stderr.read()
+    return process
+
+
+@pytest.fixture
+def captured(shell):
+    """A database with two stories of the newswire, and one skipped."""
+    two = RECORD + RECORD.replace('NEWID="7"', 'NEWID="8"').replace("tin<", "gold<")
+    (shell.folder / "wire.sgm").write_text(two + RECORD.replace("3-MAR", "3-XXX"))
+    process = start_capture(shell, "--count", "2")
+    code, _, err = shell.run("feed", "reuters", "wire.sgm")
+    assert (code, err.splitlines()[-1]) == (1, "2 stories published, 1 skipped")
+    assert "skipped the story at line 41: expected a date" in err
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert err.splitlines()[-1] == "2 stored"
+    return shell
+
+
+def test_what_was_captured_is_found_under_the_supertype(captured):
+    code, out, _ = captured.run("query", "Story", "--where", 'headline matches("TIN")', "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert sorted((row["id"], row["_subject"]) for row in rows) == [
+        (7, "news.topic.tin"),
+        (8, "news.topic.gold"),
+    ]
+    assert rows[0]["sources"] == [
+        {"_type": "Source", "name": "Reuters", "city": "LA PAZ, Bolivia", "reporter": "Ann Example"}
+    ]
+    code, out, _ = captured.run("query", "Story", "--order=-published", "--csv", "--limit", "1")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert (row["headline"], row["countries"]) == ("TIN <TIN.L> RISES", '["bolivia","uk"]')
+    code, out, _ = captured.run("query", "ReutersStory", "--where", '"gold" in topics')
+    assert "ReutersStory" in out and "1 object;" in out
+    for wrong, said in (
+        (["query", "Storry"], "did you mean Story?"),
+        (["query", "Story", "--db", "sqlite:///none.db"], "there is no database none.db"),
+        (["query", "Story", "--where", "a ==="], "not an operator"),
+        (["query", "Story", "--json", "--csv"], "choose one of them"),
+        (["query", "Story", "--db", "what"], "no URL of a database"),
+    ):
+        code, out, err = captured.run(*wrong)
+        assert (code, out) == (2, "") and said in err
+
+
+def test_a_capture_that_is_told_to_end_stores_what_has_come(shell):
+    process = start_capture(shell)
+    (shell.folder / "wire.sgm").write_text(RECORD)
+    assert shell.run("feed", "reuters", "wire.sgm", "--guaranteed")[0] == 0
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and " stored" in err.splitlines()[-1]
+    _, out, _ = shell.run("query", "DataObject", "--json")
+    assert json.loads(out)["title"] == "TIN <TIN.L> RISES"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FILES.is_dir(), reason="no Reuters files beside the project")
+def test_the_real_newswire_goes_through_the_bus_into_tables(shell, url):
+    files = sorted(map(str, FILES.glob("*.sgm")))
+    process = start_capture(shell, "--db", url, "--count", str(1000 * len(files)))
+    assert shell.run("feed", "reuters", *files)[0] == 0
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    where = '"cocoa" in topics && published > datetime("1987-02-26T15:00:00Z")'
+    _, out, _ = shell.run(
+        "query", "Story", "--where", where, "--order=published", "--json", "--db", url
+    )
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert rows[0]["id"] == 1 and all("cocoa" in row["topics"] for row in rows)
