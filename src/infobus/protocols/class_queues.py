@@ -229,7 +229,8 @@ class ClassQueues(Generic[T]):
         highest = self._highest()
         if highest is None:
             return None
-        if highest.rank > self._raised_rank and any(not lane.held for lane in self._raised):
+        is_lower = self._raised and highest.rank > self._raised_rank
+        if is_lower and any(not lane.held for lane in self._raised):
             return self._raised_rank
         return highest.rank
 
