@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.errors import UsageError
-from infobus.filters import Matcher, blocks, clusters, compile
+from infobus.filters import Matcher, blocks, clusters, compile, scales
 from infobus.filters.batches import columns_of, rows_of_columns
 from infobus.filters.partial import residual
 from tests.filters.strategies import events, filters, objects, simple_tests, tests
@@ -25,9 +25,10 @@ def bounded(few, rows):
         patch.setattr(clusters, "FEW", few)
         patch.setattr(clusters, "BLOCK_ROWS_MAX", rows)
         patch.setattr(clusters, "COMPILE_AFTER", 1)
-        patch.setattr(blocks, "ADDED_MAX", few // 4)
         patch.setattr(blocks, "BOUNDS_FROM", few)
         patch.setattr(blocks, "ARRAY_FROM", few // 4)
+        patch.setattr(blocks, "COLUMN_COUNT_MAX", max(few, 2))
+        patch.setattr(scales, "CUT_COUNT_MAX", max(few, 3))
         yield
 
 
@@ -98,7 +99,7 @@ class TestAnswers:
                     assert len(found) == len(set(found))
                     assert set(found) == naive.match(event)
                     assert matcher.match_any(event) == bool(found)
-                batch = columns_of(happening)
+                batch = columns_of(happening * 4)
                 for event, found in zip(
                     rows_of_columns(batch), matcher.match_batch(batch), strict=True
                 ):
@@ -153,7 +154,7 @@ class TestFewRows:
         before = [sorted(matcher.match(event)) for event in EDGE_CASES]
         for _ in range(100):
             matcher.match(EDGE_CASES[0])
-        assert matcher._index._always[None]._compiled
+        assert matcher._index._always[None].compiled
         assert [sorted(matcher.match(event)) for event in EDGE_CASES] == before
         assert [matcher.match_any(event) for event in EDGE_CASES] == list(map(bool, before))
         assert matcher.possible({})

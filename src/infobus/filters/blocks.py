@@ -1,211 +1,231 @@
-"""Many rows decided at once: bitmaps rule out most, and arrays confirm most of the others.
-
-Changes are gathered, and worked into the bitmaps many at a time: one more row would cost nearly
-as much as many more, since a bitmap is changed by copying it.
-"""
+"""Many rows decided at once: bitmaps rule out most, accept most of the others, and arrays of
+limits decide the rest."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from infobus.filters.bitmaps import LIVE, Bitmaps, positions, slots_of
 from infobus.filters.bounds import Bounds
 from infobus.filters.entries import Entry, Look
-from infobus.filters.scales import Column, Placed, Scale, clear_bits, mask_of, slots_of
+from infobus.filters.scales import Column, Part, Placed, Scale, kind_of
 from infobus.filters.spans import Key
 
 BOUNDS_FROM = 512
-"""Blocks of more rows also keep limits in arrays."""
+"""Blocks with room for more rows than this also keep limits in arrays."""
 
-ARRAY_FROM = 16
-"""More rows than this are tested in arrays rather than one by one."""
+ARRAY_FROM = 6
+"""More undecided rows than this are tested in arrays rather than one by one."""
 
-ADDED_MAX = 24
-"""New rows that are tried one by one: so each of them pays for a part of working them in."""
+COLUMN_COUNT_MAX = 32
+"""Attributes with bitmaps; what rows ask about others is tested row by row."""
 
-BITS_AT_ONCE = 1 << 19
-"""How many rows times events of a batch are unpacked together: what fits into a cache."""
+WORDS_FEW = 16
+"""With no more words in a bitmap, Python's own integers are quicker than arrays."""
 
-CHANGES_MAX = 256
-"""Changes that are gathered before they are worked in, though no event asks for it."""
+WORDS_AT_ONCE = 1 << 17
+"""Words of bitmaps that are combined at once for a batch: what fits into a cache."""
 
 
 class Block:
     """Some thousand rows under bitmaps, one bit for each row in every bitmap."""
 
-    __slots__ = (
-        "added",
-        "bounds",
-        "columns",
-        "entries",
-        "free",
-        "gone",
-        "lines",
-        "live",
-        "simple",
-    )
+    __slots__ = ("bitmaps", "bounds", "columns", "entries", "free", "ids", "lines", "unplaced")
 
     def __init__(self) -> None:
         self.entries: list[Any] = []
         """By slot; None where a row is gone."""
+        self.ids: NDArray[np.object_] = np.empty(0, object)
+        """By slot; of rows that one subscription has."""
+        self.free: list[int] = []
+        self.bitmaps = Bitmaps()
         self.columns: dict[Key, Column] = {}
         self.lines: list[tuple[Key, dict[type, Scale], Column]] = []
         """The columns once more, as they are gone through for every event."""
-        self.live = 0
+        self.unplaced: dict[int, set[Key]] = {}
+        """Attributes that a row asks about, but that have no column."""
         self.bounds: Bounds | None = None
-        self.simple = 0
-        """Rows that `bounds` decides: they have one owner, and ask for limits only."""
-        self.free: list[int] = []
-        self.added: list[int] = []
-        """Rows that are not in the bitmaps yet, and are tried one by one."""
-        self.gone: list[int] = []
 
     def __len__(self) -> int:
-        return len(self.entries) - len(self.free) - len(self.gone)
+        return len(self.entries) - len(self.free)
 
     def add(self, entry: Entry) -> int:
         """Give a row a slot."""
-        if self.free:
-            slot = self.free.pop()
-            self.entries[slot] = entry
-        else:
-            slot = len(self.entries)
-            self.entries.append(entry)
-        self.added.append(slot)
-        if len(self.added) >= CHANGES_MAX:
-            self._work_in()
+        slot = self._new_slot()
+        self.entries[slot] = entry
+        for key, part in _parts(entry):
+            column = self.columns.get(key)
+            if column is None and len(self.columns) < COLUMN_COUNT_MAX:
+                column = self.columns[key] = Column(self.bitmaps)
+                self._note_columns()
+            if column is None:
+                self.unplaced.setdefault(slot, set()).add(key)
+            else:
+                column.add(slot, part)
+                self._divide_anew(key, column, kind_of(part))
+        if self.bounds is None and self.bitmaps.slots > BOUNDS_FROM:
+            self.bounds = Bounds(self.bitmaps.slots)
+            for one in range(len(self.entries)):
+                self.tell_owners(one)
+        elif entry.owners:
+            self.tell_owners(slot)
         return slot
+
+    def remove(self, slot: int) -> None:
+        """Take a row out."""
+        unplaced = self.unplaced.pop(slot, ())
+        for key, _ in _parts(self.entries[slot]):
+            if key not in unplaced:
+                column = self.columns[key]
+                column.remove(slot)
+                if not column.users:
+                    column.release()
+                    del self.columns[key]
+                    self._note_columns()
+        self.entries[slot] = None
+        self.tell_owners(slot)
+        self.free.append(slot)
 
     def tell_owners(self, slot: int) -> None:
         """Note which subscriptions have a row, after that has changed."""
-        if self.bounds is not None and self.live >> slot & 1:
-            self.simple = clear_bits(self.simple, 1 << slot)
-            self._bind([(slot, self.entries[slot])])
-
-    def remove(self, slot: int) -> None:
-        """Take a row out; its slot can be used again when this was worked in."""
-        self.gone.append(slot)
-        self.entries[slot] = None
-        self.live = clear_bits(self.live, 1 << slot)
-        if len(self.gone) >= CHANGES_MAX:
-            self._work_in()
+        entry = self.entries[slot]
+        self.ids[slot] = None
+        if self.bounds is not None:
+            self.bounds.decides[slot] = False
+        if entry is None or not entry.owners:
+            self.bitmaps.clear(LIVE, LIVE + 1, slot)
+            return
+        self.bitmaps.set(LIVE, LIVE + 1, slot)
+        if len(entry.owners) > 1 or entry.left or slot in self.unplaced:
+            self.bitmaps.doubt(LIVE, LIVE + 1, slot)
+            return
+        (self.ids[slot],) = entry.owners
+        if self.bounds is not None and not entry.spans:
+            self.bounds.put(slot, entry.parts.limits)
 
     def collect(self, look: Look, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
-        may = self.sift(look)
-        if self.bounds is not None:
-            simple = may & self.simple
-            if simple.bit_count() > ARRAY_FROM:
-                ids += self.bounds.ids_within(simple, look.get)
-                may ^= simple
-        self._try(may, look, ids)
+        bitmaps = self.bitmaps
+        both = bitmaps.common(self._bitmaps_for(look))
+        if bitmaps.words <= WORDS_FEW:
+            number = int.from_bytes(both.tobytes(), "little")
+            accepted = number >> bitmaps.slots
+            ids += [self.ids[slot] for slot in slots_of(accepted)]
+            self._try(slots_of(number ^ accepted ^ (accepted << bitmaps.slots)), look, ids)
+            return
+        sure = both[bitmaps.words : 2 * bitmaps.words]
+        ids += self.ids[positions(sure)].tolist()
+        slots = positions(np.bitwise_xor(both[: bitmaps.words], sure))
+        if self.bounds is not None and len(slots) > ARRAY_FROM:
+            values = np.array(self.bounds.values(look.get))[:, None]
+            decided = self.bounds.decides[slots]
+            some = slots[decided]
+            ids += self.ids[some[self.bounds.within(some, values)]].tolist()
+            slots = slots[~decided]
+        self._try(slots.tolist(), look, ids)
+
+    def _try(self, slots: Iterable[int], look: Look, ids: list[Hashable]) -> None:
+        for slot in slots:
+            entry = self.entries[slot]
+            if entry.fits(look):
+                ids += entry.owners
 
     def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
         """The same for many events, each with the list to append to."""
-        if self.bounds is None:
+        step = max(1, WORDS_AT_ONCE // self.bitmaps.array.shape[1])
+        if len(looks) < 4:
             for look, ids in looks:
                 self.collect(look, ids)
             return
-        step = max(2, BITS_AT_ONCE // len(self.entries))
         for start in range(0, len(looks), step):
-            some = looks[start : start + step]
-            masks = [self.sift(look) for look, _ in some]
-            found = self.bounds.ids_within_many(
-                [mask & self.simple for mask in masks], [look.get for look, _ in some]
-            )
-            for mask, (look, ids), more in zip(masks, some, found, strict=True):
-                ids += more
-                self._try(clear_bits(mask, self.simple), look, ids)
+            self._collect_some(looks[start : start + step])
 
-    def _try(self, may: int, look: Look, ids: list[Hashable]) -> None:
-        for slot in chain(slots_of(may), self.added):
-            entry = self.entries[slot]
-            if entry is not None and entry.fits(look):
-                ids += entry.owners
+    def _collect_some(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+        words, slots = self.bitmaps.words, self.bitmaps.slots
+        both = self.bitmaps.common_to_each([self._bitmaps_for(look) for look, _ in looks])
+        sure = np.ascontiguousarray(both[:, words : 2 * words])
+        # All bitmaps as one long one: what is above the bits of a slot is the number of an event.
+        found = positions(sure.reshape(-1))
+        undecided = positions((both[:, :words] ^ sure).reshape(-1))
+        if self.bounds is not None and len(undecided) > ARRAY_FROM:
+            places = undecided & (slots - 1)
+            decided = self.bounds.decides[places]
+            values = np.array([self.bounds.values(look.get) for look, _ in looks])
+            holds = self.bounds.within(places, values[undecided // slots].T)
+            found = np.concatenate([found, undecided[holds & decided]])
+            found.sort(kind="stable")
+            undecided = undecided[~decided]
+        ends = found.searchsorted(np.arange(1, len(looks) + 1) * slots).tolist()
+        found &= slots - 1
+        for (_, ids), start, end in zip(looks, [0, *ends], ends, strict=False):
+            ids += self.ids[found[start:end]].tolist()
+        for event, slot in map(divmod, undecided.tolist(), repeat(slots)):
+            self._try([slot], *looks[event])
 
     def has_any(self, look: Look) -> bool:
-        """Whether some row holds for an event."""
-        may = self.sift(look)
-        # Most rows that may hold do, so it is not worth asking where all of them are.
-        while may:
-            lowest = may & -may
-            if self.entries[lowest.bit_length() - 1].fits(look):
-                return True
-            may ^= lowest
-        entries = (self.entries[slot] for slot in self.added)
-        return any(entry is not None and entry.fits(look) for entry in entries)
+        """Whether some row holds for an event, or can hold if only a part of it is known."""
+        both = self.bitmaps.common(self._bitmaps_for(look))
+        words = self.bitmaps.words
+        if look.__class__ is Look and both[words : 2 * words].any():
+            return True
+        return any(self.entries[slot].fits(look) for slot in positions(both[:words]).tolist())
 
-    def sift(self, look: Look) -> int:
-        """The rows that may hold, but for those added last."""
-        if len(self.added) > ADDED_MAX:
-            self._work_in()
-        fails = 0
+    def _bitmaps_for(self, look: Look) -> list[int]:
+        """The bitmaps that tell about an event."""
+        chosen = [LIVE]
         get = look.get
-        # The inner loop of all matching, hence written out: mostly, the verdict is in a list.
+        # The inner loop of all matching, hence written out: mostly, the value lies between cuts.
         for key, by_class, column in self.lines:
             value = get(key)
             scale = by_class.get(value.__class__)
             if scale is None:
-                fails |= column.verdict(value)
+                chosen.append(column.bitmap(value))
             else:
-                place = bisect_right(scale.edges, value)
-                if 0 < place < len(scale.edges):
-                    fails |= scale.verdicts[place]
+                place = bisect_right(scale.cuts, value)
+                if 0 < place < len(scale.cuts):
+                    chosen.append(scale.first + place)
                 else:
-                    fails |= scale.verdict(value)
-        return clear_bits(self.live, fails)
+                    chosen.append(scale.bitmap(value, column.others))
+        return chosen
 
-    def _work_in(self) -> None:
-        """Bring the bitmaps up to date with what was added and removed."""
-        added = [(slot, entry) for slot in self.added if (entry := self.entries[slot])]
-        gone = mask_of(self.gone)
-        self.free += self.gone
-        self.added, self.gone = [], []
-        self.live |= mask_of(slot for slot, _ in added)
-        self.simple = clear_bits(self.simple, gone)
-        by_key: dict[Key, list[Placed]] = {key: [] for key in self.columns if gone}
-        for slot, entry in added:
-            for limit in entry.parts.limits:
-                by_key.setdefault(limit[0], []).append((slot, limit))
-            for span in entry.spans:
-                by_key.setdefault(span.key, []).append((slot, span))
-        for key, placed in by_key.items():
-            column = self.columns.setdefault(key, Column())
-            column.update(gone, placed)
-            if column.is_empty:
-                del self.columns[key]
+    def _new_slot(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.entries.append(None)
+        if len(self.entries) > self.bitmaps.slots:
+            self.bitmaps.widen()
+            if self.bounds is not None:
+                self.bounds.widen(self.bitmaps.slots)
+        if len(self.ids) < self.bitmaps.slots:
+            more = np.empty(self.bitmaps.slots - len(self.ids), object)
+            self.ids = np.concatenate([self.ids, more])
+        return len(self.entries) - 1
+
+    def _note_columns(self) -> None:
         self.lines = [(key, column.by_class, column) for key, column in self.columns.items()]
-        self._divide_anew()
-        if self.bounds is None and len(self.entries) > BOUNDS_FROM:
-            self.bounds = Bounds()
-            added = [(slot, entry) for slot, entry in enumerate(self.entries) if entry]
-        self._bind(added)
 
-    def _bind(self, rows: Sequence[tuple[int, Entry]]) -> None:
-        """Put rows into the arrays, as far as these can decide them."""
-        if self.bounds is not None:
-            simple = [
-                (slot, entry.parts.limits, next(iter(entry.owners)))
-                for slot, entry in rows
-                if len(entry.owners) == 1 and not entry.spans and not entry.left
-            ]
-            self.simple |= mask_of(self.bounds.add(simple))
+    def _divide_anew(self, key: Key, column: Column, kind: str) -> None:
+        """Choose other cuts where they are outgrown."""
+        scale = column.scales.get(kind)
+        if scale is not None and scale.is_outgrown:
+            scale.divide(column.others, self._placed(key, kind))
 
-    def _divide_anew(self) -> None:
-        """Choose edges anew where they are outgrown; for one attribute at a time, to be quick."""
-        for key, column in self.columns.items():
-            for kind, scale in column.scales.items():
-                if scale.is_outgrown:
-                    column.divide_anew(kind, list(self._parts(key, kind)))
-                    return
-
-    def _parts(self, key: Key, kind: str) -> Iterator[Placed]:
+    def _placed(self, key: Key, kind: str) -> Iterator[Placed]:
         for slot, entry in enumerate(self.entries):
-            if entry is not None:
-                if kind == "number":
-                    yield from ((slot, one) for one in entry.parts.limits if one[0] == key)
-                for span in entry.spans:
-                    if span.key == key and span.family == kind:
-                        yield slot, span
+            if entry is not None and key not in self.unplaced.get(slot, ()):
+                for other, part in _parts(entry):
+                    if other == key and kind_of(part) == kind:
+                        yield slot, part
+
+
+def _parts(entry: Entry) -> Iterable[tuple[Key, Part]]:
+    for limit in entry.parts.limits:
+        yield limit[0], limit
+    for span in entry.spans:
+        yield span.key, span

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from infobus.filters.blocks import Block
 from infobus.filters.entries import Entry, Look
-from infobus.filters.tiny import Collect, HasAny, compiled
+from infobus.filters.tiny import Compiled, compiled
 
 FEW = 48
 """Up to so many rows, trying all of them is as quick as bitmaps."""
@@ -51,7 +51,7 @@ class Place(Protocol):
 class Cluster:
     """All rows under one key: a few in a list, or more in blocks."""
 
-    __slots__ = ("_asked", "_compiled", "blocks", "few", "key", "place")
+    __slots__ = ("_asked", "blocks", "compiled", "few", "key", "place")
 
     def __init__(self, place: Place, key: Any) -> None:
         self.place = place
@@ -60,7 +60,7 @@ class Cluster:
         self.few: list[Home] = []
         self.blocks: list[Block] = []
         self._asked = 0
-        self._compiled: tuple[Collect, HasAny] | None = None
+        self.compiled: Compiled | None = None
 
     def __len__(self) -> int:
         return len(self.few) + sum(map(len, self.blocks))
@@ -68,7 +68,7 @@ class Cluster:
     def add(self, entry: Entry) -> Home:
         """Take in a row."""
         home = Home(entry, self)
-        self._asked, self._compiled = 0, None
+        self._asked, self.compiled = 0, None
         if self.blocks:
             home.move_into(self._roomy_block())
         else:
@@ -82,7 +82,7 @@ class Cluster:
 
     def remove(self, home: Home) -> None:
         """Take out a row; with its last row the cluster leaves its index."""
-        self._asked, self._compiled = 0, None
+        self._asked, self.compiled = 0, None
         if home.block is None:
             self.few.remove(home)
         else:
@@ -101,8 +101,8 @@ class Cluster:
 
     def collect(self, look: Look, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
-        if self._compiled is not None:
-            self._compiled[0](look, ids)
+        if self.compiled is not None:
+            self.compiled.collect(look, ids)
             return
         self._count()
         for home in self.few:
@@ -113,17 +113,16 @@ class Cluster:
 
     def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
         """The same for many events, each with the list to append to."""
-        for home in self.few:
+        if self.few:
             for look, ids in looks:
-                if home.entry.fits(look):
-                    ids += home.entry.owners
+                self.collect(look, ids)
         for block in self.blocks:
             block.collect_many(looks)
 
     def has_any(self, look: Look) -> bool:
         """Whether some row holds for the event, or can hold if only a part of it is known."""
-        if self._compiled is not None and look.__class__ is Look:
-            return self._compiled[1](look)
+        if self.compiled is not None and look.__class__ is Look:
+            return self.compiled.has_any(look)
         self._count()
         for home in self.few:
             if home.entry.fits(look):
@@ -134,4 +133,4 @@ class Cluster:
         """Make one function of a few rows that are asked about often, and do not change."""
         self._asked += 1
         if self._asked > COMPILE_AFTER and len(self.few) >= COMPILE_FROM:
-            self._compiled = compiled(home.entry for home in self.few)
+            self.compiled = compiled(home.entry for home in self.few)

@@ -88,6 +88,10 @@ class Index:
         self._always = Table()
         self._has_others = False
         """Whether any row is filed under anything but a value."""
+        self._only: tuple[Key, Table] | None = None
+        """The one attribute that values are looked up of, if that is all there is to look up."""
+        self._all: list[Cluster] = []
+        """The clusters that are looked at for every event, if there are no others."""
         self._common: set[Key] = set()
         """The attributes that rows in `_always` look at."""
         self._deep: Counter[Key] = Counter()
@@ -112,6 +116,9 @@ class Index:
     def _note_others(self) -> None:
         others = (self._always, self._present, self._items, self._types, self._texts)
         self._has_others = any(others)
+        is_one = len(self._equal) == 1 and not self._has_others
+        self._only = next(iter(self._equal.items())) if is_one else None
+        self._all = [] if self._equal or any(others[1:]) else list(self._always.values())
 
     @property
     def has_deep(self) -> bool:
@@ -120,9 +127,18 @@ class Index:
 
     def found(self, attributes: Mapping[str, Any], x: object) -> list[Cluster]:
         """The clusters in which rows may hold for an event; each of them once."""
+        # Written out, since with few subscriptions this is all there is to do.
+        if self._all:
+            return self._all
+        if self._only is not None:
+            key, tables = self._only
+            value = attributes.get(key) if key.__class__ is str else value_at(attributes, key)
+            table = tables.get(value.__class__)
+            if table is not None:
+                cluster = table.get(value)
+                return [] if cluster is None else [cluster]
         found = []
         equal = self._equal
-        # Written out, since with few subscriptions this is all there is to do.
         for key in equal if len(equal) < 3 else self._of_interest(equal, attributes):
             value = attributes.get(key) if key.__class__ is str else value_at(attributes, key)
             table = equal[key].get(value.__class__)

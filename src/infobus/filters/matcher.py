@@ -105,9 +105,12 @@ class Matcher:
         ids: list[Hashable] = []
         if not clusters:
             return ids
-        look = Look(attributes, x, self._index.has_deep)
-        for cluster in clusters:
-            cluster.collect(look, ids)
+        if len(clusters) == 1 and (few := clusters[0].compiled) is not None and few.is_plain:
+            few.collect(attributes, ids)
+        else:
+            look = Look(attributes, x, self._index.has_deep)
+            for cluster in clusters:
+                cluster.collect(look, ids)
         return list(dict.fromkeys(ids)) if self._repeating else ids
 
     def match_any(self, x: object) -> bool:

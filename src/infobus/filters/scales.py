@@ -1,30 +1,29 @@
-"""Bitmaps that tell, for a value of one attribute, which rows it rules out.
+"""Bitmaps by the value of one attribute: which rows it rules out, and which it surely suits.
 
-Bit *n* stands for row *n* of a block. The constants that rows compare with divide the values of
-a family into stretches; for each stretch a `Scale` knows the rows that fail everywhere in it.
-Rows that say nothing about the attribute have no bit anywhere, so they cost nothing.
-
-Python's own integers are the bitmaps: for some thousand rows they are quicker than arrays.
+Cuts divide the values of a family into stretches, and there is a bitmap for each of them. A row
+whose own ends are among the cuts is decided wherever the value lies; otherwise, two stretches
+leave it undecided. Rows that say nothing about the attribute have their bit in every bitmap.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from infobus.filters.bitmaps import FRAME, LIVE, Bitmaps
 from infobus.filters.partial import UNKNOWN
 from infobus.filters.spans import ABSENT, EXACT, PRESENT, Limit, Span
 from infobus.filters.values import INT64_MAX, family
 
-EDGE_COUNT_MAX = 40
-"""More edges rule out more rows, but take more memory. Few rows get fewer of them."""
+# The bitmaps of a frame: for a missing value, for one that no row compares with, for NaN, and
+# for each stretch.
+_MISSING, _OTHER, _NAN, _STRETCHES = range(4)
+
+CUT_COUNT_MAX = FRAME - _STRETCHES - 1
 
 # Classes whose values need no closer look than whether they are NaN or too large.
 _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
@@ -34,250 +33,197 @@ Placed = tuple[int, Part]
 """What the row in a slot asks for."""
 
 
-def mask_of(slots: Iterable[int]) -> int:
-    """Return the integer that has just these bits set.
-
-    >>> mask_of([0, 3])
-    9
-    """
-    chosen = list(slots)
-    if len(chosen) == 1:
-        return 1 << chosen[0]
-    if len(chosen) < 8:
-        return sum(1 << slot for slot in chosen)
-    octets = bytearray(max(chosen) // 8 + 1)
-    for slot in chosen:
-        octets[slot >> 3] |= 1 << (slot & 7)
-    return int.from_bytes(octets, "little")
-
-
-def slots_of(mask: int) -> list[int]:
-    """Return the positions of the bits that are set, in order.
-
-    >>> slots_of(9)
-    [0, 3]
-    """
-    # Measured: below this, taking bit after bit is quicker than the way through an array.
-    if mask.bit_count() * (mask.bit_length() + 1000) < 15_000:
-        found = []
-        while mask:
-            lowest = mask & -mask
-            found.append(lowest.bit_length() - 1)
-            mask ^= lowest
-        return found
-    slots: list[int] = array_of(mask).tolist()
-    return slots
-
-
-def clear_bits(mask: int, bits: int) -> int:
-    """Return `mask` without `bits`.
-
-    >>> clear_bits(9, 3)
-    8
-    """
-    return mask ^ (mask & bits)
-
-
-def array_of(mask: int) -> NDArray[np.intp]:
-    """Return the same as an array."""
-    octets = np.frombuffer(mask.to_bytes((mask.bit_length() + 7) // 8, "little"), np.uint8)
-    return np.unpackbits(octets, bitorder="little").view(bool).nonzero()[0]
-
-
 class Scale:
-    """The rows with a limit or span of one family, by where a value lies.
+    """The bitmaps of one family of values, by where a value lies."""
 
-    Stretches are numbered from below: below the first edge 0, on it 1, between it and the next
-    2, and so on. `edges` has every edge and its successor, so one search tells the stretch.
-    """
+    __slots__ = ("_bitmaps", "added", "basis", "cuts", "first", "frame")
 
-    __slots__ = ("added", "basis", "edges", "fails", "nan", "rows", "strangers", "verdicts")
-
-    def __init__(self, family: str, parts: Sequence[Part]) -> None:
-        self.edges: list[Any] = _edges(family, parts)
-        self.fails = [0] * (len(self.edges) + 1)
-        self.verdicts = self.fails
-        """The same, and everywhere the strangers."""
-        self.strangers = 0
-        """Rows that want a value of another family, or none."""
-        self.nan = 0
-        """Rows that NaN does not fit."""
-        self.rows = 0
-        self.basis = len(parts)
-        """Rows that the edges were chosen for."""
+    def __init__(self, bitmaps: Bitmaps, frame: int) -> None:
+        self._bitmaps = bitmaps
+        self.frame = frame
+        self.first = frame + _STRETCHES
+        """The bitmap of the lowest stretch."""
+        self.cuts: Sequence[Any] = ()
+        """The lowest value of each stretch but the first."""
+        self.basis = 0
+        """Rows that the cuts were chosen for."""
         self.added = 0
 
     @property
     def is_outgrown(self) -> bool:
-        """Whether the edges were chosen for few of the rows that have come.
+        """Whether the cuts were chosen for few of the rows that have come.
 
-        A thousand rows are enough to go by, and dividing many rows anew would take long.
+        Some hundred rows are enough to go by, and dividing many rows anew would take long.
         """
-        return self.basis < 1024 and self.added > 4 * max(self.basis, 8)
+        return self.basis < 512 and self.added > 4 * max(self.basis, 2)
 
-    def clear(self, gone: int) -> None:
-        """Forget the rows of a mask."""
-        self.rows = clear_bits(self.rows, gone)
-        self.nan = clear_bits(self.nan, gone)
-        self.fails = [clear_bits(mask, gone) for mask in self.fails]
+    def divide(self, others: int, placed: Iterable[Placed]) -> None:
+        """Choose cuts that suit these rows; `others` is the bitmap for all other values."""
+        rows = list(placed)
+        self.cuts = _cuts(part for _, part in rows)
+        self.basis, self.added = len(rows), 0
+        bitmaps, frame = self._bitmaps, self.frame
+        bitmaps.array[frame + _NAN : frame + FRAME] = bitmaps.array[others]
+        for slot, part in rows:
+            bitmaps.set(frame + _NAN, frame + FRAME, slot)
+            self.add(slot, part)
 
-    def add(self, added: Sequence[Placed]) -> None:
-        """Take in rows."""
-        # Slots by the first and by the last stretch in which a row may hold.
-        starts: dict[int, list[int]] = {}
-        ends: dict[int, list[int]] = {}
-        for slot, part in added:
-            low, low_open, high, high_open = _ends(part)
-            if low is not None:
-                place = bisect_right(self.edges, low)
-                starts.setdefault(place + (low_open and place & 1), []).append(slot)
-            if high is not None:
-                place = bisect_right(self.edges, high)
-                ends.setdefault(place - (high_open and place & 1), []).append(slot)
-        self.added += len(added)
-        self.rows |= mask_of(slot for slot, _ in added)
-        not_nan = (slot for slot, part in added if isinstance(part, tuple) or not part.nan)
-        self.nan |= mask_of(not_nan)
-        _mark(self.fails, starts, ends)
+    def add(self, slot: int, part: Part) -> None:
+        """Take in a row: its bits go where the values are that it does not ask for."""
+        self.added += 1
+        base, bitmaps = self.first, self._bitmaps
+        first, surely_first, last, surely_last = self._stretches(*_ends(part))
+        bitmaps.clear(self.frame, base + first, slot)
+        bitmaps.clear(base + last + 1, base + len(self.cuts) + 1, slot)
+        if isinstance(part, Span):
+            if part.nan:
+                bitmaps.set(base - 1, base, slot)
+            if part.among is not None or part.barring is not None:
+                surely_first = last + 1
+        bitmaps.doubt(base + first, base + surely_first, slot)
+        bitmaps.doubt(base + surely_last + 1, base + last + 1, slot)
 
-    def settle(self, strangers: int) -> None:
-        """Make the verdicts, in which strangers always fail."""
-        self.strangers = strangers
-        self.verdicts = [fails | strangers for fails in self.fails] if strangers else self.fails
+    def _stretches(self, low: Any, start: Any, high: Any, stop: Any) -> tuple[int, int, int, int]:
+        """First and last stretch of a row in which it may hold, and in which it surely holds.
 
-    def verdict(self, value: Any) -> int:
-        """The rows that a value of this family rules out."""
-        place = bisect_right(self.edges, value)
-        # Beyond all edges is also where NaN and integers of more than 64 bits end up.
-        if place == 0 or place == len(self.edges):
+        In this order: first, surely first, last, surely last.
+        """
+        cuts = self.cuts
+        first = surely_first = 0
+        last = surely_last = len(cuts)
+        if low is not None:
+            first = bisect_right(cuts, low if start is None else start)
+            is_cut = start is not None and first > 0 and cuts[first - 1] == start
+            surely_first = first if is_cut else first + 1
+        if high is not None:
+            last = bisect_right(cuts, high) if stop is None else bisect_left(cuts, stop)
+            is_cut = stop is not None and last < len(cuts) and cuts[last] == stop
+            surely_last = last if is_cut else last - 1
+        return first, surely_first, last, surely_last
+
+    def bitmap(self, value: Any, others: int) -> int:
+        """The bitmap for a value of this family, or `others`."""
+        place = bisect_right(self.cuts, value)
+        # Beyond all cuts is also where NaN and integers of more than 64 bits end up.
+        if place == 0 or place == len(self.cuts):
             if value != value:
-                return self.strangers | self.nan
+                return self.frame + _NAN
             if value.__class__ is int and not -INT64_MAX - 1 <= value <= INT64_MAX:
-                return self.strangers | self.rows
-        return self.verdicts[place]
+                return others
+        return self.first + place
 
 
 class Column:
     """All rows of a block that say something about one attribute."""
 
-    __slots__ = ("_missing", "_other", "absent", "by_class", "present", "scales")
+    __slots__ = ("_bitmaps", "_frames", "by_class", "scales", "users")
 
-    def __init__(self) -> None:
+    def __init__(self, bitmaps: Bitmaps) -> None:
+        self._bitmaps = bitmaps
+        self._frames = [bitmaps.frame()]
+        """The first has the bitmaps for missing values and for all others."""
         self.scales: dict[str, Scale] = {}
-        self.present = 0
-        self.absent = 0
         self.by_class: dict[type, Scale] = {}
         """The scale for values of a class, unless they need a closer look."""
-        self._missing = 0
-        self._other = 0
-
-    def update(self, gone: int, added: Sequence[Placed]) -> None:
-        """Forget the rows of a mask, then take in others."""
-        if gone:
-            self.present = clear_bits(self.present, gone)
-            self.absent = clear_bits(self.absent, gone)
-            for scale in self.scales.values():
-                scale.clear(gone)
-        by_family: dict[str, list[Placed]] = {}
-        for slot, part in added:
-            name = "number" if isinstance(part, tuple) else part.family
-            by_family.setdefault(name, []).append((slot, part))
-        self.present |= mask_of(slot for slot, _ in by_family.pop(PRESENT, ()))
-        self.absent |= mask_of(slot for slot, _ in by_family.pop(ABSENT, ()))
-        for name, some in by_family.items():
-            if name not in self.scales:
-                self.scales[name] = Scale(name, [part for _, part in some])
-            self.scales[name].add(some)
-        self._settle()
-
-    def divide_anew(self, family: str, rows: Sequence[Placed]) -> None:
-        """Choose edges that suit the rows there are now."""
-        scale = self.scales[family] = Scale(family, [part for _, part in rows])
-        scale.add(rows)
-        self._settle()
-
-    def _settle(self) -> None:
-        self.scales = {name: scale for name, scale in self.scales.items() if scale.rows}
-        compared = 0
-        for scale in self.scales.values():
-            compared |= scale.rows
-        self._missing = compared | self.present
-        self._other = compared | self.absent
-        # Emptied and filled, not made anew: the block holds on to it.
-        self.by_class.clear()
-        for name, scale in self.scales.items():
-            scale.settle(clear_bits(self._other, scale.rows))
-            self.by_class.update(dict.fromkeys(_CLASSES.get(name, ()), scale))
+        self.users = 0
+        """Rows that say something about the attribute."""
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no row says anything about the attribute any more."""
-        return not (self.scales or self.present or self.absent)
+    def others(self) -> int:
+        """The bitmap for values that no row compares with."""
+        return self._frames[0] + _OTHER
 
-    def verdict(self, value: Any) -> int:
-        """The rows that `value`, None if it is missing, rules out."""
+    def add(self, slot: int, part: Part) -> None:
+        """Take in a row."""
+        self.users += 1
+        kind = kind_of(part)
+        frame = self._frames[0]
+        if kind == PRESENT:
+            self._bitmaps.clear(frame + _MISSING, frame + _OTHER, slot)
+            return
+        scale = None if kind == ABSENT else self.scales.get(kind) or self._new_scale(kind)
+        for frame in self._frames:
+            if scale is None or frame != scale.frame:
+                self._bitmaps.clear(frame + (kind == ABSENT), frame + FRAME, slot)
+        if scale is not None:
+            scale.add(slot, part)
+
+    def remove(self, slot: int) -> None:
+        """Take out a row: its bits are set everywhere again."""
+        self.users -= 1
+        for frame in self._frames:
+            self._bitmaps.set(frame, frame + FRAME, slot)
+
+    def release(self) -> None:
+        """Give the bitmaps back, when no row is left."""
+        for frame in self._frames:
+            self._bitmaps.release(frame)
+
+    def _new_scale(self, kind: str) -> Scale:
+        if self.scales:
+            self._frames.append(self._bitmaps.frame())
+        scale = self.scales[kind] = Scale(self._bitmaps, self._frames[-1])
+        scale.divide(self.others, ())
+        self.by_class.update(dict.fromkeys(_CLASSES.get(kind, ()), scale))
+        return scale
+
+    def bitmap(self, value: Any) -> int:
+        """The bitmap for a value, None if it is missing."""
         if value is None:
-            return self._missing
+            return self._frames[0] + _MISSING
         if value is UNKNOWN:
-            return 0
+            return LIVE
         scale = self.scales.get(family(value) or "")
-        return self._other if scale is None else scale.verdict(value)
+        return self.others if scale is None else scale.bitmap(value, self.others)
 
 
-def _ends(part: Part) -> tuple[Any, bool, Any, bool]:
-    """The lower end, whether it is left out, the upper end, whether it is left out."""
+def kind_of(part: Part) -> str:
+    """The family of values that a row asks for, or whether it asks only for presence."""
+    return "number" if isinstance(part, tuple) else part.family
+
+
+def _ends(part: Part) -> tuple[Any, Any, Any, Any]:
+    """The lower end, the lowest value, the upper end, the lowest value above all.
+
+    An end is None where there is none, and a value is None where it is not known.
+    """
     if isinstance(part, tuple):
-        _, low, high = part
-        return (
-            None if low == -math.inf else low,
-            False,
-            None if high == math.inf else high,
-            False,
-        )
-    return part.low, part.low_open, part.high, part.high_open
+        _, lowest, highest = part
+        low = None if lowest == -math.inf else lowest
+        return (low, low) + ((None, None) if highest == math.inf else (highest, _after(highest)))
+    low, high = part.low, part.high
+    start = low if low is None or not part.low_open else _after(low)
+    stop = high if high is None or part.high_open else _after(high)
+    return low, start, high, stop
 
 
-def _edges(family: str, parts: Sequence[Part]) -> list[Any]:
-    """Constants that divide the ends of all parts evenly, each followed by its successor."""
-    ends = [end for part in parts for end in _ends(part)[::2] if end is not None]
-    if family == "number":
-        # Only of these the successor is known in any case.
-        ends = [end for end in ends if abs(end) < EXACT]
-    elif family == "datetime":
-        ends = [end for end in ends if end.year < datetime.max.year]
-    edges = sorted(set(ends))
-    count = min(EDGE_COUNT_MAX, max(8, len(parts) // 8))
-    if len(edges) > count:
-        ends.sort()
-        edges = sorted(
-            {ends[len(ends) * (2 * number + 1) // (2 * count)] for number in range(count)}
-        )
-    return [one for edge in edges for one in (edge, _successor(edge))]
-
-
-def _successor(edge: Any) -> Any:
-    """Something above `edge`, with no value of its family between them."""
-    match edge:
+def _after(value: Any) -> Any:
+    """The value that comes next, with none of its family between them; None if not known."""
+    match value:
         case str():
-            return edge + "\0"
+            return value + "\0"
         case datetime():
-            return edge + timedelta(microseconds=1)
+            return value + timedelta(microseconds=1) if value.year < datetime.max.year else None
         case bool():
-            return edge + 0.5
+            return value + 0.5
         case _:
-            return math.nextafter(edge, math.inf)
+            return math.nextafter(value, math.inf) if abs(value) < EXACT else None
 
 
-def _mark(masks: list[int], starts: dict[int, list[int]], ends: dict[int, list[int]]) -> None:
-    """Mark in each stretch the rows that start after it or end before it."""
-    rows = 0
-    # The rows gathered so far are marked from each start down to the next start below.
-    for place, below in pairwise([*sorted(starts, reverse=True), 0]):
-        rows |= mask_of(starts[place])
-        for stretch in range(below, place):
-            masks[stretch] |= rows
-    rows = 0
-    for place, above in pairwise([*sorted(ends), len(masks) - 1]):
-        rows |= mask_of(ends[place])
-        for stretch in range(place + 1, above + 1):
-            masks[stretch] |= rows
+def _cuts(parts: Iterable[Part]) -> Sequence[Any]:
+    """Values that divide the ends of all parts evenly."""
+    ends = sorted(_known_cuts(parts))
+    cuts = sorted(set(ends))
+    if len(cuts) > CUT_COUNT_MAX:
+        step = len(ends) / CUT_COUNT_MAX
+        cuts = sorted({ends[int(step * (number + 0.5))] for number in range(CUT_COUNT_MAX)})
+    # Side by side they are found sooner in memory than one by one.
+    return array("d", cuts) if cuts and isinstance(cuts[0], int | float) else cuts
+
+
+def _known_cuts(parts: Iterable[Part]) -> Iterator[Any]:
+    for part in parts:
+        _, start, _, stop = _ends(part)
+        for cut in (start, stop):
+            if cut is not None and (not isinstance(cut, int | float) or abs(cut) < EXACT):
+                yield cut

@@ -1,0 +1,147 @@
+"""Bitmaps over the rows of a block: what may hold, and what surely holds, all in one array.
+
+Bit *n* stands for the row in slot *n*. Each bitmap has two halves: a row that *may* hold has its
+bit in the first, one that *surely* holds has it in the second as well. Bitmaps are combined by
+"and", so a bit is set in all those that say nothing about its row. Bitmap 0 has the rows that
+there are; the others come in frames of equal size, one for each attribute and family of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+FRAME = 84
+"""Bitmaps in a frame."""
+
+LIVE = 0
+"""The bitmap of the rows that there are."""
+
+_WORD = 64
+_FULL = np.uint64(2**64 - 1)
+_BITS = np.left_shift(np.uint64(1), np.arange(_WORD, dtype=np.uint64))
+_HOLES = np.bitwise_not(_BITS)
+_LONG_FROM = 512
+_SPARSE_FROM = 1024  # With more words it is quicker to leave out the empty ones first.
+
+
+class Bitmaps:
+    """Bitmaps for `slots` rows, changed in place."""
+
+    __slots__ = ("_free", "_used", "array", "words")
+
+    def __init__(self) -> None:
+        self.words = 1
+        """Words in one half of a bitmap."""
+        self.array: NDArray[np.uint64] = np.zeros((1, 2), np.uint64)
+        self._used = 1
+        self._free: list[int] = []
+
+    @property
+    def slots(self) -> int:
+        """How many rows there is room for; a power of two."""
+        return self.words * _WORD
+
+    def widen(self) -> None:
+        """Make room for twice as many rows."""
+        old, words = self.array, self.words
+        self.words = 2 * words
+        self.array = self._filled(len(old))
+        self.array[:, :words] = old[:, :words]
+        self.array[:, self.words : self.words + words] = old[:, words : 2 * words]
+
+    def frame(self) -> int:
+        """The first bitmap of a frame in which all bits are set."""
+        if self._free:
+            return self._free.pop()
+        first = self._used
+        self._used += FRAME
+        if self._used > len(self.array):
+            array = self._filled(1 + 2 * (self._used - 1))
+            array[:first] = self.array[:first]
+            self.array = array
+        return first
+
+    def release(self, frame: int) -> None:
+        """Take back a frame, in which all bits are set again."""
+        self._free.append(frame)
+
+    def _filled(self, count: int) -> NDArray[np.uint64]:
+        # Bitmaps that begin a power of two apart would compete for the same few places in the
+        # processor's cache; the words between them stay empty in bitmap 0.
+        between = 8 if self.words >= _WORD else 0
+        array = np.full((count, 2 * self.words + between), _FULL)
+        array[LIVE] = 0
+        return array
+
+    def set(self, first: int, stop: int, slot: int) -> None:
+        """Set the bits of a row in some consecutive bitmaps."""
+        bits = self._bits(first, stop, slot)
+        np.bitwise_or(bits, _BITS[slot & 63], out=bits)
+
+    def clear(self, first: int, stop: int, slot: int) -> None:
+        """Clear the bits of a row in some consecutive bitmaps."""
+        bits = self._bits(first, stop, slot)
+        np.bitwise_and(bits, _HOLES[slot & 63], out=bits)
+
+    def doubt(self, first: int, stop: int, slot: int) -> None:
+        """Clear the bit that says a row surely holds in some consecutive bitmaps."""
+        for bitmap in range(first, stop):
+            self.array[bitmap, self.words + (slot >> 6)] &= _HOLES[slot & 63]
+
+    def _bits(self, first: int, stop: int, slot: int) -> NDArray[np.uint64]:
+        """The two words with the bits of a row, in some consecutive bitmaps."""
+        word = slot >> 6
+        return self.array[first:stop, word : word + self.words + 1 : self.words]
+
+    def common(self, bitmaps: Sequence[int]) -> NDArray[np.uint64]:
+        """What these have in common, as one bitmap of two halves."""
+        if self.words < _LONG_FROM:
+            both: NDArray[np.uint64] = np.bitwise_and.reduce(self.array.take(bitmaps, 0), 0)
+            return both
+        # Long ones are not copied first.
+        both = self.array[bitmaps[0]].copy()
+        for bitmap in bitmaps[1:]:
+            np.bitwise_and(both, self.array[bitmap], out=both)
+        return both
+
+    def common_to_each(self, chosen: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
+        """The same for many at once: a row for each of the chosen."""
+        if self.words < _LONG_FROM:
+            both: NDArray[np.uint64] = np.bitwise_and.reduce(self.array.take(chosen, 0), 1)
+            return both
+        return np.stack([self.common(bitmaps) for bitmaps in chosen])
+
+
+def slots_of(mask: int) -> list[int]:
+    """Return the positions of the bits that are set, in order.
+
+    >>> slots_of(9)
+    [0, 3]
+    """
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
+
+
+def positions(words: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """Return where bits are set in one long bitmap, in order.
+
+    >>> positions(np.array([9, 1], np.uint64))
+    array([ 0,  3, 64])
+    """
+    if len(words) < _SPARSE_FROM:
+        return _unpacked(words)
+    some = words.nonzero()[0]
+    bits = _unpacked(words[some])
+    found: NDArray[np.intp] = (some[bits >> 6] << 6) + (bits & 63)
+    return found
+
+
+def _unpacked(words: NDArray[np.uint64]) -> NDArray[np.intp]:
+    return np.unpackbits(words.view(np.uint8), bitorder="little").view(bool).nonzero()[0]
