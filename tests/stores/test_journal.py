@@ -1,5 +1,6 @@
 """What goes into a journal comes out again: typed, in order, as columns and as objects."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from infobus import DataObject, UsageError, define_type, id_of
 from infobus.errors import BadFilter, StoreCorrupt, StoreError
 from infobus.objects import codec
 from infobus.stores.journal import Journal, JournalWriter
+from infobus.stores.journal_numbers import Numbers
 from infobus.stores.journal_values import attributes_in, entries_of, read_entries
 from tests.stores.journals import DAY, NOW_S, Agency, Source, Story, Wire, event, offsets, write
 
@@ -213,9 +215,9 @@ class TestOffsets:
         assert offsets(journal.select(start=1, stop=5)) == [1, 2, 3, 4]
 
     def test_positions_are_kept_with_the_events(self, tmp_path):
-        write(tmp_path, [event(1, {})], positions={"c": {"ledger": 5, "other": 1}})
-        journal = write(tmp_path, [event(2, {})], positions={"c": {"ledger": 6}})
-        assert journal.manifest.positions == {"c": {"ledger": 6, "other": 1}}
+        write(tmp_path, [event(1, {})], positions={"c": {"ledger": [(1, 5)], "other": [(1, 1)]}})
+        journal = write(tmp_path, [event(2, {})], positions={"c": {"ledger": [(1, 6)]}})
+        assert journal.manifest.positions == {"c": {"ledger": [(1, 6)], "other": [(1, 1)]}}
 
 
 class TestFolder:
@@ -271,3 +273,13 @@ def test_times_choose_events(tmp_path):
     assert offsets(selection) == [1, 2]
     assert len(selection.segments) == 2
     assert offsets(journal.select(since=DAY + timedelta(days=3650))) == []
+
+
+@given(st.lists(st.integers(0, 40), max_size=60))
+def test_numbers_are_a_set(many):
+    numbers = Numbers()
+    for number in many:
+        numbers.add(number)
+    assert [number for number in range(42) if number in numbers] == sorted(set(many))
+    ends = [(first, last + 1) for first, last in numbers.ranges]
+    assert all(last < first for (_, last), (first, _) in itertools.pairwise(ends))

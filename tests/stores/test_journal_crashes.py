@@ -26,7 +26,7 @@ class Crash(BaseException):
 
 STEPS = {
     "append": lambda writer: writer.append(
-        [*stories(range(18, 20)), event(20, {})], now_s=NOW_S, positions={"c": {"l": 21}}
+        [*stories(range(18, 20)), event(20, {})], now_s=NOW_S, positions={"c": {"l": [(1, 21)]}}
     ),
     "compact": lambda writer: compact(writer, NOW_S),
     "retain": lambda writer: retain(writer, NOW_S + 1, Upkeep(keep_bytes=0)),
@@ -41,7 +41,9 @@ def test_dying_at_any_step_leaves_the_state_before_or_after_it(tmp_path, monkeyp
     owner = os if call == "fsync" else Path
     reached = 0
     template = tmp_path / "template"
-    write(template, *(stories(range(n, n + 1)) for n in range(18)), positions={"c": {"l": 18}})
+    write(
+        template, *(stories(range(n, n + 1)) for n in range(18)), positions={"c": {"l": [(1, 18)]}}
+    )
     for deadly in range(1, 30):
         folder = tmp_path / f"{deadly}"
         shutil.copytree(template, folder)
@@ -69,7 +71,7 @@ def test_dying_at_any_step_leaves_the_state_before_or_after_it(tmp_path, monkeyp
         after = {"append": [*before, 18, 19, 20], "retain": []}.get(step, before)
         assert found in (before, after)
         # The position moves with the events, or neither does.
-        assert journal.manifest.positions["c"]["l"] == (21 if 20 in found else 18)
+        assert journal.manifest.positions["c"]["l"] == [(1, 21 if 20 in found else 18)]
         listed = {one.path for one in journal.manifest.segments}
         retired = {one.path for one in journal.manifest.retired}
         on_disk = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
@@ -108,7 +110,7 @@ with JournalWriter.open(sys.argv[1]) as writer:
     while True:
         events = [Event("a.b", {"n": number + i}, "s", 1, 1.0, number + i) for i in range(7)]
         number += 7
-        writer.append(events, now_s=1.0, positions={"c": {"l": number}})
+        writer.append(events, now_s=1.0, positions={"c": {"l": [(1, number)]}})
         tend(writer, float(number), Upkeep(grace_s=50.0))
         print(number, flush=True)
 """
@@ -133,7 +135,7 @@ def test_killed_at_any_moment_it_holds_what_was_accepted_once_and_whole(tmp_path
         process.wait()
         journal = Journal.open(tmp_path)
         assert journal.next_offset >= accepted
-        assert journal.manifest.positions == {"c": {"l": journal.next_offset}}
+        assert journal.manifest.positions == {"c": {"l": [(1, journal.next_offset)]}}
         assert [one.data["n"] for one in journal.select().events()] == list(
             range(journal.next_offset)
         )

@@ -1,8 +1,9 @@
 """The journal's consumer: what is published under some subjects goes into a journal.
 
 Guaranteed events come through a durable subscription and are acknowledged after the manifest
-that lists them is on disk. The same manifest says how far each ledger has been read, so what
+that lists them is on disk. The same manifest says which events of each ledger are there, so what
 comes again after a crash is known to be there already: nothing is lost and nothing doubled.
+They are written in the order of their coming, which is that of the ledger.
 All other events come through an ordinary subscription; a crash loses those of the last moments.
 """
 
@@ -21,6 +22,7 @@ from infobus import Bus, BusError, Event, Transaction
 from infobus.bus.durable import DurableEvent
 from infobus.errors import StoreFull
 from infobus.stores.journal import JournalWriter
+from infobus.stores.journal_numbers import Numbers
 from infobus.stores.journal_upkeep import Upkeep, tend
 
 log = logging.getLogger("infobus")
@@ -36,6 +38,8 @@ GUARANTEED_COUNT_MAX = 200
 LINGER_S = 0.5
 TEND_S = 10.0
 RETRY_S = 1.0
+_FOR_EVER = 2**31
+"""Deliveries: a journal that is killed time and again still wants every event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,18 @@ class Recorder:
         self._linger_s = linger_s
         self._queue: SimpleQueue[Any] = SimpleQueue()
         self._is_stopping = threading.Event()
-        self._positions = dict(self._writer.manifest.positions.get(self.name, {}))
+        kept = self._writer.manifest.positions.get(self.name, {})
+        self._kept = {ledger: Numbers(ranges) for ledger, ranges in kept.items()}
         options: dict[str, Any] = {"where": where, "test": test, "on_error": self._on_error}
         try:
             self._durable = bus._subscribe_durable(
-                list(patterns), self._put, self.name, acknowledge="explicit", **options
+                list(patterns),
+                self._put,
+                self.name,
+                acknowledge="explicit",
+                ordered=False,  # or each would wait for the commit of the one before
+                deliveries_max=_FOR_EVER,
+                **options,
             )
             self._live = bus.subscribe_many(patterns, self._put_live, **options)
             (self._writer.folder / PATTERNS).write_text("\n".join(patterns), "utf-8")
@@ -159,17 +170,16 @@ class Recorder:
 
     def _commit(self, batch: list[Any], on_commit: Callable[[Progress], object] | None) -> None:
         durable = [event for event in batch if isinstance(event, DurableEvent)]
-        positions = dict(self._positions)
         events: list[Event] = []
         for event in batch:
             if isinstance(event, DurableEvent):
-                if event.number <= positions.get(event.sender, 0):
+                kept = self._kept.setdefault(event.sender, Numbers())
+                if event.number in kept:
                     continue  # it is in the journal already, and has come again
-                positions[event.sender] = event.number
+                kept.add(event.number)
             events += event.data if isinstance(event.data, Transaction) else (event,)
         if events:
-            self._append(events, positions)
-            self._positions = positions
+            self._append(events)
         for event in durable:
             event.ack()
         if events:
@@ -177,10 +187,11 @@ class Recorder:
             if on_commit is not None:
                 on_commit(self.progress)
 
-    def _append(self, events: list[Event], positions: dict[str, int]) -> None:
+    def _append(self, events: list[Event]) -> None:
+        kept = {ledger: numbers.ranges for ledger, numbers in self._kept.items()}
         while True:
             try:
-                self._writer.append(events, now_s=time.time(), positions={self.name: positions})
+                self._writer.append(events, now_s=time.time(), positions={self.name: kept})
                 return
             except StoreFull as error:
                 # What is guaranteed is not lost by waiting; senders of the rest are held.

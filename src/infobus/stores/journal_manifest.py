@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ _PREFIX_LENGTH = len(_PREFIX % 0)
 
 Limits = tuple[Any, Any, int]
 """Of one column of a segment: least value, greatest value (None: not known), count of nulls."""
+
+
+Positions = Mapping[str, Mapping[str, Sequence[tuple[int, int]]]]
+"""By durable consumer and ledger: ranges of numbers, each with its first and its last."""
 
 
 class Segment(Struct, frozen=True, kw_only=True):
@@ -86,8 +91,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """Arrow schemas (IPC, base64) by key."""
     types: dict[str, tuple[str, ...]] = {}
     """By name: the fingerprints of the versions, in order of their coming."""
-    positions: dict[str, dict[str, int]] = {}
-    """By durable consumer and ledger: the last number that is in the journal."""
+    positions: Positions = {}
+    """Which events of durable consumers are in the journal, at least the latest ones."""
     retired: tuple[Retired, ...] = ()
     lost: tuple[Lost, ...] = field(default=())
 

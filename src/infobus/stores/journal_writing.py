@@ -19,7 +19,15 @@ from infobus.objects import codec, find_type
 from infobus.stores import journal_schemas
 from infobus.stores.journal_columns import REST, Journaled, table_of, type_key
 from infobus.stores.journal_filters import limits_of
-from infobus.stores.journal_manifest import NAME, Manifest, Segment, load, replace, sync_folder
+from infobus.stores.journal_manifest import (
+    NAME,
+    Manifest,
+    Positions,
+    Segment,
+    load,
+    replace,
+    sync_folder,
+)
 from infobus.stores.journal_reading import DESCRIPTORS
 from infobus.stores.locks import FileLock
 
@@ -76,15 +84,15 @@ class JournalWriter:
         events: Sequence[Journaled],
         *,
         now_s: float,
-        positions: Mapping[str, Mapping[str, int]] | None = None,
+        positions: Positions | None = None,
     ) -> range:
         """Add events, all or none; returning means they are on disk.
 
         Args:
             events: They get the next offsets, in this order.
             now_s: The clock, in seconds since 1970.
-            positions: By durable consumer and ledger, the last numbers that are then in the
-                journal: kept with the events, at one stroke.
+            positions: By durable consumer and ledger, the numbers that are then in the journal:
+                kept with the events, at one stroke.
 
         Returns:
             The offsets.
@@ -220,9 +228,7 @@ def _needs(fingerprint: int, events: Iterable[Journaled]) -> Iterator[int]:
     return iter(found)
 
 
-def _moved(
-    positions: Mapping[str, Mapping[str, int]], later: Mapping[str, Mapping[str, int]]
-) -> dict[str, dict[str, int]]:
+def _moved(positions: Positions, later: Positions) -> Positions:
     return {
         name: {**positions.get(name, {}), **later.get(name, {})} for name in {**positions, **later}
     }
