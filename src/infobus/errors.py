@@ -83,7 +83,7 @@ class BadFilter(UsageError, ValueError):
 
 
 class TdlError(UsageError):
-    """A TDL program cannot be read, or failed: `line` and `column` count from 1.
+    """A TDL program cannot be read, or failed: `line` and `column` count from 1, 0 is outside.
 
     `origin` names the text, `stack` the calls under way, the innermost first, each with the
     place it was made at. `condition` is the object that was signalled; None if the program

@@ -138,6 +138,7 @@ class TdlHost(Service):
         self._subject = subject
         self._key = None if key is None else check_key(key)
         self._last = 0
+        self._admitting = threading.Lock()
 
     def run(self, source: str, origin: str = "", number: int = 0, signature: bytes = b"") -> str:
         """Run a program, and keep what it defines; returns its value.
@@ -161,12 +162,13 @@ class TdlHost(Service):
         if not is_signed(key, signature, PROGRAM, self._subject, number, *fields):
             raise UsageError("the host did not run the program: it is not signed with its key")
         age_s = time.time() - number / 1e9
-        if number <= self._last or abs(age_s) > AGE_MAX_S:
-            raise UsageError(
-                f"the host did not run the program: it was signed {age_s:.0f} s ago, or has "
-                f"come before; sign it anew (clocks may differ by {AGE_MAX_S:.0f} s)"
-            )
-        self._last = number
+        with self._admitting:
+            if number <= self._last or abs(age_s) > AGE_MAX_S:
+                raise UsageError(
+                    f"the host did not run the program: it was signed {age_s:.0f} s ago, or has "
+                    f"come before; sign it anew (clocks may differ by {AGE_MAX_S:.0f} s)"
+                )
+            self._last = number
 
 
 def send(bus: Bus, subject: str, source: str, origin: str = "", key: bytes | None = None) -> str:

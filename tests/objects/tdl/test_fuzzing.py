@@ -97,7 +97,7 @@ def run(tdl, source):
     try:
         tdl.run(source)
     except TdlError as error:
-        assert error.line >= 1
+        assert error.line >= 0
         assert error.report().startswith(str(error))
 
 

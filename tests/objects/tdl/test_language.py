@@ -109,7 +109,7 @@ foo => 1:1: the variable foo has no value
 (car) => 1:1: car takes 1 argument, got 0
 (car 1 2) => 1:1: car takes 1 argument, got 2
 (list 1 (/ 2 0)) => 1:9: division by zero
-(funcall (lambda (a) a)) => 1:1: lambda takes 1 arguments, got 0
+(funcall (lambda (a) a)) => 1:1: lambda takes 1 argument, got 0
 (funcall (lambda (&key a) a) :b 1) => 1:1: lambda does not know the keyword :b; it has :a
 (if) => 1:1: expected (if test then else)
 (let (x y z) . 1) => 1:14: '.' has no meaning here
@@ -211,3 +211,13 @@ def test_what_an_error_leaves_behind_does_not_confuse_the_next_call():
     with pytest.raises(TdlError):
         tdl.call("f", True)
     assert tdl.call("f", False) == "fine"
+
+
+def test_a_call_from_python_that_does_not_fit_has_no_place_in_the_text():
+    tdl = Interpreter()
+    tdl.run("(defun f (x) x)")
+    with pytest.raises(TdlError, match=r"^the host: f takes 1 argument, got 0") as caught:
+        tdl.call("f")
+    assert caught.value.line == 0
+    with pytest.raises(TdlError, match=r"^the host: there is no function g"):
+        tdl.call("g")

@@ -50,7 +50,7 @@ ENDLESS = {
 def test_what_would_go_on_for_ever_is_stopped(limit, program):
     with pytest.raises(TdlLimit, match=limit) as caught:
         Interpreter(limits=SMALL).run(program)
-    assert caught.value.line == 1
+    assert caught.value.line <= 1  # 0: the result, on its way to Python
 
 
 def test_the_default_limits_stop_a_loop_and_a_growing_string():

@@ -294,7 +294,7 @@ def lambda_list(
     `hidden` names what the frame holds before the arguments. `block` is what can be left.
     """
     inner = Scope(hidden, scope, block)
-    written = Lambda(name, 0, [], False, None, False, NOTHING, len(hidden))
+    written = Lambda(name, 0, [], False, None, False, NOTHING)
     section = ""
     for form in parameters:
         marker = symbol_name(form) or ""

@@ -63,7 +63,8 @@ class Unwinding(Exception):
         raise NotImplementedError
 
     def _made(self, error: type[TdlError], message: str, condition: object = None) -> TdlError:
-        at = self.at or Position(1, 1)
+        assert self.at is not None  # whoever started the program has seen to that
+        at = self.at
         stack = tuple(f"{name}, called at {place}" for name, place in self.calls)
         return error(
             f"{at}: {message}",

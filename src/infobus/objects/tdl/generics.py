@@ -89,8 +89,7 @@ class Generic(Function):
 
     def invoke(self, run: Run, arguments: list[Any], at: Position) -> Deep:
         if len(arguments) < self.required:
-            text = f"{self.name} takes at least {self.required} arguments, got {len(arguments)}"
-            raise failed(text)
+            raise failed(f"{self.name} takes {self.required} arguments, got {len(arguments)}")
         return self.proceed(run, self._plan(run, arguments), 0, arguments, at)
 
     def proceed(self, run: Run, plan: Plan, index: int, arguments: list[Any], at: Position) -> Deep:

@@ -37,7 +37,7 @@ from infobus.objects.tdl.limits import Capabilities, Limits
 from infobus.objects.tdl.machine import Builtin, Code, Run, translated
 from infobus.objects.tdl.reader import Position, read
 from infobus.objects.tdl.retention import retained_bytes
-from infobus.objects.tdl.signing import sign
+from infobus.objects.tdl.signing import check_key, sign
 from infobus.objects.tdl.sources import Sources
 from infobus.objects.tdl.values import ALIASES, BUILT_IN_CLASSES, Deep, Function, Symbol
 from infobus.objects.tdl.writing import written
@@ -85,7 +85,7 @@ class Interpreter:
         initialize = Generic("initialize-instance", 1)
         initialize.add(Method(("t",), Builtin("initialize-instance", _nothing, 1, None)))
         self._functions: dict[str, Function] = {initialize.name: initialize}
-        self._key = key
+        self._key = None if key is None else check_key(key)
         self._sources = Sources()
         self._travelling: dict[str, type[DataObject]] = {}
         self._has_news = False
@@ -318,6 +318,7 @@ class Interpreter:
         try:
             return finish(run, run.drive(start(run)))
         except Unwinding as unwinding:
+            unwinding.locate(run, OUTSIDE)
             raise unwinding.error() from None
         except Leave:
             text = "a block was left that had ended already"

@@ -133,12 +133,11 @@ class _End(Exception):
 
 
 Action = Callable[[Run, Frame, _Harvest], Deep]
-Stepper = Callable[[Run, Frame], Iterator[Any]]
 
 
 @dataclass
 class _Variable:
-    """A variable that takes a new value in each turn: `first`, then `following`."""
+    """A variable with a new value in each turn: the next of `values`, or that of `then`."""
 
     index: int
     start: list[Code]

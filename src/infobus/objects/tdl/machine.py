@@ -151,7 +151,7 @@ class Builtin(Function):
             expected = (
                 str(self.least) if self.most == self.least else f"{self.least} to {self.most}"
             )
-        return f"{self.name} takes {expected} argument{'' if expected == '1' else 's'}, got {count}"
+        return _wrong_count(self.name, expected, count)
 
 
 @dataclass(slots=True)
@@ -174,8 +174,6 @@ class Lambda:
     keys: list[Option] | None
     others_allowed: bool
     body: Code
-    hidden: int = 0
-    """How many values stand in the frame before the arguments."""
 
     @property
     def is_plain(self) -> bool:
@@ -244,7 +242,7 @@ class Closure(Function):
             len(arguments) > written.required and written.is_plain
         ):
             expected = str(written.required) if written.is_plain else f"at least {written.required}"
-            raise failed(f"{written.name} takes {expected} arguments, got {len(arguments)}")
+            raise failed(_wrong_count(written.name, expected, len(arguments)))
         frame = [self.frame, *hidden, *arguments[: written.required]]
         try:
             if not written.is_plain:
@@ -258,6 +256,11 @@ class Closure(Function):
             value = leave.value
         del calls[depth:]
         return value
+
+
+def _wrong_count(name: str, expected: str, count: int) -> str:
+    plural = "" if expected.endswith("1") else "s"
+    return f"{name} takes {expected} argument{plural}, got {count}"
 
 
 def translated(error: Exception) -> Signal:

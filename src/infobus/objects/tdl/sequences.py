@@ -76,28 +76,13 @@ def _list_onto(run: Run, *items: Any) -> Any:
     return new_list(run, list(items[:-1]), items[-1])
 
 
-def _first(*names: str) -> None:
-    for name in names:
-
-        def first(run: Run, value: Any, name: str = name) -> Any:
-            return _cell(name, value) and value.first
-
-        builtin(name, 1)(first)
+def _ends(first_name: str, rest_name: str) -> None:
+    builtin(first_name, 1)(lambda run, value: _cell(first_name, value) and value.first)
+    builtin(rest_name, 1)(lambda run, value: _cell(rest_name, value) and value.rest)
 
 
-_first("car", "first")
-
-
-def _rest(*names: str) -> None:
-    for name in names:
-
-        def rest(run: Run, value: Any, name: str = name) -> Any:
-            return _cell(name, value) and value.rest
-
-        builtin(name, 1)(rest)
-
-
-_rest("cdr", "rest")
+_ends("car", "cdr")
+_ends("first", "rest")
 
 
 @builtin("nthcdr", 2)

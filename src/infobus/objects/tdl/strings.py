@@ -9,12 +9,12 @@ from infobus.objects.tdl.compiling import builtin
 from infobus.objects.tdl.conditions import Refused, failed, wrong_type
 from infobus.objects.tdl.limits import CHARACTER_BYTES
 from infobus.objects.tdl.machine import Run
-from infobus.objects.tdl.reader import INTEGER_BITS_MAX, Position
+from infobus.objects.tdl.reader import Position
 from infobus.objects.tdl.sequences import elements, function, new_list
 from infobus.objects.tdl.values import Cell, Deep, Symbol, Table
 from infobus.objects.tdl.writing import formatted, short, written
 
-DIGIT_COUNT_MAX = 308
+DIGIT_COUNT_MAX = 308  # they need no more than 1024 bits
 
 
 def text(value: Any, who: str) -> str:
@@ -102,7 +102,6 @@ def _parse_integer(run: Run, value: Any) -> Any:
     digits = written_so[1:] if written_so[:1] in ("+", "-") else written_so
     if not (digits.isascii() and digits.isdigit() and len(digits) <= DIGIT_COUNT_MAX):
         raise failed(f"parse-integer: {short(value)} is not an integer")
-    assert DIGIT_COUNT_MAX * 3.33 > INTEGER_BITS_MAX > DIGIT_COUNT_MAX * 3.32
     return int(written_so)
 
 
