@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from infobus.bus.hub import Hub
-from infobus.errors import BadFrame, BusClosed, StoreError, UsageError
+from infobus.errors import BadFrame, BusClosed, BusError, StoreError, UsageError
 from infobus.services import Found, Offered, ServiceClient, Watch
 from infobus.services.exchange import Exchange
-from infobus.services.hosting import Loop, Threads
 from infobus.services.once import acknowledge
 from infobus.services.presence import IAmHere
+from infobus.services.threads import Loop, Threads
 from infobus.stores.replies import Replies
 from infobus.subjects import check_pattern, check_subject
 
@@ -30,8 +30,8 @@ class Serving:
         self._folder = replies_folder
         self._replies: Replies | None = None
         self._has_replies = True
-        self._exchange = Exchange(self)
         self._threads = Threads(f"infobus-{hub.name}")
+        self._exchange = Exchange(self, self._threads)
         self._loop = Loop(f"infobus-{hub.name}")
         self._exchange.on_acknowledged = self._acknowledge
         self._offers: list[Offered] = []
@@ -43,7 +43,7 @@ class Serving:
 
     def serve(self, subject: str, service: object, **options: Any) -> Offered:
         """See `Bus.serve`."""
-        offered = Offered(self._exchange, self._threads, self._loop, subject, service, **options)
+        offered = Offered(self._exchange, self._loop, subject, service, **options)
         self._offers = [one for one in self._offers if not one.is_retired] + [offered]
         return offered
 
@@ -109,7 +109,11 @@ class Serving:
 
     def send(self, peer: str, frame: bytes) -> None:
         """Put a frame into a peer's inbox; waits, bounded, for a slow link."""
-        self._hub.engine.put(f"n/{peer}", frame)
+        try:
+            self._hub.engine.put(f"n/{peer}", frame)
+        except BusError as error:  # the protocol asks again, or gives up
+            if not self._hub.is_closed:
+                self.complain("engine", str(error))
 
     def post(self, peer: str, frame: bytes, bulk: bool) -> None:
         """The same, without waiting."""

@@ -51,6 +51,8 @@ ANSWERS_S = 0.25
 CREDIT_COUNT = 64
 """Items of a stream that may be on their way or wait for the caller to take them."""
 SETTLED_COUNT_MAX = 1000
+RESEND_COUNT_MAX = 50
+"""How many calls are sent again in one tick."""
 _PEERS_COUNT_MAX = 10_000
 
 
@@ -267,6 +269,7 @@ class Caller:
     def tick(self, now_s: float) -> CallerEffects:
         """Time has passed: repeat what was not answered, give up what is late."""
         effects: CallerEffects = []
+        budget = RESEND_COUNT_MAX
         for call in list(self.calls.values()):
             if now_s >= call.deadline_s:
                 effects += self.cancel(call.key, now_s, "late")
@@ -274,7 +277,8 @@ class Caller:
                 if now_s >= call.resend_at_s:
                     call.refused.clear()
                     effects += self._place(call, self._services[call.subject], now_s)
-            elif now_s >= call.resend_at_s:
+            elif now_s >= call.resend_at_s and budget:
+                budget -= 1  # whatever is slow must not be buried in repetitions
                 call.resend_s = min(RESEND_S_MAX, call.resend_s * 2)
                 call.resend_at_s = now_s + call.resend_s
                 if call.is_underway:

@@ -13,7 +13,7 @@ from infobus.protocols.invocation_rules import Key
 from infobus.protocols.invocation_streams import Inflow
 from infobus.protocols.invocation_wire import Presence
 
-RESEND_S, RESEND_S_MAX = 0.5, 4.0
+RESEND_S, RESEND_S_MAX = 1.0, 4.0
 """A call without a sign of life is sent again after this; the time doubles."""
 BUSY_S, BUSY_S_MAX = 0.02, 0.5
 """A call that every server has refused is offered again after this; the time doubles."""

@@ -79,6 +79,8 @@ class Offer(Struct, eq=False):
 
 
 class Incoming(Struct, eq=False):
+    """A call from when it came until it is settled."""
+
     id: Id
     call: wire.Call
     offer: Offer

@@ -10,10 +10,11 @@ import itertools
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
-from infobus.errors import BusClosed
+from infobus.errors import BadFrame, BusClosed
 from infobus.objects import codec
 from infobus.protocols import discovery
 from infobus.protocols import invocation_effects as calling
@@ -29,57 +30,23 @@ from infobus.protocols.invocation_rules import Key
 from infobus.protocols.invocation_server import Server
 from infobus.protocols.invocation_wire import Presence
 from infobus.services.node import Node
+from infobus.services.parties import Runner, Waiter
+from infobus.services.threads import Threads
 
 log = logging.getLogger("infobus")
 
 TICK_S = 0.1
+_CALL_TAG = 32
 CLIENT = "client"
 """The role of a node that has calls waiting for a server to appear."""
-
-
-class Waiter(Protocol):
-    """Whoever made a call. Its methods are called by any thread and do not wait."""
-
-    def returned(self, body: bytes, server: Key) -> None:
-        """It has its result."""
-
-    def raised(self, error: bytes, server: Key) -> None:
-        """It has raised an exception."""
-
-    def yielded(self, bodies: list[bytes]) -> None:
-        """It has its next items."""
-
-    def given_up(self, given_up: calling.GivenUp) -> None:
-        """It has no answer."""
-
-    def ended(self, error: Exception) -> None:
-        """The bus was closed."""
-
-
-class Runner(Protocol):
-    """Whatever runs the calls of an offer."""
-
-    def run(self, id: Id, call: wire.Call) -> None:
-        """Begin; does not wait."""
-
-    def stop(self, id: Id) -> None:
-        """Nobody waits for it any more."""
-
-    def go_on(self, id: Id) -> None:
-        """The caller of a stream has room for more items."""
-
-    def drained(self) -> None:
-        """The offer is retired, and all that it had begun is finished."""
-
-    def asked_to_retire(self) -> None:
-        """A newer server has taken over."""
 
 
 class Exchange:
     """The services of one node, and its calls to those of others."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, threads: Threads) -> None:
         self.node = node
+        self._threads = threads
         self.lock = threading.Lock()
         self.directory = Directory(node.name, node.alive, self._load_of)
         self.caller = Caller(self.directory, codec.descriptors)
@@ -92,6 +59,9 @@ class Exchange:
         self._answered: dict[int, threading.Event] = {}
         self._clients: dict[str, tuple[int, int]] = {}  # subject -> presence, calls that wait
         self._told_loads: dict[int, int] = {}
+        self._frames: deque[bytes] = deque()  # calls that have come
+        self._taking_in = threading.Lock()
+        self._is_taking_in = False
         self._closed = threading.Event()
         self._why = BusClosed("the bus was closed")
         name = f"infobus-{node.name}-services"
@@ -259,10 +229,46 @@ class Exchange:
     # What the world does.
 
     def on_frame(self, payload: bytes) -> None:
-        """Take in a frame, on an engine's thread."""
+        """Take in a frame, on an engine's thread, which must not be held up.
+
+        Raises:
+            BadFrame: It cannot be read.
+        """
+        if self._closed.is_set():
+            return
+        if payload[1] == _CALL_TAG:
+            with self._taking_in:
+                self._frames.append(payload)
+                must_begin, self._is_taking_in = not self._is_taking_in, True
+            if must_begin:
+                self._threads.do(self._take_calls)
+            return
         message = wire.decode(payload)
-        if message is not None and not self._closed.is_set():
+        if message is not None:
             self.carry_out(self._take(message), may_wait=False)
+
+    def _take_calls(self) -> None:
+        """Take calls in until one is to be run: another thread goes on, while this one runs it."""
+        jobs: list[Callable[[], None]] = []
+        while not jobs:
+            with self._taking_in:
+                if not self._frames:
+                    self._is_taking_in = False
+                    return
+                payload = self._frames.popleft()
+            try:
+                message = wire.decode(payload)
+            except BadFrame as error:
+                self.node.complain(type(error).__name__, str(error))
+            else:
+                self.carry_out(self._take(message), jobs=jobs)
+        with self._taking_in:
+            self._is_taking_in = bool(self._frames)
+        if self._is_taking_in:
+            self._threads.do(self._take_calls)
+        for job in jobs[1:]:
+            self._threads.do(job)
+        jobs[0]()
 
     def on_peer(self, name: str, alive: bool) -> None:
         """A node appears or disappears."""
@@ -357,8 +363,17 @@ class Exchange:
 
     # Doing what the protocols say.
 
-    def carry_out(self, effects: Iterable[Any], *, may_wait: bool = True) -> None:
-        """Do what the protocols say; what a node says to itself is taken in at once."""
+    def carry_out(
+        self,
+        effects: Iterable[Any],
+        *,
+        may_wait: bool = True,
+        jobs: list[Callable[[], None]] | None = None,
+    ) -> None:
+        """Do what the protocols say; what a node says to itself is taken in at once.
+
+        Operations that are to be run on a thread are added to `jobs`, or else given to one.
+        """
         for one in effects:
             match one:
                 case ToPeer(peer, message, bulk):
@@ -374,8 +389,11 @@ class Exchange:
                         waiter.returned(body, server)
                 case serving.Run(id, call) | serving.Claim(id, call):
                     runner = self.runners.get(call.presence)
-                    if runner is not None:
-                        runner.run(id, call)
+                    job = runner.run(id, call) if runner is not None else None
+                    if job is not None and jobs is not None:
+                        jobs.append(job)
+                    elif job is not None:
+                        self._threads.do(job)
                 case _:
                     self._do_rare(one)
 

@@ -9,7 +9,6 @@ import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from infobus.errors import BadCall, BadValue, BusError
@@ -22,79 +21,14 @@ from infobus.services.exchange import Exchange
 from infobus.services.failures import write_error
 from infobus.services.interface import Interface, ServiceOperation
 from infobus.services.service import CURRENT, CurrentCall, method_of
+from infobus.services.threads import Loop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
 log = logging.getLogger("infobus")
 
-_IDLE_S = 10.0
 _CALLERS_COUNT_MAX = 10_000
-
-
-class Threads:
-    """Threads that grow while work waits, up to what the offers allow, and end when idle."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
-
-    def do(self, job: Callable[[], None]) -> None:
-        """Have something done by a thread."""
-        with self._lock:
-            must_grow = self._idle <= 0
-            self._idle -= not must_grow
-        self._jobs.put(job)
-        if must_grow:
-            name = f"{self._name}-operation"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    def _work(self) -> None:
-        from queue import Empty
-
-        while True:
-            try:
-                job = self._jobs.get(timeout=_IDLE_S)
-            except Empty:
-                with self._lock:
-                    if self._idle <= 0:  # counted on by somebody who is about to put a job
-                        continue
-                    self._idle -= 1
-                return
-            try:
-                job()
-            except BaseException:  # it would end the thread
-                log.exception("a service goes on after an error of its own")
-            with self._lock:
-                self._idle += 1
-
-
-class Loop:
-    """One event loop on a thread of its own, begun when it is first needed."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._lock = threading.Lock()
-        self._loop: AbstractEventLoop | None = None
-
-    def get(self) -> AbstractEventLoop:
-        """The loop, running."""
-        with self._lock:
-            if self._loop is None:
-                import asyncio
-
-                self._loop = asyncio.new_event_loop()
-                run = self._loop.run_forever
-                threading.Thread(target=run, name=f"{self._name}-async", daemon=True).start()
-            return self._loop
-
-    def stop(self) -> None:
-        """End it, if it was begun."""
-        with self._lock:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 class _Running:
@@ -110,9 +44,8 @@ class _Running:
 class Host:
     """Runs the calls of one service object, which may be replaced while it does."""
 
-    def __init__(self, exchange: Exchange, threads: Threads, loop: Loop) -> None:
+    def __init__(self, exchange: Exchange, loop: Loop) -> None:
         self._exchange = exchange
-        self._threads = threads
         self._loop = loop
         self._running: dict[Id, _Running] = {}
         self._told: dict[str, set[int]] = {}  # caller -> types it has the descriptors of
@@ -132,22 +65,21 @@ class Host:
         found = self._methods.get(operation)
         return found is not None and found[0].is_idempotent
 
-    def begin(self, id: Id, call: wire.Call) -> None:
-        """Run a call; does not wait."""
+    def begin(self, id: Id, call: wire.Call) -> Callable[[], None] | None:
+        """Run a call; does not wait, but may return what is left for a thread to do."""
         found = self._methods.get(call.operation)
         if found is None:
             signatures = tuple(operation.signature for operation, _, _ in self._methods.values())
             text = f"there is no operation {call.operation!r}; there are {', '.join(signatures)}"
-            self._fail(id, call, BadCall(text, signatures=signatures))
-            return
+            return lambda: self._fail(id, call, BadCall(text, signatures=signatures))
         operation, method, is_async = found
         name = call.once or f"{id[0]}/{call.lot}"
         running = self._running[id] = _Running(CurrentCall(name, id[0], call.operation))
         if is_async:
             loop = self._loop.get()
             loop.call_soon_threadsafe(self._begin_async, loop, id, call, operation, method, running)
-        else:
-            self._threads.do(lambda: self._run(id, call, operation, method, running))
+            return None
+        return lambda: self._run(id, call, operation, method, running)
 
     def stop(self, id: Id) -> None:
         """Nobody waits for a call any more."""
@@ -246,6 +178,8 @@ class Host:
     ) -> None:
         try:
             self._return(id, call, operation, await result)
+        except GeneratorExit:  # the loop has ended
+            raise
         except BaseException as error:  # being cancelled is an answer, too
             self._fail(id, call, error)
 
@@ -266,6 +200,8 @@ class Host:
                 if not self._produce(id, call, operation, item):
                     await running.async_room.wait()
             self._return(id, call, operation, None)
+        except GeneratorExit:
+            raise
         except BaseException as error:
             self._fail(id, call, error)
 

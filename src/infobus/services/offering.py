@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,10 +18,11 @@ from infobus.protocols.invocation_offers import Id, Offer
 from infobus.protocols.invocation_rules import RULES, Rule
 from infobus.protocols.invocation_wire import Presence
 from infobus.services.exchange import Exchange
-from infobus.services.hosting import Host, Loop, Threads
+from infobus.services.hosting import Host
 from infobus.services.interface import Interface
 from infobus.services.once import claim
 from infobus.services.service import interface_of
+from infobus.services.threads import Loop
 from infobus.subjects import check_subject
 
 CONCURRENCY = 64
@@ -39,7 +40,6 @@ class Offered:
     def __init__(
         self,
         exchange: Exchange,
-        threads: Threads,
         loop: Loop,
         subject: str,
         service: object,
@@ -61,8 +61,7 @@ class Offered:
         self.service = service
         self._interface = interface_of(service)
         self._exchange = exchange
-        self._threads = threads
-        self._host = Host(exchange, threads, loop)
+        self._host = Host(exchange, loop)
         self._host.serve(service, self._interface)
         self._said = {"version": version, "tags": list(tags), **(info or {})}
         self._retired = threading.Event()
@@ -150,20 +149,19 @@ class Offered:
 
     # What the exchange calls.
 
-    def run(self, id: Id, call: wire.Call) -> None:
-        """Begin a call."""
+    def run(self, id: Id, call: wire.Call) -> Callable[[], None] | None:
+        """Begin a call; may return what is left for a thread to do."""
         if call.once:
-            self._threads.do(lambda: self._claim(id, call))  # the disk may take its time
-        else:
-            self._host.begin(id, call)
+            return lambda: self._claim(id, call)  # the disk may take its time
+        return self._host.begin(id, call)
 
     def _claim(self, id: Id, call: wire.Call) -> None:
         is_idempotent = self._host.is_idempotent(call.operation)
         answer = claim(self._exchange.node, call, self.subject, is_idempotent=is_idempotent)
-        if answer is None:
-            self._host.begin(id, call)
-        else:
+        if answer is not None:
             self._exchange.claimed(id, answer)
+        elif (job := self._host.begin(id, call)) is not None:
+            job()
 
     def stop(self, id: Id) -> None:
         """Nobody waits for a call any more."""
