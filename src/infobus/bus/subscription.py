@@ -271,9 +271,9 @@ class Subscription(Inbox):
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise Empty
         try:
+            if self.is_interrupted:  # not below: what was just made ready may have an age limit
+                self._set_aside()
             while True:
-                if self.is_interrupted:
-                    self._set_aside()
                 try:
                     if ready:
                         return ready.pop()
