@@ -10,6 +10,7 @@ import typer
 import infobus
 from infobus.cli import (
     bench,
+    call,
     capture,
     demo,
     describe,
@@ -20,6 +21,7 @@ from infobus.cli import (
     pub,
     quench,
     query,
+    services,
     sub,
     tdl,
     types,
@@ -41,6 +43,8 @@ app.command("describe")(describe.command)
 app.add_typer(filter.app, name="filter")
 app.command("quench")(quench.command)
 app.command("watch")(watch.command)
+app.command("services")(services.command)
+app.command("call")(call.command)
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(journal.app, name="journal")
 app.add_typer(tdl.app, name="tdl")

@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from infobus import Attribute, Bus, Type, UsageError
+from infobus import Bus, Type, UsageError
 from infobus.cli.options import type_on_bus
 from infobus.cli.publishing import Publisher
 from infobus.cli.rendering import printable, short
 from infobus.cli.values import make_object, split_item, value_from_text
 from infobus.errors import BadValue
 from infobus.objects.kinds import Misfit
+from infobus.objects.members import Parameter
 from infobus.subjects import check_subject
 
 Answer = TypeVar("Answer")
@@ -33,7 +34,7 @@ def prompt_until_end(bus: Bus) -> None:
 
 
 def _publish_one(bus: Bus, console: Console) -> None:
-    subject = _ask(console, "subject", _checked_subject)
+    subject = ask(console, "subject", _checked_subject)
     type_ = _ask_type(bus, console)
     publisher = Publisher(bus)
     try:
@@ -56,23 +57,24 @@ def _checked_subject(text: str) -> str:
 def _ask_type(bus: Bus, console: Console) -> Type | None:
     names = [printable(t.name) for t in bus.types() if t.supertypes or t.attributes]
     console.print(f"types on the bus: {', '.join(names)}", style="dim", markup=False)
-    return _ask(console, "type [untyped]", lambda name: type_on_bus(bus, name) if name else None)
+    return ask(console, "type [untyped]", lambda name: type_on_bus(bus, name) if name else None)
 
 
 def _ask_untyped(console: Console) -> dict[str, Any]:
     values: dict[str, Any] = {}
     question = "attribute (key=text, key:=json, Enter ends)"
-    while item := _ask(console, question, lambda item: split_item(item) if item else None):
+    while item := ask(console, question, lambda item: split_item(item) if item else None):
         values[item[0]] = item[1]
     return values
 
 
 def _ask_object(console: Console, type_: Type) -> Any:
-    asked = {each.name: _ask_attribute(console, each) for each in type_.attributes}
+    asked = {each.name: ask_value(console, each) for each in type_.attributes}
     return make_object(type_, asked)
 
 
-def _ask_attribute(console: Console, attribute: Attribute) -> Any:
+def ask_value(console: Console, attribute: Parameter) -> Any:
+    """A value for an attribute or a parameter; asks again until it fits."""
     if attribute.doc:
         console.print(f"  {printable(attribute.doc)}", style="italic dim", markup=False)
     question = f"  {attribute.name}: {attribute.type}"
@@ -87,10 +89,10 @@ def _ask_attribute(console: Console, attribute: Attribute) -> Any:
         except Misfit as misfit:
             raise BadValue(f"{attribute.name}{misfit.path}: {misfit.problem}") from None
 
-    return _ask(console, question, read)
+    return ask(console, question, read)
 
 
-def _ask(console: Console, question: str, read: Callable[[str], Answer]) -> Answer:
+def ask(console: Console, question: str, read: Callable[[str], Answer]) -> Answer:
     """What `read` makes of the answer; asks again for as long as it raises `UsageError`."""
     while True:
         try:
