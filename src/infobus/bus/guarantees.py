@@ -18,22 +18,20 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from infobus.bus.durable import DurableEvent, DurableSubscription
-from infobus.bus.event import Run, Transaction, events_of
+from infobus.bus.durable_use import ServedLedger, Use, decode_record, rewound_error
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.losses import loss_error
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.objects import codec
 from infobus.protocols import durable_effects as effect
-from infobus.protocols import groups, wire
+from infobus.protocols import wire
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import ConsumerEffects, ConsumerTerms
 from infobus.protocols.durable_stream import Saved
 from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer
-from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed import Failed, LedgerServer, ServerEffects
 from infobus.protocols.guaranteed_wire import Entry, GuaranteedMessage
-from infobus.protocols.ledger_reading import choosing
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 from infobus.stores.records import Record
@@ -52,30 +50,6 @@ PublishDead = Callable[[str, effect.DeadLetter], None]
 Job = Callable[[], None]
 
 
-class _Served:
-    """A ledger as the serving half reads it."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self.read = ledger.read
-        self.first_since = ledger.first_since
-
-    def settle(self, name: str, position: int) -> None:
-        self.ledger.settle(name, position, time.time())
-
-
-class _Use:
-    """A durable name in use by this process."""
-
-    def __init__(
-        self, consumer: DurableConsumer, store: ConsumerStore, subscription: DurableSubscription
-    ) -> None:
-        self.consumer = consumer
-        self.store = store
-        self.subscription = subscription
-        self.places = choosing(consumer.patterns, consumer.where, _decode)
-
-
 class Guarantees:
     """The ledgers and durable consumers of one node."""
 
@@ -84,12 +58,12 @@ class Guarantees:
         self.consumers_folder = consumers_folder(home, bus_name)
         self._hub = hub
         self._publish_dead = publish_dead
-        self._server = LedgerServer(name=hub.name, decode=_decode, describe=self._describe)
+        self._server = LedgerServer(name=hub.name, decode=decode_record, describe=self._describe)
         self._ledgers: dict[str, Ledger] = {}
         self._own: Ledger | None = None  # the one that this node writes to
         self._opening = threading.Lock()
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
-        self._uses: dict[DurableSubscription, _Use] = {}
+        self._uses: dict[DurableSubscription, Use] = {}
         self._sessions = itertools.count(1)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._here: list[Any] = []  # messages for this node itself
@@ -209,7 +183,7 @@ class Guarantees:
             terms=ConsumerTerms(deliveries_max=deliveries_max),
             saved={id: Saved(one.position, one.above, one.deliveries) for id, one in progress},
         )
-        use = _Use(consumer, store, subscription)
+        use = Use(consumer, store, subscription)
 
         def begin() -> None:
             self._uses[subscription] = use
@@ -303,7 +277,9 @@ class Guarantees:
         self._ledgers[ledger.id] = ledger
         positions = {name: one.position for name, one in ledger.positions().items()}
         last, now_s = ledger.next - 1, time.monotonic()
-        self._do_served(self._server.opened(ledger.id, _Served(ledger), last, positions, now_s))
+        self._do_served(
+            self._server.opened(ledger.id, ServedLedger(ledger), last, positions, now_s)
+        )
 
     def _shut(self) -> None:
         for subscription in list(self._uses):
@@ -328,7 +304,7 @@ class Guarantees:
                 case _:
                     self._send(one)
 
-    def _do(self, use: _Use, effects: ConsumerEffects) -> None:
+    def _do(self, use: Use, effects: ConsumerEffects) -> None:
         for one in effects:
             match one:
                 case effect.Deliver(id, entry, deliveries):
@@ -341,11 +317,8 @@ class Guarantees:
                 case effect.LostForGood(id, first, last):
                     use.subscription.lost += 1
                     use.subscription.offer(loss_error(Lost(id, "", first, last)))
-                case effect.Rewound(id, position, detail):
-                    what = f"ledger {id} was cut short, or is an older copy: durable consumer "
-                    what += f"{use.subscription.name!r} has settled {position} there ({detail}). "
-                    what += f"Nothing of it is delivered. Seal it with: infobus ledger seal {id}"
-                    use.subscription.offer(StoreError(what, path=id))
+                case effect.Rewound():
+                    use.subscription.offer(rewound_error(use.subscription.name, one))
                 case effect.UsedElsewhere(holder):
                     name = use.subscription.name
                     what = f"the durable name {name!r} is in use by node {holder}"
@@ -369,7 +342,7 @@ class Guarantees:
             case Complain(peer, what):
                 self._hub.counters.complain(peer, what)
 
-    def _deliver(self, use: _Use, id: str, entry: Entry, deliveries: int) -> None:
+    def _deliver(self, use: Use, id: str, entry: Entry, deliveries: int) -> None:
         is_answered = False
 
         def answer(is_settled: bool) -> None:
@@ -380,7 +353,7 @@ class Guarantees:
                 self._jobs.put(lambda: self._do(use, settle(id, entry.number, time.monotonic())))
 
         try:
-            data = self._data(use, id, entry)
+            data = use.data(id, entry, self._hub.on_bad_object)
         except BadFrame as error:
             self._hub.on_bad_object(id, error)
             answer(False)  # time and again, until it is a dead letter
@@ -388,19 +361,7 @@ class Guarantees:
         place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
         use.subscription.offer(DurableEvent(entry.subject, data, *place, True, deliveries, answer))
 
-    def _data(self, use: _Use, id: str, entry: Entry) -> Any:
-        """The object of an event, or the transaction as far as the consumer wants it."""
-        if entry.type != GROUP:
-            return codec.decode(entry.type, entry.body, entry.object_id or (id, entry.number))
-        places = use.places(entry)
-        events = groups.decode(entry.body).events.at(places)
-        run = Run(id, "", [entry.number] * len(places), events)
-        found = events_of(run, self._hub.on_bad_object, entry.priority)
-        if len(found) < len(places):
-            raise BadFrame("a transaction of which some objects cannot be read")
-        return Transaction(tuple(found))
-
-    def _bury(self, use: _Use, dead: effect.DeadLetter) -> None:
+    def _bury(self, use: Use, dead: effect.DeadLetter) -> None:
         """Publish an event that cannot be delivered on the dead-letter subject."""
         number = dead.entry.number
         try:
@@ -422,7 +383,3 @@ class Guarantees:
                         codec.learn(descriptor)
                         break
         return codec.descriptors(types)
-
-
-def _decode(record: Any) -> object:
-    return codec.decode(record.type, record.body)

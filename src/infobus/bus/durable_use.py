@@ -1,0 +1,77 @@
+"""What a node knows of a durable name in use, and of a ledger that it serves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from infobus.bus.durable import DurableSubscription
+from infobus.bus.event import Run, Transaction, events_of
+from infobus.errors import BadFrame, StoreError
+from infobus.objects import codec
+from infobus.protocols import groups
+from infobus.protocols.durable import DurableConsumer
+from infobus.protocols.durable_effects import Rewound
+from infobus.protocols.groups import GROUP
+from infobus.protocols.guaranteed_wire import Entry
+from infobus.protocols.ledger_reading import choosing
+from infobus.stores.consumers import ConsumerStore
+from infobus.stores.ledger import Ledger
+
+
+class ServedLedger:
+    """A ledger as the serving half reads it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.read = ledger.read
+        self.first_since = ledger.first_since
+
+    def settle(self, name: str, position: int) -> None:
+        """Note how far a consumer has come."""
+        self.ledger.settle(name, position, time.time())
+
+
+class Use:
+    """A durable name in use by this process."""
+
+    def __init__(
+        self, consumer: DurableConsumer, store: ConsumerStore, subscription: DurableSubscription
+    ) -> None:
+        self.consumer = consumer
+        self.store = store
+        self.subscription = subscription
+        self._places = choosing(consumer.patterns, consumer.where, decode_record)
+
+    def data(self, id: str, entry: Entry, on_bad_object: Callable[[str, BadFrame], None]) -> Any:
+        """The object of an event, or the transaction as far as the consumer wants it.
+
+        Raises:
+            BadFrame: Some of it cannot be read.
+        """
+        if entry.type != GROUP:
+            return codec.decode(entry.type, entry.body, entry.object_id or (id, entry.number))
+        places = self._places(entry)
+        events = groups.decode(entry.body).events.at(places)
+        run = Run(id, "", [entry.number] * len(places), events)
+        found = events_of(run, on_bad_object, entry.priority)
+        if len(found) < len(places):
+            raise BadFrame("a transaction of which some objects cannot be read")
+        return Transaction(tuple(found))
+
+
+def decode_record(record: Any) -> object:
+    """The object of a record, for filters."""
+    return codec.decode(record.type, record.body)
+
+
+def rewound_error(consumer: str, rewound: Rewound) -> StoreError:
+    """The error that tells of a ledger that ends too early."""
+    ledger = rewound.ledger
+    return StoreError(
+        f"ledger {ledger} was cut short, or is an older copy: durable consumer {consumer!r} has "
+        f"settled {rewound.position} there ({rewound.detail}). Nothing of it is delivered. "
+        f"Seal it with: infobus ledger seal {ledger}",
+        path=ledger,
+    )
