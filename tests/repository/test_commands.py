@@ -78,7 +78,8 @@ def test_a_capture_that_is_told_to_end_stores_what_has_come(shell):
     assert shell.run("feed", "reuters", "wire.sgm", "--guaranteed")[0] == 0
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 0 and " stored" in err.splitlines()[-1]
+    assert process.returncode == 0, err
+    assert " stored" in err.splitlines()[-1]
     _, out, _ = shell.run("query", "DataObject", "--json")
     assert json.loads(out)["title"] == "TIN <TIN.L> RISES"
 

@@ -171,7 +171,8 @@ class Repository:
                     kept |= make_way(connection, catalog, table, times, keep_newer)
                 for name, rows in taking.rows.items():
                     chosen = [row for row in rows if row[ID] not in kept] if kept else rows
-                    write_rows(connection, by_name[name], chosen)
+                    if chosen:
+                        write_rows(connection, by_name[name], chosen)
         except _NotNow:
             return False
         return True
