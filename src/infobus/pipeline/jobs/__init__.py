@@ -1,0 +1,120 @@
+"""Jobs of the pipeline: what Spark does with events.
+
+A job is a module of this package that has the job's name, and in it
+
+- `Options`: a `msgspec.Struct` (frozen, keyword-only, no unknown fields) that a TOML table fills;
+- `transform(events, options)`: from DataFrame to DataFrame, without any other effect. `events` has
+  the columns of `format("infobus")`; it may be history or, unless the job says otherwise, live;
+- `write(result, options, batch)`, if the result is not to be published: what becomes of it, or of
+  each micro-batch of it. It is carried out again after a crash, under the same `batch`.
+
+The result of a job without `write` goes to a sink: its columns are attributes of new objects, and
+`_subject` is what each is published under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from infobus.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import StreamingQuery
+
+NAMES = ("decompose", "keywords", "correlate", "traffic", "backtest", "replay")
+
+
+class Batch(Struct, frozen=True):
+    """A part of a result: the micro-batch of a query, or all of a batch read (number 0)."""
+
+    query: str
+    number: int
+
+
+class Job(Protocol):
+    """What every module of a job has; `write` is there only if the result is not published."""
+
+    Options: type[Struct]
+
+    def transform(self, events: DataFrame, options: Any) -> DataFrame:
+        """From events to the result."""
+
+
+def find(name: str) -> Job:
+    """The job of that name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if name not in NAMES:
+        raise UsageError(f"there is no job {name!r}; there are {', '.join(NAMES)}")
+    module: Any = import_module(f"{__name__}.{name}")
+    job: Job = module
+    return job
+
+
+def options_for(name: str, table: Mapping[str, Any]) -> Any:
+    """The options of a job, out of a table of TOML.
+
+    Raises:
+        UsageError: One is missing, not known, or of the wrong kind.
+    """
+    try:
+        return msgspec.convert(dict(table), find(name).Options)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"job {name}: {error}") from error
+
+
+def run(
+    name: str,
+    events: DataFrame,
+    options: Any,
+    *,
+    query: str,
+    sink: Mapping[str, str] | None = None,
+    checkpoint: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+) -> StreamingQuery | None:
+    """Run a job over history until it is done, or start it over what is live.
+
+    Args:
+        name: Of the job.
+        events: What it reads.
+        options: Its `Options`.
+        query: Tells this use of the job from all others, also in sinks that remember.
+        sink: Options of `df.write.format("infobus")`, for a job whose result is published.
+        checkpoint: The folder in which a live query keeps its place.
+        trigger: For a live query, such as `{"processingTime": "2 seconds"}`.
+
+    Raises:
+        UsageError: The job's result is to be published, and there is no sink.
+    """
+    job: Any = find(name)
+    result = job.transform(events, options)
+    write = getattr(job, "write", None)
+    if write is None and sink is None:
+        raise UsageError(f"job {name}: its result is published, so it needs a sink")
+    if not events.isStreaming:
+        if write is not None:
+            write(result, options, Batch(query, 0))
+        else:
+            _publish(result.write, sink, query).mode("append").save()
+        return None
+    stream = result.writeStream.queryName(query).option("checkpointLocation", checkpoint or "")
+    if trigger:
+        stream = stream.trigger(**trigger)
+    if write is not None:
+        return stream.foreachBatch(
+            lambda part, number: write(part, options, Batch(query, number))
+        ).start()
+    return _publish(stream, sink, query).start()
+
+
+def _publish(writer: Any, sink: Mapping[str, str] | None, query: str) -> Any:
+    return writer.format("infobus").options(**{"query": query, **(sink or {})})
