@@ -128,7 +128,7 @@ def test_a_filter_and_test_events(bus, tmp_path):
 
 
 PUBLISHER = """
-import infobus, sys
+import infobus, sys, time
 with infobus.connect() as bus, open(sys.argv[1], "a", buffering=1) as accepted:
     number = int(sys.argv[2])
     while True:
@@ -136,6 +136,7 @@ with infobus.connect() as bus, open(sys.argv[1], "a", buffering=1) as accepted:
         bus.publish_many(events, guaranteed=True)
         accepted.write(f"{number + 2}\\n")
         number += 3
+        time.sleep(0.01)
 """
 
 
