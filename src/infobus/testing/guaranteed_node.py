@@ -34,6 +34,7 @@ from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed import LedgerServer, ServerTerms
 from infobus.protocols.guaranteed_wire import (
     Durable,
+    Entry,
     Fetch,
     GuaranteedMessage,
     Kept,
@@ -141,6 +142,7 @@ class GuaranteedNode:
         self.is_alive = True
         self._terms, self._witness = terms[1], witness
         self._stores: dict[str, MemoryConsumerStore] = {}
+        self._choices: dict[str, Callable[[Readable | Entry], tuple[int, ...]]] = {}
         self._sessions_count = 0
         self._burials: dict[tuple[str, int], list[tuple[DurableConsumer, DeadLetter]]] = {}
         self._own: deque[GuaranteedMessage] = deque()  # what the node says to itself
@@ -193,6 +195,7 @@ class GuaranteedNode:
                 for id, one in store.progress().items()
             },
         )
+        self._choices[interest.name] = choosing(consumer.patterns, consumer.where, _decode)
         self._do(consumer.start(self.network.now_s, self.wall_s), consumer)
         self._hear()
 
@@ -335,8 +338,8 @@ class GuaranteedNode:
                 store.note(ledger, saved.position, saved.above, saved.deliveries)
                 store.flush()
             case Deliver():
-                choose = choosing(consumer.patterns, consumer.where, _decode)
-                self._witness.delivered(self, consumer, effect, choose(effect.entry))
+                places = self._choices[consumer.name](effect.entry)
+                self._witness.delivered(self, consumer, effect, places)
                 self._later(0.05, partial(self._handle, consumer, effect))
             case DeadLetter():
                 self._later(0.05, partial(self._bury, consumer, effect))
