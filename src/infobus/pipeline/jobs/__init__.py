@@ -25,7 +25,7 @@ from infobus.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 NAMES = ("decompose", "keywords", "correlate", "traffic", "backtest", "replay")
 
@@ -106,14 +106,15 @@ def run(
         else:
             _publish(result.write, sink, query).mode("append").save()
         return None
-    stream = result.writeStream.queryName(query).option("checkpointLocation", checkpoint or "")
+    stream: Any = result.writeStream.queryName(query).option("checkpointLocation", checkpoint or "")
     if trigger:
         stream = stream.trigger(**trigger)
     if write is not None:
-        return stream.foreachBatch(
-            lambda part, number: write(part, options, Batch(query, number))
-        ).start()
-    return _publish(stream, sink, query).start()
+        stream = stream.foreachBatch(lambda part, at: write(part, options, Batch(query, at)))
+    else:
+        stream = _publish(stream, sink, query)
+    started: StreamingQuery = stream.start()
+    return started
 
 
 def _publish(writer: Any, sink: Mapping[str, str] | None, query: str) -> Any:

@@ -1,0 +1,56 @@
+"""A session of Spark, set up so that the pipeline works in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from infobus.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def session(
+    name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, in which `format("infobus")` is known.
+
+    Args:
+        name: What Spark calls it.
+        master: Where it runs, if it is not running yet: `local[*]` is this machine.
+        settings: Further settings of Spark.
+
+    Raises:
+        UsageError: Spark or Java is not installed.
+    """
+    if master.startswith("local") and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        raise UsageError(
+            "Spark needs a Java runtime, and there is none; on Debian and Ubuntu: "
+            "apt-get install openjdk-17-jre-headless"
+        )
+    from infobus.pipeline import register  # says what to install if there is no PySpark
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        # Or Spark asks for the name of this host, which may be nobody's address.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
