@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from infobus.bus.folders import replies_folder
 from infobus.bus.hub import Hub
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from infobus.bus.serving import Serving
     from infobus.services import Found, Offered, ServiceClient, Watch
     from infobus.services.presence import IAmHere
+    from infobus.services.sessions import Bus, QoS, Session
 
 
 class ServiceMethods:
@@ -113,6 +115,50 @@ class ServiceMethods:
     def i_am(self, subject: str, role: str, **info: Any) -> IAmHere:
         """Be found by `who_is_out_there` under `subject`, in a role of your own choice."""
         return self._serving().i_am(subject, role, info)
+
+    def offer_sessions(
+        self,
+        subject: str,
+        converse: Callable[[Session], object],
+        *,
+        qos: QoS | None = None,
+        **options: Any,
+    ) -> Offered:
+        """Be a supplier of sessions: private, two-way conversations with one consumer each.
+
+        `converse` is called with each `Session`, on a thread of its own; it ends when that
+        returns. `qos` limits what is agreed to. The options are those of `serve`.
+        """
+        from infobus.services.sessions import QoS, SessionSupplier
+
+        serving, bus = self._serving(), cast("Bus", self)
+        supplier = SessionSupplier(bus, serving.exchange, converse, qos or QoS())
+        return serving.serve(subject, supplier, **options)
+
+    def open_session(
+        self,
+        subject: str,
+        *,
+        qos: QoS | None = None,
+        choose: Callable[[list[Found]], Found] = lambda found: found[0],
+        timeout_s: float = 10.0,
+    ) -> Session:
+        """Begin a session with a supplier, at a quality of service that both agree to.
+
+        Args:
+            subject: What suppliers are found by.
+            qos: What is wanted; `Session.qos` is what was agreed.
+            choose: Picks one of those who answered; else it is the first.
+            timeout_s: How long to wait for a supplier.
+
+        Raises:
+            NoServer: Nobody supplies it.
+        """
+        from infobus.services.sessions import QoS, open_session
+
+        serving, bus = self._serving(), cast("Bus", self)
+        client = serving.service(subject, timeout_s=timeout_s)
+        return open_session(bus, serving.exchange, client, choose, qos or QoS())
 
     def _serving(self) -> Serving:
         """What serves, finds and calls; begun when it is first needed."""

@@ -31,19 +31,19 @@ class Serving:
         self._replies: Replies | None = None
         self._has_replies = True
         self._threads = Threads(f"infobus-{hub.name}")
-        self._exchange = Exchange(self, self._threads)
+        self.exchange = Exchange(self, self._threads)
         self._loop = Loop(f"infobus-{hub.name}")
-        self._exchange.on_acknowledged = self._acknowledge
+        self.exchange.on_acknowledged = self._acknowledge
         self._offers: list[Offered] = []
         hub.on_service = self._on_frame
-        hub.on_peer.append(self._exchange.on_peer)
-        self._exchange.start()
+        hub.on_peer.append(self.exchange.on_peer)
+        self.exchange.start()
 
     # What the application does.
 
     def serve(self, subject: str, service: object, **options: Any) -> Offered:
         """See `Bus.serve`."""
-        offered = Offered(self._exchange, self._loop, subject, service, **options)
+        offered = Offered(self.exchange, self._loop, subject, service, **options)
         self._offers = [one for one in self._offers if not one.is_retired] + [offered]
         return offered
 
@@ -57,30 +57,30 @@ class Serving:
             offered = here[0]
         else:
             offered = self.serve(subject, service, **options)
-        self._exchange.ask_to_retire(subject)
+        self.exchange.ask_to_retire(subject)
         return offered
 
     def service(self, subject: str, **options: Any) -> ServiceClient:
         """See `Bus.service`."""
-        return ServiceClient(self._exchange, subject, **options)
+        return ServiceClient(self.exchange, subject, **options)
 
     def who_is_out_there(
         self, pattern: str, timeout_s: float, role: str | None, where: str
     ) -> list[Found]:
         """See `Bus.who_is_out_there`."""
         check_pattern(pattern)
-        found = self._exchange.ask(pattern, role or "", where, timeout_s)
+        found = self.exchange.ask(pattern, role or "", where, timeout_s)
         return [Found.of(one.node, one.presence) for one in found]
 
     def watch(self, pattern: str, role: str | None) -> Watch:
         """See `Bus.watch`."""
         check_pattern(pattern)
-        return Watch(self._exchange, pattern, role or "")
+        return Watch(self.exchange, pattern, role or "")
 
     def i_am(self, subject: str, role: str, info: Mapping[str, Any]) -> IAmHere:
         """See `Bus.i_am`."""
         check_subject(subject)
-        return IAmHere(self._exchange, subject, role, info)
+        return IAmHere(self.exchange, subject, role, info)
 
     def close(self, timeout_s: float) -> None:
         """Retire all services, and let what runs finish, within a time."""
@@ -90,14 +90,14 @@ class Serving:
             if not offered.wait_retired(timeout_s):
                 log.warning("closing while %r still has calls", offered)
                 timeout_s = 0.0
-        self._exchange.close()
+        self.exchange.close()
         self._loop.stop()
         if self._replies is not None:
             self._replies.close()
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child."""
-        self._exchange.abandon(why)
+        self.exchange.abandon(why)
 
     # What services ask of the node.
 
@@ -146,7 +146,7 @@ class Serving:
 
     def _on_frame(self, payload: bytes) -> None:
         try:
-            self._exchange.on_frame(payload)
+            self.exchange.on_frame(payload)
         except BadFrame as error:
             self._hub.counters.bad_frames += 1
             self._hub.counters.complain(type(error).__name__, str(error))

@@ -58,7 +58,12 @@ def command(
         if not as_json:
             typer.echo(chosen.signature, err=True)
         values = arguments_of(chosen, arguments or [])
-        show(node.service(subject, **options)[operation](**values), as_json)
+        try:
+            show(node.service(subject, **options)[operation](**values), as_json)
+        except infobus.BusError:
+            raise
+        except Exception as error:  # raised by the service, and known here
+            raise infobus.RemoteError(type(error).__name__, str(error)) from error
 
 
 def arguments_of(operation: ServiceOperation, items: Sequence[str]) -> dict[str, Any]:

@@ -242,7 +242,8 @@ def no_server(subject: str, operation: str, timeout_s: float, detail: str) -> No
     if detail == "busy":
         text = f"all servers of {subject!r} were busy for {timeout_s} s; {operation} has not run"
     else:
-        text = f"nobody served {subject!r} within {timeout_s} s; {operation} has not run"
+        text = f"nobody served {subject!r} within {timeout_s} s"
+        text += f"; {operation} has not run" * bool(operation)
     return NoServer(text, subject=subject, operation=operation)
 
 

@@ -79,7 +79,7 @@ class ServiceClient:
         """The operations, with the name and the doc of the service."""
         found = self.servers(self._options["timeout_s"])
         if not found:
-            raise no_server(self.subject, "anything", self._options["timeout_s"], "")
+            raise no_server(self.subject, "", self._options["timeout_s"], "")
         return found[0].interface
 
     def servers(self, timeout_s: float = TIMEOUT_S) -> list[Found]:

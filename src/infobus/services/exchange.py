@@ -54,6 +54,7 @@ class Exchange:
         self.keys = itertools.count(1)
         self.waiters: dict[int, Waiter] = {}
         self.runners: dict[int, Runner] = {}
+        self.departures: list[Callable[[str], None]] = []
         self.watches: list[Callable[[str, Participant], None]] = []
         self.on_acknowledged: Callable[[str], None] = lambda once: None
         self._answered: dict[int, threading.Event] = {}
@@ -281,6 +282,8 @@ class Exchange:
                 effects += self.caller.peer_down(name, now_s)
                 effects += self.server.peer_down(name)
         self.carry_out(effects, may_wait=False)
+        for departed in [] if alive else list(self.departures):
+            departed(name)
 
     def _take(self, message: Any) -> list[Any]:
         now_s = time.monotonic()

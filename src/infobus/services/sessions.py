@@ -1,0 +1,238 @@
+"""Sessions (paper 002, section 7): a private, two-way conversation with one supplier.
+
+A consumer asks who supplies a service, chooses one, and proposes a quality of service: a class of
+priority, an age limit, a rate. The supplier answers with what it agrees to, which may be less.
+Then each side sends to the other on a channel that only the two of them use, in the agreed class,
+with the agreed age limit, and no faster than agreed. A session ends when either side closes it,
+or dies.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from infobus.errors import BusClosed, LossError, UsageError
+from infobus.objects import DataObject
+from infobus.services.exchange import Exchange
+from infobus.services.finding import Found
+from infobus.services.service import Service, current_call
+
+log = logging.getLogger("infobus")
+
+_SUBJECT = "session-{}.{}"  # a channel of its own, so that nobody else hears of it
+
+
+class Ended(DataObject, name="infobus.SessionEnded"):
+    """The last word of a session."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class QoS:
+    """The quality of a session; None leaves it to the other side, or to the bus."""
+
+    priority: str | None = None
+    """The class in which its events travel."""
+    max_age: float | None = None
+    """Seconds after which an event is worthless."""
+    max_rate: float | None = None
+    """Events a second that each side sends at most."""
+
+    def met_by(self, offered: QoS) -> QoS:
+        """What both sides can live with: the supplier's class if it has one, the lower limits.
+
+        >>> QoS("business", 5.0, 100.0).met_by(QoS(max_rate=10.0))
+        QoS(priority='business', max_age=5.0, max_rate=10.0)
+        """
+        return QoS(
+            offered.priority or self.priority,
+            _lower(self.max_age, offered.max_age),
+            _lower(self.max_rate, offered.max_rate),
+        )
+
+
+def _lower(one: float | None, other: float | None) -> float | None:
+    given = [value for value in (one, other) if value is not None]
+    return min(given, default=None)
+
+
+class Bus(Protocol):
+    """What sessions need of a bus."""
+
+    def publish(self, subject: str, obj: Any, **options: Any) -> None:
+        """Send."""
+
+    def subscribe(self, pattern: str, **options: Any) -> Any:
+        """Receive."""
+
+
+class Session:
+    """One end of a conversation. Iterate it for what the other side sends.
+
+    Attributes:
+        id: What both sides call it.
+        peer: The node of the other side.
+        qos: What was agreed.
+    """
+
+    def __init__(self, bus: Bus, exchange: Exchange, id: str, *, hears: str, speaks: str) -> None:
+        self.id = id
+        self.peer = ""
+        self.qos = QoS()
+        self.reason = ""
+        """Why it has ended; empty while it goes on."""
+        self._bus = bus
+        self._exchange = exchange
+        self._speaks = _SUBJECT.format(id, speaks)
+        self._send_at_s = 0.0
+        self._sending = threading.Lock()
+        self._heard = bus.subscribe(_SUBJECT.format(id, hears), on_loss="raise")
+
+    def begin(self, peer: str, qos: QoS) -> None:
+        """The other side is known."""
+        self.peer, self.qos = peer, qos
+        self._exchange.departures.append(self._on_departure)
+
+    def send(self, obj: Any) -> None:
+        """Send something to the other side; waits if it would be faster than agreed.
+
+        Raises:
+            BusClosed: The session has ended; `reason` says why.
+        """
+        if self.qos.max_rate is not None:
+            with self._sending:
+                now_s = time.monotonic()
+                wait_s = self._send_at_s - now_s
+                self._send_at_s = max(now_s, self._send_at_s) + 1.0 / self.qos.max_rate
+            if wait_s > 0:
+                time.sleep(wait_s)
+        if self.reason:
+            raise BusClosed(f"the session with {self.peer} has ended: {self.reason}")
+        self._publish(obj)
+
+    def receive(self, timeout_s: float | None = None) -> Any:
+        """What the other side sends next.
+
+        Raises:
+            TimeoutError: Nothing came in time.
+            BusClosed: The session has ended; `reason` says why.
+            LossError: Something it sent can no longer be had; the next call goes on after it.
+        """
+        try:
+            obj = self._heard.receive(timeout_s).data
+        except BusClosed:
+            why = self.reason or "the bus was closed"
+            raise BusClosed(f"the session with {self.peer} has ended: {why}") from None
+        if isinstance(obj, Ended):
+            self._end(obj.reason or "the other side has closed it")
+            raise BusClosed(f"the session with {self.peer} has ended: {self.reason}")
+        return obj
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            try:
+                yield self.receive()
+            except BusClosed:
+                return
+
+    def close(self, reason: str = "") -> None:
+        """End it, for both sides. Idempotent."""
+        if not self.reason:
+            with suppress(BusClosed):
+                self._publish(Ended(reason=reason))
+            self._end(reason or "closed here")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _publish(self, obj: Any) -> None:
+        options = {"priority": self.qos.priority, "max_age": self.qos.max_age}
+        self._bus.publish(self._speaks, obj, **options)
+
+    def _on_departure(self, node: str) -> None:
+        if node == self.peer:
+            self._end("the other side has died")
+
+    def _end(self, reason: str) -> None:
+        if not self.reason:
+            self.reason = reason
+            if self._on_departure in self._exchange.departures:
+                self._exchange.departures.remove(self._on_departure)
+            self._heard.close()
+
+
+class SessionSupplier(Service):
+    """What a supplier serves, so that consumers can begin sessions."""
+
+    def __init__(
+        self, bus: Bus, exchange: Exchange, converse: Callable[[Session], object], offered: QoS
+    ) -> None:
+        self._bus = bus
+        self._exchange = exchange
+        self._converse = converse
+        self._offered = offered
+        self.sessions: list[Session] = []
+
+    def begin_session(
+        self,
+        session: str,
+        priority: str | None = None,
+        max_age: float | None = None,
+        max_rate: float | None = None,
+    ) -> dict[str, Any]:
+        """Begin a session at the proposed quality of service; returns what is agreed to."""
+        agreed = QoS(priority, max_age, max_rate).met_by(self._offered)
+        ours = Session(self._bus, self._exchange, session, hears="up", speaks="down")
+        ours.begin(current_call().caller, agreed)
+        self.sessions = [one for one in self.sessions if not one.reason] + [ours]
+        name = f"infobus-session-{session}"
+        threading.Thread(target=self._run, args=(ours,), name=name, daemon=True).start()
+        return {
+            "priority": agreed.priority,
+            "max_age": agreed.max_age,
+            "max_rate": agreed.max_rate,
+        }
+
+    def _run(self, session: Session) -> None:
+        reason = "the supplier failed"
+        try:
+            self._converse(session)
+            reason = ""
+        except (BusClosed, LossError) as error:
+            reason = str(error)
+        except Exception:
+            log.exception("a session with %s ends, because its supplier failed", session.peer)
+        finally:
+            session.close(reason)
+
+
+def open_session(
+    bus: Bus, exchange: Exchange, client: Any, choose: Callable[[list[Found]], Found], qos: QoS
+) -> Session:
+    """Begin a session with a supplier of the client's subject; see `Bus.open_session`."""
+    found = client.servers()
+    able = [one for one in found if "begin_session" in one.interface.operations.names]
+    if found and not able:
+        raise UsageError(f"{client.subject!r} is served, but not for sessions")
+    chosen = choose(able) if able else None
+    session = Session(bus, exchange, os.urandom(8).hex(), hears="down", speaks="up")
+    try:
+        target = client if chosen is None else client.options(policy=lambda found: chosen)
+        agreed = target.begin_session(session.id, qos.priority, qos.max_age, qos.max_rate)
+    except BaseException:
+        session.close()
+        raise
+    assert chosen is not None  # without a server, the call has raised
+    session.begin(chosen.node, QoS(**agreed))
+    return session
