@@ -29,7 +29,7 @@ TIMES_MAX = 3.0
 ENOUGH_S = 0.020
 """The bar: under flood at most so many times the calm p99, or so long, whichever is more."""
 
-_SETTLE_S = 1.0  # until queues and windows are as full as they get
+SETTLE_S = 1.0  # until queues and windows are as full as they get
 _PATIENCE_S = 5.0  # for the last emergencies
 
 
@@ -74,7 +74,7 @@ def measure(load: Load, *, seconds: float) -> Found:
         for spinner in spinners:
             ask(spinner, "rest")
         ask(flooder, "flood")
-        time.sleep(_SETTLE_S)
+        time.sleep(SETTLE_S)
         ask(consumer, "times")
         flood, more_missing = _call(caller, consumer, seconds)
     return Found(

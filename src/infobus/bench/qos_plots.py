@@ -31,8 +31,8 @@ def latency_figure(found: Sequence[Found]) -> Figure | None:
         return None
     rows = (len(loads) + 1) // 2
     figure = Figure(figsize=(8, 3 * rows + 0.6), layout="constrained")
-    panels = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False).flat
-    for axes, load in zip(panels, loads, strict=False):
+    panels = figure.subplots(rows, 2, sharex=True, sharey=True, squeeze=False)
+    for axes, load in zip(panels.flat, loads, strict=False):
         for column, label, colour, dashes in _LINES:
             rounds = rounds_of(found, load)
             times_ms = sorted(time_s * 1e3 for one in rounds for time_s in COLUMNS[column](one))
@@ -42,7 +42,9 @@ def latency_figure(found: Sequence[Found]) -> Figure | None:
         axes.set_title(load.name)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
-    figure.supxlabel("milliseconds from publish to handler")
-    figure.supylabel("% of the events")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    for axes in panels[-1]:
+        axes.set_xlabel("milliseconds from publish to handler")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("% of the events")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

@@ -27,12 +27,13 @@ def found_table(found: Sequence[Found]) -> Table:
     """One row for each load: emergencies in three conditions, and the flood's own events."""
     table = Table(
         title="From publish to handler, p50 / p99 in ms (medians of the rounds)",
-        caption="emergencies on a calm bus, with busy cores besides, under a flood; its events",
+        caption="calm, busy cores, flood: emergencies; regular: the flood itself; x calm: of p99",
         box=box.SIMPLE,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("load")
-    for column in (*COLUMNS, "times calm p99", "flood events/s"):
-        table.add_column(column, justify="right", no_wrap=column in COLUMNS)
+    for column in (*COLUMNS, "x calm", "events/s"):
+        table.add_column(column, justify="right", no_wrap=True)
     for load in dict.fromkeys(one.load for one in found):
         rounds = rounds_of(found, load)
         calm_s, flood_s = p99_s(rounds, COLUMNS["calm"]), p99_s(rounds, COLUMNS["flood"])
@@ -49,7 +50,11 @@ def _both(rounds: Sequence[Found], times: Times) -> str:
     p50_s = [percentile(times(one), 0.5) for one in rounds if times(one)]
     if not p50_s:
         return "-"
-    return f"{median(p50_s) * 1e3:,.1f} / {median(p99_s(rounds, times)) * 1e3:,.1f}"
+    return f"{_ms(median(p50_s))} / {_ms(median(p99_s(rounds, times)))}"
+
+
+def _ms(time_s: float) -> str:
+    return f"{time_s * 1e3:,.1f}" if time_s < 0.1 else f"{time_s * 1e3:,.0f}"
 
 
 def write_json(report: Report, folder: Path) -> Path:

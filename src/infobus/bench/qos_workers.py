@@ -36,8 +36,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """What tells it from the others."""
-        supplier = "one supplier for both" if self.together else "a supplier for each"
-        return f"{supplier}, {'slow' if self.slow else 'quick'} consumer"
+        suppliers = "one supplier" if self.together else "two suppliers"
+        return f"{suppliers}, {'slow' if self.slow else 'quick'} consumer"
 
 
 class Times(msgspec.Struct):

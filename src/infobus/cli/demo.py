@@ -37,8 +37,8 @@ def city(
     """Watch a city under overload: emergencies, business orders and a library's updates.
 
     Emergencies arrive within three seconds, business events older than ten are discarded, and
-    the library moves from time to time. In less than 30 seconds these limits are scaled down.
-    The exit code is 0 if all of that was so.
+    the library moves from time to time. In less than 30 seconds the ten are scaled down. The
+    exit code is 0 if all of that was so.
     """
     from infobus.demo.city import run
 

@@ -30,7 +30,7 @@ def run(seconds: float | None, out: Path) -> int:
     console, city, floor = Console(), City(Limits.within(seconds)), Floor()
     ended = None
     if city.limits.scale < 1:
-        console.print(f"A short run: the paper's limits are scaled by {city.limits.scale:.2f}.")
+        console.print(f"A short run: business events live {city.limits.business_s:.3g} s, not 10.")
     with infobus.connect(floor.bus_name, engine="zenoh") as bus:
         reports = bus.subscribe("reports.>", on_loss="warn")
         with suppress(KeyboardInterrupt), floor:  # the usual way to leave a demo

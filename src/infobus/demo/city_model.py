@@ -22,7 +22,7 @@ SERVICE_S = 0.01
 """What a control room needs for one event: 100 a second, a fifth of what is supplied."""
 
 SECONDS = 30.0
-"""How long the limits of the paper need to show; a shorter run has them scaled down."""
+"""How long the paper's age limit needs to show; in a shorter run it is scaled down."""
 
 HAND_OVER_S = 0.25
 """What a busy machine may take between taking an event out of the queue and its handler."""
@@ -45,8 +45,8 @@ class Limits:
 
     @property
     def emergency_s(self) -> float:
-        """By then an emergency must have arrived."""
-        return 3.0 * self.scale
+        """By then an emergency must have arrived; that needs no scaling to show."""
+        return 3.0
 
     @property
     def business_s(self) -> float:
