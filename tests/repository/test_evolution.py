@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 
 from infobus import define_type, id_of
-from infobus.errors import StoreCorrupt
+from infobus.errors import StoreCorrupt, StoreError, StoreFull
 from infobus.repository import Repository
 from infobus.repository.catalog import COLUMN_COUNT_MAX
 from infobus.repository.names import NAME_BYTES_MAX
@@ -269,3 +270,36 @@ class TestAlteredByHand:
         database("UPDATE story SET _extra = 'nonsense'")
         with pytest.raises(StoreCorrupt, match="cannot be read"):
             repository.query("Story")
+
+
+class TestTheWorldFails:
+    def test_a_full_disk_refuses_a_batch_as_a_whole(self, tmp_path):
+        cls = define_type("Large", [], {"text": str})
+        with Repository(f"sqlite:///{tmp_path}/full.db") as repository:
+            repository.store([cls(text="fits")])
+            repository._engine.dispose()
+            pages = sqlite3.connect(tmp_path / "full.db").execute("PRAGMA page_count").fetchone()[0]
+            limit = [pages + 20]
+            event.listen(
+                repository._engine,
+                "connect",
+                lambda connection, _: connection.execute(f"PRAGMA max_page_count = {limit[0]}"),
+            )
+            batch = [cls(text="x" * 1000) for _ in range(200)]
+            with pytest.raises(StoreFull, match="nothing of this batch was kept"):
+                repository.store(batch)
+            assert [one.text for one in repository.query("Large")] == ["fits"]
+            repository._engine.dispose()
+            limit[0] += 1000
+            assert repository.store(batch) == 200
+            assert len(repository.query("Large")) == 201
+
+    def test_a_database_that_cannot_be_reached_is_said(self, tmp_path):
+        with pytest.raises(StoreError, match="cannot be used now") as caught:
+            Repository(f"postgresql://me:secret@/news?host={tmp_path}")
+        assert "secret" not in str(caught.value)
+        with pytest.raises(StoreError, match="cannot be used now"):
+            Repository(f"sqlite:///{tmp_path}/no/such/folder/x.db")
+        (tmp_path / "text.db").write_text("this is no database, but a longer text " * 100)
+        with pytest.raises(StoreError):
+            Repository(f"sqlite:///{tmp_path}/text.db")

@@ -131,6 +131,9 @@ class Catalog:
         self.tables = {table.type_name: table for table in tables}
         self.parts = set(parts)
         self.by_number = {version.number: version for version in self.versions.values()}
+        self._versions_of: dict[str, list[Version]] = {}
+        for version in self.by_number.values():
+            self._versions_of.setdefault(version.type_name, []).append(version)
         self._layouts: dict[int, Layout] = {}
 
     def layout(self, fingerprint: int) -> Layout | None:
@@ -149,8 +152,8 @@ class Catalog:
         """
         found: list[tuple[TypeTable, list[int] | None]] = []
         for type_name, table in sorted(self.tables.items()):
-            ours = [v for v in self.versions.values() if v.type_name == type_name]
-            fitting = [v.number for v in ours if name in v.lineage]
+            ours = self._versions_of.get(type_name, [])
+            fitting = [version.number for version in ours if name in version.lineage]
             if fitting:
                 found.append((table, None if len(fitting) == len(ours) else fitting))
         return found
