@@ -84,6 +84,14 @@ class TestDelivery:
         assert infobus.id_of(kept.data) == infobus.id_of(sent.data) == infobus.id_of(order)
         assert kept.id == infobus.id_of(order)
 
+    def test_what_nobody_listens_to_is_counted_and_kept(self, shop: Bus, office: Bus) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        for _ in range(2):
+            place(shop, 1, 2)
+            shop.publish_many([("orders.new", Order(item="pipe", count=3))], guaranteed=True)
+        assert (shop.stats().published, shop.stats().quenched) == (6, 6)
+        assert counts(sub, 6) == [1, 2, 3] * 2
+
     def test_what_is_published_while_it_is_away_waits(self, shop: Bus, office: Bus) -> None:
         sub = office.subscribe("orders.>", durable="billing")
         place(shop, 1)
