@@ -1,0 +1,61 @@
+"""`infobus demo city` as a user runs it: four real programs under overload."""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+from tests.cli.running import Shell
+
+
+@pytest.fixture
+def shell(tmp_path):
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def wait_for_arrivals(city):
+    """Read lines until emergencies arrive; returns the city's programs."""
+    for line in city.stdout:
+        if line.startswith("emergency") and not line.startswith("emergency 0"):
+            return psutil.Process(city.pid).children(recursive=True)
+    raise AssertionError(city.stderr.read())
+
+
+def assert_all_end(programs):
+    _, alive = psutil.wait_procs(programs, timeout=10)
+    assert not alive
+
+
+def test_it_keeps_its_promises_and_draws_what_happened(shell):
+    city = shell.start("demo", "city", "--seconds", "6", "--out", "pictures")
+    told, errors = city.communicate(timeout=90)
+    assert errors == ""
+    assert told.count("held    ") == 3, told
+    assert city.returncode == 0
+    assert {path.name for path in (shell.folder / "pictures").iterdir()} == {
+        "city-latency.png",
+        "city-latency.svg",
+    }
+
+
+def test_control_c_ends_all_of_it_with_a_summary(shell):
+    city = shell.start("demo", "city", start_new_session=True)
+    programs = wait_for_arrivals(city)
+    os.killpg(city.pid, signal.SIGINT)
+    told, errors = city.communicate(timeout=30)
+    assert "all regions" in told
+    assert errors == ""
+    assert_all_end(programs)
+
+
+def test_a_program_that_dies_is_named_and_ends_the_others(shell):
+    city = shell.start("demo", "city")
+    programs = wait_for_arrivals(city)
+    next(one for one in programs if "infobus.demo.city_room" in one.cmdline()).kill()
+    _, errors = city.communicate(timeout=30)
+    assert "The room of the north ended with code -9, so the city is closed.\n" in errors
+    assert city.returncode == 1
+    assert_all_end(programs)
