@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from infobus import filters
 from infobus.protocols.interest import OwnRows, channel_pattern, reduced_filters, touches
+from infobus.protocols.nesting import Nest
 from infobus.protocols.peer_rows import PeerRows
-from infobus.subjects import matches
+from infobus.subjects import covers, matches
 
 elements = st.sampled_from(["a", "b", "*"])
 patterns = st.builds(
@@ -62,16 +63,22 @@ def test_a_pattern_touches_the_channel_of_every_subject_it_matches(pattern, subj
 
 @given(changes)
 def test_few_rows_are_told_as_they_are_wanted(steps):
-    """Each as long as it is wanted more often than taken back, unless one without filter does."""
+    """Each as long as it is wanted more often than taken back, unless another asks for that too."""
     own, wanted = OwnRows(1), Counter()
     for add, remove in steps:
         told, version = set(own.added), own.version
         wanted.update(add)
         for row in remove:
             wanted[row] -= wanted[row] > 0
-        plain = {pattern for (pattern, where), uses in wanted.items() if uses and not where}
-        expected = {(p, where) for (p, where), uses in wanted.items() if uses and p not in plain}
-        expected |= {(pattern, "") for pattern in plain}
+        rows = [row for row, uses in wanted.items() if uses]
+        expected = {
+            row
+            for row in rows
+            if not any(
+                other != row and covers(other[0], row[0]) and other[1] in ("", row[1])
+                for other in rows
+            )
+        }
         assert own.change(add, remove) == (expected != told)
         assert set(own.added) == expected
         assert own.version == version + (expected != told)
@@ -194,6 +201,44 @@ def test_one_without_a_filter_absorbs_the_others_until_it_goes():
     assert list(own.added) == [("a", "")]
     own.remove(["a"])
     assert list(own.added) == [("a", "n == 0"), ("a", "n == 1")]
+
+
+def test_a_pattern_absorbs_those_it_covers_until_it_goes():
+    own = OwnRows(1)
+    own.add(["news.equity.gmc"], "n > 2")
+    own.add(["news.equity.*"], "n == 1")
+    assert own.add(["news.>"])
+    assert list(own.added) == [("news.>", "")]
+    assert not own.add(["news.equity.ibm"], "n < 0")
+    assert own.change([("news.>", "n > 2")], [("news.>", "")])
+    assert set(own.added) == {
+        ("news.>", "n > 2"),
+        ("news.equity.*", "n == 1"),
+        ("news.equity.ibm", "n < 0"),
+    }
+    own.remove(["news.>"], "n > 2")
+    assert ("news.equity.gmc", "n > 2") in own.added
+
+
+def test_what_is_absorbed_and_told_again_is_one_delta():
+    own = OwnRows(1)
+    own.add(["news.>"])
+    own.add(["news.equity"])
+    version = own.version
+    own.remove(["news.>"])
+    assert own.since(version) == (version, [("news.equity", "")], ["news.>"], [])
+
+
+@given(st.sets(patterns, max_size=8), st.sets(patterns, max_size=4), patterns)
+def test_a_nest_knows_all_that_cover_a_pattern_and_all_that_it_covers(there, gone, pattern):
+    nest = Nest()
+    for one in sorted(there | gone):
+        nest.add(one)
+    for one in sorted(gone):
+        nest.remove(one)
+    others = there - gone - {pattern}
+    assert sorted(nest.wider(pattern)) == sorted(o for o in others if covers(o, pattern))
+    assert nest.narrower(pattern) == sorted(o for o in others if covers(pattern, o))
 
 
 def test_filters_taken_back_from_among_many_go_once_an_eighth_is_gone():

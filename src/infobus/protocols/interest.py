@@ -8,7 +8,8 @@ the delta is computed from the present state, so it may be repeated or overtaken
 However many subscriptions there are, few rows are told, so that many nodes can hold them:
 
 * a pattern's filters are told as they are up to `filters_count_max`; one that is wanted without
-  a filter absorbs all others;
+  a filter absorbs all others, also those of the patterns that it covers. So does a filter
+  those that read the same;
 * past that a new filter is told at once, as one row more, and at most once a second the whole
   is reduced to few rows. Many new ones in between make the pattern unfiltered until then;
 * past `rows_count_max` rows, patterns with a common beginning are told as one, `beginning.>`.
@@ -30,6 +31,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from infobus.protocols.lanes import channel_in
+from infobus.protocols.nesting import Nest
 from infobus.protocols.wire import FILTER_CHARS_MAX
 from infobus.subjects import SubjectTrie, matches
 
@@ -164,6 +166,7 @@ class OwnRows:
     removed: dict[Row, int] = field(default_factory=dict)  # row -> version, oldest first
     wanted: Counter[Row] = field(default_factory=Counter)
     groups: dict[str, _Group] = field(default_factory=dict)
+    nest: Nest = field(default_factory=Nest)  # the patterns of all groups
     crowded: dict[str, None] = field(default_factory=dict)  # patterns to be reduced
     wide: set[str] = field(default_factory=set)  # patterns that stand for many
     channels: Channels = field(default_factory=Channels)
@@ -199,10 +202,9 @@ class OwnRows:
                     touched[key] = None
         if self.wide and len(self.wanted) < self.rows_count_max // 4:
             touched |= self._tell_apart()
-        is_news = self._tell({key: self._to_tell(key) for key in touched})
+        is_news = self._tell(self._to_tell(touched))
         while len(self.added) > self.rows_count_max and len(self.groups) > 1:
-            widened = self._widen()
-            is_news |= self._tell({key: self._to_tell(key) for key in widened})
+            is_news |= self._tell(self._to_tell(self._widen()))
         return is_news
 
     def next_reduction(self, now_s: float) -> Reduction | None:
@@ -262,8 +264,15 @@ class OwnRows:
 
     def _want(self, row: Row) -> str:
         key = self._key_of(row[0])
-        self.groups.setdefault(key, _Group()).want(row[1])
+        self._group(key).want(row[1])
         return key
+
+    def _group(self, key: str) -> _Group:
+        """The group of a pattern; made if there is none."""
+        if key not in self.groups:
+            self.groups[key] = _Group()
+            self.nest.add(key)
+        return self.groups[key]
 
     def _key_of(self, pattern: str) -> str:
         """The pattern under which rows of `pattern` are told."""
@@ -275,13 +284,24 @@ class OwnRows:
                     return wide
         return pattern
 
-    def _to_tell(self, key: str) -> Iterable[str]:
+    def _to_tell(self, touched: Iterable[str]) -> dict[str, Iterable[str]]:
+        """The filters to tell under these patterns now, and under those that they cover."""
+        keys = dict.fromkeys(touched)
+        for key in [*keys]:
+            keys |= dict.fromkeys(self.nest.narrower(key))
+        return {key: self._filters_of(key) for key in keys}
+
+    def _filters_of(self, key: str) -> Iterable[str]:
         """The filters to tell under `key` now; a crowded group is put down for reduction."""
         group = self.groups[key]
-        if "" in group.wanted or len(group.wanted) <= self.filters_count_max:
+        above = [self.groups[wider].wanted for wider in self.nest.wider(key)]
+        is_absorbed = any("" in wanted for wanted in above)
+        if is_absorbed or "" in group.wanted or len(group.wanted) <= self.filters_count_max:
             group.be_plain()
             self.crowded.pop(key, None)
-            return [""] if "" in group.wanted else group.wanted
+            if is_absorbed or "" in group.wanted:
+                return [] if is_absorbed else [""]
+            return [where for where in group.wanted if not any(where in one for one in above)]
         group.be_crowded()
         if group.is_due():
             self.crowded[key] = None
@@ -309,6 +329,7 @@ class OwnRows:
             group.told = told
             if not group.wanted:
                 del self.groups[key]
+                self.nest.remove(key)
         if not (added or removed):
             return False
         self.version += 1
@@ -338,7 +359,7 @@ class OwnRows:
                     return touched
                 wide = ".".join([*beginning, ">"])
                 self.wide.add(wide)
-                group = self.groups.setdefault(wide, _Group())
+                group = self._group(wide)
                 surplus -= sum(len(self.groups[key].told) for key in keys) - 1
                 for key in keys:
                     if key != wide:

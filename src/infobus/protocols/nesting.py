@@ -1,0 +1,56 @@
+"""Which of many patterns cover one, and which does it cover."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+from infobus.subjects import SubjectTrie, covers
+
+
+@dataclass(slots=True)
+class Nest:
+    """Patterns, each once.
+
+    >>> nest = Nest()
+    >>> for pattern in ("news.>", "news.*", "news.gmc", "trades.gmc"):
+    ...     nest.add(pattern)
+    >>> nest.wider("news.gmc"), nest.narrower("news.*")
+    (['news.>', 'news.*'], ['news.gmc'])
+    """
+
+    trie: SubjectTrie[str] = field(default_factory=SubjectTrie)
+    ordered: list[str] = field(default_factory=list)
+
+    def add(self, pattern: str) -> None:
+        """Take in a pattern that is not there."""
+        self.trie.add(pattern, pattern)
+        insort(self.ordered, pattern)
+
+    def remove(self, pattern: str) -> None:
+        """Take a pattern out."""
+        self.trie.remove(pattern, pattern)
+        del self.ordered[bisect_left(self.ordered, pattern)]
+
+    def wider(self, pattern: str) -> list[str]:
+        """The others that cover `pattern`."""
+        # Wildcards of `pattern` are to the trie elements like others; only `covers` knows better.
+        found = dict.fromkeys(self.trie.match(pattern))
+        return [one for one in found if one != pattern and covers(one, pattern)]
+
+    def narrower(self, pattern: str) -> list[str]:
+        """The others that `pattern` covers."""
+        elements = pattern.split(".")
+        wild = [number for number, element in enumerate(elements) if element in ("*", ">")]
+        if not wild:
+            return []
+        # All that it covers begin as it does, and stand side by side.
+        beginning = "".join(f"{element}." for element in elements[: wild[0]])
+        found = []
+        for number in range(bisect_left(self.ordered, beginning), len(self.ordered)):
+            one = self.ordered[number]
+            if not one.startswith(beginning):
+                break
+            if one != pattern and covers(pattern, one):
+                found.append(one)
+        return found
