@@ -17,7 +17,6 @@ from infobus.repository.catalog import UNTYPED, Catalog, TypeTable
 from infobus.repository.ordering import Term, columns_of, directed, key_of
 from infobus.repository.rebuilding import Rebuilding
 from infobus.repository.schema import EXTRA, ID, SUBJECT, TIME
-from infobus.repository.taking import key_of as stored_id
 from infobus.repository.where import where_of
 
 PAGE_COUNT = 500
@@ -137,4 +136,4 @@ def row_of(obj: Any, envelope: dict[str, Any], properties: dict[str, Property]) 
 
 def ids_of(hits: Sequence[Hit]) -> list[str]:
     """The ids by which properties name the objects."""
-    return [id_of(obj) or stored_id(envelope["_id"]) for _, obj, envelope in hits]
+    return [id_of(obj) or envelope["_id"] for _, obj, envelope in hits]

@@ -45,7 +45,8 @@ def open_database(url: str) -> Engine:
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
         else:
-            engine = create_engine(parsed)
+            # COPY goes past SQLAlchemy, which does not notice then that a connection is dead.
+            engine = create_engine(parsed, pool_pre_ping=True)
             event.listen(engine, "connect", _prepare_postgresql)
     except (ArgumentError, NoSuchModuleError) as error:
         raise UsageError(f"{url!r} is no URL of a database: {error}") from None

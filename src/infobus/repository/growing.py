@@ -43,6 +43,11 @@ def lock_structure(connection: Connection) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
 
 
+def has_own_tables(connection: Connection) -> bool:
+    """Whether anything was ever stored in this database."""
+    return inspect(connection).has_table(schema.generation.name)
+
+
 def create_own_tables(connection: Connection) -> None:
     """Make the repository's own tables, unless they are there."""
     lock_structure(connection)

@@ -22,7 +22,7 @@ from infobus.repository.catalog import Catalog, Layout, TypeTable, read_catalog,
 from infobus.repository.checking import check_tables
 from infobus.repository.database import open_database, reading, sqlstate, writing
 from infobus.repository.forms import moment_text
-from infobus.repository.growing import create_own_tables, grow
+from infobus.repository.growing import create_own_tables, grow, has_own_tables
 from infobus.repository.ordering import terms_of
 from infobus.repository.schema import ID
 from infobus.repository.setting_aside import SetAside, all_set_aside, set_aside
@@ -69,11 +69,12 @@ class Repository:
         self.url = self._engine.url.render_as_string(hide_password=True)
         self._is_postgresql = self._engine.dialect.name == "postgresql"
         self._lock = threading.RLock()
+        self._has_tables = False  # of its own; made by the first one who stores
         self._checked: set[str] = set()
         self._grown_at_s: dict[int, float] = {}
-        with writing(self._engine) as connection:
-            create_own_tables(connection)
-            self._catalog = read_catalog(connection)
+        self._catalog = Catalog(0)
+        with reading(self._engine) as connection:
+            self._newest(connection)
 
     # Storing.
 
@@ -202,7 +203,7 @@ class Repository:
         return time.monotonic() > self._grown_at_s.get(fingerprint, 0.0) + GROW_AGAIN_S
 
     def _grow(self, fingerprints: Sequence[int], parts: Iterable[tuple[str, str]]) -> None:
-        with writing(self._engine) as connection:
+        with self.transaction() as connection:
             catalog = grow(connection, fingerprints, parts)
         self._catalog = catalog
         self._grown_at_s.update(dict.fromkeys(fingerprints, time.monotonic()))
@@ -277,7 +278,9 @@ class Repository:
     def _newest(self, connection: Connection) -> Catalog:
         """What the database holds now, also by the doing of others."""
         with self._lock:
-            if read_generation(connection) != self._catalog.generation:
+            if not self._has_tables:
+                self._has_tables = has_own_tables(connection)
+            if self._has_tables and read_generation(connection) != self._catalog.generation:
                 self._catalog = read_catalog(connection)
             return self._catalog
 
@@ -293,20 +296,23 @@ class Repository:
     def transaction(self) -> Iterator[Connection]:
         """A transaction of the repository's database, for what is to be beside the objects."""
         with writing(self._engine) as connection:
+            if not self._has_tables:
+                create_own_tables(connection)
             yield connection
+        self._has_tables = True
 
     # What could not be stored.
 
     def set_aside(self, records: Sequence[Record], reason: str) -> None:
         """Keep objects that could not be stored, as they are, until `take_back`."""
-        with writing(self._engine) as connection:
+        with self.transaction() as connection:
             set_aside(connection, records, reason)
 
     def all_set_aside(self) -> list[SetAside]:
         """The objects that could not be stored, and why."""
         with reading(self._engine) as connection:
             self._newest(connection)
-            return all_set_aside(connection)
+            return all_set_aside(connection) if self._has_tables else []
 
     def take_back(self) -> int:
         """Store what was set aside, as far as that is possible now; returns how many were."""
