@@ -30,7 +30,7 @@ def assert_all_end(programs):
 
 
 def test_it_keeps_its_promises_and_draws_what_happened(shell):
-    city = shell.start("demo", "city", "--seconds", "6", "--out", "pictures")
+    city = shell.start("demo", "city", "--seconds", "4", "--out", "pictures")
     told, errors = city.communicate(timeout=90)
     assert errors == ""
     assert told.count("held    ") == 3, told

@@ -35,10 +35,20 @@ def latency_figure(city: City) -> Figure | None:
             rasterized=True,
         )
     limits = city.limits
-    for limit_s, name in ((limits.emergency_s, "emergency"), (limits.business_s, "business")):
+    # Each label where nothing else is drawn in the end.
+    for name, limit_s, side in (
+        ("emergency", limits.emergency_s, "right"),
+        ("business", limits.business_s, "left"),
+    ):
         axes.axhline(limit_s, color=COLOURS[name], linewidth=1, linestyle="--")
-        axes.annotate(
-            f"{name}: at most {limit_s:g} s", (0, limit_s), va="bottom", color=COLOURS[name]
+        axes.text(
+            0.01 if side == "left" else 0.99,
+            limit_s,
+            f"{name}: at most {limit_s:.3g} s",
+            transform=axes.get_yaxis_transform(),
+            ha=side,
+            va="bottom",
+            color=COLOURS[name],
         )
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")

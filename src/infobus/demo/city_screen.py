@@ -27,8 +27,8 @@ def draw(city: City, left_s: float | None, now_s: float) -> RenderableType:
         table.add_row(
             Text(name, f"bold {COLOURS[name]}"),
             *(f"{count:,}" for count in (tally.sent, tally.delivered, tally.expired)),
-            f"{tally.waiting:,}",
-            f"{latest.took:.2f}" if latest else "-",
+            f"{max(0, tally.waiting):,}",  # reports are not of the same moment
+            f"{latest.took:.3f}" if latest else "-",
             Text(_line(rates_of(city.arrivals, name, now_s, _HISTORY_COUNT)), COLOURS[name]),
         )
     state = (
@@ -50,7 +50,7 @@ def line_of(city: City) -> str:
     """The same in one line, where there is no screen."""
     tallies = city.tallies().items()
     return " · ".join(
-        f"{name} {tally.delivered} of {tally.sent}"
+        f"{name} {tally.delivered} of {max(tally.sent, tally.delivered)}"
         + (f", {tally.expired} expired" if tally.expired else "")
         for name, tally in tallies
     )
