@@ -216,8 +216,11 @@ class Server:
         chosen = ruled(offer.rule, group, lot_of(call), lambda key: group[key].load)
         if chosen is None or chosen[0] == self.name:
             return None
-        is_as_good = offer.rule == "balanced" and offer.load <= group[chosen].load + 1
-        return None if is_as_good else chosen
+        if offer.rule == "balanced":
+            # What is known of the others' load is old: a free place here is better.
+            has_place = offer.running < offer.running_count_max
+            return None if has_place or offer.load <= group[chosen].load + 1 else chosen
+        return chosen
 
     def _enter(self, one: Incoming) -> ServerEffects:
         offer = one.offer

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Condition, Lock
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from infobus.errors import (
     BadCall,
@@ -64,6 +65,8 @@ class PendingCall:
         self._body: bytes | None = None
         self._error: Exception | None = None
         self._stream: Stream | None = None
+        # Weak once it is handed out: a stream that nobody holds any more closes itself.
+        self._handed_out: ref[Stream] | None = None
         self._misfits: list[tuple[Presence, BusError | None]] = []
         self._is_done = False
         self._callbacks: list[Callable[[PendingCall], object]] = []
@@ -92,9 +95,10 @@ class PendingCall:
                 raise TimeoutError(f"{self._operation.name} has not answered in {timeout_s} s")
         if self._error is not None:
             raise self._error
-        if self._stream is not None:
-            return self._stream
-        assert self._body is not None
+        if (stream := self._its_stream()) is not None:
+            self._handed_out, self._stream = ref(stream), None
+            return stream
+        assert self._body is not None, "the stream was closed"
         return decoded(self._body)
 
     def cancel(self) -> None:
@@ -134,8 +138,8 @@ class PendingCall:
     def returned(self, body: bytes, server: Key) -> None:
         """It has its result."""
         self.server = server
-        if self._stream is not None:
-            self._stream.end(None)
+        if (stream := self._its_stream()) is not None:
+            stream.end(None)
         else:
             self._body = body
             self._done()
@@ -147,8 +151,8 @@ class PendingCall:
 
     def yielded(self, bodies: list[bytes]) -> None:
         """It has its next items."""
-        if self._stream is not None:
-            self._stream.add(bodies)
+        if (stream := self._its_stream()) is not None:
+            stream.add(bodies)
 
     def given_up(self, given_up: GivenUp) -> None:
         """It has no answer."""
@@ -160,21 +164,25 @@ class PendingCall:
 
     def noted(self, presence: Presence, error: BusError | None) -> None:
         """A server does not take the call."""
-        if len(self._misfits) < _MISFITS_SHOWN:
+        is_new = all(presence.interface != known.interface for known, _ in self._misfits)
+        if is_new and len(self._misfits) < _MISFITS_SHOWN:
             self._misfits.append((presence, error))
 
     def becomes_stream(self) -> None:
         """The operation is a stream, which can be iterated from now on."""
-        if self._stream is None:
+        if self._its_stream() is None:
             self._stream = Stream(self._exchange, self, self._timeout_s)
             self._done()
 
     def _fail(self, error: Exception) -> None:
-        if self._stream is not None:
-            self._stream.end(error)
+        if (stream := self._its_stream()) is not None:
+            stream.end(error)
         else:
             self._error = error
             self._done()
+
+    def _its_stream(self) -> Stream | None:
+        return self._handed_out() if self._handed_out is not None else self._stream
 
     def _done(self) -> None:
         if not self._is_done:

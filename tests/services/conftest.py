@@ -1,0 +1,33 @@
+"""Buses in one process, each test on a bus of its own."""
+
+import contextlib
+import uuid
+
+import pytest
+
+import infobus
+
+
+@pytest.fixture
+def connect(tmp_path):
+    """Connect nodes to the test's bus; all are closed after it."""
+    name = f"test-{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as stack:
+
+        def connect(**options):
+            bus = infobus.connect(name, **{"engine": "memory", "home": tmp_path, **options})
+            stack.callback(bus.close, 0.5)
+            return bus
+
+        yield connect
+
+
+@pytest.fixture
+def bus(connect):
+    return connect()
+
+
+@pytest.fixture
+def other(bus, connect):
+    """A second node on the same bus."""
+    return connect()

@@ -1,0 +1,198 @@
+"""`exactly_once=True`: a call that is tried again, until it is answered, runs once."""
+
+import threading
+
+import pytest
+
+import infobus
+from infobus import CallMayHaveRun, Service, UsageError
+from infobus.stores.replies import Replies
+
+
+class Account(Service):
+    def __init__(self):
+        self.balance = 0
+        self.ids = []
+        self.began = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def pay_in(self, amount: int) -> int:
+        self.ids.append(infobus.current_call().id)
+        self.balance += amount
+        self.began.release()
+        self.gate.wait(10)
+        return self.balance
+
+    @infobus.idempotent
+    def set_to(self, amount: int) -> int:
+        self.ids.append(infobus.current_call().id)
+        self.balance = amount
+        self.began.release()
+        self.gate.wait(10)
+        return amount
+
+
+def test_a_call_that_was_too_slow_is_tried_again_and_has_run_once(bus, other):
+    account = Account()
+    account.gate.clear()
+    bus.serve("svc.account", account)
+    client = other.service("svc.account", exactly_once=True, timeout_s=0.3)
+    with pytest.raises(CallMayHaveRun, match="call again with exactly_once=") as late:
+        client.pay_in(100)
+    account.gate.set()
+    again = client.options(exactly_once=late.value.call_id, timeout_s=10)
+    assert again.pay_in(100) == 100
+    assert account.balance == 100
+
+
+def test_two_tries_at_the_same_time_share_one_execution(bus, other, connect):
+    account = Account()
+    account.gate.clear()
+    bus.serve("svc.account", account)
+    calls = [
+        node.service("svc.account", exactly_once="order-1").pay_in.start(5)
+        for node in (other, connect())
+    ]
+    account.began.acquire()
+    account.gate.set()
+    assert [call.result() for call in calls] == [5, 5]
+    assert account.ids == ["order-1"]
+
+
+def test_the_reply_is_known_to_other_servers_of_the_home(bus, other, connect):
+    first, second = Account(), Account()
+    served = bus.serve("svc.account", first)
+    assert other.service("svc.account", exactly_once="order-1").pay_in(5) == 5
+    bus.serve("svc.account", second)
+    served.retire()
+    with pytest.raises(UsageError, match="order-1 has run, and its caller has acknowledged"):
+        _eventually(lambda: other.service("svc.account", exactly_once="order-1").pay_in(5))
+    assert (first.balance, second.balance) == (5, 0)
+
+
+def test_when_its_server_dies_another_one_of_the_home_knows_that_it_had_begun(connect):
+    caller, first, second = connect(), Account(), Account()
+    first.gate.clear()
+    node = connect()
+    node.serve("svc.account", first)
+    call = caller.service("svc.account", exactly_once=True).pay_in.start(7)
+    first.began.acquire()
+    connect().serve("svc.account", second)
+    threading.Thread(target=node.close, args=(0,)).start()
+    with pytest.raises(CallMayHaveRun, match="was interrupted by the end of"):
+        call.result()
+    assert (first.balance, second.balance) == (7, 0)
+    first.gate.set()
+
+
+def test_an_idempotent_one_runs_again_under_the_same_id(connect):
+    caller, first, second = connect(), Account(), Account()
+    first.gate.clear()
+    node = connect()
+    node.serve("svc.account", first)
+    call = caller.service("svc.account", exactly_once=True).set_to.start(7)
+    first.began.acquire()
+    connect().serve("svc.account", second)
+    threading.Thread(target=node.close, args=(0,)).start()
+    assert call.result() == 7
+    assert first.ids == second.ids
+    first.gate.set()
+
+
+def test_a_server_of_another_home_does_not_get_it(connect, tmp_path):
+    caller, first, second = connect(), Account(), Account()
+    first.gate.clear()
+    node = connect(home=tmp_path / "one")
+    node.serve("svc.account", first)
+    call = caller.service("svc.account", exactly_once=True, timeout_s=1.0).set_to.start(7)
+    first.began.acquire()
+    connect(home=tmp_path / "two").serve("svc.account", second)
+    threading.Thread(target=node.close, args=(0,)).start()
+    with pytest.raises(CallMayHaveRun, match="no other took over") as lost:
+        call.result()
+    assert second.balance == 0
+    first.gate.set()
+    back = connect(home=tmp_path / "one")
+    back.serve("svc.account", third := Account())
+    assert caller.service("svc.account", exactly_once=lost.value.call_id).set_to(7) == 7
+    assert (second.balance, third.balance) == (0, 7)
+
+
+def test_errors_are_kept_like_results(bus, other):
+    class Failing(Service):
+        count = 0
+
+        def fail(self) -> None:
+            Failing.count += 1
+            raise ValueError(str(Failing.count))
+
+    bus.serve("svc.failing", Failing())
+    with pytest.raises(ValueError, match="1"):
+        other.service("svc.failing", exactly_once="a").fail()
+    assert Failing.count == 1
+
+
+def test_a_home_that_cannot_be_written_serves_all_but_this(connect, tmp_path):
+    (tmp_path / "file").write_text("")
+    connect(home=tmp_path / "file").serve("svc.account", Account())
+    caller = connect()
+    assert caller.service("svc.account").pay_in(1) == 1
+    with pytest.raises(infobus.NoServer):
+        caller.service("svc.account", exactly_once=True, timeout_s=0.3).pay_in(1)
+
+
+class TestStore:
+    def test_a_call_is_begun_once(self, tmp_path):
+        store = Replies.open(tmp_path)
+        assert store.claim("a", "node1") == ("", b"")
+        assert store.claim("a", "node2") == ("node1", b"")
+        store.close()
+
+    def test_everything_survives(self, tmp_path):
+        store = Replies.open(tmp_path)
+        store.claim("a", "node1")
+        store.keep("a", b"answer")
+        store.close()
+        again = Replies.open(tmp_path)
+        assert again.id == store.id
+        assert again.claim("a", "node2") == ("node1", b"answer")
+        again.close()
+
+    def test_two_processes_may_share_it(self, tmp_path):
+        one, two = Replies.open(tmp_path), Replies.open(tmp_path)
+        assert one.claim("a", "node1") == ("", b"")
+        assert two.claim("a", "node2") == ("node1", b"")
+        assert two.take_over("a", "node1", "node2")
+        assert not one.take_over("a", "node1", "node3")
+        two.keep("a", b"answer")
+        assert one.claim("a", "node1") == ("node2", b"answer")
+        one.close()
+        two.close()
+
+    def test_what_is_acknowledged_is_replaced_and_what_is_old_is_forgotten(self, tmp_path):
+        store = Replies.open(tmp_path)
+        store.claim("a", "node1")
+        store.forget(["a"], b"done")
+        assert store.claim("a", "node2") == ("node1", b""), "it had no answer yet"
+        store.keep("a", b"answer")
+        store.forget(["a"], b"done")
+        assert store.claim("a", "node2") == ("node1", b"done")
+        store.prune(10.0**12)
+        assert store.claim("a", "node2") == ("", b"")
+        store.close()
+
+    def test_a_damaged_reply_is_not_believed(self, tmp_path):
+        store = Replies.open(tmp_path)
+        store.claim("a", "node1")
+        store.keep("a", b"answer")
+        store._database.connection.execute("UPDATE replies SET answer = x'00'")
+        with pytest.raises(infobus.errors.StoreCorrupt, match="checksum of the reply to call a"):
+            store.claim("a", "node2")
+        store.close()
+
+
+def _eventually(call):
+    """Repeat a call that may still be answered from before."""
+    while True:
+        call()

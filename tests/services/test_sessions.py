@@ -1,0 +1,128 @@
+"""Sessions: private, two-way, at an agreed quality, until somebody ends them."""
+
+import time
+
+import pytest
+
+from infobus import BusClosed, NoServer, Service, UsageError
+from infobus.services.sessions import QoS
+
+
+def echo(session):
+    for obj in session:
+        session.send({"echo": obj["n"]})
+
+
+def test_both_sides_send_and_receive(bus, other):
+    bus.offer_sessions("video.feed", echo)
+    with other.open_session("video.feed") as session:
+        for n in range(5):
+            session.send({"n": n})
+            assert session.receive(5) == {"echo": n}
+        assert session.peer == bus.stats().node
+
+
+def test_the_lower_of_what_is_wanted_and_offered_is_agreed(bus, other):
+    agreed = []
+    bus.offer_sessions(
+        "video.feed", lambda session: agreed.append(session.qos), qos=QoS(max_rate=10.0)
+    )
+    wanted = QoS(priority="business", max_age=5.0, max_rate=100.0)
+    with other.open_session("video.feed", qos=wanted) as session:
+        assert session.qos == QoS("business", 5.0, 10.0)
+        assert list(session) == []
+    assert agreed == [session.qos]
+
+
+def test_events_travel_in_the_agreed_class(bus, other, connect):
+    bus.offer_sessions("video.feed", echo)
+    with other.open_session("video.feed", qos=QoS(priority="emergency")) as session:
+        overheard = connect().subscribe(f"session-{session.id}.>")
+        session.send({"n": 1})
+        assert session.receive(5) == {"echo": 1}
+        assert {overheard.receive(5).priority for _ in range(2)} == {"emergency"}
+
+
+def test_nobody_sends_faster_than_agreed(bus, other):
+    bus.offer_sessions("video.feed", lambda session: list(session))
+    with other.open_session("video.feed", qos=QoS(max_rate=50.0)) as session:
+        start_s = time.monotonic()
+        for n in range(6):
+            session.send({"n": n})
+        assert time.monotonic() - start_s >= 0.1
+
+
+def test_either_side_ends_it(bus, other):
+    def say_goodbye(session):
+        session.send({"n": 1})
+        session.close("that is all")
+
+    bus.offer_sessions("video.feed", say_goodbye)
+    session = other.open_session("video.feed")
+    assert list(session) == [{"n": 1}]
+    assert session.reason == "that is all"
+    with pytest.raises(BusClosed, match="that is all"):
+        session.send({"n": 2})
+
+
+def test_the_death_of_the_supplier_ends_it(connect, other):
+    supplier = connect()
+    supplier.offer_sessions("video.feed", lambda session: list(session))
+    session = other.open_session("video.feed")
+    supplier.close(0)
+    with pytest.raises(BusClosed, match="has ended"):
+        session.receive(5)
+
+
+def test_the_death_of_the_consumer_ends_it(bus, connect):
+    ended = []
+
+    def converse(session):
+        assert list(session) == []
+        ended.append(session.reason)
+
+    bus.offer_sessions("video.feed", converse)
+    consumer = connect()
+    consumer.open_session("video.feed")
+    consumer.close(0)
+    deadline_s = time.monotonic() + 5
+    while not ended:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.002)
+    assert ended == ["the other side has died"]
+
+
+def test_the_consumer_chooses_among_suppliers(bus, other, connect):
+    bus.offer_sessions("video.feed", echo, tags=["slow"])
+    fast = connect()
+    fast.offer_sessions("video.feed", echo, tags=["fast"])
+
+    def fastest(found):
+        return next(one for one in found if "fast" in one.tags)
+
+    with other.open_session("video.feed", choose=fastest) as session:
+        assert session.peer == fast.stats().node
+
+
+def test_nobody_supplies(other):
+    with pytest.raises(NoServer):
+        other.open_session("video.feed", timeout_s=0.2)
+
+
+def test_a_service_without_sessions(bus, other):
+    class Plain(Service):
+        def ping(self) -> None: ...
+
+    bus.serve("svc.plain", Plain())
+    with pytest.raises(UsageError, match="is served, but not for sessions"):
+        other.open_session("svc.plain")
+
+
+def test_a_supplier_that_fails_ends_the_session(bus, other, caplog):
+    def fail(session):
+        raise RuntimeError("broken")
+
+    bus.offer_sessions("video.feed", fail)
+    session = other.open_session("video.feed")
+    assert list(session) == []
+    assert session.reason == "the supplier failed"
