@@ -178,6 +178,21 @@ class TestSlots:
         with pytest.raises(TdlError, match="expected str, got no value"):
             tdl.run("(make-instance 'tdl_test.Oven)")
 
+    def test_no_code_of_python_runs_when_an_object_is_made_or_changed(self, tdl):
+        class Guarded(DataObject, name=fresh("Guarded")):
+            x: int = 0
+
+            def __init__(self, **values):
+                raise AssertionError("Python was reached")
+
+            def __setattr__(self, name, value):
+                raise AssertionError("Python was reached")
+
+        made = tdl.run(
+            f"(setf g (make-instance '{Guarded._type.name} :x 1)) (incf (slot-value g 'x)) g"
+        )
+        assert made.__dict__ == {"x": 2}
+
     def test_nothing_of_python_is_a_slot(self, tdl):
         for name in ("__class__", "__dict__", "_type", "heat", "_tag", "__init__"):
             with pytest.raises(TdlError, match="has no slot"):
@@ -214,6 +229,11 @@ class TestMethods:
         assert met == ["oven-number", "oven-number", "machine-integer"]
         rest = [tdl.call("meet", *pair) for pair in [(machine, 1.5), ("s", 7), ("s", 1), (None, 7)]]
         assert rest == ["any", "string-any", "string-any", "seven"]
+
+    def test_symbols_and_keywords_are_told_apart(self, tdl):
+        tdl.run("(defmethod kind ((x symbol)) 'symbol) (defmethod kind ((x keyword)) 'keyword)")
+        kinds = tdl.run("(list (kind 'x) (kind :x) (kind 'y) (kind nil))")
+        assert kinds == ["symbol", "keyword", "symbol", "symbol"]
 
     def test_the_standard_method_combination(self, tdl):
         setup = """

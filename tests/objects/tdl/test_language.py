@@ -25,6 +25,7 @@ VALUES = r"""
 (let ((x 1) (y)) (list x y)) => (1 nil)
 (let ((x 1)) (let ((x 2) (y x)) (list x y))) => (2 1)
 (let* ((x 1) (y (+ x 1))) (list x y)) => (1 2)
+(let* ((x 1) (x (+ x 1))) x) => 2
 (progn 1 2 3) => 3
 (let ((x 1)) (prog1 x (setq x 2))) => 1
 (let ((x 1) (y 2)) (setq x y y 5) (list x y)) => (2 5)

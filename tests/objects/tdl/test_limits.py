@@ -21,6 +21,9 @@ ENDLESS = {
         "(ignore-errors (loop))",
         "(let ((x 1)) (dotimes (i 60) (setq x (cons x x))) (length (princ-to-string x)))",
         "(let ((x 1) (y 1)) (dotimes (i 60) (setq x (cons x x) y (cons y y))) (equal x y))",
+        "(defun f0 ()) "
+        + "".join(f"(defun f{n} () (f{n - 1}) (f{n - 1})) " for n in range(1, 40))
+        + "(f39)",
         "(let ((l (loop for i below 300 collect i))) (loop for x in l do (sort l #'<)))",
     ],
     "memory": [
