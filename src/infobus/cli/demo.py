@@ -9,13 +9,14 @@ import typer
 
 app = typer.Typer(rich_markup_mode="rich")
 
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", min=0, help="End by itself after so long.")
-]
-
 
 @app.callback(invoke_without_command=True)
-def command(context: typer.Context, seconds: Seconds = None) -> None:
+def command(
+    context: typer.Context,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End by itself after so long.")
+    ] = None,
+) -> None:
     """Watch a trading floor: two news feeds, a monitor, and later a keyword generator.
 
     Two adapters parse two formats into two types of story that the monitor never heard of.
@@ -31,7 +32,9 @@ def command(context: typer.Context, seconds: Seconds = None) -> None:
 
 @app.command("city")
 def city(
-    seconds: Seconds = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=3, help="End by itself after so long.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo-results"),
 ) -> None:
     """Watch a city under overload: emergencies, business orders and a library's updates.
