@@ -15,6 +15,7 @@ import infobus
 from infobus import DataObject, Property, id_of
 from infobus.repository import Repository, database
 from infobus.repository.capture import Capture
+from infobus.repository.taking import Taking
 from tests.bus.helpers import wait_until
 from tests.cli.running import Shell
 
@@ -108,6 +109,26 @@ def test_what_the_database_refuses_is_set_aside_and_the_others_go_on(
     database("ALTER TABLE capture_story ADD COLUMN title TEXT")
     assert repository.take_back() == 2
     assert {one.title for one in repository.query("capture.Story")} >= {"refused", "refused, too"}
+
+
+def test_an_object_that_nobody_reckoned_with_does_not_end_the_capture(tmp_path, buses, monkeypatch):
+    publisher, node = buses
+    take = Taking.add
+
+    def stumble(taking, record):
+        if record.obj.title == "poison":
+            raise RuntimeError("a mistake of ours")
+        take(taking, record)
+
+    monkeypatch.setattr(Taking, "add", stumble)
+    with Repository(f"sqlite:///{tmp_path}/poison.db") as repository:
+        with repository.capture(node, ["news.>"]) as capture:
+            for title in ("before", "poison", "after"):
+                publisher.publish("news.a", Story(title=title))
+            wait_until(lambda: capture.set_aside == 1 and capture.stored == 2)
+        assert len(repository.query("capture.Story")) == 2
+        (aside,) = repository.all_set_aside()
+        assert aside.reason == "RuntimeError: a mistake of ours"
 
 
 def test_while_the_database_is_busy_events_wait(tmp_path, buses, monkeypatch):

@@ -43,6 +43,23 @@ def test_attributes_are_added_on_line(repository, database):
     ]
 
 
+def test_several_versions_come_in_one_batch(repository):
+    old = define_type("Story", [], {"title": str})
+    new = define_type("Story", [], {"title": str, "rank": int, "topics": "list[str]"})
+    newest = define_type("Story", [], {"title": str, "inner": "DataObject", "more": str})
+    inner = define_type("Inner", [], {"n": int})
+    batch = [
+        old(title="a"),
+        new(title="b", rank=1, topics=["x"]),
+        newest(title="c", inner=inner(n=5), more="m"),
+        old(title="d"),
+    ]
+    assert repository.store(batch) == 4
+    found = attributes_of(repository.query("Story", order="title", rows=True))
+    assert [row["title"] for row in found] == ["a", "b", "c", "d"]
+    assert (found[1]["rank"], found[1]["topics"], found[2]["inner"].n) == (1, ["x"], 5)
+
+
 def test_sql_sees_the_hierarchy_too(repository, database):
     story = define_type("news.Story", [], {"title": str, "topics": ("list[str]", [])})
     repository.store([story(title="plain", topics=["tin"])])

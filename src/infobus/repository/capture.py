@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection
 
-from infobus import Bus, BusClosed, Event, LossError, UsageError
+from infobus import Bus, BusClosed, Event, LossError
+from infobus.bus.durable import DurableEvent
 from infobus.errors import StoreCorrupt, StoreError
 from infobus.repository.repository import records_of
 from infobus.stores.positions_sql import PositionsIn
@@ -129,41 +130,37 @@ class Capture:
 
     def _keep(self, batch: list[Any], store: Callable[[Sequence[Any]], int]) -> None:
         """Store a batch, however long that takes; what is refused is set aside."""
-        try:
-            self._insist(lambda: store(batch))
-        except (StoreCorrupt, UsageError):
-            for event in batch:
-                self._keep_one(event, store)
-        else:
+        if self._insist(lambda: store(batch)) is None:
             with self._counting:
                 self.stored += len(batch)
+        else:
+            for event in batch:
+                self._keep_one(event, store)
         for event in batch:
-            if hasattr(event, "ack"):
+            if isinstance(event, DurableEvent):
                 event.ack()
 
     def _keep_one(self, event: Event, store: Callable[[Sequence[Any]], int]) -> None:
-        try:
-            self._insist(lambda: store([event]))
-        except (StoreCorrupt, UsageError) as error:
-            log.error("capture: %s of %s is set aside: %s", event.type, event.subject, error)
-            reason = str(error)
-            records = list(records_of(event))
-            self._insist(lambda: self._repository.set_aside(records, reason))
-            with self._counting:
-                self.set_aside += 1
-        else:
-            with self._counting:
-                self.stored += 1
+        refusal = self._insist(lambda: store([event]))
+        if refusal is not None:
+            log.error("capture: %s of %s is set aside: %s", event.type, event.subject, refusal)
+            records, reason = list(records_of(event)), f"{type(refusal).__name__}: {refusal}"
+            if self._insist(lambda: self._repository.set_aside(records, reason)) is not None:
+                log.error("capture: and cannot be set aside either; it is lost: %s", event.id)
+        with self._counting:
+            self.stored += refusal is None
+            self.set_aside += refusal is not None
 
-    def _insist(self, store: Callable[[], object]) -> None:
+    def _insist(self, store: Callable[[], object]) -> Exception | None:
+        """Do it, however long the database is away; returns why it refused, None if it did not."""
         pause_s = PAUSE_S
         while True:
             try:
                 store()
                 self.problem = ""
-                return
-            except StoreCorrupt:
-                raise
+                return None
+            except StoreCorrupt as error:
+                return error
             except StoreError as error:
                 if not self.problem:
                     log.error("capture: %s; it is tried again", error)
@@ -171,6 +168,8 @@ class Capture:
                 if self._is_closed.wait(pause_s):
                     raise
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
+            except Exception as error:  # whatever an object may have caused: the others go on
+                return error
 
 
 class _Guaranteed:

@@ -65,6 +65,11 @@ class TypeTable:
         made = (schema.attribute_column(home.column, home.form) for home in self.homes)
         return schema.object_table(self.name, made)
 
+    @property
+    def width(self) -> int:
+        """How many columns the table has."""
+        return len(schema.ENVELOPE) + len(self.homes)
+
     @cached_property
     def items(self) -> dict[str, Table]:
         """The tables of lists and maps, by name."""
@@ -113,7 +118,7 @@ class Layout:
     @cached_property
     def width(self) -> int:
         """How many columns a row of the object's table has."""
-        return len(schema.ENVELOPE) + len(self.home.homes)
+        return self.home.width
 
 
 class Catalog:

@@ -152,6 +152,10 @@ class Repository:
                 taking.add(record)
             if not taking.parts <= self._catalog.parts:
                 self._grow((), taking.parts)
+            for home in taking.homes:
+                width = self._catalog.tables[home.type_name].width
+                if home.width < width and home.name in taking.rows:
+                    taking.widen(home.name, width)
             return self._catalog, taking
 
     def _write(
@@ -181,8 +185,8 @@ class Repository:
     def _say_what_was_altered(self, catalog: Catalog, taking: Taking, error: StoreError) -> None:
         if isinstance(error, StoreCorrupt):
             self._checked.clear()
-            for type_name in taking.times:
-                self._check(catalog.tables[type_name])
+            for home in taking.homes:
+                self._check(catalog.tables[home.type_name])
 
     def _write_moment(self, moment: datetime) -> Any:
         return moment if self._is_postgresql else moment_text(moment)

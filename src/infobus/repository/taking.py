@@ -11,7 +11,7 @@ from infobus.errors import BadValue
 from infobus.objects import DataObject, id_of
 from infobus.objects.bodies import take_apart
 from infobus.objects.kinds import DEPTH_MAX
-from infobus.repository.catalog import UNTYPED_FINGERPRINT, Layout, Slot
+from infobus.repository.catalog import UNTYPED_FINGERPRINT, Layout, Slot, TypeTable
 from infobus.repository.forms import OBJECT, OPEN, all_fit, fits
 from infobus.repository.open_values import write_open
 from infobus.repository.schema import EXTRA, HOLDER, ID, PART, SUBJECT, TIME, VERSION
@@ -87,6 +87,15 @@ class Taking:
         self._record, self._key = record, key_of(record.id)
         self._part_count = 0
         self._add(record.obj, _Place(), 1)
+
+    @property
+    def homes(self) -> list[TypeTable]:
+        """The tables of all types that objects were of, as they were when these were added."""
+        return [layout.home for layout in self._layouts.values()]
+
+    def widen(self, name: str, width: int) -> None:
+        """Make rows of a table fit, which has got more columns since they were made."""
+        self.rows[name] = [row + (None,) * (width - len(row)) for row in self.rows[name]]
 
     def _add(self, obj: DataObject | dict[str, Any], place: _Place, depth: int) -> None:
         if depth > DEPTH_MAX:
