@@ -67,8 +67,8 @@ class TransactionNode(SimulatedNode):
         routes = {channel: self.node.route(channel, now_s) for channel in channels}
         if not all(route.has_room() for route in routes.values()):
             return False
-        if not routes:
-            for channel in wanted:
+        for channel, is_wanted in wanted.items():
+            if not is_wanted:
                 self.node.note_unwanted(channel)
         first = self._events_count + 1
         self._events_count += len(events)
