@@ -70,8 +70,8 @@ def call(pipe: Connection, engine: str, address: str) -> None:
 
 def hold(pipe: Connection, engine: str, address: str) -> None:
     """The process that has very many calls outstanding."""
-    pipe.send(calls_peers.hold_many(address, OUTSTANDING))
-    pipe.recv()
+    while count := pipe.recv():
+        pipe.send(calls_peers.hold_many(address, count))
 
 
 def missing(engine: str) -> str:
@@ -82,7 +82,11 @@ def missing(engine: str) -> str:
 
 
 def measure(
-    *, rounds: int, turn_s: float, on_turn: OnTurn = lambda done, all: None
+    *,
+    rounds: int,
+    turn_s: float,
+    outstanding: int = OUTSTANDING,
+    on_turn: OnTurn = lambda done, all: None,
 ) -> tuple[list[Found], tuple[int, float], dict[str, str]]:
     """Measure all engines; also how many of 10,000 calls returned, and what was left out."""
     turns: dict[tuple[str, int], list[list[float]]] = {}
@@ -100,6 +104,7 @@ def measure(
                 server.answer()
                 if engine == INFOBUS:
                     with company_of([hold], engine, address) as company:
+                        company[0].order(outstanding)
                         held = company[0].answer()
                 client = opened.enter_context(company_of([call], engine, address))[0]
                 client.answer()

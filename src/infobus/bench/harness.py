@@ -64,7 +64,7 @@ class Worker:
         # Only the child may hold this end, or its death would not be seen as the end of file.
         theirs.close()
 
-    def order(self, what: tuple[object, ...] | str | None) -> None:
+    def order(self, what: tuple[object, ...] | str | int | None) -> None:
         """A round to do, the word to begin it, or None to end."""
         try:
             self.pipe.send(what)

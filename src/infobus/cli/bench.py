@@ -162,6 +162,54 @@ def qos(
         console.print(f"Plot: {path}")
 
 
+@app.command("call")
+def call(
+    quick: Annotated[bool, typer.Option("--quick", help="A single short round.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for calls.json and the plot.")] = Path(
+        "bench-results"
+    ),
+) -> None:
+    """Measure calls of a service beside zenoh queries, nats requests and gRPC, in turns."""
+    from infobus.bench import calls, calls_report
+    from infobus.bench.plan import machine
+    from infobus.bench.report import bar_table
+
+    console, facts = Console(), machine()
+    rounds, turn_s = (1, 0.3) if quick else (15, 1.0)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=None)
+        found, (held, held_s), left_out = calls.measure(
+            rounds=rounds,
+            turn_s=turn_s,
+            on_turn=lambda done, all: progress.update(task, completed=done, total=all),
+        )
+    bars = calls.judge(found, held)
+    out.mkdir(parents=True, exist_ok=True)
+    console.print(calls_report.found_table(found))
+    console.print(f"{held:,} calls were outstanding at once, and returned in {held_s:.1f} s.")
+    console.print(bar_table(bars))
+    for engine, reason in left_out.items():
+        console.print(f"{engine} left out: {reason}", markup=False)
+    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
+    report = calls.Report(
+        machine=facts,
+        found=found,
+        outstanding=held,
+        outstanding_s=held_s,
+        bars=bars,
+        left_out=left_out,
+    )
+    console.print(f"Numbers: {calls_report.write_json(report, out)}")
+    try:
+        plots = calls_report.write_plots(found, out)
+    except ImportError:
+        console.print(_NO_PLOTS)
+        return
+    for path in plots:
+        console.print(f"Plot: {path}")
+
+
 def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console) -> Report:
     from infobus.bench import peers, plan
 
