@@ -100,10 +100,13 @@ CONDITIONS = """
 
 
 def test_conditions_handed_down_change_no_result(journal, source, spark):
-    frame = source(journal, type="journals.Story")
-    kept = frame.localCheckpoint()
+    kept = source(journal, type="journals.Story").localCheckpoint()
     for condition in CONDITIONS:
+        frame = source(journal, type="journals.Story", pushdown="true")
         assert offsets(frame.where(condition)) == offsets(kept.where(condition)), condition
+    # Without that option a DataFrame can be used again with other conditions, or with none.
+    frame = source(journal, type="journals.Story")
+    assert [frame.where(some).count() for some in ("n > 30", "n < 3", "true")] == [8, 2, 32]
     native = pipeline.events(
         spark, journal.folder, "journals.Story", where='headline matches("[37]$") && n > 5'
     )
@@ -117,12 +120,12 @@ def test_conditions_handed_down_change_no_result(journal, source, spark):
 def test_files_that_cannot_match_are_not_even_opened(journal, source):
     for segment in journal.manifest.segments[:-3]:  # all but those of the last commit
         (journal.folder / segment.path).write_bytes(b"not a Parquet file")
-    frame = source(journal, type="journals.Story")
+    frame = source(journal, type="journals.Story", pushdown="true")
     assert offsets(frame.where("n > 35")) == [36, 37, 38, 39]
     assert offsets(source(journal, type="journals.Story", where="n > 35")) == [36, 37, 38, 39]
     assert offsets(source(journal, since=str(NOW_S + 36))) == [36, 37, 38, 39]
     with pytest.raises(PySparkException, match="infobus journal repair"):
-        frame.count()
+        source(journal, type="journals.Story").count()
 
 
 def test_versions_and_mistakes(tmp_path, source, spark):

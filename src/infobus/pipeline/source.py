@@ -75,7 +75,8 @@ class InfobusSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read what is in the journal now."""
-        return HistoryReader(SourceOptions.of(self.options, is_stream=False), schema)
+        options = SourceOptions.of(self.options, is_stream=False)
+        return (PushdownReader if options.pushdown else HistoryReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Read what comes into the journal."""
@@ -129,11 +130,6 @@ class HistoryReader(DataSourceReader):
         self._target = arrow_schema(schema)
         self._shown: str | None = None
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over what can be said in the subscription language; Spark looks again."""
-        self._shown = filter_of(filters)
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         """One task for each large file; files that cannot hold such events are left out."""
         journal = Journal.open(self._options.journal)
@@ -143,6 +139,19 @@ class HistoryReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of one task."""
         return _read(partition, self._target)
+
+
+class PushdownReader(HistoryReader):
+    """The same for one query, whose conditions are looked at before files are opened.
+
+    Spark plans the reading of a DataFrame once (as of 4.3), and reads the same files when the
+    DataFrame is used again, with other conditions or none. So this must be asked for.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take over what can be said in the subscription language; Spark looks again."""
+        self._shown = filter_of(filters)
+        return filters
 
 
 class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

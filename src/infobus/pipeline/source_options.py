@@ -16,7 +16,7 @@ from infobus.stores.journal import Journal, Selection
 _KNOWN = {
     name.lower(): name
     for name in (
-        "journal subject where type subtypes since until columns live startingOffset "
+        "journal subject where type subtypes since until columns pushdown live startingOffset "
         "maxEventsPerTrigger maxBytesPerTrigger bus home connect listen path"
     ).split()
 }
@@ -35,6 +35,7 @@ class SourceOptions:
     since: datetime | None = None
     until: datetime | None = None
     columns: tuple[str, ...] | None = None
+    pushdown: bool = False
     starting: int | str = "earliest"
     events_max: int | None = None
     bytes_max: int | None = None
@@ -76,6 +77,7 @@ class SourceOptions:
             since=_moment("since", options.get("since")),
             until=_moment("until", options.get("until")),
             columns=None if columns is None else tuple(one.strip() for one in columns.split(",")),
+            pushdown=_flag("pushdown", options.get("pushdown"), False),
             starting=_starting(options.get("startingoffset", "earliest")),
             events_max=_count("maxEventsPerTrigger", options.get("maxeventspertrigger")),
             bytes_max=_count("maxBytesPerTrigger", options.get("maxbytespertrigger")),

@@ -7,7 +7,7 @@ had another kind are judged by what the values were then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -21,7 +21,7 @@ from infobus.filters import Filter, overlaps, pushdown
 from infobus.filters.pushdown import Attribute, Push, Pushed
 from infobus.filters.tree import And, Call, Compare, Constant, Name, Not, Or, Scalar, Tree, nodes
 from infobus.filters.values import kind_of
-from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, TIME
+from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, GENERIC, TIME
 from infobus.stores.journal_manifest import Limits, Segment
 from infobus.stores.journal_schemas import attribute_columns
 
@@ -77,7 +77,7 @@ class _File:
     def __init__(
         self, schema: pa.Schema, has_rest: bool, more: Mapping[tuple[str, ...], pa.Field]
     ) -> None:
-        self.columns = attribute_columns(schema) | {field.name: field for field in ENVELOPE}
+        self.columns = attribute_columns(schema) | {field.name: field for field in GENERIC}
         self.has_rest = has_rest
         self.more = more
 
@@ -88,7 +88,7 @@ class _File:
         if field is None:
             # Nobody has it; and of what has no kind, only the absence is sure.
             return None if self.has_rest else Attribute(pc.scalar(None), "")
-        if self.has_rest and field.name not in ENVELOPE.names:
+        if self.has_rest and field.name not in GENERIC.names:
             return None  # a value of another kind may be among the rest
         path = [field.name]
         for element in name.path[1:]:
@@ -175,16 +175,38 @@ def may_match(
     """Whether a segment can hold a row that `where` is true of; False is certain."""
     asked = {node for node in nodes(where.tree) if isinstance(node, Name)}
     about: list[Tree] = []
+    limited: set[Name] = set()
     for name in sorted(asked, key=lambda name: name.path):
         place = place_of(name.path[0])
         if place is None:
             about.append(_is_absent(name))
         elif isinstance(place, tuple) and len(name.path) == 1 and place[0] in segment.limits:
             about += _within(name, place[1], segment.limits[place[0]], segment.count)
+            limited.add(name)
     if not about:
         return True
     box = Filter(And(tuple(about)) if len(about) > 1 else about[0])
-    return overlaps(where, box)
+    possible = _without_nan(where.tree, limited)
+    return possible is not None and overlaps(Filter(possible), box)
+
+
+def _without_nan(tree: Tree, limited: Set[Name]) -> Tree | None:
+    """The tree without asking for NaN where there is none: what has limits has none.
+
+    None if then nothing is left that could be true.
+    """
+    match tree:
+        case Call("nan", (Name() as name,)) if name in limited:
+            return None
+        case And(operands):
+            parts = [_without_nan(operand, limited) for operand in operands]
+            left = tuple(part for part in parts if part is not None)
+            return And(left) if len(left) == len(parts) else None
+        case Or(operands):
+            parts = [_without_nan(operand, limited) for operand in operands]
+            left = tuple(part for part in parts if part is not None)
+            return (Or(left) if len(left) > 1 else left[0]) if left else None
+    return tree
 
 
 def _is_absent(name: Name) -> Tree:
