@@ -34,7 +34,7 @@ from infobus.protocols.durable_effects import (
     Save,
     UsedElsewhere,
 )
-from infobus.protocols.durable_stream import Saved, Stream
+from infobus.protocols.durable_stream import Saved, Stream, is_sound
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.guaranteed_wire import (
     BEYOND,
@@ -206,7 +206,7 @@ class DurableConsumer:
         stream = self.streams.get(kept.ledger)
         if stream is None or (kept.sender, kept.after) != (stream.server, stream.asked):
             return []  # late, or asked for again meanwhile
-        if not _is_sound(kept):
+        if not is_sound(kept):
             self.strange_count += 1
             what = f"gives an answer about ledger {kept.ledger} that makes no sense"
             return [Complain(kept.sender, what)]
@@ -394,17 +394,3 @@ class DurableConsumer:
         if held.entry.expires is not None:
             due_s = min(due_s, max(held.entry.expires - self._wall_ahead_s, now_s))
         stream.retries[number] = due_s
-
-
-def _is_sound(kept: Kept) -> bool:
-    """Whether the numbers ascend from `after` to `upto`: what is gone, then the entries."""
-    last = kept.after
-    if kept.gone is not None:
-        first, last = kept.gone
-        if not kept.after < first <= last:
-            return False
-    for entry in kept.entries:
-        if entry.number <= last:
-            return False
-        last = entry.number
-    return last <= kept.upto and kept.after < kept.upto

@@ -124,3 +124,17 @@ class Stream:
         if position > self.position:
             self.position, self.is_changed = position, True
             self.above = {number for number in self.above if number > position}
+
+
+def is_sound(kept: Kept) -> bool:
+    """Whether the numbers ascend from `after` to `upto`: what is gone, then the entries."""
+    last = kept.after
+    if kept.gone is not None:
+        first, last = kept.gone
+        if not kept.after < first <= last:
+            return False
+    for entry in kept.entries:
+        if entry.number <= last:
+            return False
+        last = entry.number
+    return last <= kept.upto and kept.after < kept.upto
