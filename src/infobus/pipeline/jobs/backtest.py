@@ -1,0 +1,305 @@
+"""What subscriptions would have matched over history: how often, how much, and who asks for more.
+
+All subscriptions are matched at once, by the engine that the bus itself uses, in Spark's workers.
+Which subscriptions subsume which is found out in two steps: one that subsumes another has wanted
+whatever the other wanted, so only those are candidates that were seen together with it; and what
+is left of these is proved by comparing the filters, not the events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+from infobus.errors import UsageError
+from infobus.filters import compile, covers
+from infobus.pipeline.jobs.history import event_bytes
+from infobus.pipeline.jobs.interest import (
+    Array,
+    Interest,
+    Rows,
+    Subscription,
+    asked_columns,
+    names_in,
+    table_of,
+)
+from infobus.subjects import SubjectTrie
+from infobus.subjects import covers as subject_covers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from infobus.pipeline.jobs import Batch
+
+UNSEEN_PAIRS_MAX = 1_000_000
+"""Subscriptions that matched nothing are compared with all others, if these are no more pairs."""
+
+_FAR_US = 2**62
+_PARTIAL = pa.schema(
+    {
+        "subscription": pa.int32(),
+        "events": pa.int64(),
+        "bytes": pa.int64(),
+        "first_us": pa.int64(),
+        "last_us": pa.int64(),
+        "seen_with": pa.list_(pa.int32()),
+    }
+)
+_PARTIAL_DDL = (
+    "subscription int, events long, bytes long, first_us long, last_us long, seen_with array<int>"
+)
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is tried out.
+
+    Attributes:
+        subscriptions: Them.
+        file: A file with more of them: in each line a filter, or a JSON object with `subject`
+            and `where`.
+        journal: The folder from which types are known to `isa`.
+        test: Test events count, too.
+        report: A file for the result, as JSON lines.
+    """
+
+    subscriptions: list[Subscription] = []
+    file: str | None = None
+    journal: str | None = None
+    test: bool = False
+    report: str = "backtest.jsonl"
+
+    def all(self) -> tuple[Subscription, ...]:
+        """Those given, and those of the file; their places are their numbers.
+
+        Raises:
+            UsageError: There is none, or a line of the file is none.
+        """
+        found = (*self.subscriptions, *(() if self.file is None else read_file(self.file)))
+        if not found:
+            raise UsageError("there is no subscription to try out")
+        return found
+
+
+def read_file(path: str | Path) -> list[Subscription]:
+    """The subscriptions in a file.
+
+    Raises:
+        UsageError: A line is none; the message says which.
+    """
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"subscriptions cannot be read from {path}: {error}") from error
+    found = []
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith("#"):
+            continue
+        try:
+            if line.startswith("{"):
+                found.append(msgspec.json.decode(line, type=Subscription))
+            else:
+                found.append(Subscription(where=line))
+        except (UsageError, msgspec.MsgspecError) as error:
+            raise UsageError(f"{path}, line {number}: {error}") from error
+    return found
+
+
+def transform(events: DataFrame, options: Options) -> DataFrame:
+    """One row for each subscription: what it would have matched among the events.
+
+    Columns: `subscription` (its number), `subject`, `where`, `events`, `bytes`, `first` and
+    `last` (when the matches were published), and `subsumed_by` (numbers of others that certainly
+    want all that it wants).
+
+    Raises:
+        UsageError: The events are live: history has an end, and the bus has none.
+    """
+    return over([events], options)
+
+
+def over(histories: Sequence[DataFrame], options: Options) -> DataFrame:
+    """`transform` for events of several kinds, each in a DataFrame of its own; one job of Spark."""
+    if any(frame.isStreaming for frame in histories):
+        raise UsageError("a back-test looks at history: give it events of spark.read")
+    subscriptions = options.all()
+    partial = reduce(
+        lambda one, other: one.unionByName(other),
+        (_counted(frame, subscriptions, options) for frame in histories),
+    )
+    seen = F.collect_list("seen_with")
+    counted = partial.groupBy("subscription").agg(
+        F.sum("events").alias("events"),
+        F.sum("bytes").alias("bytes"),
+        F.timestamp_micros(F.min("first_us")).alias("first"),
+        F.timestamp_micros(F.max("last_us")).alias("last"),
+        F.reduce(seen, F.get(seen, 0), F.array_intersect).alias("seen_with"),
+    )
+    asked = pa.table(
+        {
+            "subscription": pa.array(range(len(subscriptions)), pa.int32()),
+            "subject": [one.subject for one in subscriptions],
+            "where": pa.array([one.where for one in subscriptions], pa.string()),
+        }
+    )
+    session = histories[0].sparkSession
+    joined = session.createDataFrame(asked).join(counted, "subscription", "left")
+    journal = options.journal
+
+    def subsuming(numbers: pa.Array, seen_with: pa.Array) -> pa.Array:
+        family = _family(subscriptions, journal)
+        pairs = zip(numbers.to_pylist(), seen_with.to_pylist(), strict=True)
+        return pa.array([family.above(*pair) for pair in pairs], pa.list_(pa.int32()))
+
+    decide = arrow_udf(subsuming, "array<int>", ArrowUDFType.SCALAR)
+    return joined.select(
+        "subscription",
+        "subject",
+        "where",
+        F.coalesce("events", F.lit(0)).alias("events"),
+        F.coalesce("bytes", F.lit(0)).alias("bytes"),
+        "first",
+        "last",
+        decide("subscription", "seen_with").alias("subsumed_by"),
+    )
+
+
+def write(result: DataFrame, options: Options, batch: Batch) -> None:
+    """Write the result to the file of the options, the busiest subscription first."""
+    rows = result.orderBy(F.desc("events"), "subscription").toArrow().to_pylist()
+    with Path(options.report).open("w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, default=str) + "\n")
+
+
+def _counted(
+    frame: DataFrame, subscriptions: tuple[Subscription, ...], options: Options
+) -> DataFrame:
+    """What each task has found: a row for each subscription that it has seen a match of."""
+    names = names_in(compile(one.where) for one in subscriptions if one.where is not None)
+    rows = frame if options.test else frame.where("not _test")
+    rows = rows.select(
+        asked_columns(frame, names).alias("row"),
+        event_bytes(frame).alias("bytes"),
+        F.unix_micros("_time").alias("time_us"),
+    )
+    journal = options.journal
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tally = _Tally(_family(subscriptions, journal).interest, len(subscriptions))
+        for batch in batches:
+            if batch.num_rows:
+                tally.add(*batch.columns)
+        yield tally.batch()
+
+    return rows.mapInArrow(count, _PARTIAL_DDL)
+
+
+class _Sums:
+    """For each of many: how many events, how many bytes, and when the first and the last."""
+
+    def __init__(self, count: int) -> None:
+        self._arrays = [
+            np.zeros(count, np.int64),
+            np.zeros(count, np.int64),
+            np.full(count, _FAR_US),
+            np.full(count, -_FAR_US),
+        ]
+
+    def add(self, numbers: Array, *more: Array | int) -> None:
+        """Add to those with these numbers, in any order and some of them often."""
+        operations = (np.add, np.add, np.minimum, np.maximum)
+        for array, operation, one in zip(self._arrays, operations, more, strict=True):
+            operation.at(array, numbers, one)
+
+    def at(self, numbers: Array) -> list[Array]:
+        return [array[numbers] for array in self._arrays]
+
+    def found(self) -> Array:
+        """The numbers of those that have events."""
+        return np.flatnonzero(self._arrays[0])
+
+
+class _Tally:
+    """Counts what the subscriptions want of the rows of one task."""
+
+    def __init__(self, interest: Interest, count: int) -> None:
+        self._interest = interest
+        self._sums = _Sums(count)
+        self._seen_with: dict[int, list[int]] = {}
+
+    def add(self, rows: pa.StructArray, sizes: pa.Array, times: pa.Array) -> None:
+        table, interest = table_of(rows), self._interest
+        size, time = sizes.to_numpy(), times.to_numpy()
+        at, numbers = interest.filtered(table, Rows(table, interest.names, interest.journal))
+        self._sums.add(numbers, 1, size[at], time[at], time[at])
+        self._note_company(at, numbers)
+        # Those without a filter want whole subjects, so these are added up before.
+        subjects, (at, numbers) = interest.unfiltered(table)
+        by_subject = _Sums(int(subjects.max()) + 1)
+        by_subject.add(subjects, 1, size, time, time)
+        self._sums.add(numbers, *by_subject.at(at))
+
+    def _note_company(self, at: Array, numbers: Array) -> None:
+        """For each subscription met for the first time, which others want the same event."""
+        new, places = np.unique(numbers, return_index=True)
+        for number, row in zip(new.tolist(), at[places], strict=True):
+            if number not in self._seen_with:
+                start, stop = np.searchsorted(at, [row, row + 1])
+                self._seen_with[number] = numbers[start:stop].tolist()
+
+    def batch(self) -> pa.RecordBatch:
+        found = self._sums.found()
+        company = [self._seen_with.get(number, []) for number in found.tolist()]
+        columns = [found, *self._sums.at(found), company]
+        arrays = [
+            pa.array(column, field.type) for column, field in zip(columns, _PARTIAL, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=_PARTIAL)
+
+
+class _Family:
+    """Subscriptions, and which of them certainly want all that another wants."""
+
+    def __init__(self, subscriptions: tuple[Subscription, ...], journal: str | None) -> None:
+        self.interest = Interest(subscriptions, journal)
+        self._subscriptions = subscriptions
+        self._filters = [None if one.where is None else compile(one.where) for one in subscriptions]
+        self._unfiltered = SubjectTrie[int]()
+        for number, one in enumerate(subscriptions):
+            if one.where is None:
+                self._unfiltered.add(one.subject, number)
+
+    def above(self, number: int, seen_with: Sequence[int] | None) -> list[int]:
+        """The numbers of those that subsume it; None: it was not seen with any."""
+        one, own = self._subscriptions[number], self._filters[number]
+        # A pattern that covers another matches it as if it were a subject.
+        candidates = set(self._unfiltered.match(one.subject))
+        if seen_with is not None:
+            candidates |= set(seen_with)
+        elif len(self._subscriptions) ** 2 <= UNSEEN_PAIRS_MAX:
+            candidates |= set(range(len(self._subscriptions)))
+        return [
+            other
+            for other in sorted(candidates - {number})
+            if subject_covers(self._subscriptions[other].subject, one.subject)
+            and (
+                (filter := self._filters[other]) is None
+                or (own is not None and covers(filter, own))
+            )
+        ]
+
+
+# Workers of Spark do many tasks, and making an engine for many filters takes as long as some.
+@lru_cache(2)
+def _family(subscriptions: tuple[Subscription, ...], journal: str | None) -> _Family:
+    return _Family(subscriptions, journal)

@@ -1,0 +1,363 @@
+"""Rules of correlation: which events together mean something, and what is remembered meanwhile.
+
+One `Memory` belongs to one rule and one key. It is handed hits (events that a step of the rule
+wants) in the order of their times, and told how far time has come; it gives back what it found.
+What it remembers is never older than the rule's `within_s`. There is no clock in here.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from string import Formatter
+from typing import Any, Literal
+
+from msgspec import Struct, field
+
+from infobus.errors import UsageError
+from infobus.filters import compile
+from infobus.filters.values import read
+from infobus.pipeline.jobs.interest import Subscription
+
+STEPS_COUNT_MAX = 32
+_ANY_TIME = -(2**62)
+
+
+class Hit(Struct, array_like=True, frozen=True):
+    """An event that steps of a rule want."""
+
+    time_us: int
+    offset: int
+    steps: tuple[int, ...]
+    id: str
+    value: float | None = None
+
+
+class Found(Struct, frozen=True):
+    """What a rule has found: events from `first_us` to `last_us` that mean something together."""
+
+    first_us: int
+    last_us: int
+    count: int
+    value: float | None = None
+    ids: tuple[str, ...] = ()
+
+
+class Window(Struct, array_like=True):
+    """What is kept of a window that is not over yet."""
+
+    start_us: int
+    first_us: int
+    last_us: int
+    count: int = 0
+    total: float = 0.0
+    least: float = math.inf
+    greatest: float = -math.inf
+
+
+class Memory(Struct, array_like=True):
+    """What a rule remembers of the events of one key.
+
+    Attributes:
+        hits: By step, as each kind of rule has it.
+        window: The window that is not over, if the rule has windows.
+    """
+
+    hits: list[list[Hit]] = field(default_factory=list)
+    window: Window | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.window is None and not any(self.hits)
+
+
+class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What all rules have.
+
+    Attributes:
+        name: What the rule is called.
+        within_s: The time within which all of it happens.
+        key: Only events with the same key belong together: text with attributes in braces, such
+            as `{symbol}` or `{order.id}/{_sender}`. Events that lack one have no part in it.
+    """
+
+    name: str
+    within_s: float
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.within_s) and self.within_s > 0):
+            raise UsageError(f"rule {self.name}: within_s={self.within_s} must be above 0")
+        if not self.name:
+            raise UsageError("a rule has an empty name")
+        Template(self.key)
+        if not 1 <= len(self.wanted()) <= STEPS_COUNT_MAX:
+            count = len(self.wanted())
+            raise UsageError(f"rule {self.name}: 1 to {STEPS_COUNT_MAX} steps, not {count}")
+
+    def wanted(self) -> list[Subscription]:
+        """The events that the rule is about, one subscription for each step."""
+        raise NotImplementedError
+
+    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+        """Look at the next event."""
+        raise NotImplementedError
+
+    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+        """All events up to this time have been seen: what is over, and what is forgotten."""
+        _forget(memory, until_us - self.within_us)
+        return []
+
+    def next_us(self, memory: Memory) -> int | None:
+        """When time must be passed again; None if nothing is remembered."""
+        if not any(memory.hits):
+            return None
+        return min(some[0].time_us for some in memory.hits if some) + self.within_us + 1
+
+    @property
+    def within_us(self) -> int:
+        return round(self.within_s * 1e6)
+
+
+class Sequence(Rule, frozen=True, kw_only=True, tag="sequence"):
+    """One event for each step, one after the other."""
+
+    steps: list[Subscription]
+
+    def wanted(self) -> list[Subscription]:
+        return self.steps
+
+    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+        # chains[i] holds events for the first i+1 steps. Of several, the one that began last has
+        # the most time left, so no other need be kept.
+        chains = memory.hits = memory.hits or [[] for _ in self.steps]
+        for step in sorted(hit.steps, reverse=True):  # so that no event serves for two steps
+            before = chains[step - 1] if step else []
+            if not step or before:
+                chains[step] = [*before, hit]
+        if not chains[-1]:
+            return []
+        whole = chains[-1]
+        memory.hits = []
+        return [_found(whole)]
+
+
+class Conjunction(Rule, frozen=True, kw_only=True, tag="conjunction"):
+    """One event for each step, in any order."""
+
+    steps: list[Subscription]
+
+    def wanted(self) -> list[Subscription]:
+        return self.steps
+
+    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+        latest = memory.hits = memory.hits or [[] for _ in self.steps]
+        for step in hit.steps:
+            latest[step] = [hit]
+        if not all(latest):
+            return []
+        memory.hits = []
+        whole = {one.id: one for [one] in latest}.values()
+        return [_found(sorted(whole, key=_order))]
+
+
+class Repetition(Rule, frozen=True, kw_only=True, tag="repetition"):
+    """So many events of one kind."""
+
+    step: Subscription
+    count: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count < 1:
+            raise UsageError(f"rule {self.name}: count={self.count} must be at least 1")
+
+    def wanted(self) -> list[Subscription]:
+        return [self.step]
+
+    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+        memory.hits = memory.hits or [[]]
+        memory.hits[0].append(hit)
+        if len(memory.hits[0]) < self.count:
+            return []
+        whole = memory.hits[0]
+        memory.hits = []
+        return [_found(whole)]
+
+    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+        since_us = until_us - self.within_us
+        memory.hits = [[one for one in some if one.time_us >= since_us] for some in memory.hits]
+        return []
+
+
+class Absence(Rule, frozen=True, kw_only=True, tag="absence"):
+    """An event, and no event of another kind within the time after it."""
+
+    after: Subscription
+    missing: Subscription
+
+    def wanted(self) -> list[Subscription]:
+        return [self.after, self.missing]
+
+    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+        if 1 in hit.steps:
+            memory.hits = []
+        if 0 in hit.steps:
+            memory.hits = memory.hits or [[]]
+            memory.hits[0].append(hit)
+        return []
+
+    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+        if not memory.hits:
+            return []
+        waiting = memory.hits[0]
+        over = [one for one in waiting if one.time_us + self.within_us <= until_us]
+        memory.hits = [waiting[len(over) :]] if len(over) < len(waiting) else []
+        return [
+            Found(one.time_us, one.time_us + self.within_us, 1, one.value, (one.id,))
+            for one in over
+        ]
+
+    def next_us(self, memory: Memory) -> int | None:
+        return memory.hits[0][0].time_us + self.within_us if memory.hits else None
+
+
+Function = Literal["count", "sum", "mean", "min", "max"]
+
+
+class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
+    """A number made of all events of one kind in a stretch of time; stretches do not overlap.
+
+    Attributes:
+        step: Which events.
+        function: How the number is made.
+        of: The attribute it is made of; `count` needs none.
+        having: A filter on `value` and `count`; the rest is not told.
+    """
+
+    step: Subscription
+    function: Function
+    of: str | None = None
+    having: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.having is not None:
+            compile(self.having)
+        if self.of is None and self.function != "count":
+            raise UsageError(f"rule {self.name}: {self.function} of what? Set `of`")
+
+    def wanted(self) -> list[Subscription]:
+        return [self.step]
+
+    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+        if hit.value is None and self.function != "count":
+            return []
+        if memory.window is None:
+            start_us = hit.time_us - hit.time_us % self.within_us
+            memory.window = Window(start_us, hit.time_us, hit.time_us)
+        window, value = memory.window, hit.value or 0.0
+        window.last_us = hit.time_us
+        window.count += 1
+        window.total += value
+        window.least, window.greatest = min(window.least, value), max(window.greatest, value)
+        return []
+
+    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+        window = memory.window
+        if window is None or window.start_us + self.within_us > until_us + 1:
+            return []
+        memory.window = None
+        value = {
+            "count": float(window.count),
+            "sum": window.total,
+            "mean": window.total / window.count,
+            "min": window.least,
+            "max": window.greatest,
+        }[self.function]
+        if self.having is not None:
+            told = {"value": value, "count": window.count}
+            if not compile(self.having).matches(told):
+                return []
+        end_us = window.start_us + self.within_us
+        return [Found(window.start_us, end_us, window.count, value)]
+
+    def next_us(self, memory: Memory) -> int | None:
+        return None if memory.window is None else memory.window.start_us + self.within_us - 1
+
+
+AnyRule = Sequence | Conjunction | Repetition | Absence | Aggregate
+
+
+def follow(rule: Rule, memory: Memory, hits: list[Hit], until_us: int) -> list[Found]:
+    """Look at events in the order of their times, and then at the time itself.
+
+    >>> twice = Repetition(name="twice", within_s=1, step=Subscription(), count=2)
+    >>> hits = [Hit(0, 0, (0,), "a"), Hit(500_000, 1, (0,), "b"), Hit(800_000, 2, (0,), "c")]
+    >>> [one.ids for one in follow(twice, Memory(), hits, 900_000)]
+    [('a', 'b')]
+    """
+    found: list[Found] = []
+    for hit in sorted(hits, key=_order):
+        found += rule.pass_time(memory, hit.time_us - 1)
+        found += rule.take(memory, hit)
+    return found + rule.pass_time(memory, until_us)
+
+
+def _order(hit: Hit) -> tuple[int, int]:
+    return hit.time_us, hit.offset
+
+
+def _found(hits: Any) -> Found:
+    chain = list(hits)
+    ids = tuple(one.id for one in chain)
+    return Found(chain[0].time_us, chain[-1].time_us, len(chain), None, ids)
+
+
+def _forget(memory: Memory, since_us: int) -> None:
+    """Drop what began before this time."""
+    kept = [some if some and some[0].time_us >= since_us else [] for some in memory.hits]
+    memory.hits = kept if any(kept) else []
+
+
+class Template:
+    """Text with names of attributes in braces.
+
+    >>> Template("{order.id}/{_sender}").filled({"order": {"id": 7}, "_sender": "x"})
+    '7/x'
+    >>> Template("{order.id}").filled({"order": 7}) is None
+    True
+
+    Raises:
+        UsageError: The braces are not in order, or there is more in them than a name.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            parts = list(Formatter().parse(text))
+        except ValueError as error:
+            raise UsageError(f"{text!r}: {error}; attributes stand in braces") from error
+        self._parts: list[tuple[str, tuple[str, ...] | None]] = []
+        for literal, name, spec, conversion in parts:
+            if name is not None and (spec or conversion or not re.fullmatch(r"\w+(\.\w+)*", name)):
+                raise UsageError(f"{text!r}: in braces stands the name of an attribute, no more")
+            self._parts.append((literal, None if name is None else tuple(name.split("."))))
+
+    @property
+    def names(self) -> set[str]:
+        """The attributes, without what is asked for inside of them."""
+        return {path[0] for _, path in self._parts if path is not None}
+
+    def filled(
+        self, attributes: Mapping[str, Any], spell: Callable[[Any], str] = str
+    ) -> str | None:
+        """The text with the values of these attributes; None if one is missing."""
+        text = ""
+        for literal, path in self._parts:
+            text += literal
+            if path is not None:
+                if (value := read(attributes, path)) is None:
+                    return None
+                text += spell(value)
+        return text

@@ -1,0 +1,182 @@
+"""Which of many subscriptions want which rows of a DataFrame: the matching engine, batch by batch.
+
+Runs inside Spark's workers, on Arrow tables. No loop in here goes over events and subscriptions:
+filters are matched by `Matcher`, patterns once for each different subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+
+from infobus.filters import Filter, Matcher, compile
+from infobus.filters.batches import columns_of
+from infobus.filters.tree import Name, nodes
+from infobus.objects import find_type
+from infobus.stores.journal import Journal
+from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, REST, TIME
+from infobus.stores.journal_rows import attributes_by_row, only_about
+from infobus.stores.journal_values import object_under
+from infobus.subjects import SubjectTrie, check_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Array = np.ndarray[Any, Any]
+Pairs = tuple[Array, Array]
+"""Numbers of rows, and of the subscriptions that want them."""
+
+
+class Subscription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody may ask for: a subject and a filter, as in `subscribe`.
+
+    Raises:
+        BadSubject: The subject is no pattern.
+        BadFilter: The filter is none.
+    """
+
+    subject: str = ">"
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        check_pattern(self.subject)
+        if self.where is not None:
+            compile(self.where)
+
+
+def asked_columns(frame: DataFrame, names: Iterable[str]) -> Column:
+    """The columns of a frame that tell about these attributes, as one struct."""
+    from pyspark.sql import functions as F
+
+    wanted = {*names, "_subject", "_type", REST}
+    return F.struct(*(F.col(f"`{name}`") for name in frame.columns if name in wanted))
+
+
+def table_of(rows: pa.StructArray) -> pa.Table:
+    """Rows as Spark hands them over, with the types that a journal has for them."""
+    table = pa.Table.from_struct_array(rows)
+    fields = [pa.field(field.name, _as_in_journals(field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _as_in_journals(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return TIME
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("item", _as_in_journals(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(one.name, _as_in_journals(one.type)) for one in type_])
+    if pa.types.is_map(type_):
+        item = _as_in_journals(type_.item_type)
+        is_value = pa.types.is_struct(item) and [one.name for one in item] == _VALUE_NAMES
+        return ATTRIBUTES if is_value else pa.map_(pa.string(), item)
+    return type_
+
+
+_VALUE_NAMES = [field.name for field in ATTRIBUTES.item_type]
+
+
+def names_in(filters: Iterable[Filter]) -> set[str]:
+    """The attributes that filters look at, without what they look at inside of them."""
+    trees = (filter.tree for filter in filters)
+    return {node.path[0] for tree in trees for node in nodes(tree) if isinstance(node, Name)}
+
+
+class Rows:
+    """The attributes of each row of a table, and its objects where a type is asked for."""
+
+    def __init__(self, table: pa.Table, names: set[str], journal: str | None) -> None:
+        self._table = table
+        self._journal = journal
+        if REST in table.column_names:
+            table = only_about(table, names)
+        self.attributes = attributes_by_row(table)
+        for name in names & set(ENVELOPE.names) & set(table.column_names):
+            for row, value in zip(self.attributes, table[name].to_pylist(), strict=True):
+                row[name] = value
+
+    def objects(self) -> list[Any]:
+        """As objects of their types, as far as these are known; others as dicts."""
+        names = self._table["_type"].to_pylist()
+        fingerprints = {name: _fingerprint(name, self._journal) for name in set(names)}
+        pairs = zip(names, self.attributes, strict=True)
+        return [object_under(fingerprints[name], row, None) for name, row in pairs]
+
+
+def _fingerprint(name: str | None, journal: str | None) -> int:
+    if name is None:
+        return 0
+    known = find_type(name)
+    if known is None and journal is not None:
+        Journal.open(journal).types()  # learned on the way
+        known = find_type(name)
+    return 0 if known is None else known.fingerprint
+
+
+class Interest:
+    """Subscriptions by their numbers, and the question which of them want which rows."""
+
+    def __init__(self, subscriptions: Sequence[Subscription], journal: str | None = None) -> None:
+        self.journal = journal
+        self._plain, self._typed = Matcher(), Matcher()
+        self._unfiltered = SubjectTrie[int]()
+        patterns: dict[str, int] = {}
+        self._pattern_of = np.zeros(len(subscriptions), np.int64)
+        filters = []
+        for number, one in enumerate(subscriptions):
+            if one.where is None:
+                self._unfiltered.add(one.subject, number)
+                continue
+            self._pattern_of[number] = patterns.setdefault(one.subject, len(patterns))
+            filter = compile(one.where)
+            filters.append(filter)
+            (self._typed if filter.asks_for_type else self._plain).add(number, filter)
+        self.names = names_in(filters)
+        self._patterns = SubjectTrie[int]()
+        for pattern, code in patterns.items():
+            self._patterns.add(pattern, code)
+        self._patterns_count = len(patterns)
+
+    def filtered(self, table: pa.Table, rows: Rows) -> Pairs:
+        """Which rows are wanted by which subscriptions that have a filter."""
+        answers: list[list[Hashable]] = [[] for _ in rows.attributes]
+        if len(self._plain) and answers:
+            # Where no row has any attribute, the rows are still to be counted.
+            columns = columns_of(rows.attributes) or {"": [None] * len(answers)}
+            answers = self._plain.match_batch(columns)
+        if len(self._typed):
+            for answer, obj in zip(answers, rows.objects(), strict=True):
+                answer += self._typed.match(obj)
+        at, numbers = _flat(answers)
+        codes, subjects = _subjects(table)
+        found = [self._patterns.match(subject) for subject in subjects]
+        subject_codes, pattern_codes = _flat(found)
+        allowed = subject_codes * self._patterns_count + pattern_codes
+        is_wanted = np.isin(codes[at] * self._patterns_count + self._pattern_of[numbers], allowed)
+        return at[is_wanted], numbers[is_wanted]
+
+    def unfiltered(self, table: pa.Table) -> tuple[Array, Pairs]:
+        """The subject of each row as a number, and which subjects are wanted as they are."""
+        codes, subjects = _subjects(table)
+        return codes, _flat([self._unfiltered.match(subject) for subject in subjects])
+
+
+def _subjects(table: pa.Table) -> tuple[Array, list[str]]:
+    encoded = table["_subject"].combine_chunks().dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+
+
+def _flat(lists: Sequence[Sequence[Any]]) -> Pairs:
+    """Lists as pairs of which list it is, and what is in it.
+
+    >>> [array.tolist() for array in _flat([[7], [], [8, 9]])]
+    [[0, 2, 2], [7, 8, 9]]
+    """
+    counts = np.fromiter(map(len, lists), np.int64, len(lists))
+    items = np.fromiter(chain.from_iterable(lists), np.int64, int(counts.sum()))
+    return np.repeat(np.arange(len(lists)), counts), items
