@@ -25,6 +25,9 @@ from infobus.objects.tdl.machine import Code, Frame, Run
 from infobus.objects.tdl.reader import Atom, Form, Group, bad_form, datum
 from infobus.objects.tdl.values import Deep, Symbol, full_name, precedence
 
+HANDLING_STEPS = 10
+"""What a condition counts for: it takes as long as so many other steps."""
+
 
 @special("quote")
 def _quote(form: Group, scope: Scope) -> Code:
@@ -327,6 +330,7 @@ def _handler_case(form: Group, scope: Scope) -> Code:
             if handler is None:
                 raise
             condition = signal.condition
+        run.spend(HANDLING_STEPS)
         del run.calls[depth:]
         return (yield from run.value_of(handler, [frame, condition]))
 

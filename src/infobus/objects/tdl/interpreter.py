@@ -45,6 +45,8 @@ from infobus.objects.types import compose
 from infobus.subjects import matches
 
 OUTSIDE = Position(0, 0, "the host")
+CLASS_STEPS = 100
+"""What a class counts for: it takes as long to make as so many other steps."""
 METHODS = "methods"
 """What methods that travel are signed for."""
 
@@ -220,6 +222,7 @@ class Interpreter:
         if not any(matches(pattern, name) for pattern in self.limits.classes):
             allowed = ", ".join(self.limits.classes)
             raise failed(f"the host does not let this program define {name}, only {allowed}")
+        run.spend(CLASS_STEPS)
         bases = [self.class_named(above) for above in form.supertypes]
         cls = self.classes[name] = self._class_for(form, bases, attributes)
         if form.travels:
