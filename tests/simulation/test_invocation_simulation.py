@@ -1,0 +1,43 @@
+"""Thousands of drawn runs: whatever fails, no call runs twice, and each has an end.
+
+The test command runs 2,000 seeds; `INFOBUS_SIM_SEEDS=10000 pytest tests/simulation` runs more.
+"""
+
+import os
+
+import pytest
+
+from infobus.testing.invocation_simulation import _Run, simulate
+from infobus.testing.simulation import SimulationFailed
+
+SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
+CHUNK = 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
+def test_no_call_runs_twice_and_each_has_an_end(first):
+    outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]
+    # A simulation in which nothing happens proves nothing.
+    assert sum(outcome.calls_count for outcome in outcomes) > 30 * len(outcomes)
+    assert sum(outcome.returned_count for outcome in outcomes) > 15 * len(outcomes)
+    assert sum(outcome.unsure_count for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.once_count for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.items_count for outcome in outcomes) > 100 * len(outcomes)
+    assert sum(outcome.crashes_count for outcome in outcomes) > len(outcomes) // 2
+
+
+# Each of these found something that was wrong once.
+@pytest.mark.parametrize("seed", [46, 49, 104, 515, 521, 532, 969])
+def test_a_seed_replays_the_same_run(seed):
+    assert simulate(seed).trace == simulate(seed).trace
+
+
+def test_a_failure_says_how_to_replay_it(monkeypatch):
+    def break_a_promise(self):
+        raise AssertionError("somebody got nothing")
+
+    monkeypatch.setattr(_Run, "settle", break_a_promise)
+    with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
+        simulate(7)
+    assert "python -m infobus.testing.invocation_simulation 7" in str(failure.value)
