@@ -14,7 +14,7 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCKS = [
     pytest.param(block, id=f"{page}{number}")
-    for page in ("quickstart", "guaranteed", "qos", "repository")
+    for page in ("quickstart", "guaranteed", "qos", "repository", "services")
     for number, block in enumerate(
         re.findall(r"```python\n(import .*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
     )
