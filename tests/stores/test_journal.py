@@ -116,6 +116,15 @@ class TestObjects:
         assert next(journal.select().events()).data.more == [1]
         assert offsets(journal.select("journals.Source", where="name == 5")) == [0]
 
+    def test_what_does_not_fit_its_column_after_all_is_kept_beside_the_columns(self, tmp_path):
+        flat = define_type("journals.Flat", [], {"topics": "list[str]", "n": int})
+        one = flat(topics=["a"], n=3)
+        one.topics.append(5)  # behind the back of the type
+        journal = write(tmp_path, [event(1, one)])
+        assert journal.select("journals.Flat").table()["topics"].to_pylist() == [None]
+        assert offsets(journal.select("journals.Flat", where="5 in topics && n == 3")) == [0]
+        assert next(journal.select().events()).data.n == 3
+
     def test_an_object_of_a_type_that_nobody_described_is_kept(self, tmp_path):
         unknown = codec.decode(0x1234, codec.encode({"a": 1})[1])
         journal = write(tmp_path, [event(1, unknown)])

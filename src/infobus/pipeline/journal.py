@@ -29,9 +29,9 @@ log = logging.getLogger("infobus")
 
 PATTERNS = "recording.txt"
 """In a journal's folder while it is written: the patterns that are listened to, one per line."""
-BATCH_COUNT_MAX = 16_384
+BATCH_COUNT_MAX = 8_192
 """So many events are written at once, at most."""
-QUEUE_COUNT_MAX = 65_536
+QUEUE_COUNT_MAX = 8_192
 """So many wait here while others are written; then senders are held."""
 GUARANTEED_COUNT_MAX = 200
 """A durable consumer has at most 256 events in hand, and more come only after a commit."""

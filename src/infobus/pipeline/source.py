@@ -169,8 +169,8 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starting = self._options.starting
         if isinstance(starting, int):
             return _place(journal, starting)
-        earliest = journal.first_offset if self._options.live is False else 0
-        return _place(journal, journal.next_offset if starting == "latest" else earliest)
+        is_late = starting == "latest"
+        return _place(journal, journal.next_offset if is_late else journal.first_offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """How much one batch takes, if the options say so."""

@@ -168,6 +168,10 @@ class Journal:
                 for attribute, field in fields.items():
                     if attribute in kinds:
                         kinds[attribute].append(field.type)
+        for one in sources:  # for those that are in no file yet
+            for attribute, field in attribute_fields(one).items():
+                if attribute in kinds and not kinds[attribute]:
+                    kinds[attribute].append(field.type)
         return kinds
 
     def _fields(self, version: Type) -> list[dict[str, pa.Field]]:
@@ -175,8 +179,7 @@ class Journal:
         fingerprint = f"{version.fingerprint:016x}"
         segments = self.manifest.segments
         keys = dict.fromkeys(one.schema for one in segments if one.fingerprint == fingerprint)
-        fields = [attribute_columns(self._schemas[key]) for key in reversed(keys)]
-        return fields or [attribute_fields(version)]
+        return [attribute_columns(self._schemas[key]) for key in reversed(keys)]
 
     def _narrowed(
         self, columns: Mapping[str, journal_schemas.Column], names: Sequence[str]

@@ -7,6 +7,7 @@ are typed maps, as `journal_values` makes them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -24,6 +25,8 @@ except ImportError as error:
         "journals are Parquet files, which need pyarrow, and that is not installed: "
         "pip install 'information-bus[journal]'"
     ) from error
+
+log = logging.getLogger("infobus")
 
 TIME = pa.timestamp("us", tz="UTC")
 VALUE = pa.struct(
@@ -173,24 +176,34 @@ def table_of(
     """The name of the type of these events, all of one fingerprint, and their columns."""
     data = [event.data for event in events]
     known = find_type(fingerprint) if fingerprint else None
-    if known is None:
-        name, fields = type_of(data[0]).name if fingerprint else "", {}
-        values, rest = Rows(), [attributes_of(one) for one in data]
-    else:
-        name, fields = known.name, attribute_fields(known)
-        values, rest = _split(data, {a.name: a.kind for a in known.attributes})
-    arrays = _envelope(events, offsets, name or None)
+    name = type_of(data[0]).name if fingerprint else ""
+    if known is not None:
+        name = known.name
+        try:
+            return name, _typed(events, offsets, known)
+        except (pa.ArrowException, UnicodeError, OverflowError) as error:
+            # Nothing that was accepted is lost: it is kept as if the type were not known.
+            log.warning("events of %s do not fit its columns: %s", name, error)
+    rest = pa.array([entries_of(attributes_of(one)) for one in data], ATTRIBUTES)
+    arrays = [*_envelope(events, offsets, name or None), rest]
+    return name, pa.Table.from_arrays(arrays, schema=GENERIC)
+
+
+def _typed(events: Sequence[Journaled], offsets: Sequence[int], known: Type) -> pa.Table:
+    fields = attribute_fields(known)
+    kind_of = {a.name: a.kind for a in known.attributes}
+    values, rest = _split([event.data for event in events], kind_of)
+    arrays = _envelope(events, offsets, known.name)
     for attribute, field in fields.items():
-        put = _converter(known.attributes[attribute].kind) if known is not None else None
+        put = _converter(kind_of[attribute])
         column = [value.get(attribute) for value in values]
         arrays.append(pa.array(column if put is None else map(put, column), field.type))
-    arrays.append(
-        pa.array([entries_of(one) for one in rest], ATTRIBUTES)
-        if rest
-        else pa.nulls(len(events), ATTRIBUTES)
-    )
+    if rest:
+        arrays.append(pa.array([entries_of(one) for one in rest], ATTRIBUTES))
+    else:
+        arrays.append(pa.nulls(len(events), ATTRIBUTES))
     schema = pa.schema([*ENVELOPE, *fields.values(), GENERIC.field(REST)])
-    return name, pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Rows, Rows]:
