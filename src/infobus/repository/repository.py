@@ -38,7 +38,7 @@ _ATTEMPT_COUNT = 10
 _RACED = {"23505", "40P01"}  # a key that is there already, a deadlock
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Storable = DataObject | dict[str, Any] | Event
+Storable = DataObject | dict[str, Any] | Event | Record
 
 
 class Repository:
@@ -372,6 +372,8 @@ def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Recor
     for number, obj in enumerate(objects):
         if isinstance(obj, Event):
             yield from records_of(obj)
+        elif isinstance(obj, Record):
+            yield obj
         else:
             new_id = spelled((maker, number))
             id = spelled(identify(obj, new_id)) if isinstance(obj, DataObject) else new_id

@@ -1,0 +1,141 @@
+"""The job `decompose`: objects out of a journal, into the tables of the repository.
+
+Into a database (`db`) the driver writes each batch by COPY or bulk insert, in one transaction with
+the place in the journal up to which everything is there: what is repeated after a crash, or even
+with a new checkpoint, is known to be there. Into Parquet tables of the same form (`tables`) the
+executors write; see `decompose_tables`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from msgspec import Struct
+
+from infobus.errors import StoreCorrupt, UsageError
+from infobus.pipeline.jobs import Batch
+from infobus.pipeline.jobs.decompose_tables import write_tables
+from infobus.repository import Repository
+from infobus.repository.taking import Record
+from infobus.stores.journal import Journal
+from infobus.stores.journal_columns import GENERIC, REST
+from infobus.stores.journal_rows import attributes_by_row
+from infobus.stores.journal_values import object_of
+from infobus.stores.positions_sql import PositionsIn
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from sqlalchemy import Connection
+
+log = logging.getLogger("infobus")
+
+COLUMNS = ["_offset", "_subject", "_type", "_object_id", "_event_id", "_time", REST]
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where objects go: into a database, into a folder of Parquet tables, or both."""
+
+    journal: str
+    """The folder that the events come from; it also knows their types."""
+    db: str | None = None
+    """`sqlite:///FILE` or `postgresql://USER@HOST/NAME`."""
+    tables: str | None = None
+    """A folder that the driver and all executors can write to."""
+
+    def __post_init__(self) -> None:
+        if self.db is None and self.tables is None:
+            raise ValueError("it needs db, tables, or both: where the objects go")
+
+
+def transform(events: DataFrame, options: Options) -> DataFrame:
+    """What is kept of the events; test events are not.
+
+    Raises:
+        UsageError: The events were read as those of one type; then objects are not whole.
+    """
+    if set(events.columns) != set(GENERIC.names):
+        raise UsageError(
+            "job decompose: it needs whole objects of every type, so leave out type and columns "
+            "of its source; subject and where narrow what is read"
+        )
+    return events.where("not coalesce(_test, false)").select(*COLUMNS)
+
+
+def write(result: DataFrame, options: Options, batch: Batch) -> None:
+    """Store one batch; returning means that it is there, once.
+
+    Raises:
+        StoreError: The database or the folder cannot be used now; trying again is safe.
+    """
+    if options.tables is not None:
+        write_tables(result, records_in, options.journal, options.tables, batch.query)
+    if options.db is not None:
+        table = result.toArrow()
+        if table.num_rows:
+            with Repository(options.db) as repository:
+                store(repository, table, options.journal, batch.query)
+
+
+def records_in(table: pa.Table, journal: Journal) -> list[Record]:
+    """The objects of events, whatever their types, as they were published."""
+    journal.types()  # learned on the way
+    table = table.cast(pa.schema([GENERIC.field(name) for name in table.column_names]))
+    envelope = table.drop_columns([REST]).to_pydict()
+    found = []
+    for at, attributes in enumerate(attributes_by_row(table.select([REST]))):
+        name = envelope["_type"][at]
+        # An object that nobody gave an id is told from others by the event that brought it.
+        id = envelope["_object_id"][at] or envelope["_event_id"][at]
+        obj = attributes if name is None else object_of(name, attributes, id)
+        found.append(Record(obj, id, envelope["_subject"][at], envelope["_time"][at]))
+    return found
+
+
+class _Upto(NamedTuple):
+    """All events of a journal up to this one; numbers begin with 1 where offsets begin with 0."""
+
+    sender: str
+    number: int
+
+
+def store(repository: Repository, table: pa.Table, folder: str, query: str) -> int:
+    """Store the objects of events that are not there yet; how many these were.
+
+    An object that the database refuses is set aside, and the others go on.
+    """
+    journal = Journal.open(folder)
+    positions = PositionsIn(query)
+    with repository.transaction() as connection:
+        positions.create(connection)
+        number = positions.position(connection, journal.id)
+    table = table.sort_by("_offset").filter(pa.compute.field("_offset") >= number)
+    if not table.num_rows:
+        return 0
+    upto = _Upto(journal.id, table["_offset"][-1].as_py() + 1)
+
+    def settle(connection: Connection) -> bool:
+        return positions.settle(connection, upto)
+
+    records = records_in(table, journal)
+    try:
+        return repository.store_records(records, settle, keep_newer=True)
+    except (StoreCorrupt, UsageError) as error:
+        log.error("%s: a batch was refused, so its objects go one by one: %s", query, error)
+        _store_one_by_one(repository, records)
+        with repository.transaction() as connection:
+            settle(connection)
+        return len(records)
+
+
+def _store_one_by_one(repository: Repository, records: Sequence[Record]) -> None:
+    """Carried out again after a crash, it changes nothing: an object replaces its own state."""
+    for record in records:
+        try:
+            repository.store_records([record], keep_newer=True)
+        except (StoreCorrupt, UsageError) as error:
+            log.error("%s of %s is set aside: %s", record.id, record.subject, error)
+            repository.set_aside([record], f"{type(error).__name__}: {error}")
+
