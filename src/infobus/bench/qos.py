@@ -125,7 +125,7 @@ def judge(found: Sequence[Found]) -> list[Bar]:
         limit_s = max(TIMES_MAX * median(calm_s), ENOUGH_S) if calm_s else ENOUGH_S
         bars.append(
             Bar(
-                what=f"p99 under flood: {load.name}",
+                what=f"flood p99, {load.name}",
                 measured=median(flood_s) * 1e3 if flood_s else None,
                 bar=round(limit_s * 1e3, 1),
                 at_least=False,
