@@ -13,7 +13,9 @@ import pytest
 
 import infobus
 from infobus import DataObject, Property, id_of
+from infobus.errors import DurableInUse
 from infobus.repository import Repository, database
+from infobus.repository import capture as capturing
 from infobus.repository.capture import Capture
 from infobus.repository.taking import Taking
 from tests.bus.helpers import wait_until
@@ -131,6 +133,27 @@ def test_an_object_that_nobody_reckoned_with_does_not_end_the_capture(tmp_path, 
         assert aside.reason == "RuntimeError: a mistake of ours"
 
 
+def test_a_subscription_that_ends_is_made_anew(tmp_path, buses, monkeypatch):
+    monkeypatch.setattr(capturing, "PAUSE_S_MAX", 0.01)
+    publisher, node = buses
+    durable = []
+    subscribe = Capture._subscribe_durable
+
+    def remember(capture, *names):
+        durable.append(subscribe(capture, *names))
+        return durable[-1]
+
+    monkeypatch.setattr(Capture, "_subscribe_durable", remember)
+    with Repository(f"sqlite:///{tmp_path}/again.db") as repository:
+        with repository.capture(node, ["news.>"]) as capture:
+            durable[0].offer(DurableInUse("another one has it", name="capture"))
+            wait_until(lambda: len(durable) == 2)
+            story = Story(title="guaranteed")
+            publisher.publish("news.a", story, guaranteed=True)
+            wait_until(lambda: capture.stored == 2)  # live, and as a guaranteed event
+        assert repository.query("capture.Story") == [story]
+
+
 def test_while_the_database_is_busy_events_wait(tmp_path, buses, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.05)
     publisher, node = buses
@@ -191,6 +214,6 @@ def test_however_often_it_is_killed_each_guaranteed_event_is_stored_once(url, tm
 
 
 def _position(repository: Repository) -> int:
-    with repository.transaction() as connection:
+    with database.reading(repository._engine) as connection:
         rows = connection.exec_driver_sql("SELECT position FROM infobus_positions")
         return max((row[0] for row in rows), default=0)

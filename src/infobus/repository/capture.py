@@ -6,11 +6,12 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection
 
-from infobus import Bus, BusClosed, Event, LossError
+from infobus import Bus, BusClosed, BusError, Event, LossError
 from infobus.bus.durable import DurableEvent
 from infobus.errors import StoreCorrupt, StoreError
 from infobus.repository.repository import records_of
@@ -25,6 +26,8 @@ BATCH_COUNT_MAX = 1000
 GLANCE_S = 0.2
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 DELIVERIES_MAX = 1_000_000
+
+Store = Callable[[Sequence[Any]], int]
 
 
 class _Source(Protocol):
@@ -52,36 +55,36 @@ class Capture:
         self.stored = self.set_aside = self.lost = 0
         self.problem = ""
         self._repository = repository
+        self._bus = bus
         self._is_closed = threading.Event()
         self._counting = threading.Lock()
-        self._sources: list[_Source] = []
         self._threads: list[threading.Thread] = []
         try:
             for pattern in dict.fromkeys(patterns):
                 consumer = _consumer_name(name, pattern)
-                # Not `ordered`, which would give out one at a time: none is ever sent back, so
-                # they come in order all the same. A refused one is set aside, never dead.
-                durable = bus.subscribe(
-                    pattern,
-                    durable=consumer,
-                    acknowledge="explicit",
-                    ordered=False,
-                    deliveries_max=DELIVERIES_MAX,
-                )
+                durable = partial(self._subscribe_durable, pattern, consumer)
                 self._start(durable, _Guaranteed(consumer, repository).store)
-            live = bus.subscribe_many(patterns, on_loss="raise")
-            self._start(live, repository.store)
+            self._start(lambda: bus.subscribe_many(patterns, on_loss="raise"), repository.store)
         except BaseException:
             self.close()
             raise
+
+    def _subscribe_durable(self, pattern: str, consumer: str) -> _Source:
+        # Not `ordered`, which would give out one at a time: none is ever sent back, so they come
+        # in order all the same. One that is refused is set aside, and never a dead letter.
+        return self._bus.subscribe(
+            pattern,
+            durable=consumer,
+            acknowledge="explicit",
+            ordered=False,
+            deliveries_max=DELIVERIES_MAX,
+        )
 
     def close(self) -> None:
         """Store what has come, and stop. Idempotent."""
         self._is_closed.set()
         for thread in self._threads:
             thread.join()
-        for source in self._sources:
-            source.close()
 
     def __enter__(self) -> Capture:
         return self
@@ -89,30 +92,38 @@ class Capture:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _start(self, source: _Source, store: Callable[[Sequence[Any]], int]) -> None:
+    def _start(self, subscribe: Callable[[], _Source], store: Store) -> None:
+        """Subscribe, and store what comes in a thread of its own."""
+        source = subscribe()
         thread = threading.Thread(
-            target=self._work, args=(source, store), name="infobus-capture", daemon=True
+            target=self._work, args=(subscribe, source, store), name="infobus-capture", daemon=True
         )
-        self._sources.append(source)
         self._threads.append(thread)
         thread.start()
 
-    def _work(self, source: _Source, store: Callable[[Sequence[Any]], int]) -> None:
+    def _work(self, subscribe: Callable[[], _Source], source: _Source, store: Store) -> None:
         while True:
             # Looked at before the queue, so that nothing is left in it at the end.
             is_last = self._is_closed.is_set()
-            batch = self._gather(source, 0 if is_last else GLANCE_S)
+            batch, error = self._gather(source, 0 if is_last else GLANCE_S)
             try:
                 if batch:
                     self._keep(batch, store)
-            except StoreError as error:  # only after closing; before, it is tried again
-                log.error("capture: %d events were not stored: %s", len(batch), error)
-                return
+            except StoreError as failure:  # only after closing; before, it is tried again
+                log.error("capture: %d events were not stored: %s", len(batch), failure)
+                break
             if is_last and not batch:
-                return
+                break
+            if error is not None:
+                source.close()
+                again = self._subscribe_again(subscribe, error)
+                if again is None:
+                    return
+                source = again
+        source.close()
 
-    def _gather(self, source: _Source, timeout_s: float) -> list[Any]:
-        """The next events, as many as are there already."""
+    def _gather(self, source: _Source, timeout_s: float) -> tuple[list[Any], BusError | None]:
+        """The next events, as many as are there already, and what ended the subscription."""
         batch: list[Any] = []
         try:
             while len(batch) < BATCH_COUNT_MAX:
@@ -126,9 +137,30 @@ class Capture:
             pass
         except BusClosed:
             self._is_closed.set()
-        return batch
+        except BusError as error:
+            return batch, error
+        return batch, None
 
-    def _keep(self, batch: list[Any], store: Callable[[Sequence[Any]], int]) -> None:
+    def _subscribe_again(self, subscribe: Callable[[], _Source], error: BusError) -> _Source | None:
+        """Another subscription for one that ended, as soon as it can be had.
+
+        A durable name may seem to be in use, for a while after its process was killed.
+        """
+        while True:
+            log.warning("capture: %s; it is tried again", error)
+            self.problem = str(error)
+            if self._is_closed.wait(PAUSE_S_MAX):
+                return None
+            try:
+                source = subscribe()
+                self.problem = ""
+                return source
+            except BusClosed:
+                self._is_closed.set()
+            except BusError as again:
+                error = again
+
+    def _keep(self, batch: list[Any], store: Store) -> None:
         """Store a batch, however long that takes; what is refused is set aside."""
         if self._insist(lambda: store(batch)) is None:
             with self._counting:
@@ -140,7 +172,7 @@ class Capture:
             if isinstance(event, DurableEvent):
                 event.ack()
 
-    def _keep_one(self, event: Event, store: Callable[[Sequence[Any]], int]) -> None:
+    def _keep_one(self, event: Event, store: Store) -> None:
         refusal = self._insist(lambda: store([event]))
         if refusal is not None:
             log.error("capture: %s of %s is set aside: %s", event.type, event.subject, refusal)
