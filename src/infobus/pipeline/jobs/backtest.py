@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from infobus.errors import UsageError
 from infobus.filters import compile, covers
@@ -29,6 +28,7 @@ from infobus.pipeline.jobs.interest import (
     Interest,
     Rows,
     Subscription,
+    arrow_function,
     asked_columns,
     names_in,
     table_of,
@@ -160,7 +160,7 @@ def over(histories: Sequence[DataFrame], options: Options) -> DataFrame:
         pairs = zip(numbers.to_pylist(), seen_with.to_pylist(), strict=True)
         return pa.array([family.above(*pair) for pair in pairs], pa.list_(pa.int32()))
 
-    decide = arrow_udf(subsuming, "array<int>", ArrowUDFType.SCALAR)
+    decide = arrow_function(subsuming, "array<int>")
     return joined.select(
         "subscription",
         "subject",

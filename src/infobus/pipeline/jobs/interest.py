@@ -6,7 +6,7 @@ filters are matched by `Matcher`, patterns once for each different subject.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,15 @@ def asked_columns(frame: DataFrame, names: Iterable[str]) -> Column:
 
     wanted = {*names, "_subject", "_type", REST}
     return F.struct(*(F.col(f"`{name}`") for name in frame.columns if name in wanted))
+
+
+def arrow_function(function: Callable[..., pa.Array], returns: str) -> Callable[..., Column]:
+    """A function on Arrow arrays, as annotated, as a function on columns of Spark."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    declare: Any = arrow_udf  # its own annotations leave this use out
+    made: Callable[..., Column] = declare(function, returns)
+    return made
 
 
 def table_of(rows: pa.StructArray) -> pa.Table:

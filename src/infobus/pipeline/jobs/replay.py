@@ -1,0 +1,180 @@
+"""History back onto the bus: at its own speed, faster, or as fast as it goes.
+
+Spark puts the events in order, says when each is due, and encodes the objects; the driver joins
+the bus and publishes. Events of one sender keep their order. Each object gets the attribute
+`replayed`, with the id, sender, time and offset of the event that it was, so whoever wants none
+of it asks for `!exists(replayed)`; it keeps its own id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import pyarrow as pa
+from msgspec import Struct
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+import infobus
+from infobus.errors import BadFrame, UsageError
+from infobus.objects import codec, find_type
+from infobus.pipeline.jobs.interest import arrow_function, table_of
+from infobus.stores.journal import Journal
+from infobus.stores.journal_rows import attributes_by_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from infobus.pipeline.jobs import Batch
+
+MARK = "replayed"
+"""The attribute by which a replayed object is told from others."""
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How history is replayed, and on which bus.
+
+    Attributes:
+        speed: How many seconds of history pass in one second; "full" waits for nothing.
+        journal: The folder from which the types of the objects are known; without it, objects
+            of types that nobody has told this process are published as plain dicts.
+        guaranteed: As in `publish`.
+        bus, home, connect, listen: As in `infobus.connect`.
+    """
+
+    speed: float | Literal["full"] = 1.0
+    journal: str | None = None
+    guaranteed: bool = False
+    bus: str | None = None
+    home: str | None = None
+    connect: list[str] | None = None
+    listen: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.speed != "full" and not 0 < self.speed < float("inf"):
+            raise UsageError(f"speed={self.speed}: a number above 0, or full")
+
+
+def transform(events: DataFrame, options: Options) -> DataFrame:
+    """The events in the order in which they are published, each with the time it is due.
+
+    Columns: `due_s` (since the replay began), `subject`, `type`, `object_id`, `priority`, `test`
+    and `body` (the attributes, encoded). Where the clock of a sender jumped back, its events are
+    due at once.
+
+    Raises:
+        UsageError: The events are live.
+    """
+    if events.isStreaming:
+        raise UsageError("a replay is one of history: give it events of spark.read")
+    number = F.coalesce("_number", "_offset")
+    so_far = Window.partitionBy("_sender").orderBy(number, "_offset")
+    moment_us = F.max(F.unix_micros("_time")).over(
+        so_far.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    first = events.agg(F.unix_micros(F.min("_time")).alias("first_us"))
+    encode = arrow_function(_bodies, "binary")
+    elapsed_s = (F.col("moment_us") - F.col("first_us")) / 1e6
+    due_s = F.lit(0.0) if options.speed == "full" else elapsed_s / options.speed
+    body = encode(F.struct(*(F.col(f"`{name}`") for name in events.columns)))
+    return (
+        events.select(
+            "*",
+            moment_us.alias("moment_us"),
+            number.alias("in_order"),
+            body.alias("body"),
+        )
+        .crossJoin(first)
+        .orderBy("moment_us", "_sender", "in_order", "_offset")
+        .select(
+            due_s.alias("due_s"),
+            F.col("_subject").alias("subject"),
+            F.col("_type").alias("type"),
+            F.col("_object_id").alias("object_id"),
+            F.col("_class").alias("priority"),
+            F.col("_test").alias("test"),
+            "body",
+        )
+    )
+
+
+def _bodies(rows: pa.Array) -> pa.Array:
+    """The attributes of each event, and whence it comes, as they are sent."""
+    table = table_of(rows)
+    marks = zip(
+        *(table[name].to_pylist() for name in ("_event_id", "_sender", "_time", "_offset")),
+        strict=True,
+    )
+    bodies = []
+    for attributes, mark in zip(attributes_by_row(table), marks, strict=True):
+        # What is replayed once more still tells of the event that it was first.
+        attributes.setdefault(
+            MARK, dict(zip(("id", "sender", "time", "offset"), mark, strict=True))
+        )
+        bodies.append(codec.encode(attributes)[1])
+    return pa.array(bodies, pa.binary())
+
+
+def write(result: DataFrame, options: Options, batch: Batch) -> None:
+    """Join the bus and publish everything; returns when it is over."""
+    bus = infobus.connect(
+        options.bus, home=options.home, connect=options.connect, listen=options.listen
+    )
+    with bus:
+        publish(bus, result, options)
+
+
+class Clock(Protocol):
+    """What tells the time, and waits."""
+
+    def monotonic(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
+
+
+def publish(
+    bus: infobus.Bus,
+    result: DataFrame,
+    options: Options,
+    *,
+    clock: Clock = time,
+    on_event: Callable[[float], object] | None = None,
+) -> int:
+    """Publish what `transform` gave, each event when it is due; how many there were.
+
+    Args:
+        bus: The bus to publish on.
+        result: The events.
+        options: With which they were made.
+        clock: What waits.
+        on_event: Called after each event, with the seconds by which it was late.
+    """
+    if options.journal is not None:
+        Journal.open(options.journal).types()  # learned on the way
+    start_s = clock.monotonic()
+    count = 0
+    # Rows come a part at a time, and the next part while one is published.
+    for row in result.toLocalIterator(prefetchPartitions=True):
+        early_s = start_s + row.due_s - clock.monotonic()
+        if early_s > 0:
+            clock.sleep(early_s)
+        bus.publish(
+            row.subject,
+            _object(row.type, bytes(row.body), row.object_id),
+            priority=row.priority,
+            test=row.test,
+            guaranteed=options.guaranteed,
+        )
+        count += 1
+        if on_event is not None:
+            on_event(max(0.0, -early_s))
+    return count
+
+
+def _object(type_name: str | None, body: bytes, object_id: str | None) -> Any:
+    known = None if type_name is None else find_type(type_name)
+    try:
+        return codec.decode(0 if known is None else known.fingerprint, body, object_id)
+    except BadFrame:  # what was sent under this name does not fit it any more
+        return codec.decode(0, body, object_id)

@@ -1,0 +1,157 @@
+"""Rules of correlation, without Spark: what they find, and what they remember meanwhile."""
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from infobus import UsageError
+from infobus.pipeline.jobs import correlate_rules as rules
+from infobus.pipeline.jobs.correlate_rules import Hit, Memory, follow
+from infobus.pipeline.jobs.interest import Subscription
+
+ANY = Subscription()
+S = 1_000_000
+
+
+def hit(second: float, *steps: int, value: float | None = None) -> Hit:
+    return Hit(round(second * S), round(second * 1000), steps or (0,), f"e{second}", value)
+
+
+def found(rule, *hits, until=1000.0):
+    return [one.ids for one in follow(rule, Memory(), list(hits), round(until * S))]
+
+
+class TestSequence:
+    rule = rules.Sequence(name="r", within_s=10, steps=[ANY, ANY, ANY])
+
+    def test_steps_in_their_order_within_the_time(self):
+        assert found(self.rule, hit(1, 0), hit(2, 1), hit(11, 2)) == [("e1", "e2", "e11")]
+        assert found(self.rule, hit(1, 0), hit(2, 1), hit(11.001, 2)) == []
+        assert found(self.rule, hit(1, 1), hit(2, 0), hit(3, 2)) == []
+
+    def test_the_latest_beginning_counts(self):
+        hits = hit(1, 0), hit(8, 0), hit(9, 1), hit(15, 2)
+        assert found(self.rule, *hits) == [("e8", "e9", "e15")]
+
+    def test_no_event_serves_for_two_steps(self):
+        everything = [hit(n, 0, 1, 2) for n in range(1, 7)]
+        assert found(self.rule, *everything) == [("e1", "e2", "e3"), ("e4", "e5", "e6")]
+
+
+class TestOthers:
+    def test_conjunction_in_any_order(self):
+        rule = rules.Conjunction(name="r", within_s=10, steps=[ANY, ANY])
+        assert found(rule, hit(5, 1), hit(15, 0), hit(20, 1)) == [("e5", "e15")]
+        assert found(rule, hit(5, 1), hit(15.1, 0)) == []
+        assert found(rule, hit(5, 1, 0)) == [("e5",)]
+
+    def test_repetition_counts_within_the_time_and_begins_anew(self):
+        rule = rules.Repetition(name="r", within_s=10, step=ANY, count=3)
+        hits = [hit(n) for n in (0, 9, 11, 12, 13, 14, 15, 30)]
+        assert found(rule, *hits) == [("e9", "e11", "e12"), ("e13", "e14", "e15")]
+
+    def test_absence_is_told_for_each_event_that_nothing_followed(self):
+        rule = rules.Absence(name="r", within_s=10, after=ANY, missing=ANY)
+        hits = hit(0, 0), hit(5, 0), hit(12, 1), hit(20, 0), hit(30, 1), hit(40, 0)
+        assert found(rule, *hits, until=49) == [("e0",)]
+        assert found(rule, *hits, until=50) == [("e0",), ("e40",)]
+        # An answer that asks again.
+        assert found(rule, hit(0, 0, 1), hit(9, 0, 1), until=20) == [("e9",)]
+
+    @pytest.mark.parametrize(
+        ("function", "values"),
+        [("count", [2, 1]), ("sum", [5, 7]), ("mean", [2.5, 7]), ("min", [1, 7]), ("max", [4, 7])],
+    )
+    def test_aggregates_of_windows_that_are_over(self, function, values):
+        rule = rules.Aggregate(name="r", within_s=10, step=ANY, function=function, of="x")
+        hits = [hit(3, value=1.0), hit(9.9, value=4.0), hit(30, value=7.0), hit(41, value=9.0)]
+        results = follow(rule, Memory(), hits, 49 * S)
+        assert [one.value for one in results] == values
+        assert [one.first_us // S for one in results] == [0, 30]
+        some = msgspec.structs.replace(rule, having="value > 6 && count == 1")
+        assert len(follow(some, Memory(), hits, 49 * S)) == (function != "count")
+
+
+RULES = [
+    rules.Sequence(name="s", within_s=5, steps=[ANY, ANY]),
+    rules.Conjunction(name="c", within_s=5, steps=[ANY, ANY]),
+    rules.Repetition(name="r", within_s=5, step=ANY, count=3),
+    rules.Absence(name="a", within_s=5, after=ANY, missing=ANY),
+    rules.Aggregate(name="g", within_s=5, step=ANY, function="sum", of="x"),
+]
+HITS = st.lists(
+    st.tuples(st.integers(0, 60), st.sampled_from([(0,), (1,), (0, 1)])), max_size=20
+).map(
+    lambda some: [
+        Hit(half * S // 2, at, steps if half % 2 else (0,), str(at), 1.0)
+        for at, (half, steps) in enumerate(some)
+    ]
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@settings(max_examples=60, deadline=None)
+@given(HITS, st.lists(st.integers(0, 35), max_size=8))
+def test_looking_piece_by_piece_finds_the_same_and_remembers_little(rule, hits, stops):
+    """What comes in batches, with the memory stored in between, is found as if all came at once."""
+    if len(rule.wanted()) == 1:
+        hits = [msgspec.structs.replace(one, steps=(0,)) for one in hits]
+    whole = follow(rule, Memory(), hits, 100 * S)
+    memory, pieces, since = Memory(), [], -1
+    for stop in [*sorted(stop * S for stop in stops), 100 * S]:
+        part = [one for one in hits if since < one.time_us <= stop]
+        pieces += follow(rule, memory, part, stop)
+        since = max(since, stop)
+        memory = msgspec.msgpack.decode(msgspec.msgpack.encode(memory), type=Memory)
+        kept = list(itertools.chain.from_iterable(memory.hits))
+        assert all(one.time_us >= stop - rule.within_us for one in kept)
+        assert memory.is_empty == (rule.next_us(memory) is None)
+        assert memory.is_empty or rule.next_us(memory) > stop
+    assert pieces == whole
+    assert memory.is_empty
+
+
+@settings(max_examples=60, deadline=None)
+@given(HITS)
+def test_a_sequence_is_found_if_and_only_if_there_is_one(hits):
+    [rule, *_] = RULES
+    ordered = sorted(hits, key=lambda one: (one.time_us, one.offset))
+    pairs = itertools.combinations(ordered, 2)
+    there_is = any(
+        0 in one.steps and 1 in other.steps and other.time_us - one.time_us <= rule.within_us
+        for one, other in pairs
+    )
+    assert bool(follow(rule, Memory(), hits, 100 * S)) == there_is
+
+
+THRICE = {"kind": "repetition", "name": "x", "within_s": 1, "step": {}, "count": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"within_s": 0}, "must be above 0"),
+        ({"count": 0}, "at least 1"),
+        ({"name": ""}, "empty name"),
+        ({"key": "{a"}, "braces"),
+        ({"key": "{a!r}"}, "braces"),
+        ({"step": {"where": "a >"}}, "expected"),
+        ({"step": {"subject": "a..b"}}, "empty element"),
+        ({"kind": "never"}, "never"),
+        ({"often": True}, "often"),
+        ({"kind": "sequence", "steps": []}, "1 to 32 steps"),
+        ({"kind": "aggregate", "function": "sum"}, "sum of what?"),
+    ],
+)
+def test_mistakes_in_rules_are_told(changes, message):
+    from infobus.pipeline.jobs import options_for
+
+    asked = THRICE | changes
+    if "kind" in changes:
+        asked = {name: asked[name] for name in asked if name not in ("step", "count")}
+        asked |= {"step": {}} if changes["kind"] == "aggregate" else {}
+    with pytest.raises(UsageError, match=message):
+        options_for("correlate", {"rules": [asked]})
