@@ -18,6 +18,7 @@ from infobus.cli import (
     filter,
     journal,
     ledger,
+    pipeline,
     pub,
     quench,
     query,
@@ -50,6 +51,7 @@ app.add_typer(journal.app, name="journal")
 app.add_typer(tdl.app, name="tdl")
 app.command("capture")(capture.command)
 app.command("query")(query.command)
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(feed.app, name="feed")
 app.add_typer(demo.app, name="demo")
 app.add_typer(bench.app, name="bench")

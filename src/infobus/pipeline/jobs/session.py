@@ -28,13 +28,15 @@ def session(
 
     Args:
         name: What Spark calls it.
-        master: Where it runs, if it is not running yet: `local[*]` is this machine.
+        master: Where it runs, if it is not running yet: `local[*]` is this machine, `sc://HOST`
+            a server of Spark Connect.
         settings: Further settings of Spark.
 
     Raises:
         UsageError: Spark or Java is not installed.
     """
-    if master.startswith("local") and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+    is_remote = master.startswith("sc://")
+    if not is_remote and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise UsageError(
             "Spark needs a Java runtime, and there is none; on Debian and Ubuntu: "
             "apt-get install openjdk-17-jre-headless"
@@ -47,10 +49,13 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
+    builder = SparkSession.builder.appName(name)
+    builder = builder.remote(master) if is_remote else builder.master(master)
+    ours = {key: value for key, value in _SETTINGS.items() if not is_remote or "sql" in key}
+    for key, value in {**ours, **(settings or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if not is_remote:
+        spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark

@@ -1,0 +1,266 @@
+"""Runs a pipeline: its journals, its session of Spark, its jobs, until somebody ends it.
+
+Every job keeps its place in a checkpoint, and every sink knows what it has, so a pipeline can be
+killed at any moment and started again. A job that fails is started again from its checkpoint
+while the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import BusError, UsageError
+from infobus.pipeline import jobs, source_live
+from infobus.pipeline.progress import LOCK, STOP, JobProgress, Status, write_status
+from infobus.pipeline.running_cluster import open_session
+from infobus.pipeline.source_options import SourceOptions
+from infobus.pipeline.toml import JobUse, Plan, texts
+from infobus.stores.journal import Journal
+from infobus.stores.locks import FileLock
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_S = 0.5
+DRAIN_S = 120.0
+"""How long a pipeline that is to end waits for its jobs to read what has come."""
+RESTARTS_MAX = 3
+"""A job that fails so often without a batch in between is not started again."""
+EVENTS_MAX = 50_000
+"""How many events a batch takes, unless the source says otherwise: a batch fits into memory."""
+
+OnStatus = Callable[[Status], object]
+
+
+class Pipeline:
+    """One run of a pipeline. `run` does all of it; `stop` may be called from anywhere."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.folder = plan.state_folder
+        self._is_stopping = threading.Event()
+        self._uses = {name: _Use(name, use, plan) for name, use in plan.jobs.items()}
+        self._began_at = time.time()
+        self._phase = "starting"
+        self._on_status: OnStatus = lambda status: None
+
+    def stop(self) -> None:
+        """Have `run` come to its end, after the jobs have read what has come."""
+        self._is_stopping.set()
+
+    def run(self, on_status: OnStatus | None = None) -> bool:
+        """Run until `stop` is called, or all jobs are done; returns whether none has failed.
+
+        Raises:
+            UsageError: It runs already, or cannot be run as it is written.
+            StoreError: A journal cannot be written.
+        """
+        self._on_status = on_status or self._on_status
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / LOCK) as lock:
+            if not lock.acquire():
+                raise UsageError(
+                    f"the pipeline {self.plan.name} runs already (its state is in {self.folder}): "
+                    "infobus pipeline stop FILE ends it"
+                )
+            (self.folder / STOP).unlink(missing_ok=True)
+            try:
+                self._run()
+            except BaseException as error:
+                self._tell(f"failed: {error}" if isinstance(error, BusError) else "interrupted")
+                raise
+            finally:
+                for use in self._uses.values():
+                    source_live.release(use.source)
+        return all(use.progress.state != "failed" for use in self._uses.values())
+
+    def _run(self) -> None:
+        self._tell("opening journals")
+        for use in self._uses.values():
+            if use.source.live:
+                source_live.ensure(use.source)
+        self._tell("starting Spark")
+        spark = open_session(self.plan, self.folder)
+        try:
+            for use in self._uses.values():
+                if use.use.when != "end":
+                    use.start(spark)
+            self._watch(spark)
+            self._finish()
+            for use in self._uses.values():
+                if use.use.when == "end":
+                    self._tell(f"running {use.name}")
+                    use.run_once(spark)
+            self._tell("ended")
+        finally:
+            spark.stop()
+
+    def _watch(self, spark: SparkSession) -> None:
+        while any(use.progress.state == "running" for use in self._uses.values()):
+            if self._is_stopping.is_set() or (self.folder / STOP).exists():
+                return
+            for use in self._uses.values():
+                use.look(spark)
+            self._tell("live" if any(use.use.when == "live" for use in self._live()) else "at work")
+            self._is_stopping.wait(LOOK_S)
+
+    def _finish(self) -> None:
+        """Let the jobs read what has come until now, and stop them between two batches."""
+        for use in self._uses.values():
+            source_live.release(use.source)
+        deadline_s = time.monotonic() + DRAIN_S
+        while self._live() and time.monotonic() < deadline_s:
+            for use in self._live():
+                use.look(None)
+                if use.progress.state == "running" and use.has_read_all:
+                    use.stop()
+            self._tell("ending")
+            time.sleep(LOOK_S / 5)
+        for use in self._live():
+            use.stop()
+
+    def _live(self) -> list[_Use]:
+        return [use for use in self._uses.values() if use.progress.state == "running"]
+
+    def _tell(self, phase: str) -> None:
+        self._phase = phase
+        status = Status(
+            name=self.plan.name,
+            master=self.plan.master,
+            pid=os.getpid(),
+            began_at=self._began_at,
+            at=time.time(),
+            phase=phase,
+            jobs=[use.progress for use in self._uses.values()],
+        )
+        write_status(self.folder, status)
+        self._on_status(status)
+
+
+class _Use:
+    """One use of a job, while the pipeline runs."""
+
+    def __init__(self, name: str, use: JobUse, plan: Plan) -> None:
+        self.name, self.use = name, use
+        self.job = use.job or name
+        self.progress = JobProgress(name=name)
+        given = texts(plan.sources[use.source])
+        self.source = SourceOptions.of(given, is_stream=True)
+        # The journal's process is the pipeline's own; queries only read.
+        read = {key: value for key, value in given.items() if key.lower() not in ("path", "live")}
+        self._read = read | {"journal": str(self.source.journal), "live": "false"}
+        if not {"maxeventspertrigger", "maxbytespertrigger"} & {key.lower() for key in read}:
+            self._stream = {"maxEventsPerTrigger": str(EVENTS_MAX)}
+        else:
+            self._stream = {}
+        self._sink = None if use.sink is None else texts(plan.sinks[use.sink])
+        self._query_name = f"{plan.name}.{name}"
+        self._checkpoint = str(plan.state_folder / "checkpoints" / name)
+        self._query: StreamingQuery | None = None
+        self._batch = -1
+        self._failures = 0
+        table = dict(use.options)
+        if "journal" in jobs.find(self.job).Options.__struct_fields__:
+            table.setdefault("journal", str(self.source.journal))
+        self.options = jobs.options_for(self.job, table)
+
+    def start(self, spark: SparkSession) -> None:
+        """Start the job from where it was."""
+        events = spark.readStream.format("infobus").options(**self._read, **self._stream).load()
+        live = {"processingTime": self.use.every}
+        self._query = self._begin(
+            events, {"availableNow": True} if self.use.when == "now" else live
+        )
+        self.progress.state = "running"
+
+    def run_once(self, spark: SparkSession) -> None:
+        """Run the job over all of the journal, in one piece."""
+        self.progress.state = "running"
+        try:
+            self._begin(spark.read.format("infobus").options(**self._read).load(), None)
+        except Exception as error:  # of Spark, of a database, of whatever the job works with
+            self.progress.state, self.progress.problem = "failed", _first_line(error)
+        else:
+            self.progress.state = "done"
+
+    def _begin(self, events: DataFrame, trigger: dict[str, Any] | None) -> StreamingQuery | None:
+        return jobs.run(
+            self.job,
+            events,
+            self.options,
+            query=self._query_name,
+            sink=self._sink,
+            checkpoint=self._checkpoint,
+            trigger=trigger,
+        )
+
+    def look(self, spark: SparkSession | None) -> None:
+        """See how far the job is; start it again if it has failed, and there is a session."""
+        if self._query is None or self.progress.state != "running":
+            return
+        is_active = self._query.isActive
+        self._note_progress(self._query)
+        if is_active:
+            return
+        error = self._query.exception()
+        if error is None:
+            self.progress.state = "done"
+            return
+        self._failures += 1
+        self.progress.problem = _first_line(error)
+        if spark is None or self._failures > RESTARTS_MAX:
+            self.progress.state = "failed"
+        else:
+            self.progress.restarts += 1
+            self.start(spark)
+
+    def _note_progress(self, query: StreamingQuery) -> None:
+        progress = self.progress
+        for one in query.recentProgress:
+            if one["batchId"] <= self._batch and one["numInputRows"]:
+                continue
+            place = json.loads(one["sources"][0]["endOffset"] or "{}")
+            progress.offset = max(progress.offset, place.get("offset", 0))
+            if one["numInputRows"]:
+                self._batch, self._failures = one["batchId"], 0
+                progress.problem = ""
+                progress.batches += 1
+                progress.events += one["numInputRows"]
+                progress.batch_s = one["durationMs"].get("triggerExecution", 0) / 1e3
+                progress.events_per_s = one["processedRowsPerSecond"]
+        progress.end = Journal.open(self.source.journal).next_offset
+
+    @property
+    def has_read_all(self) -> bool:
+        """Whether everything that is in the journal has been through the job."""
+        return self.progress.offset >= self.progress.end
+
+    def stop(self) -> None:
+        """Stop the job, between two batches if it comes to one."""
+        if self._query is not None:
+            deadline_s = time.monotonic() + DRAIN_S
+            while self._query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+                time.sleep(LOOK_S / 10)
+            self._query.stop()
+        self.progress.state = "stopped"
+
+
+def _first_line(error: BaseException) -> str:
+    """What happened, out of all that Spark has to say about it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith("infobus.errors.")]
+    return (told or lines or [type(error).__name__])[-1 if told else 0].removeprefix(
+        "infobus.errors."
+    )
+
+
+def request_stop(folder: Path) -> None:
+    """Ask whoever runs the pipeline to end it."""
+    (folder / STOP).touch()

@@ -1,0 +1,52 @@
+"""The session of a pipeline: on this machine, on a cluster, or through Spark Connect.
+
+Workers elsewhere need this package. They are sent it as a zip file, as by `spark-submit
+--py-files`; what it depends on has compiled parts and must be in their Python already, or come as a
+packed environment (`spark.archives`). docs/pipeline.md tells how.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import infobus
+from infobus.pipeline.jobs.session import session
+from infobus.pipeline.toml import Plan, texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_session(plan: Plan, folder: Path) -> SparkSession:
+    """The session that a plan asks for, in which the workers have this package.
+
+    Raises:
+        UsageError: Spark or Java is not installed.
+    """
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    spark = session(plan.name, master=plan.master, settings=texts(plan.spark))
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own way to take Ctrl-C cancels batches in the middle.
+        signal.signal(signal.SIGINT, on_interrupt)
+    if plan.ship and not plan.master.startswith("local"):
+        packed = str(pack(folder))
+        if plan.master.startswith("sc://"):
+            spark.addArtifacts(packed, pyfile=True)
+        else:
+            spark.sparkContext.addPyFile(packed)
+    return spark
+
+
+def pack(folder: Path) -> Path:
+    """This package as a zip file in `folder`, for `--py-files`."""
+    package = Path(infobus.__file__).parent
+    path = folder / f"infobus-{infobus.__version__}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file in sorted(package.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                packed.write(file, file.relative_to(package.parent))
+    return path
