@@ -123,7 +123,8 @@ class TestServer:
         (again,) = server.take(call, 0.3)
         assert again.message.body == b"result"
         server.take(wire.Settled("c", [1]), 0.4)
-        assert server.take(call, 0.5) == []
+        (gone,) = server.take(call, 0.5)
+        assert gone.message == wire.Gone("me", 1)
 
     @given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), max_size=60))
     def test_no_order_of_frames_makes_a_call_run_twice(self, steps):

@@ -199,8 +199,6 @@ class Caller:
             peer.settled.append(number)  # it has not heard that we are done with it
             return []
         call.is_underway = True
-        if call.inflow is not None:
-            call.deadline_s = float("inf")  # its caller watches the time between items
         match message:
             case wire.Underway():
                 return []
@@ -236,6 +234,7 @@ class Caller:
         if call.inflow is None:
             return [Complain(items.sender, f"streams {call.operation}, which is no stream")]
         bodies = call.inflow.add(items.first, items.bodies)
+        call.deadline_s = float("inf")  # its caller watches the time between items
         if bodies:
             call.resend_s, call.resend_at_s = RESEND_S, now_s + RESEND_S
         effects: CallerEffects = [Told(items.descriptors)] if items.descriptors else []

@@ -183,7 +183,8 @@ class Server:
         if call.number - caller.top > MISSING_COUNT_MAX:
             return [*effects, Complain(call.sender, f"jumps to call {call.number}")]
         if not caller.is_new(call.number):
-            return effects  # settled before, and late
+            # Settled before, and late; or dropped when its caller, who still waits, seemed dead.
+            return [*effects, ToPeer(call.sender, wire.Gone(self.name, call.number))]
         offer = self.offers.get(call.presence)
         expires_s = now_s + call.left_s if call.left_s > 0 else float("inf")
         one = Incoming((call.sender, call.number), call, offer or _NOBODY, QUEUED, expires_s)

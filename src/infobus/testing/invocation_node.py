@@ -27,7 +27,7 @@ from infobus.protocols.invocation_offers import Acknowledged, Claim, Id, Offer, 
 from infobus.protocols.invocation_server import Server
 from infobus.protocols.invocation_wire import Presence
 
-TICK_S = 0.1
+TICK_S = 0.2
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
 _answers: msgspec.msgpack.Decoder[wire.Reply | wire.Failed] = msgspec.msgpack.Decoder(

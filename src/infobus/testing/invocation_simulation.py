@@ -243,7 +243,7 @@ class _Run:
         )
         first = len(self.account.calls) + 1
         for node in self.nodes.values():
-            for count in (0, 80):
+            for count in (0, 70):
                 self._names += 1
                 arguments = {
                     "name": f"call{self._names}",
@@ -294,7 +294,7 @@ class _Run:
             arguments = {
                 "name": f"call{self._names}",
                 "result": draw.randrange(1000),
-                "count": draw.choice([0, 0, 0, 5, 80]),
+                "count": draw.choice([0, 0, 0, 5, 70]),
                 "idempotent": draw.random() < 0.3,
             }
             is_once = not arguments["count"] and draw.random() < 0.3
