@@ -9,6 +9,7 @@ import typer
 
 import infobus
 from infobus.cli import (
+    backtest,
     bench,
     call,
     capture,
@@ -22,6 +23,7 @@ from infobus.cli import (
     pub,
     quench,
     query,
+    replay,
     services,
     sub,
     tdl,
@@ -51,6 +53,8 @@ app.add_typer(journal.app, name="journal")
 app.add_typer(tdl.app, name="tdl")
 app.command("capture")(capture.command)
 app.command("query")(query.command)
+app.command("backtest")(backtest.command)
+app.command("replay")(replay.command)
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(feed.app, name="feed")
 app.add_typer(demo.app, name="demo")
