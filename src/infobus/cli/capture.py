@@ -43,6 +43,14 @@ def command(
     name: Annotated[
         str, typer.Option("--name", help="Name of the durable consumer; one at a time may use it.")
     ] = "capture",
+    serve: Annotated[
+        str | None,
+        typer.Option(
+            "--serve",
+            metavar="SUBJECT",
+            help="Answer queries under this subject ([b]infobus query --remote SUBJECT[/b]).",
+        ),
+    ] = None,
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End after so many events.")
     ] = None,
@@ -73,6 +81,10 @@ def command(
     with Repository(db) as repository, join(bus, home, connect, listen) as node:
         # As Ctrl-C: what has come is stored before the end.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if serve is not None:
+            from infobus.repository.serving import QueryServer
+
+            node.serve(serve, QueryServer(repository))
         with repository.capture(node, patterns, name=name) as capture:
             told = f"capturing {', '.join(patterns)} into {repository.url} (bus {node.name})"
             err.print(printable(told), style="dim", markup=False, soft_wrap=True)

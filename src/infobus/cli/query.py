@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from infobus import UsageError
 from infobus.cli.capture import DEFAULT_DB, Db
+from infobus.cli.options import BusName, Home, join, type_on_bus
 from infobus.cli.rendering import printable, short, to_json
 
 _CELL_LENGTH_MAX = 60
@@ -43,6 +45,14 @@ def command(
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=0, help="At most so many.")] = None,
     db: Db = DEFAULT_DB,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            "--remote", metavar="SUBJECT", help="Ask a query server on the bus, not a database."
+        ),
+    ] = None,
+    bus: BusName = None,
+    home: Home = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="For spreadsheets.")] = False,
 ) -> None:
@@ -59,9 +69,17 @@ def command(
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one of them")
-    _check_exists(db)
-    with Repository(db) as repository:
-        rows = repository.query(type_name, where, order, limit, rows=True)
+    rows: Sequence[dict[str, Any]]
+    if remote is not None:
+        with join(bus, home, None, None) as node:
+            names = [name.strip() for name in order.split(",")] if order else []
+            rows = list(node.service(remote)["rows"](type_name, where or "", names, limit))
+            with contextlib.suppress(UsageError):  # for the columns, if anyone knows the type
+                type_on_bus(node, type_name)
+    else:
+        _check_exists(db)
+        with Repository(db) as repository:
+            rows = repository.query(type_name, where, order, limit, rows=True)
     if as_json:
         for row in rows:
             print(to_json(row))

@@ -2,7 +2,8 @@
 
 It comes on-line when the rest is running. It asks for initial state, so it also gets what was
 published before, and attaches a Property object to each object in whose text it finds words
-of its categories (paper 000, section 5.2).
+of its categories (paper 000, section 5.2). It is also a service, by which a person or a program
+browses the categories and their keywords: `infobus call svc.keywords`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from infobus import DataObject, Event, Property, id_of, type_of
+from infobus import DataObject, Event, Property, Service, UsageError, id_of, type_of
 from infobus.demo.programs import on_the_floor
 
 CATEGORIES = {
@@ -49,10 +50,29 @@ def annotation(event: Event) -> Property | None:
     return Property(name="keywords", value=found, ref=ref) if found else None
 
 
+class KeywordGenerator(Service):
+    """Categories of keywords, and what they find in a text."""
+
+    def categories(self) -> list[str]:
+        """All categories."""
+        return list(CATEGORIES)
+
+    def keywords(self, category: str) -> list[str]:
+        """The keywords of a category."""
+        if category not in CATEGORIES:
+            raise UsageError(f"no category {category!r}; there are {', '.join(CATEGORIES)}")
+        return CATEGORIES[category].split()
+
+    def keywords_in(self, text: str) -> list[str]:
+        """The keywords that a text holds."""
+        return keywords_in(text)
+
+
 def main() -> None:
     """Annotate everything under `news.>`, also what was there before."""
     done: set[str] = set()
     with on_the_floor() as (bus, over):
+        bus.serve("svc.keywords", KeywordGenerator())
         stories = bus.subscribe("news.>", on_loss="quit_and_recover")
         while not over.is_set():
             try:
