@@ -31,6 +31,7 @@ from infobus.engines.zenoh_library import (
     in_daemon_thread,
     join_callback_threads,
     never_free,
+    start_callback_thread,
     zenoh_library,
 )
 from infobus.engines.zenoh_links import LinkKeeper
@@ -51,6 +52,10 @@ _CLOSE_PATIENCE_S = 1.5
 _EXIT_PATIENCE_S = 1.0
 _DATA_PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW")
 _PUBLISHERS_MAX = 4096
+# Frames of one key that may wait for their turn. When they are more, Zenoh stops reading the link,
+# and then frames of other keys wait behind them, however urgent. With Zenoh's own 256 that is soon;
+# a sender's window holds no more events than this, and so no more frames.
+_WAITING_FRAMES_MAX = 32_768
 # Wildcards do not match elements that begin with `@`, so no user of the engine meets these.
 _HELLO = "@hello"
 
@@ -158,21 +163,25 @@ class ZenohEngine:
         """Call `on_frame` with each frame that other nodes put on `key`."""
         guard = Guarded(key)
 
-        # Once per frame: written out instead of `guard.wrap`, which would cost a second call.
-        def deliver(sample: Any) -> None:
-            try:
-                on_frame(sample.payload.to_bytes())
-            except Exception as error:
-                guard.report(error)
+        def listen(samples: Iterable[Any]) -> None:
+            for sample in samples:
+                try:
+                    on_frame(sample.payload.to_bytes())
+                except Exception as error:
+                    guard.report(error)
+
+        def declare(session: Any) -> Any:
+            channel = self._zenoh.handlers.FifoChannel(_WAITING_FRAMES_MAX)
+            subscriber = session.declare_subscriber(key, channel)
+            start_callback_thread(listen, subscriber.handler)
+            return subscriber
 
         # Frames may wait for their turn when the declaration ends; nobody wants them any more.
         def silence() -> None:
             nonlocal on_frame
             on_frame = _ignore
 
-        return self._declared(
-            key, lambda session: session.declare_subscriber(key, deliver), silence
-        )
+        return self._declared(key, declare, silence)
 
     def answer(self, key: str, handler: Callable[[bytes], bytes]) -> Declaration:
         """Answer queries on `key`. A handler that raises leaves its query without an answer."""

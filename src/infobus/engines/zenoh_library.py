@@ -22,6 +22,9 @@ from types import ModuleType
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
+_Argument = TypeVar("_Argument")
+
+_CALLBACK_THREAD = "pyo3-closure"  # as Zenoh names the threads that it starts itself
 
 _library: ModuleType | None = None
 _copies = 0
@@ -74,6 +77,12 @@ def call_at_exit_of_child(function: Callable[[], None]) -> None:
         Finalize(None, function, exitpriority=0)
 
 
+def start_callback_thread(function: Callable[[_Argument], None], argument: _Argument) -> None:
+    """Run `function` on a thread that `join_callback_threads` waits for."""
+    name = f"infobus-{_CALLBACK_THREAD}"
+    threading.Thread(target=function, args=(argument,), name=name, daemon=True).start()
+
+
 def join_callback_threads(timeout_s: float) -> None:
     """At exit, after all sessions are closed: wait for the callbacks that still run.
 
@@ -82,7 +91,7 @@ def join_callback_threads(timeout_s: float) -> None:
     """
     deadline_s = time.monotonic() + timeout_s
     for thread in threading.enumerate():
-        if "pyo3-closure" in thread.name:
+        if _CALLBACK_THREAD in thread.name:
             thread.join(max(0.0, deadline_s - time.monotonic()))
 
 
