@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from infobus.errors import UsageError
 from infobus.filters import Filter, compile
@@ -144,5 +144,5 @@ def _where(
         table = pa.Table.from_struct_array(rows).cast(columns)
         return pa.array(matching(folder, fingerprint, table, residual), pa.bool_())
 
-    decide = arrow_udf(is_match, "boolean", ArrowUDFType.SCALAR)
+    decide: Any = arrow_udf(is_match, "boolean")  # type: ignore[call-overload]
     return frame.where(decide(F.struct(*(F.col(f"`{name}`") for name in columns.names))))
