@@ -75,7 +75,14 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
         so_far.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     first = events.agg(F.unix_micros(F.min("_time")).alias("first_us"))
-    encode = arrow_function(_bodies, "binary")
+    journal = options.journal
+
+    def bodies(rows: pa.Array) -> pa.Array:
+        if journal is not None:
+            Journal.open(journal).types()  # learned on the way, for objects inside of others
+        return _bodies(table_of(rows))
+
+    encode = arrow_function(bodies, "binary")
     elapsed_s = (F.col("moment_us") - F.col("first_us")) / 1e6
     due_s = F.lit(0.0) if options.speed == "full" else elapsed_s / options.speed
     body = encode(F.struct(*(F.col(f"`{name}`") for name in events.columns)))
@@ -100,9 +107,8 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     )
 
 
-def _bodies(rows: pa.Array) -> pa.Array:
+def _bodies(table: pa.Table) -> pa.Array:
     """The attributes of each event, and whence it comes, as they are sent."""
-    table = table_of(rows)
     marks = zip(
         *(table[name].to_pylist() for name in ("_event_id", "_sender", "_time", "_offset")),
         strict=True,
@@ -151,7 +157,7 @@ def publish(
         on_event: Called after each event, with the seconds by which it was late.
     """
     if options.journal is not None:
-        Journal.open(options.journal).types()  # learned on the way
+        Journal.open(options.journal).types()
     start_s = clock.monotonic()
     count = 0
     # Rows come a part at a time, and the next part while one is published.
