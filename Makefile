@@ -1,4 +1,4 @@
-# `make demo` shows the bus at work; `make test` runs everything that must hold.
+# `make demo` shows it all at work; `make test` runs everything that must hold.
 # Both first make .venv ready, again only when the project's dependencies have changed.
 
 .PHONY: demo test
@@ -6,7 +6,7 @@
 ENVIRONMENT := pyproject.toml constraints.txt scripts/environment
 
 demo: .venv/ready-to-run
-	.venv/bin/infobus demo $(ARGS)
+	.venv/bin/infobus demo newsroom $(ARGS)
 
 test: .venv/ready-to-test
 	.venv/bin/ruff check
@@ -15,7 +15,7 @@ test: .venv/ready-to-test
 	.venv/bin/python -m pytest
 
 .venv/ready-to-run: $(ENVIRONMENT)
-	scripts/environment
+	scripts/environment sql,spark
 	touch $@
 
 .venv/ready-to-test: $(ENVIRONMENT)

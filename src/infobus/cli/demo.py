@@ -1,4 +1,4 @@
-"""`infobus demo`: the trading floor, and the city."""
+"""`infobus demo`: the trading floor, the newsroom, and the city."""
 
 from __future__ import annotations
 
@@ -28,6 +28,36 @@ def command(
     from infobus.demo.floor import run
 
     raise typer.Exit(run(seconds))
+
+
+@app.command("newsroom")
+def newsroom(
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="Close after so long; a minute.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the database, the journal, the report and its plot.")
+    ] = Path("demo-results/newsroom"),
+    wire: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--wire",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            help="Reuters SGML in place of the two feeds, until its end. May be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Watch a newsroom from end to end: feeds, bus, journal, Spark, repository, and a report.
+
+    Two feeds publish stories. Spark reads them as they come, puts them into SQL tables, and
+    publishes keywords for them; the monitor shows both. At the end, a query over all types of
+    stories, and a report of the traffic with a plot. Needs Java and the extras spark and sql.
+    """
+    from infobus.demo.newsroom import run
+
+    raise typer.Exit(run(seconds, out, wire or []))
 
 
 @app.command("city")

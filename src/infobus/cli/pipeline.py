@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
+from rich.spinner import Spinner
 
 from infobus import UsageError
 from infobus.cli.rendering import printable
@@ -76,11 +78,14 @@ def _shown() -> Iterator[OnStatus]:
     """Shows the status as it changes: on a terminal as a table, elsewhere as lines."""
     from infobus.pipeline.progress import draw, summary
 
-    console = Console(stderr=True, highlight=False)
-    if console.is_terminal:
-        with Live(console=console, auto_refresh=False) as live:
-            yield lambda status: live.update(draw(status), refresh=True)
-        return
+    # On a descriptor of its own: while Spark starts, the usual one leads to a file.
+    with os.fdopen(os.dup(2), "w") as out:
+        console = Console(file=out, highlight=False)
+        if console.is_terminal:
+            spinner = Spinner("dots")
+            with Live(spinner, console=console, refresh_per_second=4) as live:
+                yield lambda status: live.update(Group(draw(status), spinner))
+            return
     told = ""
 
     def tell(status: Status) -> None:

@@ -37,6 +37,8 @@ class Board:
     programs_count: int = 1
     types_seen: Counter[str] = field(default_factory=Counter)
     property_count: int = 0
+    pipeline: str = ""  # how far it is, if there is one
+    _phase: str = ""
     _early: dict[str, dict[str, Any]] = field(default_factory=dict)  # properties before objects
     _selected_at_s: float = 0.0
     _caption_until_s: float = 0.0
@@ -85,6 +87,14 @@ class Board:
         if count <= before:
             return []
         return self._announce(f"A program has come on-line: {count} on the bus now.", now_s)
+
+    def tell_of_pipeline(self, phase: str, status: str, now_s: float) -> list[str]:
+        """The pipeline is so far now; what is new is a phase that has begun."""
+        self.pipeline = status
+        if phase == self._phase:
+            return []
+        self._phase = phase
+        return self._announce(f"The pipeline: {phase}.", now_s)
 
     def tick(self, now_s: float) -> None:
         """Time has passed: follow the news."""

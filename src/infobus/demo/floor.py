@@ -60,6 +60,14 @@ class Floor:
                 return None
             time.sleep(0.05)
 
+    def wait_for(self, name: str, seconds: float) -> Program | None:
+        """Wait so long for a program to end well; returns it if it has not."""
+        program = next(one for one in self._programs if one.name == name)
+        try:
+            return None if program.process.wait(seconds) == 0 else program
+        except subprocess.TimeoutExpired:
+            return program
+
     def __enter__(self) -> Floor:
         return self
 

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from threading import Event
 
 from rich.console import Console
@@ -16,35 +17,40 @@ from infobus.demo.board import Board
 from infobus.demo.keys import Keys
 from infobus.demo.programs import on_the_floor
 from infobus.demo.screen import draw
+from infobus.pipeline.progress import read_status, summary
 
 FRAME_S = 0.2
 
 
 def main() -> None:
-    """Watch `news.>` until the demo ends, or until someone presses q."""
+    """Watch `news.>` until the demo ends, or until someone presses q.
+
+    If the state folder of a pipeline is named, its progress is shown, too.
+    """
+    state = Path(sys.argv[3]) if len(sys.argv) > 3 else None
     with on_the_floor() as (bus, over):
         news = bus.subscribe("news.>", on_loss="quit_and_recover")
         if sys.stdout.isatty():
-            _show_screen(bus, news, over)
+            _show_screen(bus, news, over, state)
         else:
-            _show_lines(bus, news, over)
+            _show_lines(bus, news, over, state)
 
 
-def _show_lines(bus: Bus, news: Subscription, over: Event) -> None:
+def _show_lines(bus: Bus, news: Subscription, over: Event, state: Path | None) -> None:
     board = Board()
     try:
         while not over.is_set():
-            for line in _gather(bus, news, board):
+            for line in _gather(bus, news, board, state):
                 print(line, flush=True)
     except BrokenPipeError:  # nobody reads any more; Python would complain once more at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _show_screen(bus: Bus, news: Subscription, over: Event) -> None:
+def _show_screen(bus: Bus, news: Subscription, over: Event, state: Path | None) -> None:
     board, console = Board(), Console()
     with Keys(sys.stdin) as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         while not over.is_set():
-            _gather(bus, news, board)
+            _gather(bus, news, board, state)
             for key in keys.pressed():
                 match key:
                     case "up" | "k":
@@ -58,10 +64,12 @@ def _show_screen(bus: Bus, news: Subscription, over: Event) -> None:
             live.update(draw(board, *console.size), refresh=True)
 
 
-def _gather(bus: Bus, news: Subscription, board: Board) -> list[str]:
+def _gather(bus: Bus, news: Subscription, board: Board, state: Path | None) -> list[str]:
     """Take in what comes during one frame; returns what is new as lines."""
     lines: list[str] = []
     end_s = time.monotonic() + FRAME_S
+    if state is not None and (status := read_status(state)) is not None:
+        lines += board.tell_of_pipeline(status.phase, summary(status), end_s)
     while (left_s := end_s - time.monotonic()) > 0:
         event = None
         with suppress(TimeoutError):

@@ -43,8 +43,13 @@ def draw(board: Board, width: int, height: int) -> Layout:
     )
     (middle.split_row if is_wide else middle.split_column)(*parts)
     screen = Layout()
-    screen.split_column(Layout(_caption(board), size=3), middle, Layout(Text(KEYS, "dim"), size=1))
+    screen.split_column(Layout(_caption(board), size=3), middle, Layout(_foot(board), size=1))
     return screen
+
+
+def _foot(board: Board) -> Text:
+    text = Text(KEYS, "dim", no_wrap=True, overflow="ellipsis")
+    return text.append(f" · pipeline {board.pipeline}", "cyan") if board.pipeline else text
 
 
 def _caption(board: Board) -> Panel:

@@ -22,6 +22,7 @@ STOP = "stop"
 LOCK = ".lock"
 
 State = Literal["waiting", "running", "done", "stopped", "failed"]
+_BAR_WIDTH = 14
 _STYLES: dict[str, str] = {"running": "green", "failed": "bold red", "done": "cyan"}
 
 
@@ -85,17 +86,18 @@ def draw(status: Status) -> Group:
     table = Table(box=box.SIMPLE, pad_edge=False)
     for title in ("job", "state"):
         table.add_column(title, no_wrap=True)
-    table.add_column("read", width=20)
-    for title in ("behind", "events", "batches", "events/s", "batch s"):
+    table.add_column("read", width=_BAR_WIDTH)
+    for title in ("behind", "events", "events/s", "batch s"):
         table.add_column(title, justify="right", no_wrap=True)
     for job in status.jobs:
         table.add_row(
             Text(job.name),
             Text(job.state, _STYLES.get(job.state, "dim")),
-            ProgressBar(total=max(job.end, 1), completed=min(job.offset, job.end), width=20),
+            ProgressBar(
+                total=max(job.end, 1), completed=min(job.offset, job.end), width=_BAR_WIDTH
+            ),
             f"{max(job.end - job.offset, 0):,}",
             f"{job.events:,}",
-            f"{job.batches:,}",
             f"{job.events_per_s:,.0f}",
             f"{job.batch_s:.1f}",
         )

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 DRAIN_S = 120.0
 """How long a pipeline that is to end waits for its jobs to read what has come."""
-RESTARTS_MAX = 3
+FAILURES_MAX = 8
 """A job that fails so often without a batch in between is not started again."""
+PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
+"""How long a job rests after it has failed; twice as long each time."""
 EVENTS_MAX = 50_000
 """How many events a batch takes, unless the source says otherwise: a batch fits into memory."""
 
@@ -93,7 +95,7 @@ class Pipeline:
                 if use.use.when != "end":
                     use.start(spark)
             self._watch(spark)
-            self._finish()
+            self._finish(spark)
             for use in self._uses.values():
                 if use.use.when == "end":
                     self._tell(f"running {use.name}")
@@ -111,14 +113,14 @@ class Pipeline:
             self._tell("live" if any(use.use.when == "live" for use in self._live()) else "at work")
             self._is_stopping.wait(LOOK_S)
 
-    def _finish(self) -> None:
+    def _finish(self, spark: SparkSession) -> None:
         """Let the jobs read what has come until now, and stop them between two batches."""
         for use in self._uses.values():
             source_live.release(use.source)
         deadline_s = time.monotonic() + DRAIN_S
         while self._live() and time.monotonic() < deadline_s:
             for use in self._live():
-                use.look(None)
+                use.look(spark)
                 if use.progress.state == "running" and use.has_read_all:
                     use.stop()
             self._tell("ending")
@@ -165,7 +167,7 @@ class _Use:
         self._checkpoint = str(plan.state_folder / "checkpoints" / name)
         self._query: StreamingQuery | None = None
         self._batch = -1
-        self._failures = 0
+        self._failures, self._start_at_s = 0, 0.0
         table = dict(use.options)
         if "journal" in jobs.find(self.job).Options.__struct_fields__:
             table.setdefault("journal", str(self.source.journal))
@@ -201,9 +203,14 @@ class _Use:
             trigger=trigger,
         )
 
-    def look(self, spark: SparkSession | None) -> None:
-        """See how far the job is; start it again if it has failed, and there is a session."""
-        if self._query is None or self.progress.state != "running":
+    def look(self, spark: SparkSession) -> None:
+        """See how far the job is; start it again if it has failed."""
+        if self.progress.state != "running":
+            return
+        if self._query is None:
+            if time.monotonic() >= self._start_at_s:
+                self.progress.restarts += 1
+                self.start(spark)
             return
         is_active = self._query.isActive
         self._note_progress(self._query)
@@ -213,13 +220,15 @@ class _Use:
         if error is None:
             self.progress.state = "done"
             return
+        self._query = None
         self._failures += 1
         self.progress.problem = _first_line(error)
-        if spark is None or self._failures > RESTARTS_MAX:
+        if self._failures == FAILURES_MAX:
             self.progress.state = "failed"
         else:
-            self.progress.restarts += 1
-            self.start(spark)
+            self._start_at_s = time.monotonic() + min(
+                PAUSE_S * 2 ** (self._failures - 1), PAUSE_S_MAX
+            )
 
     def _note_progress(self, query: StreamingQuery) -> None:
         progress = self.progress
@@ -249,7 +258,7 @@ class _Use:
             while self._query.status["isTriggerActive"] and time.monotonic() < deadline_s:
                 time.sleep(LOOK_S / 10)
             self._query.stop()
-        self.progress.state = "stopped"
+        self.progress.state = "failed" if self.progress.problem else "stopped"
 
 
 def _first_line(error: BaseException) -> str:

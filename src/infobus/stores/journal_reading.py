@@ -238,6 +238,7 @@ class Selection:
         arrays = []
         for name, column in self.columns.items():
             if self.is_generic and name == REST:
+                _learn_all(self.folder)  # or objects inside of others would be plain dicts
                 arrays.append(typed_maps(table))
                 continue
             source = source_of(column, self.schemas[segment.schema])
@@ -378,3 +379,7 @@ def learn(folder: Path, fingerprints: Iterable[str], *, even_if_known: bool = Fa
         if learned != int(fingerprint, 16):
             what = f"it describes another type, {learned:016x}"
             raise StoreCorrupt(f"descriptor {path}: {what}", path=str(path), problems=(what,))
+
+
+def _learn_all(folder: Path) -> None:
+    learn(folder, [path.name for path in (folder / DESCRIPTORS).glob("?" * 16)])

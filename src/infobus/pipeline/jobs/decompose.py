@@ -70,6 +70,8 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
     Raises:
         StoreError: The database or the folder cannot be used now; trying again is safe.
     """
+    if options.tables is not None and options.db is not None:
+        result = result.persist()  # it is read twice
     if options.tables is not None:
         write_tables(result, records_in, options.journal, options.tables, batch.query)
     if options.db is not None:
@@ -77,6 +79,7 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
         if table.num_rows:
             with Repository(options.db) as repository:
                 store(repository, table, options.journal, batch.query)
+    result.unpersist()
 
 
 def records_in(table: pa.Table, journal: Journal) -> list[Record]:
@@ -138,4 +141,3 @@ def _store_one_by_one(repository: Repository, records: Sequence[Record]) -> None
         except (StoreCorrupt, UsageError) as error:
             log.error("%s of %s is set aside: %s", record.id, record.subject, error)
             repository.set_aside([record], f"{type(error).__name__}: {error}")
-

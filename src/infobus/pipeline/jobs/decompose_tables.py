@@ -75,7 +75,8 @@ def _stage(
         # All versions in the journal's order, so that columns have the same names in every task.
         versions = [int(one, 16) for ones in opened.manifest.types.values() for one in ones]
         with repository.transaction() as connection:
-            grow(connection, versions)
+            for version in versions:
+                grow(connection, [version])
         repository.types()  # it looks again
         for target, rows in repository.rows_of(found):
             path = root / target.name / f".{name}-{uuid.uuid4().hex}.parquet"
@@ -104,4 +105,3 @@ def _arrow_type(column: Column[Any]) -> pa.DataType:
         case Moment():
             return pa.timestamp("us", tz="UTC")
     return pa.string()
-

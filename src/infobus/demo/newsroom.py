@@ -1,0 +1,135 @@
+"""The newsroom: feeds, bus, journal, Spark, repository and back onto the bus, from end to end.
+
+    meridian, harbor    two feeds                              -> news.>
+    newsroom_pipeline   the journal, and Spark: objects into tables, keywords back onto the bus
+    monitor             shows all of it while it happens
+
+At the end it asks the repository for all stories, whatever their types, and shows the traffic.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+
+from infobus.demo.floor import Floor, Program, tell_of
+from infobus.pipeline.progress import STATUS, Status, read_status
+from infobus.pipeline.running import request_stop
+
+SECONDS = 60.0
+"""How long it is open, unless told otherwise; longer if Spark takes longer to start."""
+PATIENCE_S = 300.0
+"""For Spark to start, or to end, on a machine that is busy."""
+PLAN, STATE = "newsroom.toml", "newsroom.state"
+MADE_HERE = (PLAN, STATE, "news.db", "news.db-wal", "news.db-shm", "journal", "traffic")
+
+Condition = Callable[[Status], bool]
+
+
+class Newsroom:
+    """One run of the newsroom, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / STATE
+        _make_room(folder)
+
+    def run(self, seconds: float, wire: Sequence[Path]) -> Program | None:
+        """Run all programs; returns the one that ended too early, if any did."""
+        begun_s = time.monotonic()
+        with Floor() as floor:
+            floor.start("news monitor", "monitor", str(self.state))
+            floor.start("pipeline", "newsroom_pipeline", str(self.folder / PLAN))
+            # Not before the journal is open, so that it misses nothing.
+            if (ended := self._wait(floor, lambda status: status.phase != "opening journals")) and (
+                ended.name != "news monitor"
+            ):
+                return ended
+            if wire:
+                floor.start("wire", "newsroom_wire", *map(str, wire))
+            else:
+                floor.start("Meridian Wire adapter", "meridian")
+                floor.start("Harbor News adapter", "harbor")
+            ended = self._wait(floor, _has_begun)
+            if ended is None:
+                left_s = seconds - (time.monotonic() - begun_s)
+                ended = floor.watch(None if wire else max(0.0, left_s))
+            if ended is not None and not _is_fine(ended):
+                return ended
+            request_stop(self.state)
+            return floor.wait_for("pipeline", PATIENCE_S)
+
+    def _wait(self, floor: Floor, is_so: Condition) -> Program | None:
+        """Wait for the pipeline to get so far; returns a program that has ended before."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            status = read_status(self.state)
+            if status is not None and status.phase != "starting" and is_so(status):
+                return None
+            if (ended := floor.watch(0.1)) is not None:
+                return ended
+        return None
+
+
+def _has_begun(status: Status) -> bool:
+    return all(job.batches or job.state == "waiting" for job in status.jobs) and (
+        status.phase == "live"
+    )
+
+
+def _is_fine(ended: Program) -> bool:
+    """A wire that has sent everything may end, and so may the monitor, when somebody ends it."""
+    return ended.name in ("wire", "news monitor") and ended.process.returncode == 0
+
+
+def _make_room(folder: Path) -> None:
+    """Remove what an earlier newsroom has left, and put the plan there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in MADE_HERE:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    plan = (files("infobus.demo") / "data" / PLAN).read_text("utf-8")
+    (folder / PLAN).write_text(plan, "utf-8")
+
+
+def run(seconds: float | None, folder: Path, wire: Sequence[Path]) -> int:
+    """Run the newsroom and show what came of it; returns the exit code."""
+    newsroom = Newsroom(folder.absolute())
+    try:
+        ended = newsroom.run(SECONDS if seconds is None else seconds, wire)
+    except KeyboardInterrupt:
+        print("The newsroom is closed before its time; all of its programs have ended.")
+        return 0
+    if ended is not None:
+        return tell_of(ended, "so the newsroom is closed")
+    _show(newsroom, folder)
+    return 0
+
+
+def _show(newsroom: Newsroom, folder: Path) -> None:
+    """What is left: the stories in the repository, and the traffic that there was."""
+    console = Console(highlight=False)
+    console.rule("The newsroom is closed. All stories, whatever their types:")
+    order = ["query", "Story", "--order=-published", "--limit", "8"]
+    order += ["--db", f"sqlite:///{folder}/news.db"]
+    console.print(f"$ infobus {' '.join(order)}", style="bold", soft_wrap=True)
+    subprocess.run([sys.executable, "-m", "infobus.cli", *order], check=False)
+    console.rule("What was on the bus:")
+    report = folder / "traffic" / "report.md"
+    text = report.read_text("utf-8").partition("## Subjects")[0]
+    console.print(Markdown("\n".join(line for line in text.splitlines() if line[:2] != "![")))
+    for what, path in {
+        "Report": report,
+        "Plot": folder / "traffic" / "traffic.png",
+        "Pipeline": folder / PLAN,
+        "Status": newsroom.state / STATUS,
+    }.items():
+        console.print(f"{what}: {path}", soft_wrap=True)

@@ -1,0 +1,32 @@
+"""The newsroom's pipeline: a program that runs what its TOML file describes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from threading import Thread
+
+from infobus.demo.programs import lifeline
+from infobus.pipeline.running import Pipeline
+from infobus.pipeline.toml import load_plan
+
+
+def main() -> None:
+    """Run the pipeline until it is asked to end; with the demo, it ends at once."""
+    over = lifeline()
+    os.environ["INFOBUS_BUS"] = sys.argv[1]
+    plan = Path(sys.argv[3])
+    os.chdir(plan.parent)
+    os.environ["INFOBUS_HOME"] = str(plan.parent / "newsroom.state" / "home")
+
+    def end_with_the_demo() -> None:
+        over.wait()
+        os._exit(1)  # Spark and the journal end with this process, and nothing is lost by it
+
+    Thread(target=end_with_the_demo, daemon=True).start()
+    sys.exit(0 if Pipeline(load_plan(plan)).run() else 1)
+
+
+if __name__ == "__main__":
+    main()
