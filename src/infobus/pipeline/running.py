@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infobus import errors
 from infobus.errors import BusError, UsageError
 from infobus.pipeline import jobs, source_live
 from infobus.pipeline.progress import LOCK, STOP, JobProgress, Status, write_status
@@ -223,7 +224,7 @@ class _Use:
         self._query = None
         self._failures += 1
         self.progress.problem = _first_line(error)
-        if self._failures == FAILURES_MAX:
+        if self._failures == FAILURES_MAX or _is_usage_error(self.progress.problem):
             self.progress.state = "failed"
         else:
             self._start_at_s = time.monotonic() + min(
@@ -259,6 +260,12 @@ class _Use:
                 time.sleep(LOOK_S / 10)
             self._query.stop()
         self.progress.state = "failed" if self.progress.problem else "stopped"
+
+
+def _is_usage_error(problem: str) -> bool:
+    """Whether trying again would change nothing."""
+    found = getattr(errors, problem.partition(":")[0], None)
+    return isinstance(found, type) and issubclass(found, UsageError)
 
 
 def _first_line(error: BaseException) -> str:

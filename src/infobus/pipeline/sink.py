@@ -33,7 +33,7 @@ _KNOWN = {
     name.lower(): name
     for name in (
         "type subject guaranteed query batch staging journal bus home connect listen "
-        "checkpointLocation path"
+        "checkpointLocation queryName path"
     ).split()
 }
 
