@@ -7,6 +7,7 @@ import pytest
 
 import infobus
 from infobus import Bus, Limits, QosRefused, UsageError
+from infobus.qos import Upgrade
 from tests.bus.helpers import wait_until
 
 
@@ -144,7 +145,8 @@ class TestWatermarks:
         assert left == list(range(20 - len(left), 20))
         assert sub.lost == 1
 
-    def test_a_starving_class_is_raised_for_a_while(self, bus):
+    def test_a_starving_class_is_raised_for_a_while(self, connect):
+        bus = connect(upgrade=Upgrade(after_s=0.1, period_s=0.1))
         sub = bus.subscribe("x", when_full="block", queue_count_max=8)
         for n in range(5):
             bus.publish("x", {"n": n})  # regular, and above its mark

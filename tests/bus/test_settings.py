@@ -152,3 +152,26 @@ def test_a_connect_that_fails_leaves_no_node_behind(bus: Bus) -> None:
 
 def is_running(name: str) -> bool:
     return any(thread.name == name for thread in threading.enumerate())
+
+
+def test_quality_of_service_can_be_set_up_in_the_file(tmp_path, monkeypatch):
+    (tmp_path / "infobus.toml").write_text(
+        'classes = ["alarm", "regular"]\n'
+        "[upgrade]\nafter_s = 0.5\n"
+        "[limits]\nevents_per_s = 10\n"
+        "[capacity]\nbytes_per_s = 5\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    settings = load_settings()
+    assert settings.classes.names == ("alarm", "regular")
+    assert settings.upgrade.after_s == 0.5
+    assert settings.limits.events_per_s == 10
+    assert settings.capacity.bytes_per_s == 5
+
+
+@pytest.mark.parametrize("text", ["[limits]\nevents_per_s = -1", '[upgrade]\nafter_s = "soon"'])
+def test_nonsense_about_quality_of_service_is_refused(tmp_path, monkeypatch, text):
+    (tmp_path / "infobus.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"events_per_s|upgrade"):
+        load_settings()

@@ -16,7 +16,7 @@ from infobus.bus.settings import Settings, load_settings
 from infobus.engines.base import Engine
 from infobus.errors import UsageError
 from infobus.protocols.peers import Terms
-from infobus.protocols.qos import Limits
+from infobus.protocols.qos import Limits, Upgrade
 
 _open_buses: weakref.WeakSet[Bus] = weakref.WeakSet()
 _is_exit_registered = False
@@ -34,6 +34,7 @@ def connect(
     batch: Batch | None = None,
     test: bool | None = None,
     classes: Iterable[str] | None = None,
+    upgrade: Upgrade | None = None,
     limits: Limits | None = None,
     capacity: Limits | None = None,
     group: str | None = None,
@@ -60,6 +61,7 @@ def connect(
             its subscriptions receive such events, too. `INFOBUS_TEST=1` does the same.
         classes: The priority classes, highest first; the same on the whole bus. Events that name
             none are of class `regular`, or of the last one if there is no such class.
+        upgrade: When a class that starves in a queue of this node is raised, and for how long.
         limits: What any one other node may send to this one; whoever sends more is slowed down.
         capacity: What publishers of this node may reserve in all; see `Bus.reserve`.
         group: The group of nodes whose policy this one keeps to; see `infobus.qos.QosManager`.
@@ -86,6 +88,7 @@ def connect(
         depth=depth,
         test=test,
         classes=classes,
+        upgrade=upgrade,
         limits=limits,
         capacity=capacity,
         group=group,
@@ -102,7 +105,12 @@ def connect(
         name=name,
         bus_name=settings.bus,
         home=settings.home,
-        terms=Terms(depth=settings.depth, classes=settings.classes, limits=settings.limits),
+        terms=Terms(
+            depth=settings.depth,
+            classes=settings.classes,
+            upgrade=settings.upgrade,
+            limits=settings.limits,
+        ),
         flusher=Flusher(f"infobus-{name}", batch),
         send_timeout_s=send_timeout_s,
         test=settings.test,

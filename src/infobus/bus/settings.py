@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from infobus.errors import UsageError
-from infobus.protocols.peers import NO_LIMITS
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits
+from infobus.protocols.peers import DEFAULT_UPGRADE, NO_LIMITS
+from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Upgrade
 
 _KNOWN = {
     "bus": str,
@@ -24,6 +24,7 @@ _KNOWN = {
     "depth": int,
     "test": bool,
     "classes": list,
+    "upgrade": dict,
     "limits": dict,
     "capacity": dict,
     "group": str,
@@ -44,6 +45,7 @@ class Settings:
     depth: int = 1
     test: bool = False
     classes: Classes = DEFAULT_CLASSES
+    upgrade: Upgrade = DEFAULT_UPGRADE
     limits: Limits = NO_LIMITS
     capacity: Limits = NO_LIMITS
     group: str = ""
@@ -70,9 +72,9 @@ def load_settings(**given: Any) -> Settings:
             values[name] = _endpoints(name, values[name])
     if "classes" in values:
         values["classes"] = Classes(tuple(values["classes"]))
-    for name in ("limits", "capacity"):
+    for name, kind in (("limits", Limits), ("capacity", Limits), ("upgrade", Upgrade)):
         if name in values:
-            values[name] = _limits(name, values[name])
+            values[name] = _table(name, values[name], kind)
     settings = Settings(**values)
     if not settings.bus:
         raise UsageError("the bus's name is empty; leave it out to use 'default'")
@@ -109,13 +111,14 @@ def _endpoints(name: str, given: Any) -> tuple[str, ...]:
     return endpoints
 
 
-def _limits(name: str, given: Any) -> Limits:
-    if isinstance(given, Limits):
+def _table(name: str, given: Any, kind: type[Any]) -> Any:
+    if isinstance(given, kind):
         return given
     try:
-        return msgspec.convert(given, Limits)
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{name}: {error}; expected a Limits, or a table of its numbers") from None
+        what = f"expected an infobus.qos.{kind.__name__}, or a table of its numbers"
+        raise UsageError(f"{name}: {error}; {what}") from None
 
 
 def _read_file(home: Path) -> dict[str, Any]:
