@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ from infobus.stores.replies import Replies
 from infobus.subjects import check_pattern, check_subject
 
 log = logging.getLogger("infobus")
+
+_KNOWN_S_MAX = 1.0
+_LINGER_S = 0.05
 
 
 class Serving:
@@ -90,10 +94,21 @@ class Serving:
             if not offered.wait_retired(timeout_s):
                 log.warning("closing while %r still has calls", offered)
                 timeout_s = 0.0
+        if self._offers and timeout_s:
+            self._wait_until_known()
         self.exchange.close()
         self._loop.stop()
         if self._replies is not None:
             self._replies.close()
+
+    def _wait_until_known(self) -> None:
+        """Refuse calls until everyone knows that nothing is served here any more.
+
+        Who answers a question has heard what was said before it. Calls that were made before
+        that are on their way, and get here a moment later at the most.
+        """
+        self.exchange.ask(">", "nobody", "", _KNOWN_S_MAX)
+        time.sleep(_LINGER_S)
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child."""

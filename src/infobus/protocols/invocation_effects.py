@@ -21,7 +21,7 @@ BUSY_S, BUSY_S_MAX = 0.02, 0.5
 Why = Literal["no server", "busy", "misfit", "died", "late", "cancelled"]
 
 
-class Bound(Struct, frozen=True):
+class Bound(Struct, frozen=True, gc=False):
     """The arguments of a call as a certain server takes them."""
 
     arguments: bytes
@@ -30,7 +30,7 @@ class Bound(Struct, frozen=True):
     is_stream: bool = False
 
 
-class Returned(Struct, frozen=True):
+class Returned(Struct, frozen=True, gc=False):
     """A call has its result."""
 
     key: int
@@ -38,7 +38,7 @@ class Returned(Struct, frozen=True):
     server: Key
 
 
-class Raised(Struct, frozen=True):
+class Raised(Struct, frozen=True, gc=False):
     """A call has raised an exception."""
 
     key: int

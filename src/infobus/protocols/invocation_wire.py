@@ -89,7 +89,7 @@ class Call(Struct, array_like=True, tag=32):
     descriptors: list[bytes] = []
 
 
-class Reply(Struct, array_like=True, tag=33):
+class Reply(Struct, array_like=True, tag=33, gc=False):
     """The result of a call, or the end of a stream of `count` items."""
 
     sender: NodeName
@@ -120,7 +120,7 @@ class Refused(Struct, array_like=True, tag=35):
     to: tuple[NodeName, Number] | None = None
 
 
-class Underway(Struct, array_like=True, tag=36):
+class Underway(Struct, array_like=True, tag=36, gc=False):
     """I have this call; the answer to one that came again."""
 
     sender: NodeName

@@ -34,9 +34,11 @@ _CALLERS_COUNT_MAX = 10_000
 class _Running:
     """One call while it runs."""
 
-    def __init__(self, call: CurrentCall) -> None:
+    __slots__ = ("async_room", "call", "room", "task")
+
+    def __init__(self, call: CurrentCall, is_stream: bool) -> None:
         self.call = call
-        self.room = threading.Event()
+        self.room = threading.Event() if is_stream else None
         self.task: Task[None] | None = None
         self.async_room: Any = None  # an `asyncio.Event`
 
@@ -74,7 +76,9 @@ class Host:
             return lambda: self._fail(id, call, BadCall(text, signatures=signatures))
         operation, method, is_async = found
         name = call.once or f"{id[0]}/{call.lot}"
-        running = self._running[id] = _Running(CurrentCall(name, id[0], call.operation))
+        running = self._running[id] = _Running(
+            CurrentCall(name, id[0], call.operation), operation.is_stream
+        )
         if is_async:
             loop = self._loop.get()
             loop.call_soon_threadsafe(self._begin_async, loop, id, call, operation, method, running)
@@ -85,7 +89,7 @@ class Host:
         """Nobody waits for a call any more."""
         running = self._running.get(id)
         if running is not None:
-            running.call.stopped.set()
+            running.call.stop()
             self.go_on(id)
             task = running.task
             if task is not None:
@@ -94,7 +98,7 @@ class Host:
     def go_on(self, id: Id) -> None:
         """The caller of a stream has room for more items."""
         running = self._running.get(id)
-        if running is not None:
+        if running is not None and running.room is not None:
             running.room.set()
             if running.async_room is not None:
                 self._loop.get().call_soon_threadsafe(running.async_room.set)
@@ -134,10 +138,12 @@ class Host:
         operation: ServiceOperation,
         running: _Running,
     ) -> None:
+        room = running.room
+        assert room is not None
         for item in items:
-            running.room.clear()
+            room.clear()
             if not self._produce(id, call, operation, item):
-                running.room.wait()
+                room.wait()
             if running.call.is_cancelled:
                 close = getattr(items, "close", None)
                 if close is not None:

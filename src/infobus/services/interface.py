@@ -15,7 +15,7 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -54,7 +54,7 @@ class ServiceOperation(Operation):
         Raises:
             BadCall: They do not fit the parameters.
         """
-        names = [parameter.name for parameter in self.parameters]
+        names = self._names
         if len(args) > len(names):
             raise self._bad(f"takes {len(names)} arguments, got {len(args)}")
         bound = dict(zip(names, args, strict=False))
@@ -64,10 +64,15 @@ class ServiceOperation(Operation):
             if name in bound:
                 raise self._bad(f"got two values for {name!r}")
             bound[name] = value
-        missing = [p.name for p in self.parameters if not p.has_default and p.name not in bound]
-        if missing:
-            raise self._bad(f"needs a value for {', '.join(map(repr, missing))}")
+        if len(bound) < len(names):
+            missing = [p.name for p in self.parameters if not p.has_default and p.name not in bound]
+            if missing:
+                raise self._bad(f"needs a value for {', '.join(map(repr, missing))}")
         return bound
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in plain form, with defaults for those that were not given.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, ClassVar, TypeVar
 
@@ -96,20 +95,40 @@ def idempotent(method: _Method) -> _Method:
     return method
 
 
-@dataclass(frozen=True, eq=False)
 class CurrentCall:
-    """The call that is being served: who makes it, and whether anyone still waits."""
+    """The call that is being served: who makes it, and whether anyone still waits.
 
-    id: str
-    """The same if the call comes again because its server died: `exactly_once`, `idempotent`."""
-    caller: str
-    operation: str
-    stopped: Event = field(default_factory=Event)
+    Attributes:
+        id: The same if the call comes again because its server died (`exactly_once`,
+            `idempotent`).
+        caller: The node of the caller.
+        operation: What was called.
+    """
+
+    __slots__ = ("_stopped", "caller", "id", "is_cancelled", "operation")
+
+    def __init__(self, id: str, caller: str, operation: str) -> None:
+        self.id = id
+        self.caller = caller
+        self.operation = operation
+        self.is_cancelled = False
+        """Whether the caller has given up; a long operation may look now and then, and stop."""
+        self._stopped: Event | None = None  # made on demand: few operations wait for it
 
     @property
-    def is_cancelled(self) -> bool:
-        """Whether the caller has given up; a long operation may look now and then, and stop."""
-        return self.stopped.is_set()
+    def stopped(self) -> Event:
+        """Set when the caller gives up, for operations that have to wait for something."""
+        if self._stopped is None:
+            self._stopped = Event()
+            if self.is_cancelled:
+                self._stopped.set()
+        return self._stopped
+
+    def stop(self) -> None:
+        """The caller has given up."""
+        self.is_cancelled = True
+        if self._stopped is not None:
+            self._stopped.set()
 
 
 CURRENT: ContextVar[CurrentCall] = ContextVar("infobus_current_call")
