@@ -1,0 +1,69 @@
+"""Runs the job decompose over what is in a journal, and kills itself at a moment that it is told.
+
+Arguments: the folder, the moment (before, inside or after the transaction, or never), and the
+number of the batch, counted from where it begins.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from infobus.pipeline import jobs
+from infobus.pipeline.jobs import decompose
+from infobus.pipeline.jobs.session import session
+from infobus.repository import Repository
+
+folder, moment, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+
+
+class DyingRepository(Repository):
+    """Counts what it stores, in the same transaction; dies when it is time."""
+
+    batch = -1
+
+    def store_records(self, records, within=None, *, keep_newer=False):
+        DyingRepository.batch += 1
+        is_time = DyingRepository.batch == number
+
+        def settle(connection):
+            die_if(is_time and moment == "before")
+            if not within(connection):
+                return False
+            connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS stored (events INTEGER)")
+            connection.exec_driver_sql(
+                "INSERT INTO stored SELECT 0 WHERE NOT EXISTS (SELECT * FROM stored)"
+            )
+            connection.exec_driver_sql(f"UPDATE stored SET events = events + {len(records)}")
+            die_if(is_time and moment == "inside")
+            return True
+
+        count = super().store_records(records, settle, keep_newer=keep_newer)
+        die_if(is_time and moment == "after")
+        return count
+
+
+def die_if(is_time):
+    if is_time:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+decompose.Repository = DyingRepository
+options = decompose.Options(
+    journal=str(folder / "journal"),
+    db=f"sqlite:///{folder}/objects.db",
+    tables=str(folder / "tables"),
+)
+settings = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
+spark = session("killed", master="local[1]", settings=settings)
+reading = {"journal": options.journal, "maxEventsPerTrigger": "20"}
+query = jobs.run(
+    "decompose",
+    spark.readStream.format("infobus").options(**reading).load(),
+    options,
+    query="killed",
+    checkpoint=str(folder / "checkpoint"),
+    trigger={"availableNow": True},
+)
+query.awaitTermination()
+# Spark is not asked to end nicely: this is about what is on disk.
