@@ -62,9 +62,10 @@ def read(folder):
 
 
 def test_what_is_published_is_in_the_journal_in_order(bus, tmp_path):
-    with recording(bus, tmp_path / "j"):
+    with recording(bus, tmp_path / "j") as recorder:
         bus.publish_many(("ticks.a", Tick(n=n)) for n in range(500))
         bus.publish("other.a", Tick(n=-1))
+        wait_for(recorder, 500)
     assert numbers(tmp_path / "j") == list(range(500))
 
 

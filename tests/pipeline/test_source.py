@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from infobus import UsageError, pipeline
 from infobus.stores.journal import Journal, JournalWriter
-from infobus.stores.journal_upkeep import Upkeep, compact, retain, sweep
-from tests.stores.journals import NOW_S, Source, Story, Wire, event, stories, write
+from infobus.stores.journal_upkeep import compact, sweep
+from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -209,25 +209,6 @@ def test_a_stream_reads_each_event_once_and_the_same_ones_again(journal, spark, 
     # Nothing of the type, but the place moves on.
     write(journal.folder, [event(1, {"n": 1})])
     assert list(chain(*batches.run())) == []
-    half = sum(segment.bytes for segment in Journal.open(journal.folder).manifest.segments) // 2
-    by_bytes = Batches(spark, journal.folder, tmp_path / "b", maxBytesPerTrigger=str(half))
-    seen = by_bytes.run()
-    assert len(seen) in (2, 3, 4)
-    assert list(chain(*seen)) == list(range(45))
-
-
-def test_a_checkpoint_of_another_journal_or_of_what_is_gone_is_told(journal, spark, tmp_path):
-    batches = Batches(spark, journal.folder, tmp_path / "c", maxEventsPerTrigger="30")
-    with pytest.raises(PySparkException, match="on purpose"):
-        batches.run(fail_at=1)
-    with JournalWriter.open(journal.folder) as writer:
-        retain(writer, NOW_S, Upkeep(keep_bytes=0))
-    with pytest.raises(PySparkException, match="retention has taken events"):
-        batches.run()
-    write(tmp_path / "other", stories(range(50)))
-    (journal.folder / "manifest.json").write_bytes((tmp_path / "other/manifest.json").read_bytes())
-    with pytest.raises(PySparkException, match="the checkpoint belongs to the journal"):
-        batches.run()
 
 
 def test_a_new_version_is_told_and_read_as_far_as_the_columns_go(spark, tmp_path):

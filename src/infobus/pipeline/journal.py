@@ -56,8 +56,8 @@ class Progress:
 class Recorder:
     """Writes what is published under `patterns` into the journal in `folder`.
 
-    It subscribes when it is made, and works in `run`, until `stop`. What was published after
-    it was made and before `stop` is in the journal when `run` returns.
+    It subscribes when it is made, and works in `run`, until `stop`. What had been handed to it
+    then is in the journal when `run` returns.
 
     Args:
         bus: The bus to listen to; it is not closed.
@@ -118,8 +118,9 @@ class Recorder:
                     tend_at_s = time.monotonic() + TEND_S
                     self._tend()
             self._live.close()
-            while batch := self._gather():
-                self._commit(batch, on_commit)
+            # No more than this: every commit lets further guaranteed events come.
+            left = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+            self._commit([event for event in left if event is not None], on_commit)
             self._tend()
         finally:
             self._live.close()
@@ -157,15 +158,15 @@ class Recorder:
         end_s = time.monotonic() + self._linger_s
         while len(batch) < BATCH_COUNT_MAX and guaranteed < GUARANTEED_COUNT_MAX:
             try:
-                left_s = 0.0 if self._is_stopping.is_set() else end_s - time.monotonic()
-                event = self._queue.get(timeout=max(0.0, left_s))
+                event = self._queue.get(timeout=max(0.0, end_s - time.monotonic()))
             except Empty:
                 break
-            if event is not None:
-                if not batch:
-                    end_s = time.monotonic() + self._linger_s
-                guaranteed += isinstance(event, DurableEvent)
-                batch.append(event)
+            if event is None:
+                break
+            if not batch:
+                end_s = time.monotonic() + self._linger_s
+            guaranteed += isinstance(event, DurableEvent)
+            batch.append(event)
         return batch
 
     def _commit(self, batch: list[Any], on_commit: Callable[[Progress], object] | None) -> None:
