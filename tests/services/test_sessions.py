@@ -1,5 +1,6 @@
 """Sessions: private, two-way, at an agreed quality, until somebody ends them."""
 
+import asyncio
 import time
 
 import pytest
@@ -102,6 +103,17 @@ def test_the_consumer_chooses_among_suppliers(bus, other, connect):
 
     with other.open_session("video.feed", choose=fastest) as session:
         assert session.peer == fast.stats().node
+
+
+def test_an_event_loop_can_open_one(bus, other):
+    bus.offer_sessions("video.feed", echo)
+
+    async def main():
+        with await other.aio.open_session("video.feed") as session:
+            session.send({"n": 1})
+            return await asyncio.to_thread(session.receive, 5)
+
+    assert asyncio.run(main()) == {"echo": 1}
 
 
 def test_nobody_supplies(other):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from infobus.bus.subscription import Subscription
     from infobus.objects import Type
     from infobus.services import Found, Offered, ServiceClient
+    from infobus.services.sessions import Session
 
 
 _P = ParamSpec("_P")
@@ -125,6 +126,10 @@ class AioBus:
     def service(self, subject: str, **options: Any) -> ServiceClient:
         """See `Bus.service`; what its methods return is awaited."""
         return self._bus.service(subject, is_async=True, **options)
+
+    async def open_session(self, subject: str, **options: Any) -> Session:
+        """See `Bus.open_session`."""
+        return await _in_thread(self._bus.open_session, subject, **options)
 
     async def who_is_out_there(self, pattern: str, *args: Any, **options: Any) -> list[Found]:
         """See `Bus.who_is_out_there`."""
