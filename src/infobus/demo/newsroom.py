@@ -10,24 +10,29 @@ At the end it asks the repository for all stories, whatever their types, and sho
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.table import Table
+from rich.text import Text
 
+from infobus import type_of
 from infobus.demo.floor import Floor, Program, tell_of
 from infobus.pipeline.progress import STATUS, Status, read_status
 from infobus.pipeline.running import request_stop
+from infobus.repository import Repository
 
 SECONDS = 60.0
 """How long it is open, unless told otherwise; longer if Spark takes longer to start."""
 PATIENCE_S = 300.0
 """For Spark to start, or to end, on a machine that is busy."""
+SHOWN_COUNT = 10
 PLAN, STATE = "newsroom.toml", "newsroom.state"
 MADE_HERE = (PLAN, STATE, "news.db", "news.db-wal", "news.db-shm", "journal", "traffic")
 
@@ -117,11 +122,10 @@ def run(seconds: float | None, folder: Path, wire: Sequence[Path]) -> int:
 def _show(newsroom: Newsroom, folder: Path) -> None:
     """What is left: the stories in the repository, and the traffic that there was."""
     console = Console(highlight=False)
-    console.rule("The newsroom is closed. All stories, whatever their types:")
-    order = ["query", "Story", "--order=-published", "--limit", "8"]
-    order += ["--db", f"sqlite:///{folder}/news.db"]
-    console.print(f"$ infobus {' '.join(order)}", style="bold", soft_wrap=True)
-    subprocess.run([sys.executable, "-m", "infobus.cli", *order], check=False)
+    console.rule("The newsroom is closed. All stories in the repository, whatever their types:")
+    with Repository(f"sqlite:///{folder}/news.db") as repository:
+        console.print(_stories(repository))
+    console.print(f"infobus query Story --db sqlite:///{folder}/news.db", style="bold")
     console.rule("What was on the bus:")
     report = folder / "traffic" / "report.md"
     text = report.read_text("utf-8").partition("## Subjects")[0]
@@ -133,3 +137,22 @@ def _show(newsroom: Newsroom, folder: Path) -> None:
         "Status": newsroom.state / STATUS,
     }.items():
         console.print(f"{what}: {path}", soft_wrap=True)
+
+
+def _stories(repository: Repository) -> Table:
+    """The newest stories and their properties: a query over the supertype of all of them."""
+    found = repository.query("Story", order="-_time")
+    counts = Counter(type_of(story).name for story in found)
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    caption = f"{len(found):,} stories: {told}"
+    table = Table(box=box.SIMPLE, pad_edge=False, expand=True, caption=caption)
+    table.add_column("type", style="magenta", no_wrap=True)
+    for title, ratio, style in (("headline", 2, ""), ("keywords", 1, "yellow")):
+        table.add_column(title, ratio=ratio, style=style, no_wrap=True, overflow="ellipsis")
+    # Those with keywords first: the last ones of a short run may have got none.
+    found.sort(key=lambda story: not found.properties_of(story))
+    for story in found[:SHOWN_COUNT]:
+        properties = found.properties_of(story)
+        words = properties["keywords"].value if "keywords" in properties else []
+        table.add_row(type_of(story).name, Text(story.headline), ", ".join(words))
+    return table

@@ -115,19 +115,27 @@ class Pipeline:
             self._is_stopping.wait(LOOK_S)
 
     def _finish(self, spark: SparkSession) -> None:
-        """Let the jobs read what has come until now, and stop them between two batches."""
+        """Let the jobs read what has come until now, and stop them between two batches.
+
+        What they have published meanwhile may belong to it, so journals are closed after that.
+        """
+        now = {use.name: use.journal_end for use in self._live()}
+        self._drain(spark, lambda use: use.progress.offset >= now[use.name])
         for use in self._uses.values():
             source_live.release(use.source)
-        deadline_s = time.monotonic() + DRAIN_S
-        while self._live() and time.monotonic() < deadline_s:
-            for use in self._live():
-                use.look(spark)
-                if use.progress.state == "running" and use.has_read_all:
-                    use.stop()
-            self._tell("ending")
-            time.sleep(LOOK_S / 5)
+        self._drain(spark, lambda use: use.progress.offset >= use.journal_end)
         for use in self._live():
             use.stop()
+
+    def _drain(self, spark: SparkSession, is_there: Callable[[_Use], bool]) -> None:
+        deadline_s = time.monotonic() + DRAIN_S
+        while time.monotonic() < deadline_s:
+            for use in self._live():
+                use.look(spark)
+            self._tell("ending")
+            if all(map(is_there, self._live())):
+                return
+            time.sleep(LOOK_S / 5)
 
     def _live(self) -> list[_Use]:
         return [use for use in self._uses.values() if use.progress.state == "running"]
@@ -245,12 +253,12 @@ class _Use:
                 progress.events += one["numInputRows"]
                 progress.batch_s = one["durationMs"].get("triggerExecution", 0) / 1e3
                 progress.events_per_s = one["processedRowsPerSecond"]
-        progress.end = Journal.open(self.source.journal).next_offset
+        progress.end = self.journal_end
 
     @property
-    def has_read_all(self) -> bool:
-        """Whether everything that is in the journal has been through the job."""
-        return self.progress.offset >= self.progress.end
+    def journal_end(self) -> int:
+        """The offset that the next event in the journal will get."""
+        return Journal.open(self.source.journal).next_offset
 
     def stop(self) -> None:
         """Stop the job, between two batches if it comes to one."""
