@@ -15,8 +15,9 @@ import pytest
 
 import infobus
 from infobus import DataObject
+from infobus.errors import StoreFull
 from infobus.pipeline.journal import Recorder
-from infobus.stores.journal import Journal
+from infobus.stores.journal import Journal, JournalWriter
 from tests.cli.running import SOURCE, Shell
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20"))
@@ -126,6 +127,23 @@ def test_a_filter_and_test_events(bus, tmp_path):
             bus.publish("ticks.a", {"n": n}, test=True)
         wait_for(recorder, 2)
     assert [(one.data["n"], one.test) for one in read(tmp_path / "j")] == [(2, True), (3, True)]
+
+
+def test_without_room_it_waits_and_loses_nothing(bus, tmp_path, monkeypatch):
+    monkeypatch.setattr("infobus.pipeline.journal.RETRY_S", 0.01)
+    append, refusals = JournalWriter.append, iter(range(3))
+
+    def full(self, *arguments, **options):
+        if next(refusals, None) is not None:
+            raise StoreFull("no room", path="x")
+        return append(self, *arguments, **options)
+
+    monkeypatch.setattr(JournalWriter, "append", full)
+    with recording(bus, tmp_path / "j") as recorder:
+        bus.publish("ticks.a", {"n": 0}, guaranteed=True)
+        bus.publish("ticks.a", {"n": 1})
+        wait_for(recorder, 2)
+    assert sorted(numbers(tmp_path / "j")) == [0, 1]
 
 
 PUBLISHER = """
