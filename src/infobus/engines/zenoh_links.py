@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,13 +96,11 @@ def _connections(link: Any) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _socket(number: int) -> Iterator[socket.socket]:
-    copy = os.dup(number)
-    try:
-        found = socket.socket(fileno=copy)
-    except OSError:  # It is something else than a socket.
-        os.close(copy)
-        raise
-    with found:
+    # Nothing else may be copied: closing the copy of a file takes away every lock that this process
+    # has on it, and databases trust in theirs.
+    if not stat.S_ISSOCK(os.fstat(number).st_mode):
+        raise OSError(f"{number} is no socket")
+    with socket.socket(fileno=os.dup(number)) as found:
         yield found
 
 
