@@ -177,11 +177,6 @@ class Directory:
             if role in ("", presence.role) and matches(pattern, presence.subject)
         ]
 
-    def get(self, key: tuple[str, int]) -> Presence | None:
-        """What a participant says of itself, if it is still there."""
-        node, id = key
-        return (self.own if node == self.name else self.seen.get(node, {})).get(id)
-
     def forget(self, key: tuple[str, int]) -> DirectoryEffects:
         """A participant has shown that it is there no longer."""
         return self._end(*key)

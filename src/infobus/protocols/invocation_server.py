@@ -118,11 +118,6 @@ class Server:
             self._held.setdefault(id, 0.0)
         return has_room, self._stream(one)
 
-    def is_wanted(self, id: Id) -> bool:
-        """Whether anybody waits for the call."""
-        one = self._get(id)
-        return one is not None and not one.is_settled
-
     def load(self, presence: int) -> int:
         """Calls that run or wait."""
         offer = self.offers.get(presence)

@@ -1,0 +1,142 @@
+"""What a service can be asked to do, as data."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infobus import BadType, DataObject, Service, define_type, idempotent
+from infobus.errors import BadFrame
+from infobus.objects import type_of
+from infobus.services import DynamicService, Interface
+from infobus.services.failures import read_error, write_error
+from infobus.services.interface import read_interface
+
+
+class Part(DataObject, name="services.Part"):
+    number: int
+
+    def doubled(self, times: int = 2) -> int:
+        """Times two, or more."""
+        return self.number * times
+
+
+class Workshop(Service):
+    """Makes parts."""
+
+    def make(self, name: "str", parts: list[Part] = [], limit: int | None = None) -> Part:  # noqa: B006
+        """Make one."""
+        raise NotImplementedError
+
+    @idempotent
+    def count(self) -> int:
+        return 1
+
+    def stream(self) -> "Iterator[Part]":
+        yield Part(number=1)
+
+    async def async_stream(self) -> AsyncIterator[dict[str, int]]:
+        yield {}
+
+    def _private(self, x: int) -> int:
+        return x
+
+    def unannotated(self, x) -> int:
+        return 1
+
+    def with_lambda(self, f: type) -> int:
+        return 1
+
+
+class Bigger(Workshop):
+    def count(self, more: int = 0) -> int:
+        return 2
+
+
+def test_signatures_say_all():
+    assert [operation.signature for operation in Workshop._interface.operations] == [
+        "make(name: str, parts: list[services.Part] = [], limit: int | None = None) "
+        "-> services.Part",
+        "count() -> int",
+        "stream() -> stream of services.Part",
+        "async_stream() -> stream of dict[str, int]",
+    ]
+
+
+def test_a_subclass_inherits_and_overrides():
+    names = Bigger._interface.operations.names
+    assert names == ("make", "count", "stream", "async_stream")
+    assert Bigger._interface.operations["count"].signature == "count(more: int = 0) -> int"
+
+
+def test_an_interface_survives_the_wire():
+    told = read_interface(Workshop._interface.encode())
+    assert (told.name, told.doc) == ("Workshop", "Makes parts.")
+    for ours, theirs in zip(Workshop._interface.operations, told.operations, strict=True):
+        assert theirs.signature == ours.signature
+        flags = (theirs.doc, theirs.is_stream, theirs.is_idempotent)
+        assert flags == (ours.doc, ours.is_stream, ours.is_idempotent)
+
+
+@given(st.binary(max_size=80))
+def test_bytes_that_are_no_interface_are_refused(junk):
+    with pytest.raises(BadFrame):
+        read_interface(b"\x93" + junk)
+
+
+def test_one_that_is_too_large_is_not_served(bus):
+    class Verbose(Service):
+        def speak(self) -> None: ...
+
+        speak.__doc__ = "x" * 300_000
+
+    with pytest.raises(BadType, match="262144 are allowed"):
+        bus.serve("svc.verbose", Verbose())
+
+
+def test_a_service_can_be_made_at_run_time(bus, other):
+    asked = []
+
+    def perform(operation, arguments):
+        asked.append((operation, arguments))
+        return 7
+
+    interface = Interface.of_type(type_of(Part(number=1)))
+    bus.serve("svc.dynamic", DynamicService(interface, perform))
+    client = other.service("svc.dynamic")
+    assert client.doubled() == 7
+    assert client.operations["doubled"].doc == "Times two, or more."
+    assert asked == [("doubled", {"times": 2})]
+
+
+def test_a_type_that_was_made_at_run_time_travels(bus, other):
+    Made = define_type("services.Made", attributes={"size": int})
+
+    class Factory(Service):
+        def make(self) -> DataObject:
+            return Made(size=3)
+
+    bus.serve("svc.factory", Factory())
+    assert other.service("svc.factory").make().size == 3
+
+
+class TestErrors:
+    @given(st.binary(max_size=60))
+    def test_bytes_that_are_no_error_give_one_that_says_so(self, junk):
+        assert isinstance(read_error(junk), Exception)
+
+    def test_what_cannot_be_sent_of_an_error_is_left_out(self):
+        error = ValueError("bad", object())
+        assert "ValueError: ('bad'" in str(read_error(write_error(error, with_traceback=False)))
+
+    @pytest.mark.parametrize("module", ["os", "infobus.errors", "builtins", "not.there"])
+    @pytest.mark.parametrize(
+        "name", ["system", "SystemExit", "KeyboardInterrupt", "x.y", "", "open"]
+    )
+    def test_a_name_from_a_stranger_is_never_more_than_an_exception(self, module, name):
+        from infobus.objects import codec
+
+        told = {"module": module, "type": name, "message": "m", "args": ["ls"], "state": {}}
+        error = read_error(codec.encode(told)[1])
+        assert type(error).__name__ == "RemoteError"
