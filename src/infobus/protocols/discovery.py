@@ -14,6 +14,7 @@ an old word never undoes a newer one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -322,10 +323,9 @@ class Directory:
 
 def attributes_of(presence: Presence) -> dict[str, Any]:
     """What somebody says of itself; without its own words if these cannot be read."""
-    try:
+    told: dict[str, Any] = {}
+    with suppress(BadFrame):
         told = codec.decode(0, presence.info)
-    except BadFrame:
-        told = {}
     own = {"subject": presence.subject, "role": presence.role, "load": presence.load}
     return told | own | {"rank": presence.rank, "since": presence.since}
 
