@@ -33,7 +33,7 @@ RULES = [
         "after": {"subject": "alarm.>"},
         "missing": {"subject": "door.>", "where": 'state == "shut"'},
     },
-    {"kind": "repetition", "name": "often", "within_s": 3, "step": {"subject": "*.b"}, "count": 4},
+    {"kind": "repetition", "name": "often", "within_s": 3, "step": {"subject": "*.b"}, "count": 2},
     {
         "kind": "aggregate",
         "name": "busy",

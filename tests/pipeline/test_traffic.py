@@ -102,7 +102,6 @@ def test_what_was_sent_is_what_is_reported(spark, tmp_path):
 
 
 def _event(number: int) -> Event:
-    data = Story(headline=f"h{number}") if number % 2 else {"n": number}
     class_ = "regular" if number % 4 else "emergency"
     place = (f"s{number % 2}", number, NOW_S + number * 0.05, number)
-    return Event(f"news.s{number % 3}", data, *place, class_)
+    return Event(f"news.s{number % 3}", Story(headline=f"h{number}"), *place, class_)

@@ -140,8 +140,8 @@ def over(histories: Sequence[DataFrame], options: Options) -> DataFrame:
     counted = partial.groupBy("subscription").agg(
         F.sum("events").alias("events"),
         F.sum("bytes").alias("bytes"),
-        F.timestamp_micros(F.min("first_us")).alias("first"),
-        F.timestamp_micros(F.max("last_us")).alias("last"),
+        F.timestamp_micros(F.min(F.nullif("first_us", F.lit(_FAR_US)))).alias("first"),
+        F.timestamp_micros(F.max(F.nullif("last_us", F.lit(-_FAR_US)))).alias("last"),
         F.reduce(seen, F.get(seen, 0), F.array_intersect).alias("seen_with"),
     )
     asked = pa.table(
@@ -239,14 +239,16 @@ class _Tally:
 
     def add(self, rows: pa.StructArray, sizes: pa.Array, times: pa.Array) -> None:
         table, interest = table_of(rows), self._interest
-        size, time = sizes.to_numpy(), times.to_numpy()
+        size = sizes.to_numpy()
+        # A clock may show what is no time; such an event is neither the first nor the last.
+        first, last = (times.fill_null(far).to_numpy() for far in (_FAR_US, -_FAR_US))
         at, numbers = interest.filtered(table, Rows(table, interest.names, interest.journal))
-        self._sums.add(numbers, 1, size[at], time[at], time[at])
+        self._sums.add(numbers, 1, size[at], first[at], last[at])
         self._note_company(at, numbers)
         # Those without a filter want whole subjects, so these are added up before.
         subjects, (at, numbers) = interest.unfiltered(table)
         by_subject = _Sums(int(subjects.max()) + 1)
-        by_subject.add(subjects, 1, size, time, time)
+        by_subject.add(subjects, 1, size, first, last)
         self._sums.add(numbers, *by_subject.at(at))
 
     def _note_company(self, at: Array, numbers: Array) -> None:

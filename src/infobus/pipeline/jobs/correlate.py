@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
+AHEAD_S = 3600
+"""Live events whose time is further ahead of the clock here are left out."""
+
 _HITS = pa.list_(
     pa.struct(
         {"rule": pa.int32(), "key": pa.string(), "steps": pa.list_(pa.int32()), "of": pa.float64()}
@@ -103,7 +106,11 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     events that belong to it), `value` (of an aggregate), and `events` (their ids).
     """
     live = events.isStreaming
-    seen = events.withWatermark("_time", f"{options.late_s} seconds") if live else events
+    seen = events.where("_time is not null")  # a clock may show what is no time
+    if live:
+        # One clock that is far ahead must not make the events of all others late.
+        seen = seen.where(f"_time < current_timestamp() + interval {AHEAD_S} seconds")
+        seen = seen.withWatermark("_time", f"{options.late_s} seconds")
     hits = seen.select(
         "_time",
         "_offset",

@@ -83,7 +83,8 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
         return _bodies(table_of(rows))
 
     encode = arrow_function(bodies, "binary")
-    elapsed_s = (F.col("moment_us") - F.col("first_us")) / 1e6
+    # A clock may show what is no time; then only the order is known.
+    elapsed_s = F.coalesce((F.col("moment_us") - F.col("first_us")) / 1e6, F.lit(0.0))
     due_s = F.lit(0.0) if options.speed == "full" else elapsed_s / options.speed
     body = encode(F.struct(*(F.col(f"`{name}`") for name in events.columns)))
     return (

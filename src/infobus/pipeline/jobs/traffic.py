@@ -123,6 +123,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     """
     if events.isStreaming:
         raise UsageError("traffic is looked at after the fact: give it events of spark.read")
+    events = events.where("_time is not null")  # a clock may show what is no time
     if not options.test:
         events = events.where("not _test")
     seen = _observed(events, options).select(
