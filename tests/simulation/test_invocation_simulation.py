@@ -27,7 +27,6 @@ def test_no_call_runs_twice_and_each_has_an_end(first):
     assert sum(outcome.crashes_count for outcome in outcomes) > len(outcomes) // 2
 
 
-# Each of these found something that was wrong once.
 @pytest.mark.parametrize("seed", [46, 49, 104, 515, 521, 532, 969])
 def test_a_seed_replays_the_same_run(seed):
     assert simulate(seed).trace == simulate(seed).trace
