@@ -210,6 +210,21 @@ def call(
         console.print(f"Plot: {path}")
 
 
+@app.command("pipeline")
+def pipeline(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="200,000 events in place of five million.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder for pipeline.json and the plot; its disk is measured.")
+    ] = Path("bench-results"),
+) -> None:
+    """Measure Spark reading a journal through the bus's source and by itself, and captures."""
+    from infobus.bench import pipeline_report
+
+    pipeline_report.run(quick, out, Console())
+
+
 def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console) -> Report:
     from infobus.bench import peers, plan
 

@@ -1,0 +1,249 @@
+"""How fast the pipeline is, beside Spark's own Parquet source on the very same files.
+
+    full       every column of every event is read
+    narrow     two columns are read
+    batches    a stream takes the journal in micro-batches, and throws it away
+
+Also how fast events are captured by the journal and by the repository (`bench.repository`), and how
+long it takes from the bus to a table.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import infobus
+from infobus import DataObject, Event, id_of
+from infobus.bench import repository
+from infobus.bench.model import Bar
+from infobus.pipeline import jobs
+from infobus.pipeline.jobs.session import session
+from infobus.pipeline.journal import PATTERNS
+from infobus.stores.journal import Journal, JournalWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OURS, NATIVE = "infobus", "Spark's Parquet"
+FULL, NARROW, BATCHES = "full", "narrow", "batches"
+BARS = {FULL: 0.8, NARROW: 0.35, BATCHES: 1 / 1.3}
+"""How many times Spark's own rate the source shall reach, at least."""
+PATIENCE_S = 120.0
+CHUNK_COUNT = 50_000
+BATCH_COUNT = 10
+TYPE = "bench.Quote"
+
+
+class Quote(DataObject, name=TYPE):
+    """An event of seven attributes."""
+
+    symbol: str
+    exchange: str
+    price: float
+    size: int
+    bid: float
+    ask: float
+    note: str
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """How many events a second were read, in each round."""
+
+    what: str
+    by: str
+    rates: list[float]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one call of `infobus bench pipeline` found out."""
+
+    machine: dict[str, str]
+    events: int
+    found: list[Found]
+    journal_per_s: float
+    """Events that the journal's writer took in a second."""
+    latencies_s: list[float]
+    """From publication until a table had the object."""
+    stored: list[repository.Found]
+    bars: list[Bar]
+    left_out: dict[str, str]
+
+
+def write_journal(folder: Path, count: int, on_part: Callable[[int], object]) -> float:
+    """Write that many events; returns how many a second."""
+    day_s = 1_794_800_000.0
+    quotes = [
+        Quote(
+            symbol=f"S{n % 500}",
+            exchange="NYSE",
+            price=n % 97 + 0.25,
+            size=n % 1000,
+            bid=n % 89 + 0.5,
+            ask=n % 89 + 0.75,
+            note=f"order {n} of the day",
+        )
+        for n in range(CHUNK_COUNT)
+    ]
+    took_s = 0.0
+    with JournalWriter.open(folder) as writer:
+        for start in range(0, count, CHUNK_COUNT):
+            part = quotes[: count - start]
+            events = [
+                Event(f"quotes.s{n % 50}", quote, "bench", start + n, day_s + n, start + n)
+                for n, quote in enumerate(part)
+            ]
+            begun_s = time.perf_counter()
+            writer.append(events, now_s=time.time())
+            took_s += time.perf_counter() - begun_s
+            on_part(start + len(part))
+    return count / took_s
+
+
+def measure_reading(
+    spark: SparkSession, folder: Path, *, rounds: int, on_turn: Callable[[str], object]
+) -> list[Found]:
+    """Read the journal in all ways, in turns; the first round only warms up."""
+    journal = Journal.open(folder)
+    count = journal.next_offset
+    rates: dict[tuple[str, str], list[float]] = {}
+    for number in range(rounds + 1):
+        for what, by, read in _ways(spark, journal, number):
+            on_turn(f"{what}, {by}")
+            begun_s = time.perf_counter()
+            read()
+            if number:
+                rates.setdefault((what, by), []).append(count / (time.perf_counter() - begun_s))
+    return [Found(what=what, by=by, rates=taken) for (what, by), taken in rates.items()]
+
+
+def _ways(
+    spark: SparkSession, journal: Journal, number: int
+) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    folder, paths = str(journal.folder), [str(path) for path in journal.files(TYPE)]
+    given = {"journal": folder, "type": TYPE}
+    narrow = ["symbol", "price"]
+
+    def ours(**more: str) -> DataFrame:
+        return spark.read.format("infobus").options(**given, **more).load()
+
+    def native() -> DataFrame:
+        return spark.read.parquet(*paths).drop("_attributes")
+
+    yield FULL, OURS, lambda: _consume(ours().drop("_attributes"))
+    yield FULL, NATIVE, lambda: _consume(native())
+    yield NARROW, OURS, lambda: _consume(ours(columns=",".join(narrow)))
+    yield NARROW, NATIVE, lambda: _consume(native().select(*narrow))
+    count = journal.next_offset
+    reader = spark.readStream.format("infobus").options(**given)
+    stream = reader.option("maxEventsPerTrigger", str(-(-count // BATCH_COUNT))).load()
+    yield BATCHES, OURS, lambda: _drain(stream, f"{folder}.ours-{number}")
+    files = spark.readStream.schema(native().schema)
+    files = files.option("maxFilesPerTrigger", -(-len(paths) // BATCH_COUNT))
+    every = files.parquet(str(Path(paths[0]).parent))
+    yield BATCHES, NATIVE, lambda: _drain(every, f"{folder}.native-{number}")
+
+
+def _consume(frame: DataFrame) -> None:
+    """Look at every value, and bring back one number."""
+    from pyspark.sql import functions as F
+
+    frame.agg(F.count("*"), F.sum(F.xxhash64(*frame.columns))).collect()
+
+
+def _drain(stream: DataFrame, checkpoint: str) -> None:
+    writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def measure_latency(
+    spark: SparkSession, folder: Path, *, count: int, every_s: float = 1.0
+) -> list[float]:
+    """Publish objects and see when each is in a table, with a live job between; in seconds."""
+    name, home, db = f"bench-{secrets.token_hex(4)}", folder / "home", folder / "latency.db"
+    bus_options = {"bus": name, "home": str(home), "journal": str(folder / "live")}
+    live = {"live": "true", "subject": "bench.>"}
+    events = spark.readStream.format("infobus").options(**bus_options, **live).load()
+    options = jobs.options_for(
+        "decompose", {"journal": bus_options["journal"], "db": f"sqlite:///{db}"}
+    )
+    query = jobs.run(
+        "decompose",
+        events,
+        options,
+        query="latency",
+        checkpoint=str(folder / "latency"),
+        trigger={"processingTime": "1 second"},
+    )
+    assert query is not None
+    found: list[float] = []
+    try:
+        with infobus.connect(name, home=home) as bus:
+            _wait_until((folder / "live" / PATTERNS).exists)
+            for _ in range(count + 1):
+                quote = Quote(
+                    symbol="S1", exchange="NYSE", price=1.0, size=1, bid=1.0, ask=1.0, note=""
+                )
+                bus.publish("bench.latency", quote)
+                found.append(_wait_until(lambda: _is_stored(db, id_of(quote))))  # noqa: B023
+                time.sleep(every_s)
+    finally:
+        query.stop()
+    return found[1:]  # the first one also waited for the tables to be made
+
+
+def _is_stored(db: Path, id: str | None) -> bool:
+    with suppress(sqlite3.OperationalError), closing(sqlite3.connect(db)) as connection:
+        row = connection.execute("SELECT 1 FROM bench_quote WHERE _id = ?", (id,)).fetchone()
+        return row is not None
+    return False  # there is no table yet
+
+
+def _wait_until(is_so: Callable[[], bool]) -> float:
+    """Wait for it; returns how long that took."""
+    begun_s = time.perf_counter()
+    while not is_so():
+        time.sleep(0.02)
+        if time.perf_counter() - begun_s > PATIENCE_S:
+            raise TimeoutError(f"nothing came out of the pipeline for {PATIENCE_S:.0f} s")
+    return time.perf_counter() - begun_s
+
+
+def open_session() -> SparkSession:
+    """A session on all cores of this machine."""
+    return session(
+        "bench",
+        settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": str(os.cpu_count())},
+    )
+
+
+def ratios(found: Sequence[Found], what: str) -> list[float]:
+    """How many times Spark's own rate the source reached, in each round."""
+    rates = {one.by: one.rates for one in found if one.what == what}
+    pairs: Any = zip(rates.get(OURS, ()), rates.get(NATIVE, ()), strict=True)
+    return [ours / native for ours, native in pairs]
+
+
+def judge(found: Sequence[Found], stored: Sequence[repository.Found]) -> list[Bar]:
+    """The bars: against Spark's own source, and against SQLAlchemy."""
+    bars = []
+    for what, bar in BARS.items():
+        times = ratios(found, what)
+        bars.append(
+            Bar(
+                what=f"{what}: {OURS} / {NATIVE}",
+                measured=median(times) if times else None,
+                bar=bar,
+                spread=(min(times), max(times)) if times else None,
+            )
+        )
+    return bars + repository.judge(stored)
