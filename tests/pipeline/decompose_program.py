@@ -1,4 +1,4 @@
-"""Runs the job decompose over what is in a journal, and kills itself at a moment that it is told.
+"""Runs the job decompose as a pipeline over a journal, and kills itself when it is told.
 
 Arguments: the folder, the moment (before, inside or after the transaction, or never), and the
 number of the batch, counted from where it begins.
@@ -9,9 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from infobus.pipeline import jobs
 from infobus.pipeline.jobs import decompose
-from infobus.pipeline.jobs.session import session
+from infobus.pipeline.running import Pipeline
+from infobus.pipeline.toml import JobUse, Plan
 from infobus.repository import Repository
 
 folder, moment, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -49,21 +49,17 @@ def die_if(is_time):
 
 
 decompose.Repository = DyingRepository
-options = decompose.Options(
-    journal=str(folder / "journal"),
-    db=f"sqlite:///{folder}/objects.db",
-    tables=str(folder / "tables"),
+options = {
+    "journal": str(folder / "journal"),
+    "db": f"sqlite:///{folder}/objects.db",
+    "tables": str(folder / "tables"),
+}
+plan = Plan(
+    name="killed",
+    master="local[1]",
+    state=str(folder / "state"),
+    spark={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": 1},
+    sources={"journal": {"journal": options["journal"], "maxEventsPerTrigger": 60}},
+    jobs={"decompose": JobUse(source="journal", when="now", options=options)},
 )
-settings = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
-spark = session("killed", master="local[1]", settings=settings)
-reading = {"journal": options.journal, "maxEventsPerTrigger": "20"}
-query = jobs.run(
-    "decompose",
-    spark.readStream.format("infobus").options(**reading).load(),
-    options,
-    query="killed",
-    checkpoint=str(folder / "checkpoint"),
-    trigger={"availableNow": True},
-)
-query.awaitTermination()
-# Spark is not asked to end nicely: this is about what is on disk.
+sys.exit(not Pipeline(plan).run())

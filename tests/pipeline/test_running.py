@@ -1,0 +1,215 @@
+"""`infobus pipeline` as a user runs it, on this machine and on a cluster of it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+import infobus
+from infobus import Property, UsageError, id_of
+from infobus.pipeline.progress import read_status
+from infobus.pipeline.running import Pipeline
+from infobus.pipeline.toml import JobUse, Plan
+from infobus.repository import Repository
+from tests.cli.running import Shell
+from tests.stores.journals import Source, Story, stories, write
+
+PLAN = """
+master = "local[1]"
+
+[spark]
+"spark.driver.memory" = "512m"
+"spark.sql.shuffle.partitions" = 1
+
+[sources.news]
+subject = "news.>"
+
+[sinks.annotations]
+type = "Property"
+
+[jobs.decompose]
+source = "news"
+every = "1 second"
+options.db = "sqlite:///news.db"
+
+[jobs.keywords]
+source = "news"
+sink = "annotations"
+every = "1 second"
+options.categories.energy = ["oil"]
+"""
+CLUSTER_PROGRAM = Path(__file__).with_name("cluster_program.py")
+PATIENCE_S = 240.0
+
+needs_java = pytest.mark.skipif(
+    shutil.which("java") is None and "JAVA_HOME" not in os.environ,
+    reason="Spark needs a Java runtime (on Debian: openjdk-17-jre-headless)",
+)
+
+
+@pytest.fixture
+def shell(tmp_path):
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+def wait_until(is_so, process):
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@needs_java
+def test_what_is_published_is_stored_and_annotated_until_the_pipeline_is_stopped(shell, tmp_path):
+    (tmp_path / "news.toml").write_text(PLAN)
+    state = tmp_path / "news.state"
+    running = shell.start("pipeline", "run", "news.toml")
+
+    def phase():
+        status = read_status(state)
+        return "" if status is None else status.phase
+
+    wait_until(lambda: phase() == "starting Spark", running)  # the journal is open
+    with infobus.connect(shell.bus, home=tmp_path) as bus:
+        news = bus.subscribe("news.>")
+        made = [Story(headline=f"oil {n}", n=n, source=Source(name="s")) for n in range(20)]
+        bus.publish_many([("news.energy", story) for story in made])
+        found = []
+        while len(found) < 20:
+            event = news.receive(PATIENCE_S)
+            if isinstance(event.data, Property):
+                found.append(event)
+    assert {one.data.ref for one in found} == {id_of(story) for story in made}
+    assert {(one.subject, tuple(one.data.value)) for one in found} == {("news.energy", ("oil",))}
+
+    code, out, _ = shell.run("pipeline", "status", "news.toml", "--json")
+    told = json.loads(out)
+    assert (code, told["running"], told["phase"]) == (0, True, "live")
+    assert {job["name"]: job["state"] for job in told["jobs"]} == {
+        "decompose": "running",
+        "keywords": "running",
+    }
+    code, _, err = shell.run("pipeline", "run", "news.toml")
+    assert (code, "runs already" in err) == (2, True)
+
+    stopping = shell.start("pipeline", "stop", "news.toml")
+    assert stopping.wait(PATIENCE_S) == 0
+    _, err = running.communicate(timeout=60)
+    assert running.returncode == 0, err
+    assert err.splitlines()[-1].startswith("ended; decompose: ")
+    code, out, _ = shell.run("pipeline", "status", "news.toml")
+    assert (code, "does not run now" in out) == (3, True)
+    with Repository(f"sqlite:///{tmp_path}/news.db") as repository:
+        objects = repository.query("journals.Story")
+        assert sorted(one.n for one in objects) == list(range(20))
+        # What a job publishes while the pipeline ends is still taken.
+        assert all(objects.properties_of(one)["keywords"].value == ["oil"] for one in objects)
+
+
+def plan_for(tmp_path, **source):
+    return Plan(
+        name="p",
+        state=str(tmp_path / "state"),
+        sources={"s": source},
+        jobs={"decompose": JobUse(source="s", options={"db": f"sqlite:///{tmp_path}/x.db"})},
+    )
+
+
+def test_without_java_it_says_which_package_to_install(tmp_path, monkeypatch):
+    journal = write(tmp_path / "journal", stories(range(3)))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="apt-get install openjdk-17-jre-headless"):
+        Pipeline(plan_for(tmp_path, journal=str(journal.folder))).run()
+    status = read_status(tmp_path / "state")
+    assert status is not None
+    assert status.phase.startswith("failed: Spark needs a Java runtime")
+
+
+def test_a_source_or_a_job_that_makes_no_sense_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(UsageError, match="no option 'jurnal'"):
+        Pipeline(plan_for(tmp_path, jurnal="x"))
+    plan = plan_for(tmp_path, journal="x")
+    wrong = Plan(
+        name="p",
+        state=plan.state,
+        sources=plan.sources,
+        jobs={"keywords": JobUse(source="s", options={"categories": {}})},
+    )
+    with pytest.raises(UsageError, match="job keywords: categories has no words"):
+        Pipeline(wrong)
+
+
+@contextmanager
+def cluster(folder, environment):
+    """A master and a worker of Spark on this machine; gives the master's URL."""
+    import pyspark
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"spark://127.0.0.1:{port}"
+    program = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
+    deploy = "org.apache.spark.deploy"
+    host = ["--host", "127.0.0.1", "--webui-port", "0"]
+    worker = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), url]
+    processes = [
+        subprocess.Popen(
+            [program, *arguments],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for arguments in (
+            [f"{deploy}.master.Master", *host, "--port", str(port)],
+            [f"{deploy}.worker.Worker", *host, *worker],
+        )
+    ]
+    try:
+        yield url
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@needs_java
+def test_workers_of_a_cluster_are_sent_the_package_and_do_the_work(tmp_path):
+    journal = write(tmp_path / "journal", stories(range(30)))
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "512m",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with cluster(tmp_path, environment) as url:
+        done = subprocess.run(
+            [sys.executable, str(CLUSTER_PROGRAM), url, str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    [where] = {Path(line) for line in done.stdout.splitlines()}
+    assert where.parts[-3].endswith(".zip")  # not the one that is installed here
+    assert where.is_relative_to(tmp_path / "work")
+    found = ds.dataset(tmp_path / "tables" / "journals_story").to_table()["n"].to_pylist()
+    assert sorted(found) == list(range(journal.next_offset))
