@@ -75,8 +75,8 @@ def at(seconds: float, number: int, **data) -> Event:
 
 
 def rows_of(frame):
-    return sorted((row.rule, row.key, row.first, row.last, row.count, row.value, *row.events)
-                  for row in frame.collect())  # fmt: skip
+    names = ("rule", "key", "first", "last", "count", "value", "events")
+    return sorted(tuple(row[name] for name in names) for row in frame.collect())
 
 
 def test_live_events_give_what_history_gives_across_a_restart(spark, tmp_path):
