@@ -64,6 +64,15 @@ def test_everything_under_the_subjects_is_stored_with_subject_and_time(repositor
     assert repository.query("dict") == [{"item": "valve"}]
 
 
+def test_what_comes_live_and_out_of_a_ledger_is_stored_once(repository, buses):
+    publisher, node = buses
+    with repository.capture(node, ["orders.>"]) as capture:
+        publisher.publish("orders.new", {"item": "valve"}, guaranteed=True)
+        publisher.publish("orders.new", {"item": "pump"})
+        wait_stored(capture, 2)
+    assert sorted(found["item"] for found in repository.query("dict")) == ["pump", "valve"]
+
+
 def test_guaranteed_events_wait_while_nobody_captures(repository, buses):
     publisher, node = buses
     with repository.capture(node, ["news.>"]):

@@ -128,7 +128,9 @@ class Capture:
         try:
             while len(batch) < BATCH_COUNT_MAX:
                 try:
-                    batch.append(source.receive(0 if batch else timeout_s))
+                    event = source.receive(0 if batch else timeout_s)
+                    if isinstance(event, DurableEvent) or not event.guaranteed:
+                        batch.append(event)  # else it comes out of a ledger, too
                 except LossError as error:
                     log.warning("capture: %s", error)
                     with self._counting:
