@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infobus import type_of
+from infobus.adapters.stories import Story
 from infobus.demo.floor import Floor, Program, tell_of
 from infobus.pipeline.progress import STATUS, Status, read_status
 from infobus.pipeline.running import request_stop
@@ -33,6 +34,7 @@ SECONDS = 60.0
 PATIENCE_S = 300.0
 """For Spark to start, or to end, on a machine that is busy."""
 SHOWN_COUNT = 10
+WIRE = "wire"
 PLAN, STATE = "newsroom.toml", "newsroom.state"
 MADE_HERE = (PLAN, STATE, "news.db", "news.db-wal", "news.db-shm", "journal", "traffic")
 
@@ -53,17 +55,14 @@ class Newsroom:
         with Floor() as floor:
             floor.start("news monitor", "monitor", str(self.state))
             floor.start("pipeline", "newsroom_pipeline", str(self.folder / PLAN))
-            # Not before the journal is open, so that it misses nothing.
-            if (ended := self._wait(floor, lambda status: status.phase != "opening journals")) and (
-                ended.name != "news monitor"
-            ):
-                return ended
-            if wire:
-                floor.start("wire", "newsroom_wire", *map(str, wire))
-            else:
-                floor.start("Meridian Wire adapter", "meridian")
-                floor.start("Harbor News adapter", "harbor")
-            ended = self._wait(floor, _has_begun)
+            ended = self._wait(floor, lambda status: status.phase != "opening journals")
+            if ended is None:  # The journal is open now, so it misses nothing.
+                if wire:
+                    floor.start(WIRE, "newsroom_wire", *map(str, wire))
+                else:
+                    floor.start("Meridian Wire adapter", "meridian")
+                    floor.start("Harbor News adapter", "harbor")
+                ended = self._wait(floor, _has_begun)
             if ended is None:
                 left_s = seconds - (time.monotonic() - begun_s)
                 ended = floor.watch(None if wire else max(0.0, left_s))
@@ -79,8 +78,10 @@ class Newsroom:
             status = read_status(self.state)
             if status is not None and status.phase != "starting" and is_so(status):
                 return None
-            if (ended := floor.watch(0.1)) is not None:
+            ended = floor.watch(0)
+            if ended is not None and not (ended.name == WIRE and _is_fine(ended)):
                 return ended
+            time.sleep(0.1)
         return None
 
 
@@ -92,7 +93,7 @@ def _has_begun(status: Status) -> bool:
 
 def _is_fine(ended: Program) -> bool:
     """A wire that has sent everything may end, and so may the monitor, when somebody ends it."""
-    return ended.name in ("wire", "news monitor") and ended.process.returncode == 0
+    return ended.name in (WIRE, "news monitor") and ended.process.returncode == 0
 
 
 def _make_room(folder: Path) -> None:
@@ -141,7 +142,7 @@ def _show(newsroom: Newsroom, folder: Path) -> None:
 
 def _stories(repository: Repository) -> Table:
     """The newest stories and their properties: a query over the supertype of all of them."""
-    found = repository.query("Story", order="-_time")
+    found = repository.query(type_of(Story).name, order="-_time")
     counts = Counter(type_of(story).name for story in found)
     told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
     caption = f"{len(found):,} stories: {told}"

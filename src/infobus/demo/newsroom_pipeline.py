@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from threading import Thread
 
+from infobus import BusError
 from infobus.demo.programs import lifeline
 from infobus.pipeline.running import Pipeline
 from infobus.pipeline.toml import load_plan
@@ -25,7 +26,11 @@ def main() -> None:
         os._exit(1)  # Spark and the journal end with this process, and nothing is lost by it
 
     Thread(target=end_with_the_demo, daemon=True).start()
-    sys.exit(0 if Pipeline(load_plan(plan)).run() else 1)
+    try:
+        is_well = Pipeline(load_plan(plan)).run()
+    except BusError as error:  # no Java, for example
+        sys.exit(f"infobus: {error}")
+    sys.exit(0 if is_well else 1)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5
 DRAIN_S = 120.0
-"""How long a pipeline that is to end waits for its jobs to read what has come."""
+"""A pipeline that is to end waits so long for a job that makes no progress."""
 FAILURES_MAX = 8
 """A job that fails so often without a batch in between is not started again."""
 PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
@@ -128,13 +128,15 @@ class Pipeline:
             use.stop()
 
     def _drain(self, spark: SparkSession, is_there: Callable[[_Use], bool]) -> None:
-        deadline_s = time.monotonic() + DRAIN_S
-        while time.monotonic() < deadline_s:
+        read, moved_s = -1, time.monotonic()
+        while time.monotonic() < moved_s + DRAIN_S:
             for use in self._live():
                 use.look(spark)
             self._tell("ending")
             if all(map(is_there, self._live())):
                 return
+            if (now := sum(use.progress.offset for use in self._live())) > read:
+                read, moved_s = now, time.monotonic()
             time.sleep(LOOK_S / 5)
 
     def _live(self) -> list[_Use]:
