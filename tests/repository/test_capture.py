@@ -113,7 +113,7 @@ def test_what_the_database_refuses_is_set_aside_and_the_others_go_on(
         publisher.publish("news.a", Story(title="refused"))
         publisher.publish("news.a", Story(title="refused, too"), guaranteed=True)
         publisher.publish("news.b", {"fine": True})
-        wait_until(lambda: capture.set_aside >= 3 and capture.stored >= 1)
+        wait_until(lambda: capture.set_aside == 2 and capture.stored == 1)
     assert repository.query("dict") == [{"fine": True}]
     aside = repository.all_set_aside()
     assert {one.record().obj.title for one in aside} == {"refused", "refused, too"}
@@ -159,7 +159,7 @@ def test_a_subscription_that_ends_is_made_anew(tmp_path, buses, monkeypatch):
             wait_until(lambda: len(durable) == 2)
             story = Story(title="guaranteed")
             publisher.publish("news.a", story, guaranteed=True)
-            wait_until(lambda: capture.stored == 2)  # live, and as a guaranteed event
+            wait_until(lambda: capture.stored == 1)
         assert repository.query("capture.Story") == [story]
 
 

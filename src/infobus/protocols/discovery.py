@@ -325,7 +325,7 @@ def attributes_of(presence: Presence) -> dict[str, Any]:
     """What somebody says of itself; without its own words if these cannot be read."""
     told: dict[str, Any] = {}
     with suppress(BadFrame):
-        told: dict[str, Any] = codec.decode(0, presence.info)
+        told |= codec.decode(0, presence.info)
     own = {"subject": presence.subject, "role": presence.role, "load": presence.load}
     return told | own | {"rank": presence.rank, "since": presence.since}
 
