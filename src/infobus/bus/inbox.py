@@ -205,7 +205,13 @@ class Inbox:
             entry = self.classed.take()
             if entry is not None:
                 return entry
-        taken = self._queue.get() if deadline_s is None else self._get(deadline_s)
+        # Written out, because every run of events comes this way.
+        if deadline_s is None:
+            taken = self._queue.get()
+        elif (left_s := deadline_s - time.monotonic()) > 0:
+            taken = self._queue.get(timeout=left_s)
+        else:
+            taken = self._queue.get_nowait()
         if isinstance(taken, Run):
             self.taken += weight_of(taken.items)
         elif taken is _LOOK:
@@ -235,10 +241,6 @@ class Inbox:
         self._must_look = False
         if is_ended:
             self._queue.put(None)
-
-    def _get(self, deadline_s: float) -> Run | Lost | Look | None:
-        left_s = deadline_s - time.monotonic()
-        return self._queue.get(timeout=left_s) if left_s > 0 else self._queue.get_nowait()
 
     def _set_aside(self) -> None:
         """Let what is more urgent go before what is ready."""
