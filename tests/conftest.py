@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis searches, and that Ctrl-C reaches the programs under test.
+"""What all tests share: how hypothesis searches, that Ctrl-C reaches programs, a PostgreSQL.
 
 Runs repeat exactly, so that a red test is red for everyone. To look for new failures:
 `pytest --hypothesis-profile=explore`.
@@ -6,7 +6,11 @@ Runs repeat exactly, so that a red test is red for everyone. To look for new fai
 
 import signal
 
+import pytest
 from hypothesis import settings
+
+from infobus.bench.postgres import temporary_postgres
+from infobus.errors import UsageError
 
 # A shell starts what runs in the background with Ctrl-C ignored, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -15,3 +19,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("repeatable", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2_000)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The URL of a server that runs for these tests alone."""
+    try:
+        with temporary_postgres() as url:
+            yield url
+    except UsageError as error:
+        pytest.skip(str(error))

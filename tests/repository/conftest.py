@@ -5,19 +5,7 @@ import uuid
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from infobus.bench.postgres import temporary_postgres
-from infobus.errors import UsageError
 from infobus.repository import Repository
-
-
-@pytest.fixture(scope="session")
-def postgres():
-    """The URL of a server that runs for these tests alone."""
-    try:
-        with temporary_postgres() as url:
-            yield url
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture
