@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -273,13 +273,17 @@ class _Family:
     """Subscriptions, and which of them certainly want all that another wants."""
 
     def __init__(self, subscriptions: tuple[Subscription, ...], journal: str | None) -> None:
-        self.interest = Interest(subscriptions, journal)
-        self._subscriptions = subscriptions
+        self._subscriptions, self._journal = subscriptions, journal
         self._filters = [None if one.where is None else compile(one.where) for one in subscriptions]
         self._unfiltered = SubjectTrie[int]()
         for number, one in enumerate(subscriptions):
             if one.where is None:
                 self._unfiltered.add(one.subject, number)
+
+    @cached_property
+    def interest(self) -> Interest:
+        """Made when first asked for: comparing needs no engine, and that of many takes a while."""
+        return Interest(self._subscriptions, self._journal)
 
     def above(self, number: int, seen_with: Sequence[int] | None) -> list[int]:
         """The numbers of those that subsume it; None: it was not seen with any."""
