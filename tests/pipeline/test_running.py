@@ -47,6 +47,11 @@ sink = "annotations"
 every = "1 second"
 options.categories.energy = ["oil"]
 """
+ENVIRONMENT = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_DAEMON_MEMORY": "512m",
+    "PYSPARK_PYTHON": sys.executable,
+}
 CLUSTER_PROGRAM = Path(__file__).with_name("cluster_program.py")
 PATIENCE_S = 240.0
 
@@ -155,36 +160,57 @@ def test_a_source_or_a_job_that_makes_no_sense_is_refused_before_anything_starts
 
 
 @contextmanager
-def cluster(folder, environment):
-    """A master and a worker of Spark on this machine; gives the master's URL."""
+def programs_of_spark(*commands):
+    """Programs that PySpark brings, while they are needed."""
     import pyspark
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    url = f"spark://127.0.0.1:{port}"
-    program = str(Path(pyspark.__path__[0]) / "bin" / "spark-class")
-    deploy = "org.apache.spark.deploy"
-    host = ["--host", "127.0.0.1", "--webui-port", "0"]
-    worker = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work"), url]
+    folder = Path(pyspark.__path__[0]) / "bin"
+    environment = {**os.environ, **ENVIRONMENT}
     processes = [
         subprocess.Popen(
-            [program, *arguments],
+            [str(folder / program), *arguments],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        for arguments in (
-            [f"{deploy}.master.Master", *host, "--port", str(port)],
-            [f"{deploy}.worker.Worker", *host, *worker],
-        )
+        for program, *arguments in commands
     ]
     try:
-        yield url
+        yield
     finally:
         for process in processes:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def cluster(port, folder):
+    """A master and a worker on this machine."""
+    host = ["--host", "127.0.0.1", "--webui-port", "0"]
+    deploy = "org.apache.spark.deploy"
+    worker = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+    return programs_of_spark(
+        ["spark-class", f"{deploy}.master.Master", *host, "--port", str(port)],
+        ["spark-class", f"{deploy}.worker.Worker", *host, *worker, f"spark://127.0.0.1:{port}"],
+    )
+
+
+def connect_server(port):
+    """A server of Spark Connect on this machine."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "512m",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+    }
+    given = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
+    server = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    return programs_of_spark(["spark-submit", "--master", "local[1]", *given, "--class", server])
 
 
 @pytest.mark.slow
@@ -192,16 +218,11 @@ def cluster(folder, environment):
 @needs_java
 def test_workers_of_a_cluster_are_sent_the_package_and_do_the_work(tmp_path):
     journal = write(tmp_path / "journal", stories(range(30)))
-    environment = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_MEMORY": "512m",
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    with cluster(tmp_path, environment) as url:
+    port = free_port()
+    with cluster(port, tmp_path):
         done = subprocess.run(
-            [sys.executable, str(CLUSTER_PROGRAM), url, str(tmp_path)],
-            env=environment,
+            [sys.executable, str(CLUSTER_PROGRAM), f"spark://127.0.0.1:{port}", str(tmp_path)],
+            env={**os.environ, **ENVIRONMENT},
             capture_output=True,
             text=True,
             timeout=500,
@@ -212,3 +233,31 @@ def test_workers_of_a_cluster_are_sent_the_package_and_do_the_work(tmp_path):
     assert where.parts[-3].endswith(".zip")  # not the one that is installed here
     found = ds.dataset(tmp_path / "tables" / "journals_story").to_table()["n"].to_pylist()
     assert sorted(found) == list(range(journal.next_offset))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif("INFOBUS_CONNECT" not in os.environ, reason="asked for by INFOBUS_CONNECT=1")
+@needs_java
+def test_a_server_of_spark_connect_does_the_work(shell, tmp_path):
+    write(tmp_path / "journal", stories(range(30)))
+    (tmp_path / "all.toml").write_text(f"""
+        [sources.all]
+        journal = "journal"
+        [jobs.decompose]
+        source = "all"
+        when = "now"
+        options.tables = "{tmp_path}/tables"
+        options.db = "sqlite:///{tmp_path}/all.db"
+    """)
+    port = free_port()
+    with connect_server(port):
+        url = f"sc://127.0.0.1:{port}"
+        running = shell.start("pipeline", "run", "all.toml", "--master", url)
+        _, err = running.communicate(timeout=500)
+    assert running.returncode == 0, err
+    assert err.splitlines()[-1] == "ended; decompose: 30 events, 0 behind"
+    with Repository(f"sqlite:///{tmp_path}/all.db") as repository:
+        assert sorted(one.n for one in repository.query("journals.Story")) == list(range(30))
+    found = ds.dataset(tmp_path / "tables" / "journals_story").to_table()["n"].to_pylist()
+    assert sorted(found) == list(range(30))

@@ -244,17 +244,17 @@ class _Use:
     def _note_progress(self, query: StreamingQuery) -> None:
         progress = self.progress
         for one in query.recentProgress:
-            if one["batchId"] <= self._batch and one["numInputRows"]:
-                continue
-            place = json.loads(one["sources"][0]["endOffset"] or "{}")
-            progress.offset = max(progress.offset, place.get("offset", 0))
-            if one["numInputRows"]:
-                self._batch, self._failures = one["batchId"], 0
-                progress.problem = ""
+            source = one["sources"][0]
+            begin, end = _offset_in(source["startOffset"]), _offset_in(source["endOffset"])
+            progress.offset = max(progress.offset, end)
+            if one["batchId"] > self._batch and end > begin:
+                self._batch, self._failures, progress.problem = one["batchId"], 0, ""
+                # Spark does not always count what a job keeps for a second look.
+                count = one["numInputRows"] or end - begin
                 progress.batches += 1
-                progress.events += one["numInputRows"]
+                progress.events += count
                 progress.batch_s = one["durationMs"].get("triggerExecution", 0) / 1e3
-                progress.events_per_s = one["processedRowsPerSecond"]
+                progress.events_per_s = count / max(progress.batch_s, 1e-3)
         progress.end = self.journal_end
 
     @property
@@ -270,6 +270,11 @@ class _Use:
                 time.sleep(LOOK_S / 10)
             self._query.stop()
         self.progress.state = "failed" if self.progress.problem else "stopped"
+
+
+def _offset_in(place: str | None) -> int:
+    """The offset of a place in the stream; 0 where there is none yet."""
+    return int((json.loads(place or "null") or {}).get("offset", 0))
 
 
 def _is_usage_error(problem: str) -> bool:
