@@ -10,12 +10,6 @@ from infobus.pipeline import jobs
 from infobus.pipeline.running_cluster import open_session
 from infobus.pipeline.toml import Plan
 
-master, folder = sys.argv[1], Path(sys.argv[2])
-state = folder / "state"
-state.mkdir()
-memory = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
-spark = open_session(Plan(name="c", master=master, spark=memory, sources={}, jobs={}), state)
-
 
 def where(batches):
     import infobus
@@ -24,11 +18,23 @@ def where(batches):
         yield batch.from_pydict({"file": [infobus.__file__] * batch.num_rows})
 
 
-for row in spark.range(2).mapInArrow(where, "file string").collect():
-    print(row["file"])
-journal = str(folder / "journal")
-options = jobs.options_for("decompose", {"journal": journal, "tables": str(folder / "tables")})
-jobs.run(
-    "decompose", spark.read.format("infobus").option("journal", journal).load(), options, query="c"
-)
-spark.stop()
+def main(master, folder):
+    state = folder / "state"
+    state.mkdir()
+    memory = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+    spark = open_session(Plan(name="c", master=master, spark=memory, sources={}, jobs={}), state)
+    for row in spark.range(2).mapInArrow(where, "file string").collect():
+        print(row["file"])
+    journal = str(folder / "journal")
+    options = jobs.options_for("decompose", {"journal": journal, "tables": str(folder / "tables")})
+    jobs.run(
+        "decompose",
+        spark.read.format("infobus").option("journal", journal).load(),
+        options,
+        query="c",
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

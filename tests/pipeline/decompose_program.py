@@ -14,7 +14,7 @@ from infobus.pipeline.running import Pipeline
 from infobus.pipeline.toml import JobUse, Plan
 from infobus.repository import Repository
 
-folder, moment, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+moment, number = "never", 0
 
 
 class DyingRepository(Repository):
@@ -48,18 +48,24 @@ def die_if(is_time):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-decompose.Repository = DyingRepository
-options = {
-    "journal": str(folder / "journal"),
-    "db": f"sqlite:///{folder}/objects.db",
-    "tables": str(folder / "tables"),
-}
-plan = Plan(
-    name="killed",
-    master="local[1]",
-    state=str(folder / "state"),
-    spark={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": 1},
-    sources={"journal": {"journal": options["journal"], "maxEventsPerTrigger": 60}},
-    jobs={"decompose": JobUse(source="journal", when="now", options=options)},
-)
-sys.exit(not Pipeline(plan).run())
+def main(folder):
+    decompose.Repository = DyingRepository
+    options = {
+        "journal": str(folder / "journal"),
+        "db": f"sqlite:///{folder}/objects.db",
+        "tables": str(folder / "tables"),
+    }
+    plan = Plan(
+        name="killed",
+        master="local[1]",
+        state=str(folder / "state"),
+        spark={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": 1},
+        sources={"journal": {"journal": options["journal"], "maxEventsPerTrigger": 60}},
+        jobs={"decompose": JobUse(source="journal", when="now", options=options)},
+    )
+    return Pipeline(plan).run()
+
+
+if __name__ == "__main__":
+    moment, number = sys.argv[2], int(sys.argv[3])
+    sys.exit(not main(Path(sys.argv[1])))
