@@ -60,7 +60,7 @@ def main(folder):
         master="local[1]",
         state=str(folder / "state"),
         spark={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": 1},
-        sources={"journal": {"journal": options["journal"], "maxEventsPerTrigger": 60}},
+        sources={"journal": {"journal": options["journal"], "maxEventsPerTrigger": 30}},
         jobs={"decompose": JobUse(source="journal", when="now", options=options)},
     )
     return Pipeline(plan).run()

@@ -40,6 +40,7 @@ BARS = {FULL: 0.8, NARROW: 0.35, BATCHES: 1 / 1.3}
 """How many times Spark's own rate the source shall reach, at least."""
 PATIENCE_S = 120.0
 CHUNK_COUNT = 50_000
+"""Events of one file."""
 BATCH_COUNT = 10
 TYPE = "bench.Quote"
 
@@ -143,12 +144,13 @@ def _ways(
     yield FULL, NATIVE, lambda: _consume(native())
     yield NARROW, OURS, lambda: _consume(ours(columns=",".join(narrow)))
     yield NARROW, NATIVE, lambda: _consume(native().select(*narrow))
-    count = journal.next_offset
+    # Whole files go into a batch of either: so both have the same batches.
+    at_once = -(-len(paths) // BATCH_COUNT)
     reader = spark.readStream.format("infobus").options(**given)
-    stream = reader.option("maxEventsPerTrigger", str(-(-count // BATCH_COUNT))).load()
+    stream = reader.option("maxEventsPerTrigger", str(at_once * CHUNK_COUNT)).load()
     yield BATCHES, OURS, lambda: _drain(stream, f"{folder}.ours-{number}")
     files = spark.readStream.schema(native().schema)
-    files = files.option("maxFilesPerTrigger", -(-len(paths) // BATCH_COUNT))
+    files = files.option("maxFilesPerTrigger", at_once)
     every = files.parquet(str(Path(paths[0]).parent))
     yield BATCHES, NATIVE, lambda: _drain(every, f"{folder}.native-{number}")
 
