@@ -48,10 +48,12 @@ class TestQuench:
         some = bus.subscribe("trades.us", where="price > 40")
         assert view.stdout.readline() == "+ trades.us where price > 40\n"
         assert view.stdout.readline() == "wanted: price > 40\n"
-        with bus.subscribe("*.us"):
+        with bus.subscribe("*.us"):  # which covers the other
+            assert view.stdout.readline() == "- trades.us where price > 40\n"
             assert view.stdout.readline() == "+ *.us\n"
             assert view.stdout.readline() == "wanted: everything\n"
         assert view.stdout.readline() == "- *.us\n"
+        assert view.stdout.readline() == "+ trades.us where price > 40\n"
         assert view.stdout.readline() == "wanted: price > 40\n"
         some.close()
         assert view.stdout.readline() == "- trades.us where price > 40\n"
