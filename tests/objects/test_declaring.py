@@ -14,7 +14,7 @@ from infobus.errors import BadType, BadValue
 from infobus.objects import DataObject, Property, Type, define_type, id_of, identify, type_of
 
 
-class Story(DataObject):
+class Tale(DataObject):
     """A piece of news."""
 
     headline: Annotated[str, "what it is about"]
@@ -26,7 +26,7 @@ class Story(DataObject):
         return [word for word in self.headline.split() if len(word) >= at_least]
 
 
-class ReutersStory(Story):
+class WiredTale(Tale):
     topics: dict[str, int] = {}
 
 
@@ -35,27 +35,27 @@ class Reading(DataObject):
     count: int = 0
     when: datetime | None = None
     raw: bytes = b""
-    source: Story | None = None
+    source: Tale | None = None
     note: Any = None
 
 
 def test_attributes_have_their_values_and_defaults():
-    story = ReutersStory(headline="GM rises", topics={"cars": 1})
+    story = WiredTale(headline="GM rises", topics={"cars": 1})
     assert (story.headline, story.body, story.industries) == ("GM rises", "", [])
     assert story.topics == {"cars": 1}
-    assert isinstance(story, Story)
+    assert isinstance(story, Tale)
 
 
 def test_no_two_objects_share_a_default_list():
-    one, other = Story(headline="a"), Story(headline="b")
+    one, other = Tale(headline="a"), Tale(headline="b")
     one.industries.append("cars")
     assert other.industries == []
-    assert Story(headline="c").industries == []
+    assert Tale(headline="c").industries == []
 
 
 def test_an_object_does_not_share_a_list_with_its_maker():
     names = ["cars"]
-    story = Story(headline="a", industries=names)
+    story = Tale(headline="a", industries=names)
     names.append("trucks")
     assert story.industries == ["cars"]
 
@@ -70,7 +70,7 @@ def test_an_object_does_not_share_a_list_with_its_maker():
         ({"celsius": 1, "count": True}, "Reading.count: expected int, got bool True"),
         ({"celsius": 1, "when": datetime(2024, 1, 1)}, "without a time zone"),
         ({"celsius": 1, "raw": "text"}, "Reading.raw: expected bytes, got str 'text'"),
-        ({"celsius": 1, "source": 5}, "Reading.source: expected Story | None, got int 5"),
+        ({"celsius": 1, "source": 5}, "Reading.source: expected Tale | None, got int 5"),
         ({"celsius": 1, "note": {"a": [1, {2}]}}, "Reading.note['a'][1]: expected a value"),
         ({"celsius": 1, "note": {1: 2}}, "expected str as key of a map, got int 1"),
         ({"celsius": 1, "celcius": 2}, "no attribute 'celcius'; did you mean 'celsius'?"),
@@ -85,10 +85,10 @@ def test_a_wrong_value_is_named_with_its_place(values, message):
 
 
 def test_the_place_of_a_wrong_value_reaches_into_lists_and_maps():
-    with pytest.raises(BadValue, match=r"Story.industries\[1\]: expected str, got int 5"):
-        Story(headline="a", industries=["x", 5])
-    with pytest.raises(BadValue, match=r"ReutersStory.topics\['b'\]: expected int, got None"):
-        ReutersStory(headline="a", topics={"a": 1, "b": None})
+    with pytest.raises(BadValue, match=r"Tale.industries\[1\]: expected str, got int 5"):
+        Tale(headline="a", industries=["x", 5])
+    with pytest.raises(BadValue, match=r"WiredTale.topics\['b'\]: expected int, got None"):
+        WiredTale(headline="a", topics={"a": 1, "b": None})
 
 
 def test_assignment_is_checked_like_construction():
@@ -116,7 +116,7 @@ def test_subclasses_of_scalars_are_stored_as_the_scalars():
 
     when = Moment(2024, 5, 6, 7, 8, 9, 10, tzinfo=UTC)
     reading = Reading(celsius=Level.HIGH, count=Level.HIGH, when=when, raw=bytearray(b"x"))
-    story = Story(headline=Colour.RED, industries=(Colour.RED,))
+    story = Tale(headline=Colour.RED, industries=(Colour.RED,))
     assert type(story.headline) is str and story.industries == ["red"]
     assert type(story.industries[0]) is str
     assert type(reading.count) is int and reading.raw == b"x"
@@ -126,19 +126,19 @@ def test_subclasses_of_scalars_are_stored_as_the_scalars():
 
 
 def test_any_subtype_fits_where_a_supertype_is_asked_for():
-    story = ReutersStory(headline="a")
+    story = WiredTale(headline="a")
     assert Reading(celsius=1, source=story).source is story
 
 
 def test_equality_is_by_type_and_attributes():
-    assert Story(headline="a") == Story(headline="a")
-    assert Story(headline="a") != Story(headline="b")
-    assert Story(headline="a") != ReutersStory(headline="a")
-    assert Story(headline="a") != "a"
+    assert Tale(headline="a") == Tale(headline="a")
+    assert Tale(headline="a") != Tale(headline="b")
+    assert Tale(headline="a") != WiredTale(headline="a")
+    assert Tale(headline="a") != "a"
 
 
 def test_objects_can_be_copied_and_pickled():
-    story = ReutersStory(headline="a", topics={"x": 1})
+    story = WiredTale(headline="a", topics={"x": 1})
     identify(story, "object-1")
     for twin in (copy.copy(story), copy.deepcopy(story), pickle.loads(pickle.dumps(story))):
         assert twin == story
@@ -149,7 +149,7 @@ def test_objects_can_be_copied_and_pickled():
 
 
 def test_an_object_gets_its_id_once():
-    story = Story(headline="a")
+    story = Tale(headline="a")
     assert id_of(story) is None
     assert identify(story, "one") == "one"
     assert identify(story, "two") == "one"
@@ -218,15 +218,15 @@ def test_contradictions_between_types_are_refused():
 
 def test_a_subtype_may_narrow_an_attribute():
     class Holder(DataObject):
-        content: Story | None = None
+        content: Tale | None = None
         tags: list[Any] = []
 
     class NewsHolder(Holder):
-        content: ReutersStory | None = None
+        content: WiredTale | None = None
         tags: list[str] = []
 
-    with pytest.raises(BadValue, match="expected ReutersStory"):
-        NewsHolder(content=Story(headline="a"))
+    with pytest.raises(BadValue, match="expected WiredTale"):
+        NewsHolder(content=Tale(headline="a"))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_subtype_may_narrow_an_attribute():
         ({"a": "list[str"}, "expected ']'"),
         ({"a": "str]"}, "left over"),
         ({"a": "list[" * 30 + "str" + "]" * 30}, "nested deeper"),
-        ({"a": (Any, Story(headline="x"))}, "an object cannot be a default"),
+        ({"a": (Any, Tale(headline="x"))}, "an object cannot be a default"),
         ({"a": "no such"}, "left over"),
     ],
 )
@@ -311,7 +311,7 @@ def test_public_methods_with_annotations_are_operations():
     class Recipe(DataObject):
         name: str
 
-        def run(self, hot: bool, steps: list[int] = [1]) -> Story | None:  # noqa: B006
+        def run(self, hot: bool, steps: list[int] = [1]) -> Tale | None:  # noqa: B006
             """Run it."""
 
         def stop(self) -> None: ...
@@ -329,23 +329,23 @@ def test_public_methods_with_annotations_are_operations():
 
     operations = type_of(Recipe).operations
     assert operations.names == ("run", "stop")
-    assert operations["run"].signature == "run(hot: bool, steps: list[int] = [1]) -> Story | None"
+    assert operations["run"].signature == "run(hot: bool, steps: list[int] = [1]) -> Tale | None"
     assert operations["run"].doc == "Run it."
 
 
 def test_introspection_tells_everything_about_a_type():
-    known = type_of(ReutersStory(headline="a"))
-    assert isinstance(known, Type) and known.name == "ReutersStory"
-    assert known.supertypes == (type_of(Story),)
-    assert known in type_of(Story).subtypes
-    assert type_of(Story) in type_of(DataObject).subtypes
-    assert known.is_subtype_of("Story") and known.is_subtype_of(type_of(DataObject))
+    known = type_of(WiredTale(headline="a"))
+    assert isinstance(known, Type) and known.name == "WiredTale"
+    assert known.supertypes == (type_of(Tale),)
+    assert known in type_of(Tale).subtypes
+    assert type_of(Tale) in type_of(DataObject).subtypes
+    assert known.is_subtype_of("Tale") and known.is_subtype_of(type_of(DataObject))
     headline, topics = known.attributes["headline"], known.attributes[-1]
     assert (headline.type, headline.doc, headline.has_default) == ("str", "what it is about", False)
-    assert headline.inherited_from == "Story"
+    assert headline.inherited_from == "Tale"
     assert (topics.type, topics.default, topics.inherited_from) == ("dict[str, int]", {}, None)
-    assert known.operations["words"].inherited_from == "Story"
-    assert type_of(Story).doc == "A piece of news."
+    assert known.operations["words"].inherited_from == "Tale"
+    assert type_of(Tale).doc == "A piece of news."
     assert known.to_dict()["attributes"][0]["name"] == "headline"
     with pytest.raises(KeyError):
         known.attributes["nothing"]
@@ -354,7 +354,7 @@ def test_introspection_tells_everything_about_a_type():
 
 
 def test_attributes_are_read_and_set_by_name():
-    story = Story(headline="a")
+    story = Tale(headline="a")
     attribute = type_of(story).attributes["headline"]
     attribute.set(story, "b")
     assert attribute.get(story) == story.headline == "b"
@@ -369,14 +369,14 @@ def test_a_type_defined_at_run_time_is_as_good_as_a_declared_one():
 
     Basket = define_type(
         "shop.Basket",
-        ["Story", type_of(Property)],
+        ["Tale", type_of(Property)],
         {"count": Annotated[int, "how many"], "tags": ("list[str]", ["new"])},
         {"total": total},
         doc="Things to buy.",
     )
     basket = Basket(headline="h", name="n", value=1, ref="r", count=3)
     assert basket.tags == ["new"] and basket.total(2) == 6
-    assert isinstance(basket, Story) and isinstance(basket, Property)
+    assert isinstance(basket, Tale) and isinstance(basket, Property)
     assert Basket.__name__ == "Basket" and type_of(Basket).attributes["count"].doc == "how many"
     assert type_of(Basket).operations["total"].doc == "All of it."
 
@@ -391,8 +391,8 @@ def test_a_type_defined_at_run_time_is_as_good_as_a_declared_one():
 
 
 def test_a_type_can_be_defined_from_the_parts_of_another():
-    Copy = define_type("Copy", [], type_of(Story).attributes, type_of(Story).operations)
-    assert type_of(Copy).attributes.names == type_of(Story).attributes.names
+    Copy = define_type("Copy", [], type_of(Tale).attributes, type_of(Tale).operations)
+    assert type_of(Copy).attributes.names == type_of(Tale).attributes.names
     with pytest.raises(AttributeError, match="known by its signature only"):
         Copy(headline="a").words()
 

@@ -96,6 +96,10 @@ class ServiceOperation(Operation):
         return BadCall(text, signatures=(self.signature,))
 
 
+_ROOTS = frozenset({"infobus.services.service.Service", "infobus.services.service.DynamicService"})
+"""Classes whose methods are no operations."""
+
+
 @dataclass(frozen=True, eq=False)
 class Interface:
     """The operations of a service, and what its author says about it."""
@@ -109,7 +113,7 @@ class Interface:
         """What a class offers: its public methods whose signatures are fully annotated."""
         found: dict[str, ServiceOperation] = {}
         for base in reversed(served.__mro__):
-            if base.__module__ == "infobus.services.service" or base is object:
+            if base is object or f"{base.__module__}.{base.__name__}" in _ROOTS:
                 continue
             for name, method in vars(base).items():
                 if not name.startswith("_") and inspect.isfunction(method):
