@@ -18,7 +18,7 @@ from infobus.repository import Repository
 from infobus.stores.journal import Journal, JournalWriter
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
 
-ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "3"))
 PROGRAM = Path(__file__).with_name("decompose_program.py")
 
 
