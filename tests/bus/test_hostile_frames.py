@@ -1,5 +1,6 @@
 """Whatever comes from the network: counted, complained about once, and the node keeps working."""
 
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 from infobus import Bus
 from infobus.engines.memory import MemoryEngine, live_network
 from infobus.protocols import wire
-from tests.bus.helpers import numbers_of, send, take, wait_until
+from tests.bus.helpers import account, numbers_of, send, take, wait_until
 
-NAMES = st.sampled_from(["stranger", "", "x" * 500, "a.b", "*", "news", "\ud7ff", "n" * 200])
+LANES = ["news\x1femergency", "news\x1fnope", "news\x1f", "\x1f", "news\x1fa\x1fb"]
+NAMES = st.sampled_from(
+    ["stranger", "", "x" * 500, "a.b", "*", "news", "\ud7ff", "n" * 200, *LANES]
+)
 COUNTS = st.sampled_from([-1, 0, 1, 2, 7, 2**31, 2**63 - 1, 2**63, 2**64 - 1])
 LEAVES = st.none() | st.booleans() | COUNTS | st.floats() | NAMES | st.binary(max_size=20)
 VALUES = st.recursive(
@@ -20,6 +24,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES | COUNTS, inner, max_size=3),
     max_leaves=12,
 )
+KINDS_COUNT = 15  # of `real_frames`
 FRAMES = st.tuples(st.integers(0, 15), NAMES).flatmap(
     lambda head: st.lists(VALUES, max_size=7).map(lambda rest: [*head, *rest])
 )
@@ -36,6 +41,7 @@ def stranger(bus: Bus) -> Iterator[MemoryEngine]:
 def real_frames(bus: Bus) -> list[wire.Message]:
     """One of each kind, as a node called stranger would send it."""
     me, items = "stranger", wire.Items.of([wire.Item("news.y", 3, 0.5, 0, b"\x80")])
+    asked = msgspec.structs.replace(items, qos=[wire.Qos(1.0, "business", 0.5, True)])
     return [
         wire.Data(me, "news", 1, items),
         wire.Data(me, "news", 0, items, [b"\x80"]),
@@ -50,6 +56,8 @@ def real_frames(bus: Bus) -> list[wire.Message]:
         wire.Bye(me, {"news": 12}),
         wire.WantState(me, 1, ["news.>"]),
         wire.State(me, 1, {"news": 1}, items),
+        wire.Data(me, "news\x1femergency", 1, asked),
+        wire.Interest(me, (1, 0), 1, 0, 3, [], classes=["high"], requests=[wire.Request("x")]),
     ]
 
 
@@ -105,7 +113,8 @@ def test_arrays_that_look_like_frames(bus: Bus, frame: list[object]) -> None:
 
 @SLOWLY
 @given(
-    st.integers(0, 12), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4)
+    st.integers(0, KINDS_COUNT - 1),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=4),
 )
 def test_real_frames_with_some_bytes_changed(
     bus: Bus, kind: int, changes: list[tuple[int, int]]
@@ -117,11 +126,70 @@ def test_real_frames_with_some_bytes_changed(
 
 
 @SLOWLY
-@given(st.lists(st.integers(0, 12), max_size=8))
+@given(st.lists(st.integers(0, KINDS_COUNT - 1), max_size=8))
 def test_real_frames_in_any_order(bus: Bus, kinds: list[int]) -> None:
     sub = bus.subscribe("news.>", on_loss="ignore")
     feed(bus, *(wire.encode(real_frames(bus)[kind]) for kind in kinds))
     sub.close()
+
+
+def event(lane: str, first: int, number: int, time_s: float, qos: wire.Qos | None = None) -> bytes:
+    """The frame of a stranger's event {"n": number}."""
+    body = msgspec.msgpack.encode({"n": number})
+    items = wire.Items.of([wire.Item("news.y", number, time_s, 0, body, None, qos)])
+    return wire.encode(wire.Data("stranger", lane, first, items))
+
+
+@pytest.mark.parametrize("lane", ["news", *LANES[:3]])
+@pytest.mark.parametrize("class_", ["", "nope", "regular", "emergency", "\x1f"])
+@pytest.mark.parametrize("demand", [{}, {"max_age": 60.0}, {"priority": "business"}], ids=str)
+def test_an_event_of_any_class_arrives(bus: Bus, lane: str, class_: str, demand: dict) -> None:
+    sub = bus.subscribe("news.>", **demand)
+    now_s = time.time()
+    for seq, until_s in enumerate([0.0, 1e300, -1.0, float("inf"), float("nan")], 1):
+        feed(bus, event(lane, 0, seq, now_s, wire.Qos(60.0, class_, until_s)))
+    assert numbers_of(take(sub, 5)) == [1, 2, 3, 4, 5]
+    assert sub.waiting_count == 0
+
+
+@pytest.mark.parametrize("lane", ["news", *LANES[:3]])
+@pytest.mark.parametrize("demand", [{}, {"max_age": 60.0}, {"priority": "business"}], ids=str)
+def test_on_any_lane_nothing_is_lost_in_silence(bus: Bus, lane: str, demand: dict) -> None:
+    sub, now_s = bus.subscribe("news.>", **demand), time.time()
+    version = bus._hub.node.own.version
+    feed(bus, wire.encode(wire.Known("stranger", version, 1, {lane: 1})))
+    feed(bus, event(lane, 1, 1, now_s), event(lane, 5, 5, now_s))
+    feed(bus, wire.encode(wire.Gone("stranger", lane, 2, 4)))
+    assert account(sub, until=5) == ([1, 5], [(2, 4)])
+
+
+NO_TIMES = [float("nan"), float("inf"), -float("inf"), 1e300, -1e300]
+
+
+@pytest.mark.parametrize("time_s", NO_TIMES)
+def test_an_event_of_no_time_is_no_event(bus: Bus, other: Bus, time_s: float) -> None:
+    sub = bus.subscribe("news.>")
+    feed(bus, event("news", 0, 1, time_s))
+    assert bus.stats().bad_frames == 1
+    assert sub.waiting_count == 0
+    still_works(bus, other)
+
+
+@pytest.mark.parametrize("age_s", [float("nan"), -1.0, -float("inf")])
+def test_an_age_limit_that_is_none_makes_a_bad_frame(bus: Bus, age_s: float) -> None:
+    feed(bus, event("news", 0, 1, 0.5, wire.Qos(age_s)))
+    assert bus.stats().bad_frames == 1
+
+
+def test_times_far_away_make_no_event_live_longer_or_for_ever(bus: Bus) -> None:
+    sub, now_s = bus.subscribe("news.>", max_age=60.0), time.time()
+    feed(bus, event("news", 0, 1, -1e9), event("news", 0, 2, 1e11), event("news", 0, 3, now_s))
+    feed(bus, event("news", 0, 4, now_s, wire.Qos(float("inf"))))
+    assert numbers_of(take(sub, 3)) == [2, 3, 4]
+    aged = bus.subscribe("news.>", max_age=0.05)
+    feed(bus, event("news", 0, 5, 1e11), event("news", 0, 6, 1e11, wire.Qos(float("inf"))))
+    wait_until(lambda: bus.stats().expired == 3)
+    assert aged.waiting_count == 0
 
 
 def test_after_all_that_the_node_works(bus: Bus, other: Bus) -> None:

@@ -106,10 +106,32 @@ class TestOrder:
         wait_until(lambda: sub.waiting_count == 5)
         assert numbers(sub, 5) == [2, 1, 4, 0, 3]
 
-    def test_nodes_with_other_classes_do_not_hear_each_other_and_say_so(self, bus, connect):
-        stranger = connect(classes=["high", "low"])
+    def test_nodes_with_other_classes_get_everything_in_some_class_and_say_so(self, bus, connect):
+        before = bus.subscribe("x")
+        bus.publish("x", {"n": -1}, priority="emergency")
+        stranger = connect(classes=["high", "business"])  # here, business is the default
+        sub = stranger.subscribe("x")
+        for n, priority in enumerate(["regular", "business", "emergency", "regular"]):
+            bus.publish("x", {"n": n}, priority=priority)
+        for n, priority in enumerate(["business", "high"], 4):
+            stranger.publish("x", {"n": n}, priority=priority)
+        wait_until(lambda: sub.waiting_count == 6 and before.waiting_count == 7)
+        came = numbers(sub, 6)
+        assert came[0] == 5
+        assert sorted(came[1:], key=[0, 1, 2, 3].__contains__) == [4, 0, 1, 2, 3], "as usual there"
+        assert [n for n in numbers(before, 7) if n < 4] == [-1, 2, 1, 0, 3]
         wait_until(lambda: stranger.node in bus.stats().complaints)
-        assert "classes high, low" in bus.stats().complaints[stranger.node]
+        assert "classes high, business" in bus.stats().complaints[stranger.node]
+
+    def test_a_class_has_its_lane_again_when_those_who_did_not_know_it_are_gone(self, bus, connect):
+        stranger, sub = connect(classes=["high", "low"]), connect().subscribe("x")
+        wait_until(lambda: stranger.node in bus.stats().complaints)
+        bus.publish("x", {"n": 0}, priority="emergency")
+        assert sub.receive(5).seq == 1, "as the first on the lane of the default class"
+        stranger.close()
+        wait_until(lambda: stranger.node not in bus.stats().peers)
+        bus.publish("x", {"n": 1}, priority="emergency")
+        assert sub.receive(5).seq == 1, "as the first on a lane of its own"
 
 
 class TestWatermarks:

@@ -62,7 +62,7 @@ class Classed:
         """Let a run wait; the classes that it waits in are returned."""
         now_s = time.monotonic()
         items = run.items
-        class_ = self._demand.priority or run.class_ or self._classes.default
+        class_ = self._demand.priority or self._known(run.class_, self._classes.default)
         with self._lock:
             if items.is_plain() and self._demand.max_age == math.inf and self._rate is None:
                 self._offer_run(run, class_, now_s)
@@ -113,7 +113,7 @@ class Classed:
         weight = weight_of(run.items)
         # A time from the future, by a clock that is ahead, gives no event a longer life.
         expires_s = min(run.items.times[0] + ahead_s, now_s) + age_max
-        own = self._demand.priority or qos.class_ or class_
+        own = self._demand.priority or self._known(qos.class_, class_)
         if qos.raised_until and not self._demand.priority and own != class_:
             until_s = qos.raised_until + ahead_s
             self._queues.offer(
@@ -129,9 +129,14 @@ class Classed:
             self._queues.offer(run, own, now_s, weight=weight, expires_s=expires_s)
         return own
 
+    def _known(self, class_: str, otherwise: str) -> str:
+        """A class that a frame names, which may be any word."""
+        return class_ if class_ in self._classes.names else otherwise
+
     def offer_loss(self, lost: Lost) -> None:
         """Let the word of a loss wait behind the events that came before it."""
-        class_ = self._demand.priority or class_in(lost.channel) or self._classes.default
+        default = self._classes.default
+        class_ = self._demand.priority or self._known(class_in(lost.channel), default)
         with self._lock:
             self._queues.offer(lost, class_, time.monotonic())
 

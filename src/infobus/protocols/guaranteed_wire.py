@@ -11,6 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from infobus.protocols.items import Time
+
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Position = Annotated[int, Meta(ge=-1, le=2**63 - 1)]  # -1: no position yet
@@ -76,7 +78,7 @@ class Entry(Struct, array_like=True, frozen=True, gc=False):
 
     number: Number
     subject: Subject
-    time: float
+    time: Time
     type: Annotated[int, Meta(ge=0)]  # fingerprint; 0 for an untyped notification
     body: bytes
     object_id: str | None = None  # only where it is not the event's own id

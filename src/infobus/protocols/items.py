@@ -12,6 +12,8 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
 Subject = Annotated[str, Meta(max_length=4096)]
 ClassName = Annotated[str, Meta(max_length=64)]
+#: Seconds since 1970; calendars can show it. Neither infinite nor no number at all.
+Time = Annotated[float, Meta(ge=-1e10, le=1e11)]
 
 
 class Qos(Struct, array_like=True, frozen=True, gc=False):
@@ -45,7 +47,7 @@ class Items(Struct, array_like=True, gc=False):
 
     subjects: list[Subject]
     numbers: list[Count]
-    times: list[float]
+    times: list[Time]
     types: list[Fingerprint]
     bodies: list[bytes]
     object_ids: dict[Count, str] = {}  # position in the run -> id, where there is one

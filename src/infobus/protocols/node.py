@@ -262,11 +262,9 @@ class Node:
 
     def _on_interest(self, peer: Peer, told: wire.Interest, now_s: float) -> Effects:
         name = told.sender
-        differs = self.requests.difference(told)
-        if told.depth != self.terms.depth:
+        peer.refused = told.depth != self.terms.depth
+        if peer.refused:
             differs = f"channel depth {told.depth}, this node {self.terms.depth}"
-        peer.refused = bool(differs)
-        if differs:
             return [Complain(name, f"has {differs}: set the same on the whole bus")]
         try:
             for pattern in told.added:
@@ -274,6 +272,8 @@ class Node:
         except BadSubject as error:
             return [Complain(name, f"wants something malformed: {error}")]
         effects: Effects = []
+        if differs := self.requests.difference(told):
+            effects.append(Complain(name, f"has {differs}: others go as the default one"))
         if name in self.rows.records or peer.welcomed in (0, told.welcome):
             if not peer.welcomed:
                 self._new_welcome(peer)

@@ -96,6 +96,7 @@ class PeerRecord:
     is_over_limit: bool = False  # it tells more rows than are held of one peer
     requests: list[Request] = field(default_factory=list)
     window: int = 0  # unconfirmed events that it takes of one lane; 0: as the sender likes
+    lanes: frozenset[str] | None = None  # classes it has lanes for; None: those of this node
 
 
 @dataclass(slots=True)

@@ -4,6 +4,9 @@ Rows say what is wanted; requests say how urgently. They are few, so all of a no
 every time that its rows are. The class matters to senders: an event travels in its own class, or in
 the highest that any of its consumers asks for. What each consumer gets out of that is decided at
 its own queue, so one consumer's haste is nobody else's.
+
+All nodes of a bus should have the same classes. Where some have others, what goes in a class that
+not everybody has a lane for travels as the default class does, with a word on its own.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from infobus.errors import UsageError
 from infobus.protocols.peer_rows import PeerRows
 from infobus.protocols.qos import DEFAULT_CLASSES, Classes
 from infobus.protocols.wire import Interest, Request
@@ -44,7 +48,7 @@ class Requests:
 
     def difference(self, told: Interest) -> str:
         """In which way a peer's classes differ from this node's; empty if they do not."""
-        names = tuple(told.classes) or DEFAULT_CLASSES.names
+        names = _names_of(told)
         if names == self.classes.names:
             return ""
         return f"classes {', '.join(names)[:200]}, this node {', '.join(self.classes.names)}"
@@ -53,6 +57,8 @@ class Requests:
         """Hold what a peer's consumers ask for."""
         record = self.rows.records[told.sender]
         record.requests, record.window = told.requests[:_COUNT_MAX], told.window
+        names = _names_of(told)
+        record.lanes = None if names == self.classes.names else _lanes_of(names)
 
     def class_for(self, subject: str, class_: str) -> str:
         """The class under which an event travels: its own, or the highest that is asked for."""
@@ -61,4 +67,18 @@ class Requests:
             for request in record.requests:
                 if request.class_ in self.classes.names and matches(request.pattern, subject):
                     rank = min(rank, self.classes.rank(request.class_))
-        return self.classes.names[rank]
+        name = self.classes.names[rank]
+        lanes = (record.lanes for record in self.rows.records.values())
+        is_known = all(known is None or name in known for known in lanes)
+        return name if is_known else self.classes.default
+
+
+def _names_of(told: Interest) -> tuple[str, ...]:
+    return tuple(told.classes) or DEFAULT_CLASSES.names
+
+
+def _lanes_of(names: tuple[str, ...]) -> frozenset[str]:
+    try:
+        return frozenset(names) - {Classes(names).default}
+    except UsageError:
+        return frozenset()  # no classes at all, whatever it is
