@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from infobus.objects.classes import class_for
-from infobus.objects.codec import _extra, _reconciled, _sent_attributes, _sent_type
-from infobus.objects.data import DataObject, Foreign, ObjectId, bad_value
+from infobus.objects.codec import _reconciled
+from infobus.objects.data import DataObject, Foreign, ObjectId, bad_value, unknown_attributes
 from infobus.objects.kinds import Misfit
+from infobus.objects.packing import sent_attributes, sent_type
 
 
 def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
@@ -28,12 +29,12 @@ def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
     if obj._tag.__class__ is not Foreign and len(obj.__dict__) == obj._plan.count:
         fingerprint, state = obj._plan.fingerprint, dict(obj.__dict__)  # as almost always
     else:
-        state = _sent_attributes(obj)
-        fingerprint, _ = _sent_type(obj, state)
+        state = sent_attributes(obj)
+        fingerprint, _ = sent_type(obj, state)
     name = ""
     try:
         for name, kind in obj._plan.containers:
-            if name in state and name not in _extra(obj):
+            if name in state and name not in unknown_attributes(obj):
                 state[name] = kind.check(state[name])
     except Misfit as misfit:
         raise bad_value(misfit, f"{obj._type.name}.{name}") from None

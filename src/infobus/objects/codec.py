@@ -13,7 +13,6 @@ process does not know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
@@ -29,13 +28,20 @@ from infobus.objects.data import (
     Foreign,
     ObjectId,
     bad_value,
-    id_of,
     identify,
     set_state,
     set_tag,
     spelled,
 )
-from infobus.objects.kinds import DEPTH_MAX, INT_MAX, Misfit, plain, shown
+from infobus.objects.kinds import INT_MAX, Misfit, plain, shown
+from infobus.objects.packing import (
+    ENCODE_ERRORS,
+    OBJECT_EXT,
+    PAYLOAD_BYTES_MAX,
+    SCALARS,
+    Packing,
+    culprit,
+)
 from infobus.objects.plans import Plan
 from infobus.objects.untyped import read_untyped
 
@@ -50,19 +56,14 @@ __all__ = [
     "reader_for",
 ]
 
-PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
-"""No object takes more than this on the wire."""
 Payload: TypeAlias = bytes | Raw | memoryview
 """What can be decoded; bytes are quickest."""
-OBJECT_EXT = 1
 _UINT64 = 0xCF  # the first byte of the only integers that may be too large
 
 _encode = msgspec.msgpack.Encoder().encode
 _new = object.__new__
 _plan_for = registry.ready.get
 Reader = Callable[[bytes, ObjectId | None], Any]
-_SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
-_ENCODE_ERRORS = (TypeError, ValueError, OverflowError)
 _DECODE_ERRORS = (
     msgspec.MsgspecError,
     ValueError,
@@ -101,7 +102,7 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
         payload = _encode(state)
     except Misfit as misfit:
         raise bad_value(misfit, f"{obj._type.name}.{name}") from None
-    except _ENCODE_ERRORS as error:
+    except ENCODE_ERRORS as error:
         raise _unsendable(state, obj._type.name, error) from None
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise _oversized(payload, obj._type.name)
@@ -116,12 +117,14 @@ def encode_event(
     The last value is the id of an object that had one before, else None.
     """
     try:
-        plan = obj._plan
-        if obj._tag is None and plan.is_plain:
+        plan, tag = obj._plan, obj._tag
+        if plan.is_plain and tag.__class__ is not Foreign:
             payload = _encode(obj.__dict__)
             if len(payload) <= PAYLOAD_BYTES_MAX:
-                set_tag(obj, event_id)
-                return plan.fingerprint, payload, plan.closure, None
+                if tag is None:
+                    set_tag(obj, event_id)
+                    return plan.fingerprint, payload, plan.closure, None
+                return plan.fingerprint, payload, plan.closure, spelled(tag)
     except Exception:
         pass  # The long way says what is wrong.
     fingerprint, payload, types = encode(obj)
@@ -198,14 +201,14 @@ def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
     needs: tuple[int, ...] = ()
     try:
         body = plain(value)
-        if not _SCALARS.issuperset(map(type, body.values())):
-            packing = _Packing()
+        if not SCALARS.issuperset(map(type, body.values())):
+            packing = Packing()
             body = packing.pack(body, 1)
             needs = tuple(packing.needs)
         payload = _encode(body)
     except Misfit as misfit:
         raise bad_value(misfit, "dict") from None
-    except _ENCODE_ERRORS as error:
+    except ENCODE_ERRORS as error:
         raise _unsendable(body, "dict", error) from None
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise _oversized(payload, "dict")
@@ -215,7 +218,7 @@ def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
 def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
     if isinstance(obj, type):
         raise BadValue(f"expected a DataObject or a dict to send, got the class {obj.__name__}")
-    packing = _Packing()
+    packing = Packing()
     name = obj._type.name
     try:
         fingerprint, body = packing.pack_object(obj, 1)
@@ -223,131 +226,16 @@ def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
         raise bad_value(misfit, name) from None
     try:
         payload = _encode(body)
-    except _ENCODE_ERRORS as error:
+    except ENCODE_ERRORS as error:
         raise _unsendable(body, name, error) from None
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise _oversized(payload, name)
     return fingerprint, payload, tuple(packing.needs)
 
 
-class _Packing:
-    """One walk over an object on its way out."""
-
-    def __init__(self) -> None:
-        self.needs: dict[int, None] = {}
-        self._open: set[int] = set()
-
-    def pack(self, value: Any, depth: int) -> Any:
-        """`value`, known to be in plain form, with objects replaced by their extension."""
-        if value.__class__ in _SCALARS:
-            return value
-        if id(value) in self._open:
-            raise Misfit("cyclic: it contains itself")
-        if depth > DEPTH_MAX:
-            raise Misfit(f"nested deeper than {DEPTH_MAX} levels")
-        if isinstance(value, DataObject):
-            return self._pack_nested(value, depth)
-        self._open.add(id(value))
-        packed: Any = {} if value.__class__ is dict else []
-        key: Any = 0
-        try:
-            if value.__class__ is dict:
-                for key, item in value.items():
-                    packed[key] = self.pack(item, depth + 1)
-            else:
-                for item in value:
-                    packed.append(self.pack(item, depth + 1))
-        except Misfit as misfit:
-            step = repr(key) if value.__class__ is dict else len(packed)
-            raise misfit.inside(f"[{step}]") from None
-        finally:
-            self._open.discard(id(value))
-        return packed
-
-    def _pack_nested(self, obj: DataObject, depth: int) -> Ext:
-        fingerprint, body = self.pack_object(obj, depth)
-        try:
-            return Ext(OBJECT_EXT, _encode((fingerprint, body, id_of(obj))))
-        except _ENCODE_ERRORS as error:
-            path, problem = _culprit(body, error, ".{}")
-            raise Misfit(problem).inside(path) from None
-
-    def pack_object(self, obj: DataObject, depth: int) -> tuple[int, dict[str, Any]]:
-        """The fingerprint and the map of an object."""
-        self._open.add(id(obj))
-        name = ""
-        try:
-            state = _sent_attributes(obj)
-            fingerprint, closure = _sent_type(obj, state)
-            for name, kind in obj._plan.containers:
-                if name in state and name not in _extra(obj):
-                    state[name] = kind.check(state[name])
-            for name, value in state.items():
-                if value.__class__ not in _SCALARS:
-                    state[name] = self.pack(value, depth + 1)
-        except Misfit as misfit:
-            raise misfit.inside(f".{name}") from None
-        finally:
-            self._open.discard(id(obj))
-        self.needs.update(dict.fromkeys(closure))
-        return fingerprint, state
-
-
-def _extra(obj: DataObject) -> dict[str, Any]:
-    return obj._tag.extra if obj._tag.__class__ is Foreign else {}
-
-
-def _sent_attributes(obj: DataObject) -> dict[str, Any]:
-    """What goes on the wire: not what only stands in for attributes that never came."""
-    state = obj.__dict__
-    names = obj._plan.attributes
-    tag = obj._tag
-    if tag.__class__ is not Foreign:
-        return {name: state[name] for name in names}
-    filled = tag.filled
-    return {
-        name: state[name] for name in names if name not in filled or state[name] != filled[name]
-    } | tag.extra
-
-
-def _sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
-    """The type an object is sent under, and what it needs: the one it came with, if that fits."""
-    tag = obj._tag
-    if tag.__class__ is not Foreign:
-        return obj._plan.fingerprint, obj._plan.closure
-    received = registry.types.get(tag.fingerprint)
-    if received is None:
-        return tag.fingerprint, (tag.fingerprint,)
-    try:
-        for attribute in received.attributes:
-            if attribute.name in state:
-                attribute.kind.check(state[attribute.name])
-    except Misfit:
-        if obj.__class__ is not DataObject:
-            return obj._plan.fingerprint, obj._plan.closure
-    return received.fingerprint, received.closure
-
-
 def _unsendable(body: Any, where: str, error: Exception) -> BadValue:
-    path, problem = _culprit(body, error, "[{!r}]" if where == "dict" else ".{}")
+    path, problem = culprit(body, error, "[{!r}]" if where == "dict" else ".{}")
     return BadValue(f"{where}{path}: {problem}", path=where + path)
-
-
-def _culprit(value: Any, error: Exception, step: str = "[{!r}]") -> tuple[str, str]:
-    """Where inside `value` the part sits that msgspec refuses, and what is wrong with it."""
-    parts: Iterable[tuple[Any, Any]] = ()
-    if isinstance(value, dict):
-        parts = value.items()
-    elif isinstance(value, list):
-        parts = enumerate(value)
-    for key, part in parts:
-        try:
-            _encode(key)
-            _encode(part)
-        except _ENCODE_ERRORS as inner:
-            path, problem = _culprit(part, inner)
-            return step.format(key) + path, problem
-    return "", f"cannot be sent: {error}"
 
 
 def _oversized(payload: bytes, where: str) -> BadValue:

@@ -1,0 +1,133 @@
+"""Objects on their way out: what of them is sent, and the walk over what is not flat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.msgpack import Ext
+
+from infobus.objects import registry
+from infobus.objects.data import DataObject, Foreign, id_of, unknown_attributes
+from infobus.objects.kinds import DEPTH_MAX, Misfit
+
+PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
+"""No object takes more than this on the wire."""
+OBJECT_EXT = 1
+SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
+ENCODE_ERRORS = (TypeError, ValueError, OverflowError)
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Packing:
+    """One walk over an object on its way out."""
+
+    def __init__(self) -> None:
+        self.needs: dict[int, None] = {}
+        self._open: set[int] = set()
+
+    def pack(self, value: Any, depth: int) -> Any:
+        """`value`, known to be in plain form, with objects replaced by their extension."""
+        if value.__class__ in SCALARS:
+            return value
+        if id(value) in self._open:
+            raise Misfit("cyclic: it contains itself")
+        if depth > DEPTH_MAX:
+            raise Misfit(f"nested deeper than {DEPTH_MAX} levels")
+        if isinstance(value, DataObject):
+            return self._pack_nested(value, depth)
+        self._open.add(id(value))
+        packed: Any = {} if value.__class__ is dict else []
+        key: Any = 0
+        try:
+            if value.__class__ is dict:
+                for key, item in value.items():
+                    packed[key] = self.pack(item, depth + 1)
+            else:
+                for item in value:
+                    packed.append(self.pack(item, depth + 1))
+        except Misfit as misfit:
+            step = repr(key) if value.__class__ is dict else len(packed)
+            raise misfit.inside(f"[{step}]") from None
+        finally:
+            self._open.discard(id(value))
+        return packed
+
+    def _pack_nested(self, obj: DataObject, depth: int) -> Ext:
+        fingerprint, body = self.pack_object(obj, depth)
+        try:
+            return Ext(OBJECT_EXT, _encode((fingerprint, body, id_of(obj))))
+        except ENCODE_ERRORS as error:
+            path, problem = culprit(body, error, ".{}")
+            raise Misfit(problem).inside(path) from None
+
+    def pack_object(self, obj: DataObject, depth: int) -> tuple[int, dict[str, Any]]:
+        """The fingerprint and the map of an object."""
+        self._open.add(id(obj))
+        name = ""
+        try:
+            state = sent_attributes(obj)
+            fingerprint, closure = sent_type(obj, state)
+            for name, kind in obj._plan.containers:
+                if name in state and name not in unknown_attributes(obj):
+                    state[name] = kind.check(state[name])
+            for name, value in state.items():
+                if value.__class__ not in SCALARS:
+                    state[name] = self.pack(value, depth + 1)
+        except Misfit as misfit:
+            raise misfit.inside(f".{name}") from None
+        finally:
+            self._open.discard(id(obj))
+        self.needs.update(dict.fromkeys(closure))
+        return fingerprint, state
+
+
+def sent_attributes(obj: DataObject) -> dict[str, Any]:
+    """What goes on the wire: not what only stands in for attributes that never came."""
+    state = obj.__dict__
+    names = obj._plan.attributes
+    tag = obj._tag
+    if tag.__class__ is not Foreign:
+        return {name: state[name] for name in names}
+    filled = tag.filled
+    return {
+        name: state[name] for name in names if name not in filled or state[name] != filled[name]
+    } | tag.extra
+
+
+def sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
+    """The type an object is sent under, and what it needs: the one it came with, if that fits."""
+    tag = obj._tag
+    if tag.__class__ is not Foreign:
+        return obj._plan.fingerprint, obj._plan.closure
+    received = registry.types.get(tag.fingerprint)
+    if received is None:
+        return tag.fingerprint, (tag.fingerprint,)
+    try:
+        for attribute in received.attributes:
+            if attribute.name in state:
+                attribute.kind.check(state[attribute.name])
+    except Misfit:
+        if obj.__class__ is not DataObject:
+            return obj._plan.fingerprint, obj._plan.closure
+    return received.fingerprint, received.closure
+
+
+def culprit(value: Any, error: Exception, step: str = "[{!r}]") -> tuple[str, str]:
+    """Where inside `value` the part sits that msgspec refuses, and what is wrong with it."""
+    parts: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        parts = value.items()
+    elif isinstance(value, list):
+        parts = enumerate(value)
+    for key, part in parts:
+        try:
+            _encode(key)
+            _encode(part)
+        except ENCODE_ERRORS as inner:
+            path, problem = culprit(part, inner)
+            return step.format(key) + path, problem
+    return "", f"cannot be sent: {error}"
