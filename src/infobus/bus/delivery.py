@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from infobus.bus.audience import NOBODY, Audience, Audiences
 from infobus.bus.event import Run, objects_of, seqs_from, weight_of
 from infobus.bus.stats import Counters
@@ -20,6 +22,8 @@ from infobus.protocols.groups import GROUP, Copies
 from infobus.protocols.lanes import MARK, class_in
 from infobus.protocols.wire import Items
 from infobus.subjects import TEST_SPACE
+
+_TEST_CHANNEL = TEST_SPACE.rstrip(".")
 
 LookAt = Callable[[Subscription, str, str, float], Effects]
 
@@ -50,13 +54,15 @@ class Delivery:
 
     def dispatch(self, sender: str, channel: str, first: int, items: Items) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
-        if not channel.startswith(TEST_SPACE[:-1]):
-            self._counters.received_events += len(items)
-        self._ask_for_types(items)
+        count = len(items.bodies)
+        if not channel.startswith(_TEST_CHANNEL):
+            self._counters.received_events += count
+        if not self._types.known.issuperset(items.types):
+            self._ask_for_types(items)
         class_ = class_in(channel) if MARK in channel else ""
-        run = Run(sender, channel, seqs_from(first, len(items)), items, class_=class_)
+        run = Run(sender, channel, seqs_from(first, count), items, class_=class_)
         if GROUP in items.types:
-            for at, type_ in zip(range(len(items)), items.each_type(), strict=False):
+            for at, type_ in zip(range(count), items.each_type(), strict=False):
                 one = run.part(at, at + 1)
                 self._deliver_group(one) if type_ == GROUP else self._deliver_run(one)
         else:
@@ -68,20 +74,23 @@ class Delivery:
                 self.late.append(effect.ToAll(wire.WantTypes(self._name, [type_])))
 
     def _deliver_run(self, run: Run) -> None:
-        items = run.items
-        start, audience = 0, None
-        for at, subject in enumerate(items.subjects):
-            found = self.audiences.of_stranger(subject)
-            if found is None:
-                self._counters.bad_objects += 1
-                found = NOBODY
-            if audience is None:
-                audience = found
-            elif found != audience:
+        subjects = run.items.subjects
+        if not subjects:
+            return
+        start, audience = 0, self._audience(subjects[0])
+        for at in range(1, len(subjects)):
+            found = self._audience(subjects[at])
+            if found != audience:
                 self._deliver(audience, run.part(start, at))
                 start, audience = at, found
-        if audience is not None:
-            self._deliver(audience, run.part(start, None) if start else run)
+        self._deliver(audience, run.part(start, None) if start else run)
+
+    def _audience(self, subject: str) -> Audience:
+        found = self.audiences.of_stranger(subject)
+        if found is None:
+            self._counters.bad_objects += 1
+            return NOBODY
+        return found
 
     def _deliver(self, audience: Audience, run: Run) -> None:
         for subscription in audience.always:
@@ -98,7 +107,7 @@ class Delivery:
             # Those who ask for types decide for themselves, once these are known.
             for subscription in audience.undecided():
                 wanted.pop(subscription, None)
-                self.offer(subscription, run._replace(is_sifted=False))
+                self.offer(subscription, replace(run, is_sifted=False))
         for subscription, places in wanted.items():
             self.offer(subscription, run if len(places) == len(objects) else run.at(places))
 
@@ -114,7 +123,7 @@ class Delivery:
         inner = Run(run.sender, run.channel, seqs_from(0, group.count), group.events)
         objects, _ = objects_of(inner, self._on_bad_object)
         for subscription, places in self.takers_of(group.events, objects).items():
-            self.offer(subscription, run._replace(places=tuple(places)))
+            self.offer(subscription, replace(run, places=tuple(places)))
 
     def takers_of(self, items: Items, objects: list[Any]) -> dict[Subscription, list[int]]:
         """Which of some events each subscription wants, by their places."""

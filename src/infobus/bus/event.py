@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from infobus.errors import BadFrame
-from infobus.objects import DataObject, codec, runs, spelled, type_of
+from infobus.objects import DataObject, runs, spelled, type_of
+from infobus.objects.codec import reader_for
 from infobus.protocols import groups
 from infobus.protocols.wire import Items
 from infobus.subjects import TEST_SPACE
@@ -17,7 +19,7 @@ from infobus.subjects import TEST_SPACE
 _TEST_CHANNEL = TEST_SPACE.rstrip(".")
 
 
-class Run(NamedTuple):
+class Run(Struct, frozen=True, gc=False):
     """Events of one sender and channel on their way to one or more subscriptions."""
 
     sender: str
@@ -31,12 +33,12 @@ class Run(NamedTuple):
 
     def part(self, start: int, end: int | None) -> Run:
         """Some of the events."""
-        return self._replace(seqs=self.seqs[start:end], items=self.items[start:end])
+        return replace(self, seqs=self.seqs[start:end], items=self.items[start:end])
 
     def at(self, places: Sequence[int]) -> Run:
         """The events at these places."""
         seqs = [self.seqs[place] for place in places]
-        return self._replace(seqs=seqs, items=self.items.at(places))
+        return replace(self, seqs=seqs, items=self.items.at(places))
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -122,7 +124,7 @@ def objects_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> tupl
     for item in items:
         try:
             object_id = item.object_id or (sender, item.number)
-            objects.append(codec.reader_for(item.type)(item.body, object_id))
+            objects.append(reader_for(item.type)(item.body, object_id))
         except BadFrame as error:
             on_bad_object(sender, error)
             objects.append(None)
@@ -138,19 +140,19 @@ def events_of(
     if run.places:
         return _transaction(run, on_bad_object, default_class)
     class_ = run.class_ or default_class
-    if len(items.bodies) == 1 and not (
-        items.object_ids or items.qos or run.channel.startswith("~")
-    ):
+    bodies, sender = items.bodies, run.sender
+    if len(bodies) == 1 and not items.qos and run.channel[:1] != "~":
         number = items.numbers[0]
+        object_id = items.object_ids.get(0) or (sender, number)
         try:
-            data = codec.reader_for(items.types[0])(items.bodies[0], (run.sender, number))
+            data = reader_for(items.types[0])(bodies[0], object_id)
         except BadFrame as error:
-            on_bad_object(run.sender, error)
+            on_bad_object(sender, error)
             return []
-        where = (run.sender, run.seqs[0], items.times[0], number)
-        return [Event(items.subjects[0], data, *where, class_, run.initial)]
+        subject, seq, time = items.subjects[0], run.seqs[0], items.times[0]
+        return [Event(subject, data, sender, seq, time, number, class_, run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
-    place = (repeat(run.sender), run.seqs, items.times, items.each_number())
+    place = (repeat(sender), run.seqs, items.times, items.each_number())
     is_test = run.channel.startswith(_TEST_CHANNEL)
     classes: Iterable[str] = repeat(class_)
     kept: Iterable[bool] = repeat(False)

@@ -21,7 +21,7 @@ WireItem = tuple[object, ...]
 BEHIND_S = 50e-6
 """Events that follow each other faster than this are gathered until the flusher gets its turn."""
 
-_GATHER_BYTES = 32 * 1024
+_GATHER_BYTES = 128 * 1024
 _ITEM_BYTES = 64  # of an event's envelope, about, when it is received
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002
@@ -173,14 +173,14 @@ class Outlet:
     def _put(self, items: Items) -> None:
         if items.qos:
             items = self._without_expired(items)
-        route = self.route
-        descriptors = self._descriptors
-        if not items:
+        count = len(items.bodies)
+        if not count:
             return  # all of it had grown too old
+        route, descriptors = self.route, self._descriptors
         frame = encode(Data(self._sender, self.channel, route.next, items, descriptors))
         if descriptors:
             self._descriptors = []
-        route.sent(frame, len(items))
+        route.sent(frame, count)
         self.frames += 1
         self._put_frame(frame)
 

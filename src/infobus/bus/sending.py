@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from infobus.bus.audience import NOBODY
 from infobus.bus.deciding import Decider
 from infobus.bus.event import Run
@@ -171,7 +173,7 @@ class Sending(Decider):
         run = Run(self.node, outlet.channel, [outlet.local_next], items, class_=class_)
         with self._hub.lock:
             for subscription, places in takers.items():
-                self._hub.delivery.offer(subscription, run._replace(places=tuple(places)))
+                self._hub.delivery.offer(subscription, replace(run, places=tuple(places)))
         outlet.local_next += bool(takers)
 
     def _name(self, draft: Draft, number: int) -> str | None:

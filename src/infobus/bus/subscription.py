@@ -139,9 +139,12 @@ class Subscription(Inbox):
         ready = self._ready
         while (event := self._take(None)) is not None:
             yield event
-            with suppress(IndexError):  # another thread may have been quicker
-                while ready and not self.is_interrupted:
-                    yield ready.pop()
+            while ready and not self.is_interrupted:
+                try:
+                    event = ready.pop()
+                except IndexError:  # another thread was quicker
+                    break
+                yield event
 
     def __next__(self) -> Event:
         event = self._take(None)
@@ -288,17 +291,12 @@ class Subscription(Inbox):
 
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
         """Make a run of events ready; False at the end. Losses are dealt with on the way."""
-        entry = self._next_entry(deadline_s) if self._unread is None else self._unread
-        self._unread = None
-        if entry is None:
-            return self._ended()
-        if isinstance(entry, Look):
-            return True
-        if isinstance(entry, list):
-            self._ready[:0] = entry
-            return True
-        if isinstance(entry, Lost):
-            return self._react(entry)
+        if self._unread is None:
+            entry = self._next_entry(deadline_s)
+            if not isinstance(entry, Run):
+                return self._deal_with(entry)
+        else:
+            entry, self._unread = self._unread, None
         items, unknown = entry.items, self._host.unknown_types
         if unknown and not unknown.isdisjoint(items.types):
             if not wait_for_types:
@@ -313,6 +311,16 @@ class Subscription(Inbox):
         if len(events) > 1:
             events.reverse()
         self._ready[:0] = events
+        return True
+
+    def _deal_with(self, entry: Lost | list[Event] | Look | None) -> bool:
+        """What is in the queue beside runs of events; False at the end."""
+        if entry is None:
+            return self._ended()
+        if isinstance(entry, Lost):
+            return self._react(entry)
+        if isinstance(entry, list):
+            self._ready[:0] = entry
         return True
 
     def _ended(self) -> bool:

@@ -24,6 +24,7 @@ _UINT64 = 0xCF  # the first byte of the only integers that may be too large
 _encode = msgspec.msgpack.Encoder().encode
 _first = itemgetter(0)
 _get_state, _get_tag = attrgetter("__dict__"), attrgetter("_tag")
+_new = object.__new__
 _exhaust = deque[Any](maxlen=0).extend
 
 
@@ -74,7 +75,7 @@ def decode(fingerprint: int, bodies: Sequence[bytes], ids: Iterable[ObjectId]) -
         for name in plan.integers:
             if max(map(itemgetter(name), states)) > INT_MAX:
                 return None
-    objects = [new() for new in repeat(plan.new, len(states))]
+    objects: list[Any] = list(map(_new, repeat(plan.cls, len(states))))
     _exhaust(map(set_state, objects, states))
     identify(objects, ids)
     return objects
