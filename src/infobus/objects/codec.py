@@ -33,14 +33,14 @@ from infobus.objects.data import (
     set_tag,
     spelled,
 )
-from infobus.objects.kinds import INT_MAX, Misfit, plain, shown
+from infobus.objects.kinds import INT_MAX, Copying, Misfit, plain_dict, shown
 from infobus.objects.packing import (
     ENCODE_ERRORS,
     OBJECT_EXT,
     PAYLOAD_BYTES_MAX,
-    SCALARS,
     Packing,
     culprit,
+    weigh,
 )
 from infobus.objects.plans import Plan
 from infobus.objects.untyped import read_untyped
@@ -200,11 +200,15 @@ def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
         raise BadValue(f"expected a DataObject or a dict to send, got {shown(value)}")
     needs: tuple[int, ...] = ()
     try:
-        body = plain(value)
-        if not SCALARS.issuperset(map(type, body.values())):
+        copying = Copying()
+        body = plain_dict(value, 1, copying)
+        if copying.has_objects:
             packing = Packing()
             body = packing.pack(body, 1)
+            packing.weigh(body)
             needs = tuple(packing.needs)
+        elif copying.is_shared:
+            weigh(body)
         payload = _encode(body)
     except Misfit as misfit:
         raise bad_value(misfit, "dict") from None
@@ -222,6 +226,7 @@ def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
     name = obj._type.name
     try:
         fingerprint, body = packing.pack_object(obj, 1)
+        packing.weigh(body)
     except Misfit as misfit:
         raise bad_value(misfit, name) from None
     try:

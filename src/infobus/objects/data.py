@@ -7,17 +7,20 @@ class, and the object's id, sit next to it in `_tag`.
 
 from __future__ import annotations
 
-import reprlib
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import Any, ClassVar, dataclass_transform
 
 from infobus.errors import BadValue
 from infobus.objects import registry
 from infobus.objects.declaring import declared_type
-from infobus.objects.kinds import Misfit, ObjectRoot, plain
+from infobus.objects.kinds import Misfit, ObjectRoot, plain, shown
 from infobus.objects.plans import Plan
 from infobus.objects.types import ROOT_NAME, Type, root_type, unknown_type
+
+_SHOWN_COUNT_MAX = 10_000  # parts: one that is shared over many levels occurs endless times
 
 ObjectId = str | tuple[str, int]
 """An object's id; as a pair of sender and number it is spelled only when somebody asks."""
@@ -149,11 +152,8 @@ class DataObject(ObjectRoot):
 
     __hash__ = None  # type: ignore[assignment]
 
-    @reprlib.recursive_repr("...")
     def __repr__(self) -> str:
-        known = [f"{name}={value!r}" for name, value in attribute_values(self).items()]
-        unknown = [f"+{name}={value!r}" for name, value in unknown_attributes(self).items()]
-        return f"{type_of(self).name}({', '.join(known + unknown)})"
+        return _text_of(self, [_SHOWN_COUNT_MAX], frozenset())
 
     def __getstate__(self) -> tuple[dict[str, Any], object]:
         return dict(self.__dict__), self._tag
@@ -201,7 +201,7 @@ def type_of(x: object) -> Type:
     """
     cls = x if isinstance(x, type) else x.__class__
     if not issubclass(cls, DataObject):
-        raise BadValue(f"{x!r:.60} is neither a data object nor a class of them")
+        raise BadValue(f"{shown(x):.80} is neither a data object nor a class of them")
     if cls is DataObject and isinstance(x, DataObject) and x._tag.__class__ is Foreign:
         fingerprint = x._tag.fingerprint
         return registry.types.get(fingerprint) or unknown_type(fingerprint)
@@ -247,6 +247,28 @@ def bad_value(misfit: Misfit, where: str) -> BadValue:
     if len(path) > 200:  # A cycle was followed to the limit of depth.
         path = f"{path[:200]}..."
     return BadValue(f"{path}: {misfit.problem}", path=path)
+
+
+def _text_of(value: object, room: list[int], around: frozenset[int]) -> str:
+    """As `repr`, of as many parts as there is room for, and without what they are parts of."""
+    room[0] -= 1
+    if room[0] < 0 or id(value) in around:
+        return "..."
+    around |= {id(value)}
+
+    def texts(parts: Iterable[tuple[str, object]]) -> str:
+        shown = islice(parts, max(room[0], 0) + 1)
+        return ", ".join(label + _text_of(part, room, around) for label, part in shown)
+
+    if isinstance(value, DataObject):
+        known = ((f"{name}=", part) for name, part in attribute_values(value).items())
+        unknown = ((f"+{name}=", part) for name, part in unknown_attributes(value).items())
+        return f"{type_of(value).name}({texts(chain(known, unknown))})"
+    if isinstance(value, dict):
+        return f"{{{texts((f'{key!r}: ', part) for key, part in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{texts(('', part) for part in value)}]"
+    return repr(value)
 
 
 def _without(tag: Foreign, name: str) -> Foreign:

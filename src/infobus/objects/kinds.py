@@ -13,6 +13,7 @@ with its maker, and a value that was accepted once is of exactly the promised Py
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -306,23 +307,49 @@ RESERVED_NAMES = frozenset({*SCALARS, "any", "None", "list", "dict", "DataObject
 
 _AS_IT_IS = frozenset({str, bool, float, bytes, type(None)})
 _BY_CLASS: dict[type, Kind] = {int: INT, datetime: DATETIME}
+Copies = dict[tuple[int, int], tuple[Any, Any]]
+"""Depth and identity of a container -> the container, which must live on, and its copy.
+
+Without it, a value that shares its parts over many levels would take exponential time.
+"""
 
 
-def plain(value: Any, depth: int = 1) -> Any:
-    """`value` in plain form if it can be sent at all: the check of the kind `any`."""
+class Copying:
+    """What was found out while a value was brought to plain form."""
+
+    is_shared = False  # some list or map occurs in it more than once
+    has_objects = False
+
+    def __init__(self) -> None:
+        self.copies: Copies = {}
+
+
+def plain(value: Any, depth: int = 1, copying: Copying | None = None) -> Any:
+    """`value` in plain form if it can be sent at all: the check of the kind `any`.
+
+    Parts that it shares within itself are shared within the copy.
+    """
     cls = value.__class__
     if cls in _AS_IT_IS:
         return value
     if (kind := _BY_CLASS.get(cls)) is not None:
         return kind.check(value)
     if isinstance(value, ObjectRoot):
+        if copying is not None:
+            copying.has_objects = True
         return value
     if depth > DEPTH_MAX:
         raise Misfit(f"nested deeper than {DEPTH_MAX} levels, or cyclic")
-    if isinstance(value, (list, tuple)):
-        return _plain_list(value, depth)
-    if isinstance(value, dict):
-        return _plain_dict(value, depth)
+    if isinstance(value, (list, tuple, dict)):
+        copy: Callable[..., Any] = plain_dict if isinstance(value, dict) else _plain_list
+        if copying is None:  # the outermost is not shared
+            return copy(value, depth, Copying())
+        place = (depth, id(value))
+        if (found := copying.copies.get(place)) is None:
+            found = copying.copies[place] = value, copy(value, depth, copying)
+        else:
+            copying.is_shared = True
+        return found[1]
     for kind in SCALARS.values():
         if isinstance(value, kind._python):  # type: ignore[attr-defined]
             return kind.check(value)
@@ -331,23 +358,26 @@ def plain(value: Any, depth: int = 1) -> Any:
     raise Misfit(f"expected a value that can be sent, got {shown(value)}")
 
 
-def _plain_list(values: Any, depth: int) -> list[Any]:
+def _plain_list(values: Any, depth: int, copying: Copying) -> list[Any]:
     result: list[Any] = []
     try:
         for value in values:
-            result.append(value if value.__class__ in _AS_IT_IS else plain(value, depth + 1))
+            is_plain = value.__class__ in _AS_IT_IS
+            result.append(value if is_plain else plain(value, depth + 1, copying))
     except Misfit as misfit:
         raise misfit.inside(f"[{len(result)}]") from None
     return result
 
 
-def _plain_dict(values: dict[Any, Any], depth: int) -> dict[str, Any]:
+def plain_dict(values: dict[Any, Any], depth: int, copying: Copying) -> dict[str, Any]:
+    """As `plain`, for a map."""
     result = {}
     key: Any = None
     try:
         for key, value in values.items():
             name = key if key.__class__ is str else _key(key)
-            result[name] = value if value.__class__ in _AS_IT_IS else plain(value, depth + 1)
+            is_plain = value.__class__ in _AS_IT_IS
+            result[name] = value if is_plain else plain(value, depth + 1, copying)
     except Misfit as misfit:
         raise misfit.inside(f"[{key!r}]") from None
     return result

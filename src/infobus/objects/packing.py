@@ -11,7 +11,7 @@ from msgspec.msgpack import Ext
 
 from infobus.objects import registry
 from infobus.objects.data import DataObject, Foreign, id_of, unknown_attributes
-from infobus.objects.kinds import DEPTH_MAX, Misfit
+from infobus.objects.kinds import DEPTH_MAX, Copies, Misfit
 
 PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 """No object takes more than this on the wire."""
@@ -23,11 +23,17 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Packing:
-    """One walk over an object on its way out."""
+    """One walk over an object on its way out.
+
+    Parts that it shares within itself are packed once, but written each time that they occur; so
+    what shares is weighed before it is written.
+    """
 
     def __init__(self) -> None:
         self.needs: dict[int, None] = {}
         self._open: set[int] = set()
+        self._packed: Copies = {}
+        self._is_shared = False
 
     def pack(self, value: Any, depth: int) -> Any:
         """`value`, known to be in plain form, with objects replaced by their extension."""
@@ -37,8 +43,21 @@ class Packing:
             raise Misfit("cyclic: it contains itself")
         if depth > DEPTH_MAX:
             raise Misfit(f"nested deeper than {DEPTH_MAX} levels")
-        if isinstance(value, DataObject):
-            return self._pack_nested(value, depth)
+        place = (depth, id(value))
+        if place in self._packed:
+            self._is_shared = True
+        else:
+            is_object = isinstance(value, DataObject)
+            pack = self._pack_nested if is_object else self._pack_container
+            self._packed[place] = value, pack(value, depth)
+        return self._packed[place][1]
+
+    def weigh(self, body: Any) -> None:
+        """Refuse what would take too many bytes, if it shares its parts."""
+        if self._is_shared:
+            weigh(body)
+
+    def _pack_container(self, value: Any, depth: int) -> Any:
         self._open.add(id(value))
         packed: Any = {} if value.__class__ is dict else []
         key: Any = 0
@@ -58,6 +77,7 @@ class Packing:
 
     def _pack_nested(self, obj: DataObject, depth: int) -> Ext:
         fingerprint, body = self.pack_object(obj, depth)
+        self.weigh(body)
         try:
             return Ext(OBJECT_EXT, _encode((fingerprint, body, id_of(obj))))
         except ENCODE_ERRORS as error:
@@ -83,6 +103,33 @@ class Packing:
             self._open.discard(id(obj))
         self.needs.update(dict.fromkeys(closure))
         return fingerprint, state
+
+
+def weigh(body: Any) -> None:
+    """Make sure that writing `body`, which shares its parts, comes to an end.
+
+    Raises:
+        Misfit: It takes more bytes than an object may.
+    """
+    if (weight := _weight(body, {})) > PAYLOAD_BYTES_MAX:
+        raise Misfit(
+            f"takes at least {weight:,} bytes encoded, because parts of it occur many times; "
+            f"{PAYLOAD_BYTES_MAX:,} are allowed"
+        )
+
+
+def _weight(value: Any, weights: dict[int, int]) -> int:
+    """How many bytes `value` takes at least; what it shares is looked at once."""
+    if value.__class__ in (str, bytes):
+        return 1 + len(value)
+    if value.__class__ is Ext:
+        return 2 + len(bytes(value.data))
+    if value.__class__ not in (dict, list):
+        return 1
+    if id(value) not in weights:
+        parts = [*value, *value.values()] if value.__class__ is dict else value
+        weights[id(value)] = 1 + sum(_weight(part, weights) for part in parts)
+    return weights[id(value)]
 
 
 def sent_attributes(obj: DataObject) -> dict[str, Any]:

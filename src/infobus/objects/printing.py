@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, TextIO
 
 from infobus.objects.data import DataObject, Foreign, attribute_values, id_of, type_of
@@ -17,6 +18,7 @@ from infobus.objects.types import Type
 
 TEXT_LENGTH_MAX = 200
 ITEM_COUNT_MAX = 100
+LINE_COUNT_MAX = 10_000
 
 Part = tuple[str, str]
 """A piece of text and its style; styles are names of rich, empty for plain."""
@@ -31,7 +33,8 @@ def describe(obj: object, file: TextIO | None = None) -> str:
 
     Works for objects of any type, received ones of unknown type included, for types, for
     dicts and lists, and for any other Python value. It goes to `file` (standard output by
-    default), in colour if that is a terminal.
+    default), in colour if that is a terminal. Long texts and lists are shortened, and nothing
+    takes more than 10,000 lines: an object that shares its parts may hold them endless times.
 
     >>> class Reading(DataObject):
     ...     celsius: float
@@ -42,7 +45,12 @@ def describe(obj: object, file: TextIO | None = None) -> str:
     if isinstance(obj, type) and issubclass(obj, DataObject):
         obj = type_of(obj)
     found = _type_lines(obj) if isinstance(obj, Type) else _Walk().value_lines(obj, [])
-    lines = [(depth, [(_printable(text), style) for text, style in line]) for depth, line in found]
+    lines = [
+        (depth, [(_printable(text), style) for text, style in line])
+        for depth, line in islice(found, LINE_COUNT_MAX)
+    ]
+    if len(lines) == LINE_COUNT_MAX and next(found, None) is not None:
+        lines.append((0, [(f"... (the first {LINE_COUNT_MAX:,} lines)", _NOTE)]))
     text = "\n".join("  " * depth + "".join(part for part, _ in line) for depth, line in lines)
     target = file if file is not None else sys.stdout
     if target.isatty():
