@@ -88,11 +88,11 @@ class Audiences:
     def __init__(self) -> None:
         self._trie: SubjectTrie[Subscription | Sieve] = SubjectTrie()
         self._sieves: dict[str, Sieve] = {}
-        self._found: dict[str, Audience] = {}
+        self.found: dict[str, Audience] = {}  # what was asked for before
 
     def add(self, subscription: Subscription) -> None:
         """One more subscription."""
-        self._found = {}
+        self.found = {}
         for pattern in subscription.told:
             if subscription.where is None:
                 self._trie.add(pattern, subscription)
@@ -105,7 +105,7 @@ class Audiences:
 
     def remove(self, subscription: Subscription) -> None:
         """One subscription less."""
-        self._found = {}
+        self.found = {}
         for pattern in subscription.told:
             if subscription.where is None:
                 self._trie.remove(pattern, subscription)
@@ -133,23 +133,23 @@ class Audiences:
         Raises:
             BadSubject: `subject` is malformed.
         """
-        found = self._found.get(subject)
+        found = self.found.get(subject)
         if found is None:
             check_subject(subject)
-            if len(self._found) >= _FOUND_COUNT_MAX:
-                self._found.clear()
+            if len(self.found) >= _FOUND_COUNT_MAX:
+                self.found.clear()
             entries = dict.fromkeys(self._trie.match(subject))
             if subject.startswith(TEST_SPACE):  # not for those who asked for everything else
                 entries = {entry: None for entry in entries if entry.test}
             always = tuple(entry for entry in entries if isinstance(entry, Subscription))
             sieves = tuple(entry for entry in entries if isinstance(entry, Sieve))
-            found = self._found[subject] = Audience(always, sieves) if entries else NOBODY
+            found = self.found[subject] = Audience(always, sieves) if entries else NOBODY
         return found
 
     def of_stranger(self, subject: str) -> Audience | None:
         """As `of`, for a subject from outside; None if it is malformed."""
         try:
-            return self._found.get(subject) or self.of(subject)
+            return self.of(subject)
         except BadSubject:
             return None
 

@@ -78,15 +78,16 @@ class Delivery:
         if not subjects:
             return
         start, audience = 0, self._audience(subjects[0])
-        for at in range(1, len(subjects)):
-            found = self._audience(subjects[at])
-            if found != audience:
-                self._deliver(audience, run.part(start, at))
-                start, audience = at, found
+        if len(subjects) > 1:
+            for at, subject in enumerate(subjects):
+                found = self._audience(subject)
+                if found != audience:
+                    self._deliver(audience, run.part(start, at))
+                    start, audience = at, found
         self._deliver(audience, run.part(start, None) if start else run)
 
     def _audience(self, subject: str) -> Audience:
-        found = self.audiences.of_stranger(subject)
+        found = self.audiences.found.get(subject) or self.audiences.of_stranger(subject)
         if found is None:
             self._counters.bad_objects += 1
             return NOBODY

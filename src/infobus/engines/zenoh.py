@@ -163,12 +163,21 @@ class ZenohEngine:
         """Call `on_frame` with each frame that other nodes put on `key`."""
         guard = Guarded(key)
 
-        def listen(samples: Iterable[Any]) -> None:
+        def listen(samples: Any) -> None:
             for sample in samples:
-                try:
-                    on_frame(sample.payload.to_bytes())
-                except Exception as error:
-                    guard.report(error)
+                # Waiting for the next one lets go of the interpreter; looking does not.
+                while sample is not None:
+                    try:
+                        on_frame(sample.payload.to_bytes())
+                    except Exception as error:
+                        guard.report(error)
+                    sample = look(samples)
+
+        def look(samples: Any) -> Any:
+            try:
+                return samples.try_recv()
+            except self._zenoh.ZError:  # The declaration has ended.
+                return None
 
         def declare(session: Any) -> Any:
             channel = self._zenoh.handlers.FifoChannel(_WAITING_FRAMES_MAX)
