@@ -381,7 +381,7 @@ class TestBadInput:
             raise StoreFull("no room", path="ledger")
 
         with monkeypatch.context() as patch:
-            patch.setattr(guarantees._own, "append", full)
+            patch.setattr(guarantees._own, "append_made", full)
             with pytest.raises(StoreFull):
                 place(shop, 2)
         place(shop, 3)

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from infobus.errors import BusClosed, StoreError
+from infobus.stores import commits
 from infobus.stores.commits import GroupCommit
 
 
@@ -49,7 +50,7 @@ def group(disk):
 
 
 def wait_for_waiting(group, count):
-    while len(group._waiting) < count:
+    while len(group._gathering.works) < count:
         threading.Event().wait(0.001)
 
 
@@ -101,9 +102,12 @@ def test_an_interrupted_leader_leaves_the_others_with_an_error_of_their_own(grou
     disk.may_end.release()
     for one in publishers:
         one.join(10)
-    assert isinstance(publishers[1].error, KeyboardInterrupt)
-    assert isinstance(publishers[2].error, StoreError)
-    assert not publishers[2].error.retry_is_safe
+    hit, told = sorted(
+        (one.error for one in publishers[1:]), key=lambda e: isinstance(e, Exception)
+    )
+    assert isinstance(hit, KeyboardInterrupt)
+    assert isinstance(told, StoreError)
+    assert not told.retry_is_safe
 
 
 def test_after_the_last_one_everybody_is_turned_away(group, disk):
@@ -114,44 +118,100 @@ def test_after_the_last_one_everybody_is_turned_away(group, disk):
     assert disk.commits == [[1]]
 
 
-def test_one_that_was_to_lead_and_gave_up_leaves_it_to_the_next(group, disk):
+def interrupt_waiting(monkeypatch, signals):
+    """The next thread that wakes is hit by Ctrl-C, once it was woken by one of `signals`."""
+    wait, hits = commits._Gate.wait, []
+
+    def interrupted(gate):
+        signal = wait(gate)
+        if signal in signals and not hits:
+            hits.append(signal)
+            raise KeyboardInterrupt
+        return signal
+
+    monkeypatch.setattr(commits._Gate, "wait", interrupted)
+    return hits
+
+
+def test_one_that_was_to_lead_and_gave_up_leaves_it_to_the_next(group, disk, monkeypatch):
     """Ctrl-C while waiting: nobody may be left waiting for a leader that is gone."""
+    hits = interrupt_waiting(monkeypatch, [commits._HOST])
     publishers = publishers_behind_one(group, disk, [1, 2])
-    with group._guard:
-        doomed = group._waiting[0]
-    group._give_up(doomed)
-    doomed.gate.release()  # and is woken by the interruption
     disk.may_end.release(2)
-    for one in (publishers[0], publishers[2]):
+    for one in publishers:
+        one.join(10)
+        assert not one.is_alive()
+    assert hits == [commits._HOST]
+    [gone] = [one.work for one in publishers if isinstance(one.error, KeyboardInterrupt)]
+    assert disk.commits == [[0], [3 - gone]]
+
+
+def test_one_that_gave_up_while_the_commit_was_under_way_keeps_nobody_asleep(
+    group, disk, monkeypatch
+):
+    hits = interrupt_waiting(monkeypatch, [commits._DONE, commits._LAST])
+    publishers = publishers_behind_one(group, disk, [1, 2, 3, 4, 5, 6])
+    disk.may_end.release(2)
+    for one in publishers:
+        one.join(10)
+        assert not one.is_alive()
+    assert len(hits) == 1
+    assert disk.commits == [[0], [1, 2, 3, 4, 5, 6]]
+    disk.may_end.release(3)
+    for one in [Publisher(group, 7), Publisher(group, 8), Publisher(group, 9)]:
+        one.join(10)
+    assert sorted(work for commit in disk.commits[2:] for work in commit) == [7, 8, 9]
+
+
+def test_one_that_gave_up_before_its_turn_is_not_committed(group, disk, monkeypatch):
+    def wait(gate):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commits._Gate, "wait", wait)
+        first = Publisher(group, 0)
+        assert disk.begun.acquire(timeout=10)
+        second = Publisher(group, 1)
+        second.join(10)
+    assert isinstance(second.error, KeyboardInterrupt)
+    third = Publisher(group, 2)
+    wait_for_waiting(group, 1)
+    disk.may_end.release(2)
+    for one in (first, third):
         one.join(10)
     assert disk.commits == [[0], [2]]
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-def test_one_that_gave_up_keeps_nobody_asleep(group, disk, is_late):
-    """Ctrl-C while the commit is under way, or when the commit is done and others still sleep."""
-    publishers = publishers_behind_one(group, disk, [1, 2, 3, 4, 5, 6])
-    with group._guard:
-        doomed = group._waiting[1]
-    disk.may_end.release()
-    assert disk.begun.acquire(timeout=10)
-    if is_late:
-        gate, doomed.gate = doomed.gate, threading.Lock()
-        doomed.gate.acquire()  # its turn comes, and it does not notice
-        disk.may_end.release()
-        publishers[1].join(10)
-        assert doomed.gate.acquire(timeout=10)
-        group._give_up(doomed)
-    else:
-        gate = doomed.gate
-        group._give_up(doomed)
-        disk.may_end.release()
-    for one in publishers[3:]:
+def test_those_of_the_last_round_are_waited_for_and_the_last_to_come_leads(
+    group, disk, monkeypatch
+):
+    publishers = publishers_behind_one(group, disk, [1, 2, 3])
+    disk.may_end.release(3)
+    for one in publishers:
         one.join(10)
-        assert not one.is_alive()
-    gate.release()
-    publishers[2].join(10)
-    assert disk.commits == [[0], [1, 2, 3, 4, 5, 6]]
+    patience = threading.Event()
+    monkeypatch.setattr(commits.time, "sleep", lambda _: patience.wait(10))
+    returned = [Publisher(group, 4), Publisher(group, 5)]
+    wait_for_waiting(group, 2)
+    group.run(6)
+    patience.set()
+    for one in returned:
+        one.join(10)
+    assert [sorted(commit) for commit in disk.commits] == [[0], [1, 2, 3], [4, 5, 6]]
+
+
+def test_nobody_is_waited_for_in_vain_more_than_once(group, disk, monkeypatch):
+    publishers = publishers_behind_one(group, disk, [1, 2, 3])
+    disk.may_end.release(4)
+    for one in publishers:
+        one.join(10)
+    pauses = []
+    monkeypatch.setattr(commits.time, "sleep", pauses.append)
+    group.run(4)
+    assert len(pauses) == 1
+    group.run(5)
+    assert len(pauses) == 1
+    assert disk.commits[2:] == [[4], [5]]
 
 
 def test_many_that_come_back_again_and_again_are_all_served(group, disk):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -17,6 +17,7 @@ from infobus.bus.folders import ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.outlet import Flusher
 from infobus.bus.publishing import Publisher
+from infobus.bus.sending import MakeRecords
 from infobus.bus.service_methods import ServiceMethods
 from infobus.bus.state import InitialState, StateFunction
 from infobus.bus.stats import Stats, snapshot
@@ -301,8 +302,8 @@ class Bus(Publisher, ServiceMethods):
                 self._guarantees.start()
             return self._guarantees
 
-    def _keep_in_ledger(self, records: Sequence[Any], types: Iterable[int]) -> tuple[str, int]:
-        return (self._guarantees or self._guaranteed()).append(records, types)
+    def _keep_in_ledger(self, make: MakeRecords) -> tuple[str, int]:
+        return (self._guarantees or self._guaranteed()).append(make)
 
     def _bury(self, consumer: str, dead: Any) -> None:
         """Publish a dead letter."""

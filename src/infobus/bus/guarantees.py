@@ -22,6 +22,7 @@ from infobus.bus.durable_use import ServedLedger, Use, decode_record, rewound_er
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.losses import loss_error
+from infobus.bus.sending import MakeRecords
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.objects import codec
 from infobus.protocols import durable_effects as effect
@@ -94,14 +95,19 @@ class Guarantees:
 
     # What publishers do, on their own threads.
 
-    def append(self, records: Sequence[Record], types: Iterable[int]) -> tuple[str, int]:
+    def append(self, make: MakeRecords) -> tuple[str, int]:
         """Keep events; returning means they are on disk. The ledger and the first number.
 
         Raises:
             StoreFull: There is no room: nothing was kept.
         """
         ledger = self._own or self._open_own()
-        first = ledger.append(records, self._descriptors(types))
+
+        def make_described() -> tuple[Sequence[Record], Mapping[int, bytes]]:
+            records, types = make()
+            return records, self._descriptors(types)
+
+        first = ledger.append_made(make_described)
         # Waking the thread costs as much as the rest; it looks by itself before it sleeps.
         if not self._is_called and self._server.is_awaited(ledger.id):
             self._is_called = True
@@ -139,7 +145,7 @@ class Guarantees:
         self._jobs.put(do)
         done.wait(_CALL_S_MAX)
 
-    def _descriptors(self, types: Iterable[int]) -> Mapping[int, bytes]:
+    def _descriptors(self, types: Iterable[int]) -> dict[int, bytes]:
         return {type_: found[0] for type_ in types if (found := codec.descriptors([type_]))}
 
     def _heed_call(self) -> None:

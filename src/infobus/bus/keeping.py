@@ -19,7 +19,6 @@ _check_again = lru_cache(maxsize=4096)(check_subject)  # most publishers have fe
 def records_of(
     events: Sequence[tuple[str, Any]],
     now_s: float,
-    *,
     test: bool,
     expires: float | None = None,
     priority: str = "regular",

@@ -168,13 +168,12 @@ class Publisher(Sending):
         """Keep events in the ledger, then send them to whoever listens now."""
         from infobus.bus.keeping import records_of  # late: most programs keep nothing
 
+        if not events:
+            return
         test = test or self.test
         now_s = time.time()
         expires_s = now_s + wish.max_age if wish.max_age else None
-        records, types = records_of(events, now_s, test=test, expires=expires_s)
-        if not records:
-            return
-        ledger, first = self._keep(records, types)
+        ledger, first = self._keep(lambda: records_of(events, now_s, test, expires_s))
         for number, (_, obj) in enumerate(events, first):
             if isinstance(obj, DataObject):
                 identify(obj, (ledger, number))

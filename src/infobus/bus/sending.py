@@ -27,7 +27,10 @@ from infobus.protocols.lanes import class_in, lane_class, lane_of
 from infobus.protocols.wire import Item, Items, Qos
 from infobus.subjects import TEST_SPACE, check_subject
 
-Keep = Callable[[Sequence[Any], Iterable[int]], tuple[str, int]]
+MakeRecords = Callable[[], tuple[Sequence[Any], Iterable[int]]]
+"""Returns the records of events, and the types that they need. Any thread may be asked to."""
+
+Keep = Callable[[MakeRecords], tuple[str, int]]
 """Puts records of events on disk; which ledger keeps them, and the number of the first."""
 
 Quality = Literal["reliable", "best_effort"]
@@ -143,7 +146,7 @@ class Sending(Decider):
             from infobus.bus.keeping import record_of_group  # late: most programs keep nothing
 
             record = record_of_group(group, self.node, now_s, test=is_test, expires=expires_s)
-            self._keep([record], types)
+            self._keep(lambda: ([record], types))
             wish = wish._replace(kept=True)
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.channel):

@@ -1,41 +1,58 @@
 """Group commit: threads that wait at the same time share one transaction, and so one sync.
 
-Whoever comes first leads: it commits what everybody brought meanwhile in one transaction. The
-others sleep until theirs is done, or until one of them is woken to lead the next round. A thread
-that is alone leads at once, without waiting and without waking anybody.
+Those who come while a commit is under way make up the next round, and one of them commits for
+all. A thread that is alone does so at once, without waiting and without waking anybody.
 
-Threads that publish one event after the other would fall into two groups, of which one always
-waits for the other's sync. So a leader waits for those of the last round to come back, as long
-as somebody does within half the time that a commit takes.
+Threads that publish one event after the other would fall into two rounds, of which one always
+waits for the other's sync. So a round waits for as many as the last one had: the last of them to
+come leads it. If nobody comes within half the time that a commit takes, it goes without them.
 
-A leader wakes one of the others, and each that wakes wakes two more. If it woke them all, they
-would wake only to wait for the interpreter's lock, and be woken by that a second time.
+A round sleeps at one pipe, and is woken by one write to it. Locks would cost twice as much:
+whoever is woken by a lock finds the interpreter's lock still held, and has to be woken again.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from infobus.errors import BusClosed, StoreError
 
 T = TypeVar("T")
-_WAKES_COUNT = 2
+_HOST, _DONE, _LAST = b"h", b"d", b"l"  # see to it that the round is led; it is done
+_PATIENCE_S_MAX = 0.002  # one commit may have taken long
 
 
-class _Waiting(Generic[T]):
-    __slots__ = ("error", "gate", "is_gone", "leads", "line", "work")
+class _Gate:
+    """A pipe at which threads sleep; each byte lets one of them go on."""
 
-    def __init__(self, work: T) -> None:
-        self.work = work
-        self.gate: threading.Lock | None = None
-        self.leads = False
-        self.is_gone = False
+    def __init__(self) -> None:
+        self._exit, self._entry = os.pipe()
+
+    def wait(self) -> bytes:
+        return os.read(self._exit, 1)
+
+    def let_go(self, signals: bytes) -> None:
+        os.write(self._entry, signals)
+
+    def __del__(self) -> None:
+        os.close(self._exit)
+        os.close(self._entry)
+
+
+class _Round(Generic[T]):
+    """Those who share a commit."""
+
+    __slots__ = ("error", "gate", "is_hosted", "works")
+
+    def __init__(self) -> None:
+        self.works: list[T] = []
+        self.gate: _Gate | None = None  # for all but the one that leads
+        self.is_hosted = False  # somebody sees to it that it is led
         self.error: BaseException | None = None
-        self.line: deque[_Waiting[T]] = deque()  # those of its round that are still asleep
 
 
 class GroupCommit(Generic[T]):
@@ -45,83 +62,89 @@ class GroupCommit(Generic[T]):
         self._path = path
         self._commit = commit
         self._guard = threading.Lock()
-        self._waiting: list[_Waiting[T]] = []
-        self._is_led = False
+        self._gathering: _Round[T] = _Round()
+        self._gates: list[_Gate] = []  # that are free
+        self._is_led = False  # a commit is under way
         self._is_over = False
         self._last_count = 1
         self._last_s = 0.0
-        self._expected_count = 0
-        self._all_are_back = threading.Lock()
-        self._all_are_back.acquire()
 
     def run(self, work: T, *, is_last: bool = False) -> None:
         """Return when `work` is durable; raise what the commit raised.
 
         After the last one, everybody is turned away with `BusClosed`.
         """
-        mine = _Waiting(work)
         with self._guard:
             if self._is_over:
                 raise BusClosed(f"{self._path} is closed")
             self._is_over = is_last
-            self._waiting.append(mine)
-            if self._is_led:
-                mine.gate = threading.Lock()
-                mine.gate.acquire()
+            mine = self._gathering
+            mine.works.append(work)
+            leads = not self._is_led and len(mine.works) >= self._last_count
+            if leads:
+                self._close_round()
             else:
-                self._is_led = mine.leads = True
-            if len(self._waiting) == self._expected_count:
-                self._all_are_back.release()
-        if mine.gate is not None:
-            try:
-                mine.gate.acquire()
-                _wake(mine.line, _WAKES_COUNT)
-            except BaseException:  # such as Ctrl-C
-                self._give_up(mine)
-                raise
-        if mine.leads:
+                hosts = not (self._is_led or mine.is_hosted)
+                mine.is_hosted |= hosts
+                gate = mine.gate = mine.gate or (self._gates.pop() if self._gates else _Gate())
+        if leads or self._wait(mine, work, gate, hosts):
             self._lead(mine)
         if mine.error is not None:
             raise mine.error
 
-    def _lead(self, mine: _Waiting[T]) -> None:
-        error: BaseException | None = None
-        batch = [mine]
+    def _close_round(self) -> None:
+        self._is_led = True
+        self._gathering = _Round()
+
+    def _wait(self, mine: _Round[T], work: T, gate: _Gate, hosts: bool) -> bool:
+        """Return when the round is done, or (True) when it is to be led by this thread."""
         try:
-            batch = self._gather()
+            while not (hosts and self._host(mine)):
+                signal = gate.wait()
+                hosts = signal == _HOST
+                if signal == _LAST:
+                    self._gates.append(gate)
+                if not hosts:
+                    return False
+            return True
+        except BaseException:  # such as Ctrl-C
+            self._give_up(mine, work)
+            raise
+
+    def _host(self, mine: _Round[T]) -> bool:
+        """Wait for others, and return whether to lead the round: somebody else may do so."""
+        seen_count = 0
+        while True:
+            with self._guard:
+                if mine is not self._gathering:
+                    return False
+                count = len(mine.works)
+                if count >= self._last_count or count == seen_count:
+                    self._close_round()
+                    return True
+            seen_count = count
+            time.sleep(min(self._last_s / 2, _PATIENCE_S_MAX))
+
+    def _lead(self, mine: _Round[T]) -> None:
+        try:
             start_s = time.perf_counter()
-            self._commit([one.work for one in batch])
-            self._last_count, self._last_s = len(batch), time.perf_counter() - start_s
-        except BaseException as raised:
-            error = raised
-        mine.error = error
-        with self._guard:
-            if len(batch) > 1:
-                line = deque(one for one in batch if one is not mine and not one.is_gone)
-                for one in line:
-                    one.error, one.line = self._told(error), line
-                _wake(line, 1)
-            if mine in self._waiting:  # interrupted before it came to gathering
-                self._waiting.remove(mine)
-            self._appoint()
+            self._commit(mine.works)
+            self._last_count, self._last_s = len(mine.works), time.perf_counter() - start_s
+        except BaseException as error:
+            mine.error = self._told(error)
+            raise
+        finally:
+            with self._guard:
+                self._is_led = False
+                heirs = self._gathering
+                heirs.is_hosted = bool(heirs.works)
+            if heirs.is_hosted and heirs.gate is not None:
+                heirs.gate.let_go(_HOST)  # first, for the sake of the disk
+            if len(mine.works) > 1 and mine.gate is not None:
+                mine.gate.let_go(_DONE * (len(mine.works) - 2) + _LAST)
 
-    def _gather(self) -> list[_Waiting[T]]:
-        with self._guard:
-            is_short = len(self._waiting) < self._last_count
-            if is_short:
-                self._expected_count = self._last_count
-        while is_short:
-            count = len(self._waiting)
-            if self._all_are_back.acquire(timeout=self._last_s / 2) or len(self._waiting) == count:
-                break
-        with self._guard:
-            self._expected_count = 0
-            self._all_are_back.acquire(blocking=False)  # it may have come too late
-            batch, self._waiting = self._waiting, []
-        return batch
-
-    def _told(self, error: BaseException | None) -> BaseException | None:
-        if error is None or isinstance(error, Exception):
+    def _told(self, error: BaseException) -> BaseException:
+        if isinstance(error, Exception):
             return error
         # Ctrl-C hit the leader. It may have been just before or after the sync.
         told = StoreError(
@@ -131,33 +154,9 @@ class GroupCommit(Generic[T]):
         told.retry_is_safe = False
         return told
 
-    def _appoint(self) -> None:
-        self._is_led = bool(self._waiting)
-        if self._waiting:
-            heir = self._waiting[0]
-            assert heir.gate is not None, "only a leader does not wait"
-            heir.leads = True
-            heir.gate.release()
-
-    def _give_up(self, mine: _Waiting[T]) -> None:
+    def _give_up(self, mine: _Round[T], work: T) -> None:
         with self._guard:
-            mine.is_gone = True
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-                if mine.leads:
-                    self._appoint()
-            elif mine in mine.line:
-                mine.line.remove(mine)
-            else:
-                _wake(mine.line, _WAKES_COUNT)
-
-
-def _wake(line: deque[_Waiting[T]], count: int) -> None:
-    """Let the first ones of a line go on; others may take from it at the same time."""
-    try:
-        for _ in range(count):
-            one = line.popleft()
-            assert one.gate is not None, "only a leader does not wait"
-            one.gate.release()
-    except IndexError:
-        pass  # all are awake
+            if mine is self._gathering:
+                mine.works.remove(work)
+                if mine.is_hosted and mine.gate is not None:  # perhaps by this thread
+                    mine.gate.let_go(_HOST)

@@ -17,7 +17,7 @@ from infobus.errors import StoreError
 from infobus.stores import scanning
 from infobus.stores.commits import GroupCommit
 from infobus.stores.database import Damage, Database, Kind, roll_back
-from infobus.stores.records import Position, checksum
+from infobus.stores.records import Position, Record, checksum, encode
 from infobus.stores.scanning import Extent, RecordRow
 
 CHECKPOINT_BYTES = 4 << 20
@@ -27,20 +27,21 @@ POSITIONS_S = 1.0  # how long positions may wait for a commit that takes them al
 _COMMIT_BYTES = 4120  # what even the smallest commit adds to the log
 
 Step = Callable[[], object]
+Make = Callable[[], tuple[Sequence[Record], Mapping[int, bytes]]]
+"""Returns records, and the descriptors of types that they need, by fingerprint."""
 
 
 class Append:
-    """Records on their way to the disk: the time and the bytes of each."""
+    """Records on their way to the disk."""
 
-    __slots__ = ("descriptors", "encoded", "first")
+    __slots__ = ("error", "first", "make")
 
-    def __init__(
-        self, encoded: list[tuple[float, bytes]], descriptors: Mapping[int, bytes]
-    ) -> None:
-        self.encoded = encoded
-        self.descriptors = descriptors
+    def __init__(self, make: Make) -> None:
+        self.make = make
         self.first = 0
         """The number of the first one, once they are kept."""
+        self.error: Exception | None = None
+        """Why they could not be made."""
 
 
 class Writer:
@@ -63,10 +64,8 @@ class Writer:
         self._unmarked_bytes = CHECKPOINT_BYTES  # of the last owner's log, nothing is known
         self._database = Database(path, kind, path.stem, mode="rw")
         self._commits: GroupCommit[Append | Step] = GroupCommit(str(path), self._commit)
-
-    def append(self, work: Append) -> None:
-        """Return when the records are on disk."""
-        self._commits.run(work)
+        self.append: Callable[[Append], None] = self._commits.run
+        """Returns when the records are on disk."""
 
     def note(self, name: str, position: Position) -> None:
         """Have a position written along with a commit that is due anyway."""
@@ -164,14 +163,20 @@ class Writer:
         rows: list[RecordRow] = []
         types: dict[int, bytes] = {}
         for append in appends:
+            try:
+                records, descriptors = append.make()
+            except Exception as error:
+                append.error = error
+                continue
             append.first = number
-            for published_at, body in append.encoded:
-                kept_at = max(kept_at, published_at)
+            for record in records:
+                body = encode(record)
+                kept_at = max(kept_at, record.time)
                 size += len(body)
                 rows.append((number, kept_at, body, checksum(number, kept_at, body)))
                 number += 1
-            if append.descriptors:
-                types.update(append.descriptors)
+            if descriptors:
+                types.update(descriptors)
         self._unmarked_bytes += size + _COMMIT_BYTES
         self._working = replace(extent, next=number, kept_at=kept_at, bytes=extent.bytes + size)
         return rows, {key: types[key] for key in types.keys() - self._types} if types else types
