@@ -101,7 +101,8 @@ class Index:
     def add(self, entry: Entry) -> None:
         """File a row; sets what is left to test once the row was found."""
         clusters = self._places(entry)
-        self._deep.update(key for key in entry.keys if not isinstance(key, str))
+        if deep := _deep_keys(entry):
+            self._deep.update(deep)
         entry.homes = tuple(cluster.add(entry) for cluster in clusters)
         self._note_others()
 
@@ -110,7 +111,8 @@ class Index:
         for home in entry.homes:
             home.cluster.remove(home)
         entry.homes = ()
-        self._deep -= Counter(key for key in entry.keys if not isinstance(key, str))
+        if deep := _deep_keys(entry):
+            self._deep -= Counter(deep)
         self._note_others()
 
     def _note_others(self) -> None:
@@ -253,6 +255,10 @@ class Index:
             if len(distinct) > best_count:
                 best, best_count = span, len(distinct)
         return best
+
+
+def _deep_keys(entry: Entry) -> list[Key]:
+    return [key for key in entry.keys if not isinstance(key, str)]
 
 
 def pattern_of(literal: Literal) -> tuple[Text, str, tuple[str, ...]] | None:

@@ -19,7 +19,7 @@ import ahocorasick
 from infobus.filters.clusters import Cluster
 from infobus.filters.functions import string_test
 
-FRESH_MAX = 64
+FRESH_MAX = 24
 """New pieces that are looked for one by one."""
 
 PIECES_MAX = 8192
@@ -128,7 +128,7 @@ class Pattern:
 class Segment:
     """Pieces that are looked for together."""
 
-    __slots__ = ("_automaton", "count", "live")
+    __slots__ = ("_automaton", "count", "live", "places")
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._automaton = ahocorasick.Automaton()
@@ -137,10 +137,8 @@ class Segment:
         self.count = self.live = len(self._automaton)
         """How many there are, and how many of them are still wanted."""
         self._automaton.make_automaton()
-
-    def found(self, text: str) -> Iterator[str]:
-        """The pieces that are in the text, some of them more than once."""
-        return (piece for _, piece in self._automaton.iter(text))
+        self.places = self._automaton.iter
+        """Where pieces are in a text, and which; some of them more than once."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._automaton)
@@ -184,17 +182,17 @@ class Patterns:
         if not self._patterns:
             del self._inside[self._key]
 
-    def found(self, text: str) -> Iterator[Cluster]:
+    def found(self, text: str) -> list[Cluster]:
         """The rows of every pattern that `text` fulfils."""
         # The empty piece, which is in every text, stands for patterns that require nothing.
         pieces = [piece for piece in self._fresh if piece in text]
         for segment in self._segments:
-            pieces += segment.found(text)
+            pieces += [piece for _, piece in segment.places(text)]
+        if not pieces:
+            return []
         by_piece = self._by_piece
-        found = [by_piece[piece] for piece in pieces if piece in by_piece]
-        for pattern in dict.fromkeys(chain.from_iterable(found)):
-            if pattern.fits(text):
-                yield pattern.cluster
+        found = chain.from_iterable(by_piece[piece] for piece in pieces if piece in by_piece)
+        return [pattern.cluster for pattern in dict.fromkeys(found) if pattern.fits(text)]
 
     def all(self) -> Iterator[Cluster]:
         """The rows of every pattern."""

@@ -74,7 +74,8 @@ class Scale:
         base, bitmaps = self.first, self._bitmaps
         first, surely_first, last, surely_last = self._stretches(*_ends(part))
         bitmaps.clear(self.frame, base + first, slot)
-        bitmaps.clear(base + last + 1, base + len(self.cuts) + 1, slot)
+        if last < len(self.cuts):
+            bitmaps.clear(base + last + 1, base + len(self.cuts) + 1, slot)
         if isinstance(part, Span):
             if part.nan:
                 bitmaps.set(base - 1, base, slot)

@@ -122,16 +122,37 @@ def split(row: Iterable[Literal]) -> Parts | None:
             left[literal] = None
     limits, spans = [], []
     for key in sorted(tests, key=str) if len(tests) > 1 else tests:
-        span = _joined(key, tests[key])
-        if span is None:
-            return None
-        limit = _limit(span)
+        limit = _only_limit(key, *tests[key])
+        if limit is None:
+            span = _joined(key, tests[key])
+            if span is None:
+                return None
+            limit = _limit(span)
         if limit is None:
             spans.append(span)
         else:
             limits.append(limit)
     literals = tuple(sorted(left, key=repr) if len(left) > 1 else left)
     return Parts(tuple(limits), tuple(spans), literals)
+
+
+def _only_limit(key: Key, test: Test, *others: Test) -> Limit | None:
+    """The limit that a single test is, as most are; None leaves it to the long way."""
+    if others or test.negated or test.family != "number" or test.op not in _ORDERS:
+        return None
+    (end,) = test.values
+    assert isinstance(end, int | float)
+    if not -EXACT < end < EXACT:
+        return None
+    match test.op:
+        case "<":
+            return key, -math.inf, math.nextafter(end, -math.inf)
+        case "<=":
+            return key, -math.inf, end
+        case ">":
+            return key, math.nextafter(end, math.inf), math.inf
+        case _:
+            return key, end, math.inf
 
 
 def _limit(span: Span) -> Limit | None:
