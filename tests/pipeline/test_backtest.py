@@ -145,7 +145,7 @@ def test_mistakes_are_told(tmp_path):
         Subscription(where="n >")
 
 
-def test_the_command(journal, tmp_path):
+def test_the_command(quick_java, journal, tmp_path):
     shell = Shell(tmp_path)
     try:
         (tmp_path / "more.txt").write_text("n > 20\n")

@@ -18,7 +18,7 @@ from infobus.repository import Repository
 from infobus.stores.journal import Journal, JournalWriter
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
 
-ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "5"))
 PROGRAM = Path(__file__).with_name("decompose_program.py")
 
 
@@ -148,6 +148,7 @@ class TestOnSpark:
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 * (ROUNDS + 5))
+@pytest.mark.usefixtures("quick_java")
 def test_no_row_is_lost_or_doubled_however_often_the_job_is_killed(tmp_path):
     """Killed at the worst moments: inside the transaction, and between it and Spark's own note."""
     journal = write(tmp_path / "journal", stories(0, 30), stories(30, 60))

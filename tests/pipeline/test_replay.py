@@ -123,7 +123,7 @@ def test_a_speed_that_makes_no_sense_is_refused():
             replay.Options(speed=speed)
 
 
-def test_the_command(journal, tmp_path):
+def test_the_command(quick_java, journal, tmp_path):
     shell = Shell(tmp_path)
     try:
         listener = shell.listen("news.>", "--where", "exists(replayed)", "--json", "--count", "29")

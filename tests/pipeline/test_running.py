@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from infobus.pipeline.running import Pipeline
 from infobus.pipeline.toml import JobUse, Plan
 from infobus.repository import Repository
 from tests.cli.running import Shell
+from tests.spark.java import OPTIONS, needs_java
 from tests.stores.journals import Source, Story, stories, write
 
 PLAN = """
@@ -47,18 +47,10 @@ sink = "annotations"
 every = "1 second"
 options.categories.energy = ["oil"]
 """
-ENVIRONMENT = {
-    "SPARK_LOCAL_IP": "127.0.0.1",
-    "SPARK_DAEMON_MEMORY": "512m",
-    "PYSPARK_PYTHON": sys.executable,
-}
 CLUSTER_PROGRAM = Path(__file__).with_name("cluster_program.py")
 PATIENCE_S = 240.0
 
-needs_java = pytest.mark.skipif(
-    shutil.which("java") is None and "JAVA_HOME" not in os.environ,
-    reason="Spark needs a Java runtime (on Debian: openjdk-17-jre-headless)",
-)
+pytestmark = pytest.mark.usefixtures("quick_java")
 
 
 @pytest.fixture
@@ -165,11 +157,9 @@ def programs_of_spark(*commands):
     import pyspark
 
     folder = Path(pyspark.__path__[0]) / "bin"
-    environment = {**os.environ, **ENVIRONMENT}
     processes = [
         subprocess.Popen(
             [str(folder / program), *arguments],
-            env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -205,6 +195,7 @@ def connect_server(port):
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": OPTIONS,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }
@@ -222,7 +213,6 @@ def test_workers_of_a_cluster_are_sent_the_package_and_do_the_work(tmp_path):
     with cluster(port, tmp_path):
         done = subprocess.run(
             [sys.executable, str(CLUSTER_PROGRAM), f"spark://127.0.0.1:{port}", str(tmp_path)],
-            env={**os.environ, **ENVIRONMENT},
             capture_output=True,
             text=True,
             timeout=500,

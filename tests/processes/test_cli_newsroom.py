@@ -5,7 +5,6 @@ Over the real newswire of 1987 where it is at hand, else over the two sample fee
 
 import os
 import re
-import shutil
 import signal
 from pathlib import Path
 
@@ -16,16 +15,17 @@ from infobus.adapters.reuters import read_files
 from infobus.adapters.stories import Bulletin
 from infobus.repository import Repository
 from tests.cli.running import Shell
+from tests.spark.java import needs_java, quick_java
+
+__all__ = ["quick_java"]
 
 NEWSWIRE = Path(__file__).parents[3] / "shared" / "data" / "reuters"
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        shutil.which("java") is None and "JAVA_HOME" not in os.environ,
-        reason="Spark needs a Java runtime (on Debian: openjdk-17-jre-headless)",
-    ),
+    pytest.mark.usefixtures("quick_java"),
+    needs_java,
 ]
 
 

@@ -19,8 +19,9 @@ from infobus.filters import compile
 from infobus.objects import Type, find_type
 from infobus.stores import journal_schemas
 from infobus.stores.journal_columns import attribute_fields
+from infobus.stores.journal_conditions import Conditions
 from infobus.stores.journal_manifest import Manifest, Segment, load
-from infobus.stores.journal_reading import Conditions, JournalEvent, Selection, learn
+from infobus.stores.journal_reading import JournalEvent, Selection, learn
 from infobus.stores.journal_schemas import attribute_columns, columns_for
 from infobus.stores.journal_writing import JournalWriter
 from infobus.subjects import check_pattern

@@ -72,7 +72,6 @@ def _column(one: Any) -> Any:
 class _File:
     equated = frozenset({"integer", "real64", "string", "bool", "opaque", "datetime"})
     ordered = frozenset({"integer", "real64", "string", "datetime"})
-    never = pc.scalar(False)
 
     def __init__(
         self, schema: pa.Schema, has_rest: bool, more: Mapping[tuple[str, ...], pa.Field]
@@ -80,6 +79,7 @@ class _File:
         self.columns = attribute_columns(schema) | {field.name: field for field in GENERIC}
         self.has_rest = has_rest
         self.more = more
+        self.never = pc.scalar(False)  # not once and for all, because it loads pandas
 
     def attribute(self, name: Name) -> Attribute | None:
         if (taken := self.more.get(name.path)) is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from infobus.filters import Filter, compile
 from infobus.filters.tree import Name, nodes
 from infobus.objects import codec, find_type, kinds
 from infobus.stores.journal_columns import ENVELOPE, REST
+from infobus.stores.journal_conditions import Conditions
 from infobus.stores.journal_filters import Place, file_places, may_match, push_down
 from infobus.stores.journal_manifest import Segment
 from infobus.stores.journal_rows import (
@@ -34,7 +34,6 @@ from infobus.stores.journal_rows import (
 )
 from infobus.stores.journal_schemas import Column, attribute_columns, source_of
 from infobus.stores.journal_values import object_under
-from infobus.subjects import matches
 
 BATCH_COUNT_MAX = 65_536
 """Rows of one batch."""
@@ -53,63 +52,6 @@ class JournalEvent(Struct, frozen=True, gc=False):
     time: float | None
     priority: str
     test: bool
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """Which events are asked for; what is None does not matter."""
-
-    subject: str | None = None
-    """A pattern."""
-    where: str | None = None
-    """A filter on the attributes, as they were when they were written."""
-    shown: str | None = None
-    """A filter on the columns, as they are read; it may let through what it is not true of."""
-    since: datetime | None = None
-    until: datetime | None = None
-    """The publisher's clock; `until` itself does not belong to it."""
-    start: int | None = None
-    stop: int | None = None
-    """Offsets; `stop` itself does not belong to them."""
-
-    def may_be_in(self, segment: Segment) -> bool:
-        """Whether such events can be in a segment, whatever their content; False is certain."""
-        if self.start is not None and segment.last < self.start:
-            return False
-        if self.stop is not None and segment.first >= self.stop:
-            return False
-        least, greatest, _ = segment.limits.get("_time", (None, None, 0))
-        if self.since is not None and greatest is not None and greatest < _us(self.since):
-            return False
-        if self.until is not None and least is not None and least >= _us(self.until):
-            return False
-        if self.subject is None or not segment.subjects:
-            return True
-        return any(matches(self.subject, subject) for subject in segment.subjects)
-
-    def holding(self, table: pa.Table) -> pa.Table:
-        """The rows of a table with all columns of the envelope that satisfy all but `where`."""
-        masks = []
-        if self.start is not None:
-            masks.append(pc.field("_offset") >= self.start)
-        if self.stop is not None:
-            masks.append(pc.field("_offset") < self.stop)
-        if self.since is not None:
-            masks.append(pc.field("_time") >= pa.scalar(self.since))
-        if self.until is not None:
-            masks.append(pc.field("_time") < pa.scalar(self.until))
-        if self.subject is not None:
-            different = pc.unique(table["_subject"])
-            wanted = [one for one in different.to_pylist() if matches(self.subject, one)]
-            if len(wanted) < len(different):
-                masks.append(pc.field("_subject").isin(pa.array(wanted, pa.string())))
-        for mask in masks:
-            table = table.filter(mask)
-        return table
-
-
-def _us(moment: datetime) -> int:
-    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1e6)
 
 
 @dataclass(frozen=True)
@@ -208,9 +150,10 @@ class Selection:
         schema = self.schemas[segment.schema]
         where = None if self.conditions.where is None else compile(self.conditions.where)
         asked = set() if where is None else columns_asked(where, schema, segment.has_rest)
-        names = needed | asked | set(_CONDITIONED)
+        conditions = self.conditions.left_for(segment)
+        names = needed | asked | conditions.columns
         columns = [name for name in schema.names if name in names]
-        table = self.conditions.holding(read_file(self.folder, segment, columns))
+        table = conditions.holding(read_file(self.folder, segment, columns))
         return table if where is None else self._satisfying(where, segment, table)
 
     def _satisfying(self, where: Filter, segment: Segment, table: pa.Table) -> pa.Table:
@@ -306,9 +249,6 @@ def _optional(fingerprint: int) -> list[str]:
     return [a.name for a in attributes if isinstance(a.kind, kinds.Maybe) or a.kind == kinds.ANY]
 
 
-_CONDITIONED = ("_offset", "_subject", "_time")
-
-
 def columns_asked(where: Filter, schema: pa.Schema, has_rest: bool) -> set[str]:
     """The columns of a file that a filter must see."""
     columns = attribute_columns(schema) | {one.name: one for one in ENVELOPE}
@@ -345,7 +285,8 @@ def read_file(folder: Path, segment: Segment, columns: list[str] | None = None) 
             path=str(path),
             problems=(problem,),
         )
-    return pq.read_table(pa.BufferReader(content), columns=columns)
+    # Not `read_table`: it needs the dataset module, which takes longer to load than most files.
+    return pq.ParquetFile(pa.BufferReader(content)).read(columns)
 
 
 def damage(segment: Segment, content: bytes) -> str | None:
