@@ -39,7 +39,7 @@ class Serving:
         self._loop = Loop(f"infobus-{hub.name}")
         self.exchange.on_acknowledged = self._acknowledge
         self._offers: list[Offered] = []
-        hub.on_service = self._on_frame
+        hub.on_service = self.exchange.on_frame
         hub.on_peer.append(self.exchange.on_peer)
         self.exchange.start()
 
@@ -142,6 +142,11 @@ class Serving:
         """Take in descriptors of types."""
         self._hub.learn(descriptors)
 
+    def refuse(self, error: BadFrame) -> None:
+        """Count and note a frame that cannot be read."""
+        self._hub.counters.bad_frames += 1
+        self.complain(type(error).__name__, str(error))
+
     def complain(self, source: str, what: str) -> None:
         """Note that somebody did something wrong."""
         self._hub.counters.complain(source, what)
@@ -158,10 +163,3 @@ class Serving:
 
     def _acknowledge(self, once: str) -> None:
         self._threads.do(lambda: acknowledge(self, once))  # the disk may take its time
-
-    def _on_frame(self, payload: bytes) -> None:
-        try:
-            self.exchange.on_frame(payload)
-        except BadFrame as error:
-            self._hub.counters.bad_frames += 1
-            self._hub.counters.complain(type(error).__name__, str(error))

@@ -95,11 +95,17 @@ class Caller:
         self.calls[call.key] = call
         call.started_s = now_s
         service = self._services.get(call.subject)
-        effects: CallerEffects = []
         if service is None:
-            effects += self.watch(call.subject, now_s)
-            service = self._services[call.subject]
-        return effects + self._place(call, service, now_s)
+            effects = self.watch(call.subject, now_s)
+            return effects + self._place(call, self._services[call.subject], now_s)
+        is_any_good = not call.by_load and call.targets is None and not call.once
+        if is_any_good and len(service.servers) == 1 and now_s < call.deadline_s:
+            # The short way: there is nothing to choose.
+            [(server, presence)] = service.servers.items()
+            call.bound = call.bind(presence)
+            if call.bound is not None:
+                return self._send(call, server, presence, now_s)
+        return self._place(call, service, now_s)
 
     def watch(self, subject: str, now_s: float) -> CallerEffects:
         """Look for servers of a subject, from now on."""
@@ -200,14 +206,14 @@ class Caller:
             return []
         call.is_underway = True
         match message:
+            case wire.Reply() | wire.Failed():
+                return self._on_answer(peer, call, message)
             case wire.Underway():
                 return []
             case wire.Streamed():
                 return self._on_streamed(call, message, now_s)
             case wire.Refused():
                 return self._on_refused(peer, call, message, now_s)
-            case wire.Reply() | wire.Failed():
-                return self._on_answer(peer, call, message)
             case wire.Gone():
                 del peer.outstanding[number]
                 return self._bereaved(call, now_s)
@@ -283,8 +289,9 @@ class Caller:
                 if call.is_underway:
                     upto = 0 if call.inflow is None else call.inflow.upto
                     effects.append(self._credit(call, upto, again=True))
-                else:
-                    effects.append(ToPeer(call.peer, self._frame(call, now_s), bulk=True))
+                elif call.bound is not None:
+                    frame = self._frame(call, now_s, call.bound.types, [])
+                    effects.append(ToPeer(call.peer, frame, bulk=True))
         for name, peer in self._peers.items():
             if peer.settled or peer.acknowledged:
                 effects.append(ToPeer(name, self._settled(peer), bulk=True))
@@ -364,21 +371,21 @@ class Caller:
         call.resend_at_s = now_s + RESEND_S
         call.inflow = Inflow(CREDIT_COUNT) if bound.is_stream else None
         peer.outstanding[call.number] = call
-        self.loads[server] = self._load(self._services[call.subject], server) + 1
-        return [ToPeer(call.peer, self._frame(call, now_s, peer))]
-
-    def _frame(self, call: Outgoing, now_s: float, peer: _Peer | None = None) -> wire.Call:
-        bound = call.bound
-        assert bound is not None
-        settled: list[int] = []
+        self.loads[server] = self.loads.get(server, presence.load) + 1
         types: Iterable[int] = bound.types
-        if peer is not None:  # not said before
-            settled, peer.settled = (
-                peer.settled[:SETTLED_COUNT_MAX],
-                peer.settled[SETTLED_COUNT_MAX:],
-            )
+        if types:
             types = [type_ for type_ in types if type_ not in peer.types]
             peer.types.update(types)
+        settled, peer.settled = peer.settled, []
+        if len(settled) > SETTLED_COUNT_MAX:
+            settled, peer.settled = settled[:SETTLED_COUNT_MAX], settled[SETTLED_COUNT_MAX:]
+        return [ToPeer(call.peer, self._frame(call, now_s, types, settled))]
+
+    def _frame(
+        self, call: Outgoing, now_s: float, types: Iterable[int], settled: list[int]
+    ) -> wire.Call:
+        bound = call.bound
+        assert bound is not None
         return wire.Call(
             self.directory.name,
             call.number,

@@ -87,10 +87,13 @@ class Server:
         if one is None or one.state is not RUNNING:
             return []
         effects: ServerEffects = []
-        once = one.call.once
-        for other in self._once.pop(once, [one]) if once else [one]:
-            effects += self._answer(other, _addressed(answer, other.id[1]))
-        return effects + self._next(one.offer, now_s)
+        if once := one.call.once:
+            for other in self._once.pop(once, [one]):
+                effects += self._answer(other, _addressed(answer, other.id[1]))
+        else:
+            effects = self._answer(one, answer)
+        offer = one.offer
+        return effects + self._next(offer, now_s) if offer.queue or offer.is_retired else effects
 
     def claimed(self, id: Id, answer: Answer | None, now_s: float) -> ServerEffects:
         """The store knows the reply to a call, or (None) it has to be run."""
@@ -170,7 +173,7 @@ class Server:
         return effects
 
     def _on_call(self, call: wire.Call, now_s: float) -> ServerEffects:
-        caller = self._caller(call.sender)
+        caller = self._callers.get(call.sender) or self._caller(call.sender)
         effects = self._settle(call.sender, call.settled) if call.settled else []
         known = caller.calls.get(call.number)
         if known is not None:
@@ -193,7 +196,10 @@ class Server:
             one.state = RUNNING
             self._once[call.once].append(one)
             return effects
-        return effects + self._enter(one)
+        if one.offer.running >= one.offer.running_count_max:
+            one.offer.queue.append(one)
+            return effects
+        return effects + self._begin(one)
 
     def _why_not(self, call: wire.Call, offer: Offer | None) -> wire.Refused | None:
         if offer is None or offer.is_retired:
@@ -217,13 +223,6 @@ class Server:
             has_place = offer.running < offer.running_count_max
             return None if has_place or offer.load <= group[chosen].load + 1 else chosen
         return chosen
-
-    def _enter(self, one: Incoming) -> ServerEffects:
-        offer = one.offer
-        if offer.running >= offer.running_count_max:
-            offer.queue.append(one)
-            return []
-        return self._begin(one)
 
     def _begin(self, one: Incoming) -> ServerEffects:
         one.state, one.has_slot = RUNNING, True
@@ -309,8 +308,9 @@ class Server:
             if one is None:
                 if number - caller.top <= MISSING_COUNT_MAX:
                     caller.is_new(number)  # should it still come, it is not wanted
-            elif one.state is FINISHED:
-                self._drop(one.id)
+            elif one.state is FINISHED:  # as in `_drop`
+                self._answers_bytes -= self._answers.pop(one.id, 0)
+                del caller.calls[number]
             elif not one.is_settled:
                 one.is_settled = True
                 if one.state is QUEUED:

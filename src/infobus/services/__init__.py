@@ -5,6 +5,7 @@ interface.py  operations, parameters, defaults: how they are written down and re
 client.py     `bus.service(...)`: calls that look like method calls
 hosting.py    where operations run
 exchange.py   joins the protocols of discovery and invocation to a node
+values.py     arguments and results as bytes
 sessions.py   private conversations with a supplier, at an agreed quality of service
 """
 

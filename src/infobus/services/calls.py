@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Condition, Lock
@@ -14,20 +14,21 @@ from weakref import ref
 
 from infobus.errors import (
     BadCall,
+    BadFrame,
     BusError,
     CallCancelled,
     CallError,
     CallMayHaveRun,
     NoServer,
 )
-from infobus.objects import codec
-from infobus.protocols.invocation_effects import GivenUp
+from infobus.protocols.invocation_effects import Bound, GivenUp
 from infobus.protocols.invocation_rules import Key
 from infobus.protocols.invocation_wire import Presence
 from infobus.services.exchange import Exchange
 from infobus.services.failures import read_error
 from infobus.services.finding import Found
 from infobus.services.interface import read_interface
+from infobus.services.values import read, write
 
 if TYPE_CHECKING:
     from infobus.services.client import Operation
@@ -44,31 +45,35 @@ class Answer:
     error: Exception | None = None
 
 
-def decoded(body: bytes) -> Any:
-    """The value in a reply."""
-    return codec.decode(0, body).get("value")
-
-
 class PendingCall:
     """A call whose result may not be there yet; it can be waited for, awaited and cancelled."""
 
+    # What most calls never change is not written for each of them.
+    server: Key | None = None
+    """Who has answered."""
+    _body: bytes | None = None
+    _error: Exception | None = None
+    _stream: Stream | None = None
+    # Weak once it is handed out: a stream that nobody holds any more closes itself.
+    _handed_out: ref[Stream] | None = None
+    _misfits: Sequence[tuple[Presence, BusError | None]] = ()
+    _is_done = False
+
     def __init__(
-        self, exchange: Exchange, key: int, operation: Operation, once: str, timeout_s: float
+        self,
+        exchange: Exchange,
+        key: int,
+        operation: Operation,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        once: str,
     ) -> None:
         self.key = key
         self.id = once
-        self.server: Key | None = None
-        """Who has answered."""
         self._exchange = exchange
         self._operation = operation
-        self._timeout_s = timeout_s
-        self._body: bytes | None = None
-        self._error: Exception | None = None
-        self._stream: Stream | None = None
-        # Weak once it is handed out: a stream that nobody holds any more closes itself.
-        self._handed_out: ref[Stream] | None = None
-        self._misfits: list[tuple[Presence, BusError | None]] = []
-        self._is_done = False
+        self._args = args
+        self._kwargs = kwargs
         self._callbacks: list[Callable[[PendingCall], object]] = []
         # A bare lock is the cheapest thing to wait for: held until the result is there.
         self._waiting = _thread.allocate_lock()
@@ -86,20 +91,21 @@ class PendingCall:
         """
         if not self._is_done:
             # The call's own time is watched by the exchange; this is just in case.
-            wait_s = self._timeout_s + 5.0 if timeout_s is None else timeout_s
-            if self._waiting.acquire(timeout=max(0.0, wait_s)):
+            wait_s = self._operation.timeout_s + 5.0 if timeout_s is None else max(0.0, timeout_s)
+            if self._waiting.acquire(timeout=wait_s):
                 self._waiting.release()
             elif timeout_s is None:
                 self._exchange.cancel(self.key, "late")
             else:
                 raise TimeoutError(f"{self._operation.name} has not answered in {timeout_s} s")
+        if self._body is not None:
+            return read(self._body).get("value")
         if self._error is not None:
             raise self._error
-        if (stream := self._its_stream()) is not None:
-            self._handed_out, self._stream = ref(stream), None
-            return stream
-        assert self._body is not None, "the stream was closed"
-        return decoded(self._body)
+        stream = self._its_stream()
+        assert stream is not None, "the stream was closed"
+        self._handed_out, self._stream = ref(stream), None
+        return stream
 
     def cancel(self) -> None:
         """Give it up. Whoever waits for it gets `CallCancelled`; the server is told to stop."""
@@ -133,16 +139,31 @@ class PendingCall:
                 raise
         return self.result(0)
 
-    # What the exchange calls.
+    # What the exchange and the protocol call.
+
+    def bind(self, presence: Presence) -> Bound | None:
+        """The arguments as a server takes them; None if it does not."""
+        try:
+            operation = self._operation.at(presence)
+            payload, types = write(operation.bind(self._args, self._kwargs))
+        except KeyError:
+            self._noted(presence, None)
+            return None
+        except (BusError, BadFrame) as error:
+            self._noted(presence, error)
+            return None
+        if operation.is_stream:
+            self._becomes_stream()
+        return Bound(payload, types, operation.is_idempotent, operation.is_stream)
 
     def returned(self, body: bytes, server: Key) -> None:
         """It has its result."""
         self.server = server
-        if (stream := self._its_stream()) is not None:
-            stream.end(None)
-        else:
+        if self._stream is None and self._handed_out is None:
             self._body = body
             self._done()
+        elif (stream := self._its_stream()) is not None:
+            stream.end(None)
 
     def raised(self, error: bytes, server: Key) -> None:
         """It has raised an exception."""
@@ -162,16 +183,16 @@ class PendingCall:
         """The bus was closed."""
         self._fail(error)
 
-    def noted(self, presence: Presence, error: BusError | None) -> None:
+    def _noted(self, presence: Presence, error: BusError | None) -> None:
         """A server does not take the call."""
         is_new = all(presence.interface != known.interface for known, _ in self._misfits)
         if is_new and len(self._misfits) < _MISFITS_SHOWN:
-            self._misfits.append((presence, error))
+            self._misfits = [*self._misfits, (presence, error)]
 
-    def becomes_stream(self) -> None:
+    def _becomes_stream(self) -> None:
         """The operation is a stream, which can be iterated from now on."""
         if self._its_stream() is None:
-            self._stream = Stream(self._exchange, self, self._timeout_s)
+            self._stream = Stream(self._exchange, self, self._operation.timeout_s)
             self._done()
 
     def _fail(self, error: Exception) -> None:
@@ -206,11 +227,11 @@ class PendingCall:
             if given_up.detail == "died":
                 what = "its server has died, and no other took over"
                 return self._may_have_run(what, store=given_up.store)
-            return no_server(subject, name, self._timeout_s, given_up.detail)
+            return no_server(subject, name, self._operation.timeout_s, given_up.detail)
         node = given_up.server[0]
         if given_up.why == "died":
             return self._may_have_run(f"its server {node} has died", node, given_up.store)
-        what = f"no reply from {node} in {self._timeout_s} s"
+        what = f"no reply from {node} in {self._operation.timeout_s} s"
         return self._may_have_run(what, node, given_up.store)
 
     def _may_have_run(self, what: str, node: str = "", store: str = "") -> CallError:
@@ -340,7 +361,7 @@ class Stream:
         self._taken += 1
         if not self._is_ended:
             self._exchange.taken(self._call.key, self._taken)
-        return (decoded(item),)
+        return (read(item).get("value"),)
 
     def add(self, bodies: list[bytes]) -> None:
         """There are more items."""

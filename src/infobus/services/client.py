@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from infobus.errors import BadFrame, BusError, UsageError
-from infobus.objects import codec
+from infobus.errors import UsageError
 from infobus.objects.members import Catalog
-from infobus.protocols.invocation_effects import Bound, Outgoing
+from infobus.protocols.invocation_effects import Outgoing
 from infobus.protocols.invocation_rules import Key
 from infobus.protocols.invocation_wire import Presence
 from infobus.services.calls import Answer, PendingCall, Stream, no_server
@@ -124,11 +123,12 @@ class Operation:
         self.name = name
         self._exchange = exchange
         self._policy = policy
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._exactly_once = exactly_once
         self._idempotent = idempotent
         self._is_async = is_async
         self._is_simple = policy in ("first", "least_loaded")
+        self._last: tuple[bytes, ServiceOperation] | None = None  # as the last server has it
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call it, and wait for the result; a stream is returned at once.
@@ -143,7 +143,7 @@ class Operation:
         if self._is_async:
             return self._awaited(args, kwargs)
         if self._is_simple:
-            return self.start(*args, **kwargs).result()
+            return self._start(args, kwargs).result()
         if self._policy == "all":
             return self._ask_all(args, kwargs)
         return self._start(args, kwargs, self._chosen()).result()
@@ -163,13 +163,14 @@ class Operation:
         if self._exactly_once:
             given = os.urandom(16).hex() if self._exactly_once is True else self._exactly_once
             once, _, store = given.partition("@")
-        pending = PendingCall(exchange, next(exchange.keys), self, once, self._timeout_s)
+        key = next(exchange.keys)
+        pending = PendingCall(exchange, key, self, args, kwargs, once)
         call = Outgoing(
-            pending.key,
+            key,
             self.subject,
             self.name,
-            _binder(self.name, args, kwargs, pending),
-            time.monotonic() + self._timeout_s,
+            pending.bind,
+            time.monotonic() + self.timeout_s,
             self._policy == "least_loaded",
             targets,
             self._idempotent,
@@ -178,6 +179,19 @@ class Operation:
         )
         exchange.call(call, pending)
         return pending
+
+    def at(self, presence: Presence) -> ServiceOperation:
+        """The operation as a server has it.
+
+        Raises:
+            KeyError: It has none of this name.
+            BadFrame: It says nothing that can be read.
+        """
+        last = self._last
+        if last is None or last[0] is not presence.interface:
+            operation = read_interface(presence.interface).operations[self.name]
+            last = self._last = presence.interface, operation
+        return last[1]
 
     def _awaited(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if self._is_simple:
@@ -190,9 +204,9 @@ class Operation:
 
     def _chosen(self) -> list[Key]:
         """The servers that the application's own policy prefers, best first."""
-        found = ServiceClient(self._exchange, self.subject).servers(self._timeout_s)
+        found = ServiceClient(self._exchange, self.subject).servers(self.timeout_s)
         if not found:
-            raise no_server(self.subject, self.name, self._timeout_s, "")
+            raise no_server(self.subject, self.name, self.timeout_s, "")
         assert callable(self._policy)
         chosen = self._policy(found)
         preferred = [chosen] if isinstance(chosen, Found) else list(chosen)
@@ -202,9 +216,9 @@ class Operation:
 
     def _ask_all(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Answer]:
         """Call every server; their answers, in the order of the servers."""
-        found = ServiceClient(self._exchange, self.subject).servers(self._timeout_s)
+        found = ServiceClient(self._exchange, self.subject).servers(self.timeout_s)
         if not found:
-            raise no_server(self.subject, self.name, self._timeout_s, "")
+            raise no_server(self.subject, self.name, self.timeout_s, "")
         pending = [(one, self._start(args, kwargs, [one.key])) for one in found]
         answers = []
         for one, call in pending:
@@ -216,25 +230,3 @@ class Operation:
 
     def __repr__(self) -> str:
         return f"<operation {self.name} of {self.subject!r}>"
-
-
-def _binder(
-    name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], pending: PendingCall
-) -> Callable[[Presence], Bound | None]:
-    """Makes the arguments of a call as a server takes them; None if it does not."""
-
-    def bind(presence: Presence) -> Bound | None:
-        try:
-            operation = read_interface(presence.interface).operations[name]
-            _, payload, types = codec.encode(operation.bind(args, kwargs))
-        except KeyError:
-            pending.noted(presence, None)
-            return None
-        except (BusError, BadFrame) as error:
-            pending.noted(presence, error)
-            return None
-        if operation.is_stream:
-            pending.becomes_stream()
-        return Bound(payload, types, operation.is_idempotent, operation.is_stream)
-
-    return bind

@@ -31,14 +31,13 @@ from infobus.protocols.invocation_server import Server
 from infobus.protocols.invocation_wire import Presence
 from infobus.services.node import Node
 from infobus.services.parties import Runner, Waiter
+from infobus.services.telling import Telling
 from infobus.services.threads import Threads
 
 log = logging.getLogger("infobus")
 
 TICK_S = 0.1
 _CALL_TAG = 32
-CLIENT = "client"
-"""The role of a node that has calls waiting for a server to appear."""
 
 
 class Exchange:
@@ -46,6 +45,7 @@ class Exchange:
 
     def __init__(self, node: Node, threads: Threads) -> None:
         self.node = node
+        self._name = node.name
         self._threads = threads
         self.lock = threading.Lock()
         self.directory = Directory(node.name, node.alive, self._load_of)
@@ -58,12 +58,12 @@ class Exchange:
         self.watches: list[Callable[[str, Participant], None]] = []
         self.on_acknowledged: Callable[[str], None] = lambda once: None
         self._answered: dict[int, threading.Event] = {}
-        self._clients: dict[str, tuple[int, int]] = {}  # subject -> presence, calls that wait
-        self._told_loads: dict[int, int] = {}
+        self._telling = Telling(self.directory, self.caller, self.server)
         self._frames: deque[bytes] = deque()  # calls that have come
         self._taking_in = threading.Lock()
         self._is_taking_in = False
         self._closed = threading.Event()
+        self._is_closed = False
         self._why = BusClosed("the bus was closed")
         name = f"infobus-{node.name}-services"
         self._thread = threading.Thread(target=self._tick_for_ever, name=name, daemon=True)
@@ -74,6 +74,7 @@ class Exchange:
 
     def close(self) -> None:
         """End: calls that have no answer get none."""
+        self._is_closed = True
         self._closed.set()
         with self.lock:
             waiters, self.waiters = list(self.waiters.values()), {}
@@ -82,21 +83,22 @@ class Exchange:
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child, where the parent's lock may be held for ever."""
-        self._why = why
+        self._why, self._is_closed = why, True
         self._closed = threading.Event()
         self._closed.set()
         self.lock = threading.Lock()
 
     def check_open(self) -> None:
         """Raise `BusClosed` if this has ended."""
-        if self._closed.is_set():
+        if self._is_closed:
             raise self._why
 
     # What callers do.
 
     def call(self, call: Outgoing, waiter: Waiter) -> None:
         """Begin a call."""
-        self.check_open()
+        if self._is_closed:
+            raise self._why
         self.waiters[call.key] = waiter
         with self.lock:
             effects = self.caller.start(call, time.monotonic())
@@ -230,12 +232,8 @@ class Exchange:
     # What the world does.
 
     def on_frame(self, payload: bytes) -> None:
-        """Take in a frame, on an engine's thread, which must not be held up.
-
-        Raises:
-            BadFrame: It cannot be read.
-        """
-        if self._closed.is_set():
+        """Take in a frame, on an engine's thread, which must not be held up."""
+        if self._is_closed:
             return
         if payload[1] == _CALL_TAG:
             with self._taking_in:
@@ -244,8 +242,16 @@ class Exchange:
             if must_begin:
                 self._threads.do(self._take_calls)
             return
-        message = wire.decode(payload)
-        if message is not None:
+        try:
+            message = wire.decode(payload)
+        except BadFrame as error:
+            self.node.refuse(error)
+            return
+        if message.__class__ is wire.Reply:  # the short way of what comes most
+            with self.lock:
+                effects = self.caller.take(message, time.monotonic())
+            self.carry_out(effects, may_wait=False)
+        elif message is not None:
             self.carry_out(self._take(message), may_wait=False)
 
     def _take_calls(self) -> None:
@@ -260,12 +266,17 @@ class Exchange:
             try:
                 message = wire.decode(payload)
             except BadFrame as error:
-                self.node.complain(type(error).__name__, str(error))
-            else:
-                self.carry_out(self._take(message), jobs=jobs)
+                self.node.refuse(error)
+                continue
+            assert message.__class__ is wire.Call
+            if message.descriptors:
+                self.node.learn(message.descriptors)
+            with self.lock:
+                effects = self.server.take(message, time.monotonic())
+            self.carry_out(effects, jobs=jobs)
         with self._taking_in:
-            self._is_taking_in = bool(self._frames)
-        if self._is_taking_in:
+            has_more = self._is_taking_in = bool(self._frames)
+        if has_more:
             self._threads.do(self._take_calls)
         for job in jobs[1:]:
             self._threads.do(job)
@@ -326,43 +337,9 @@ class Exchange:
             effects: list[Any] = list(self.directory.tick(now_s))
             effects += self.caller.tick(now_s)
             effects += self.server.tick(now_s)
-            effects += self._tell_who_waits()
-            effects += self._tell_loads()
+            effects += self._telling.who_waits()
+            effects += self._telling.loads(now_s)
         self.carry_out(effects, may_wait=False)
-
-    def _tell_who_waits(self) -> Iterable[Any]:
-        """New servers learn of clients with pending requests."""
-        effects: list[Any] = []
-        for subject in {call.subject for call in self.caller.calls.values()} | set(self._clients):
-            count = self.caller.waiting_count(subject)
-            id, told = self._clients.get(subject, (0, 0))
-            if count == told:
-                continue
-            info = codec.encode({"waiting": count})[1]
-            presence = Presence(id or 1, 0, subject, CLIENT, time.time(), info)
-            if not count:
-                del self._clients[subject]
-                effects += self.directory.withdraw(id)
-            elif id:
-                self._clients[subject] = (id, count)
-                effects += self.directory.change(presence)
-            else:
-                presence, said = self.directory.announce(presence)
-                self._clients[subject] = (presence.id, count)
-                effects += said
-        return effects
-
-    def _tell_loads(self) -> Iterable[Any]:
-        """Servers that balance among themselves must know each other's load."""
-        effects: list[Any] = []
-        for offer in self.server.offers.values():
-            if offer.rule == "balanced" and self._told_loads.get(offer.id, 0) != offer.load:
-                self._told_loads[offer.id] = offer.load
-                presence = self.directory.own.get(offer.id)
-                if presence is not None:
-                    changed = discovery.with_load(presence, offer.load)
-                    effects += self.caller.noted(self.directory.change(changed), time.monotonic())
-        return effects
 
     # Doing what the protocols say.
 
@@ -378,27 +355,32 @@ class Exchange:
         Operations that are to be run on a thread are added to `jobs`, or else given to one.
         """
         for one in effects:
-            match one:
-                case ToPeer(peer, message, bulk):
-                    if peer == self.node.name:
-                        self.carry_out(self._take(message), may_wait=may_wait)
-                    elif may_wait:
-                        self.node.send(peer, frames.encode(message))
-                    else:
-                        is_large = bulk or isinstance(message, wire.Call | wire.Reply | wire.IAm)
-                        self.node.post(peer, frames.encode(message), is_large)
-                case calling.Returned(key, body, server):
-                    if (waiter := self.waiters.pop(key, None)) is not None:
-                        waiter.returned(body, server)
-                case serving.Run(id, call) | serving.Claim(id, call):
-                    runner = self.runners.get(call.presence)
-                    job = runner.run(id, call) if runner is not None else None
-                    if job is not None and jobs is not None:
-                        jobs.append(job)
-                    elif job is not None:
-                        self._threads.do(job)
-                case _:
-                    self._do_rare(one)
+            kind = one.__class__
+            if kind is ToPeer:
+                if may_wait and one.peer != self._name:
+                    self.node.send(one.peer, frames.encode(one.message))
+                else:
+                    self._post(one, may_wait)
+            elif kind is calling.Returned:
+                if (waiter := self.waiters.pop(one.key, None)) is not None:
+                    waiter.returned(one.body, one.server)
+            elif kind is serving.Run or kind is serving.Claim:
+                runner = self.runners.get(one.call.presence)
+                job = runner.run(one.id, one.call) if runner is not None else None
+                if job is not None and jobs is not None:
+                    jobs.append(job)
+                elif job is not None:
+                    self._threads.do(job)
+            else:
+                self._do_rare(one)
+
+    def _post(self, letter: ToPeer, may_wait: bool) -> None:
+        message: Any = letter.message
+        if letter.peer == self._name:
+            self.carry_out(self._take(message), may_wait=may_wait)
+        else:
+            is_large = letter.bulk or isinstance(message, wire.Call | wire.Reply | wire.IAm)
+            self.node.post(letter.peer, frames.encode(message), is_large)
 
     def _do_rare(self, one: Any) -> None:
         match one:

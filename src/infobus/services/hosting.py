@@ -9,7 +9,10 @@ import inspect
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from infobus.errors import BadCall, BadValue, BusError
 from infobus.objects import codec
@@ -22,25 +25,23 @@ from infobus.services.failures import write_error
 from infobus.services.interface import Interface, ServiceOperation
 from infobus.services.service import CURRENT, CurrentCall, method_of
 from infobus.services.threads import Loop
+from infobus.services.values import PLAIN, read, write
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Task
+    from asyncio import AbstractEventLoop
 
 log = logging.getLogger("infobus")
 
 _CALLERS_COUNT_MAX = 10_000
 
 
-class _Running:
+class _Running(Struct, eq=False):
     """One call while it runs."""
 
-    __slots__ = ("async_room", "call", "room", "task")
-
-    def __init__(self, call: CurrentCall, is_stream: bool) -> None:
-        self.call = call
-        self.room = threading.Event() if is_stream else None
-        self.task: Task[None] | None = None
-        self.async_room: Any = None  # an `asyncio.Event`
+    call: CurrentCall
+    room: threading.Event | None = None  # of a stream
+    task: Any = None  # an `asyncio.Task`
+    async_room: Any = None  # an `asyncio.Event`
 
 
 class Host:
@@ -76,14 +77,14 @@ class Host:
             return lambda: self._fail(id, call, BadCall(text, signatures=signatures))
         operation, method, is_async = found
         name = call.once or f"{id[0]}/{call.lot}"
-        running = self._running[id] = _Running(
-            CurrentCall(name, id[0], call.operation), operation.is_stream
-        )
+        running = self._running[id] = _Running(CurrentCall(name, id[0], call.operation))
+        if operation.is_stream:
+            running.room = threading.Event()
         if is_async:
             loop = self._loop.get()
             loop.call_soon_threadsafe(self._begin_async, loop, id, call, operation, method, running)
             return None
-        return lambda: self._run(id, call, operation, method, running)
+        return partial(self._run, id, call, operation, method, running)
 
     def stop(self, id: Id) -> None:
         """Nobody waits for a call any more."""
@@ -115,8 +116,8 @@ class Host:
     ) -> None:
         token = CURRENT.set(running.call)
         try:
-            result = method(**self._arguments(call, operation))
-            if inspect.isawaitable(result):
+            result = method(**operation.checked(read(call.arguments)))
+            if result.__class__ not in PLAIN and inspect.isawaitable(result):
                 loop = self._loop.get()
                 done = self._awaited(result, id, call, operation)
                 loop.call_soon_threadsafe(self._keep_task, loop, id, done, running)
@@ -163,7 +164,7 @@ class Host:
     ) -> None:
         token = CURRENT.set(running.call)
         try:
-            result = method(**self._arguments(call, operation))
+            result = method(**operation.checked(read(call.arguments)))
             if operation.is_stream:
                 done = self._pump_async(aiter(result), id, call, operation, running)
             else:
@@ -213,19 +214,18 @@ class Host:
 
     # Either way.
 
-    def _arguments(self, call: wire.Call, operation: ServiceOperation) -> dict[str, Any]:
-        return operation.checked(codec.decode(0, call.arguments))
-
     def _produce(self, id: Id, call: wire.Call, operation: ServiceOperation, item: Any) -> bool:
         body, types = _encoded(operation, item)
-        return self._exchange.produced(id, body, self._descriptors(id[0], types))
+        return self._exchange.produced(id, body, self._descriptors(id[0], types) if types else [])
 
     def _return(self, id: Id, call: wire.Call, operation: ServiceOperation, result: Any) -> None:
         if operation.is_stream:
             answer = wire.Reply("-", id[1], b"\x80")
         else:
             body, types = _encoded(operation, result)
-            answer = wire.Reply("-", id[1], body, descriptors=self._descriptors(id[0], types))
+            answer = wire.Reply("-", id[1], body)
+            if types:
+                answer.descriptors = self._descriptors(id[0], types)
         self._finish(id, call, answer)
 
     def _fail(self, id: Id, call: wire.Call, error: BaseException) -> None:
@@ -253,8 +253,6 @@ class Host:
 
     def _descriptors(self, caller: str, types: tuple[int, ...]) -> list[bytes]:
         """The descriptors that a caller lacks."""
-        if not types:
-            return []
         if len(self._told) > _CALLERS_COUNT_MAX:
             self._told.clear()
         told = self._told.setdefault(caller, set())
@@ -264,16 +262,16 @@ class Host:
 
 
 def _encoded(operation: ServiceOperation, result: Any) -> tuple[bytes, tuple[int, ...]]:
-    if operation.result is not ANY:
+    kind = operation.result
+    if kind is not ANY and result.__class__ is not kind.exact:
         try:
-            result = operation.result.check(result)
+            result = kind.check(result)
         except Misfit as misfit:
             raise bad_value(misfit, f"the result of {operation.name}") from None
     try:
-        _, body, types = codec.encode({"value": result})
+        return write({"value": result})
     except BadValue as error:
         raise BadValue(f"the result of {operation.name} cannot be sent: {error}") from None
-    return body, types
 
 
 def _is_cancelled(error: BaseException) -> bool:

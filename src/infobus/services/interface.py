@@ -55,6 +55,8 @@ class ServiceOperation(Operation):
             BadCall: They do not fit the parameters.
         """
         names = self._names
+        if not kwargs and len(args) == len(names):
+            return dict(zip(names, args, strict=True))
         if len(args) > len(names):
             raise self._bad(f"takes {len(names)} arguments, got {len(args)}")
         bound = dict(zip(names, args, strict=False))
@@ -74,21 +76,30 @@ class ServiceOperation(Operation):
     def _names(self) -> tuple[str, ...]:
         return tuple(parameter.name for parameter in self.parameters)
 
+    @cached_property
+    def _name_set(self) -> frozenset[str]:
+        return frozenset(self._names)
+
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in plain form, with defaults for those that were not given.
 
         Raises:
             BadCall: They do not fit the parameters.
         """
-        bound = self.bind((), given)
+        is_whole = given.keys() == self._name_set
+        bound = dict(given) if is_whole else self.bind((), given)
         for parameter in self.parameters:
-            if parameter.name not in bound:
-                bound[parameter.name] = parameter.fresh_default()
+            name, kind = parameter.name, parameter.kind
+            if name not in bound:
+                bound[name] = parameter.fresh_default()
+                continue
+            value = bound[name]
+            if value.__class__ is kind.exact:
                 continue
             try:
-                bound[parameter.name] = parameter.kind.check(bound[parameter.name])
+                bound[name] = kind.check(value)
             except Misfit as misfit:
-                raise self._bad(f"{parameter.name}{misfit.path}: {misfit.problem}") from None
+                raise self._bad(f"{name}{misfit.path}: {misfit.problem}") from None
         return bound
 
     def _bad(self, problem: str) -> BadCall:

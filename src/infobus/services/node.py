@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
+from infobus.errors import BadFrame
+
 
 class ReplyStore(Protocol):
     """Keeps the replies of calls that must run exactly once, across crashes."""
@@ -49,6 +51,9 @@ class Node(Protocol):
 
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""
+
+    def refuse(self, error: BadFrame) -> None:
+        """Count and note a frame that cannot be read."""
 
     def complain(self, source: str, what: str) -> None:
         """Note, and log once per `source`, that it did something wrong."""

@@ -8,6 +8,8 @@ from contextvars import ContextVar
 from threading import Event
 from typing import Any, ClassVar, TypeVar
 
+from msgspec import Struct
+
 from infobus.errors import UsageError
 from infobus.services.interface import Interface
 
@@ -95,7 +97,7 @@ def idempotent(method: _Method) -> _Method:
     return method
 
 
-class CurrentCall:
+class CurrentCall(Struct, eq=False):
     """The call that is being served: who makes it, and whether anyone still waits.
 
     Attributes:
@@ -103,17 +105,15 @@ class CurrentCall:
             `idempotent`).
         caller: The node of the caller.
         operation: What was called.
+        is_cancelled: Whether the caller has given up; a long operation may look now and then,
+            and stop.
     """
 
-    __slots__ = ("_stopped", "caller", "id", "is_cancelled", "operation")
-
-    def __init__(self, id: str, caller: str, operation: str) -> None:
-        self.id = id
-        self.caller = caller
-        self.operation = operation
-        self.is_cancelled = False
-        """Whether the caller has given up; a long operation may look now and then, and stop."""
-        self._stopped: Event | None = None  # made on demand: few operations wait for it
+    id: str
+    caller: str
+    operation: str
+    is_cancelled: bool = False
+    _stopped: Event | None = None  # made on demand: few operations wait for it
 
     @property
     def stopped(self) -> Event:
