@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
-from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from infobus.bus.aio_keeping import Gathering
+    from infobus.bus.aio_keeping import AioKeeping
     from infobus.bus.bus import Bus
     from infobus.bus.durable import DurableEvent, DurableSubscription
     from infobus.bus.event import Event
@@ -54,7 +53,7 @@ class AioBus:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._gatherings: WeakKeyDictionary[Any, Gathering] = WeakKeyDictionary()  # by event loop
+        self._keeping: AioKeeping | None = None
 
     async def publish(
         self, subject: str, obj: Any, *, quality: Quality = "reliable", **options: Any
@@ -64,7 +63,7 @@ class AioBus:
         Guaranteed events that several tasks await at the same time share one sync of the disk.
         """
         if options.pop("guaranteed", False):
-            await self._gathering().publish(subject, obj, options)
+            await (self._keeping or self._load_keeping()).publish(subject, obj, options)
         elif options or not self._bus.publish_nowait(subject, obj, quality):
             await _in_thread(self._bus.publish, subject, obj, quality=quality, **options)
 
@@ -78,15 +77,11 @@ class AioBus:
         """See `Bus.publish_many`."""
         await _in_thread(self._bus.publish_many, events, quality=quality, **options)
 
-    def _gathering(self) -> Gathering:
-        from asyncio import get_running_loop
+    def _load_keeping(self) -> AioKeeping:
+        from infobus.bus.aio_keeping import AioKeeping  # late: most programs keep nothing
 
-        from infobus.bus.aio_keeping import Gathering
-
-        loop = get_running_loop()
-        if loop not in self._gatherings:
-            self._gatherings[loop] = Gathering(self._bus.publish_many)
-        return self._gatherings[loop]
+        self._keeping = AioKeeping(self._bus)
+        return self._keeping
 
     @overload
     async def subscribe(

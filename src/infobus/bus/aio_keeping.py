@@ -1,75 +1,93 @@
-"""Guaranteed events of an event loop: tasks that await at the same time share one commit.
+"""Guaranteed events of event loops: tasks that await at the same time share one commit.
 
-One task leads for all: it takes what the others have brought and has it kept on a thread, while
-the next events gather. A thread for each event would cost more than the disk does.
+What the tasks of a loop bring in one turn of it is handed over to one thread, which has it kept
+and tells the loop, once for all. A thread for each event would cost more than the disk does.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import threading
+from asyncio import AbstractEventLoop, Future, get_running_loop
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from infobus.errors import UsageError
 
-PublishMany = Callable[..., None]
+if TYPE_CHECKING:
+    from infobus.bus.bus import Bus
+
+_IDLE_S = 1.0  # how long the thread stays when there is nothing to do
 
 
 class _Awaited(NamedTuple):
     event: tuple[str, Any]
     options: dict[str, Any]
-    future: asyncio.Future[None]
+    future: Future[None]
 
 
-class Gathering:
-    """What the tasks of one event loop want to have kept. Not for use by threads."""
+class AioKeeping:
+    """Has the events kept that tasks await. Each event loop comes by a thread of its own."""
 
-    def __init__(self, publish_many: PublishMany) -> None:
-        self._publish_many = publish_many
-        self._awaited: list[_Awaited] = []
-        self._leader: asyncio.Task[None] | None = None
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._gathered: dict[AbstractEventLoop, list[_Awaited]] = {}
+        self._batches: SimpleQueue[list[_Awaited]] = SimpleQueue()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
 
-    async def publish(self, subject: str, obj: Any, options: dict[str, Any]) -> None:
-        """Return when the event is on disk."""
-        loop = asyncio.get_running_loop()
-        mine = _Awaited((subject, obj), options, loop.create_future())
-        self._awaited.append(mine)
-        if self._leader is None:
-            self._leader = loop.create_task(self._lead())
-        await mine.future
+    def publish(self, subject: str, obj: Any, options: dict[str, Any]) -> Future[None]:
+        """Return what is done when the event is on disk."""
+        loop = get_running_loop()
+        future: Future[None] = loop.create_future()
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            gathered = self._gathered[loop] = []
+            loop.call_soon(self._hand_over, loop)
+        gathered.append(_Awaited((subject, obj), options, future))
+        return future
 
-    async def _lead(self) -> None:
-        batch: list[_Awaited] = []
+    def _hand_over(self, loop: AbstractEventLoop) -> None:
+        with self._guard:
+            self._batches.put(self._gathered.pop(loop))
+            if self._thread is None or not self._thread.is_alive():  # as in a forked child
+                self._thread = threading.Thread(
+                    target=self._work, name=f"infobus-{self._bus.node}-aio", daemon=True
+                )
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                batch = self._batches.get(timeout=_IDLE_S)
+            except Empty:
+                with self._guard:
+                    if self._batches.empty():
+                        self._thread = None
+                        return
+            else:
+                for _, alike in groupby(batch, attrgetter("options")):
+                    self._keep([*alike])
+
+    def _keep(self, batch: Sequence[_Awaited]) -> None:
+        failure: Exception | None = None
         try:
-            while self._awaited:
-                _, alike = next(groupby(self._awaited, attrgetter("options")))
-                batch = [*alike]
-                del self._awaited[: len(batch)]
-                await self._keep(batch)
-        finally:  # the event loop ends if there is anything left
-            for one in (*batch, *self._awaited):
-                one.future.cancel()
-            self._awaited, self._leader = [], None
-
-    async def _keep(self, batch: list[_Awaited]) -> None:
-        events, options = [one.event for one in batch], batch[0].options
-        try:
-            await asyncio.to_thread(self._publish_many, events, guaranteed=True, **options)
-        except UsageError as error:
-            if len(batch) == 1:
-                _tell(batch, error)
-            else:  # one of them is wrong; nothing was kept, so each is told apart
-                for one in batch:
-                    await self._keep([one])
+            events = [one.event for one in batch]
+            self._bus.publish_many(events, guaranteed=True, **batch[0].options)
         except Exception as error:
-            _tell(batch, error)
-        else:
-            _tell(batch, None)
+            if isinstance(error, UsageError) and len(batch) > 1:
+                for one in batch:  # nothing was kept, so each is told apart
+                    self._keep([one])
+                return
+            failure = error
+        with suppress(RuntimeError):  # the event loop is closed
+            batch[0].future.get_loop().call_soon_threadsafe(_tell, batch, failure)
 
 
-def _tell(batch: list[_Awaited], error: Exception | None) -> None:
+def _tell(batch: Sequence[_Awaited], error: Exception | None) -> None:
     for one in batch:
         if not one.future.done():  # else its task was cancelled
             one.future.set_result(None) if error is None else one.future.set_exception(error)
