@@ -10,6 +10,7 @@ import pytest
 
 import infobus
 from infobus import DataObject
+from tests.bus.helpers import wait_until
 from tests.cli.running import COMMAND, Shell
 
 
@@ -36,6 +37,11 @@ def bus(shell):
     """A program on the same bus, which knows the types above."""
     with infobus.connect(shell.bus, home=shell.folder) as bus:
         yield bus
+
+
+def numbers_in(watching):
+    """The n of all events that a watching process shows."""
+    return [json.loads(line)["data"]["n"] for line in watching.communicate(timeout=30)[0].split()]
 
 
 class TestPubAndSub:
@@ -107,6 +113,49 @@ class TestPubAndSub:
         said = "nobody subscribes to news.a, so it was not sent (quenched)\n"
         assert shell.run("pub", "news.a", "x=1") == (0, "", said)
         assert shell.run("pub", "news.a", "x=1", "--wait", "0.1") == (1, "", said)
+
+    def test_urgent_events_overtake_and_old_ones_are_let_go(self, shell, bus):
+        city = bus.subscribe("city.>")
+        assert shell.run("pub", "city.library", "n:=1") == (0, "", "")
+        assert shell.run("pub", "city.order", "n:=2", "--max-age", "0.01") == (0, "", "")
+        assert shell.run("pub", "city.911", "n:=3", "--priority", "emergency") == (0, "", "")
+        wait_until(lambda: bus.stats().expired == 1)
+        assert [city.receive(10).data["n"] for _ in range(2)] == [3, 1]
+
+    def test_a_consumer_may_ask_for_a_class_and_an_age(self, shell, bus):
+        watching = shell.listen("city.>", "--priority", "business", "--max-age", "60")
+        lane = bus.subscribe("city.>")
+        bus.publish("city.library", {"n": 1})
+        assert lane.receive(10).priority == "regular"
+        assert watching.stdout.readline().endswith("n=1\n")
+        [request] = bus._hub.node.rows.records.popitem()[1].requests
+        assert (request.class_, request.max_age) == ("business", 60.0)
+
+    def test_classes_and_ages_that_there_are_not(self, shell):
+        code, _, err = shell.run("pub", "news.a", "x=1", "--priority", "urgent")
+        assert code == 2
+        assert "no priority class 'urgent': this bus has emergency, business, regular" in err
+        code, _, err = shell.run("sub", "news.a", "--max-age", "-1")
+        assert code == 2
+        assert "expected a number of seconds above 0" in err
+
+    def test_guaranteed_events_wait_for_a_durable_consumer(self, shell):
+        durable = ("news.>", "--durable", "archive", "--json")
+        shell.listen(*durable, "--seconds", "0").communicate(timeout=30)
+        for n in (1, 2, 3):
+            assert shell.run("pub", "news.a", f"n:={n}", "--guaranteed")[:2] == (0, "")
+        watching = shell.listen(*durable, "--count", "2")
+        assert numbers_in(watching) == [1, 2]
+        assert numbers_in(shell.listen(*durable, "--count", "1")) == [3], "what was shown is over"
+
+    def test_options_that_contradict_each_other(self, shell):
+        for arguments in (
+            ("pub", "news.a", "x=1", "--guaranteed", "--wait", "1"),
+            ("sub", "news.a", "news.b", "--durable", "archive"),
+            ("sub", "news.a", "--durable", "archive", "--priority", "business"),
+        ):
+            code, _, err = shell.run(*arguments)
+            assert (code, err[:9]) == (2, "infobus: "), arguments
 
     def test_typed_objects_of_a_type_that_somebody_knows(self, shell, bus):
         quotes = bus.subscribe("quotes.>")

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus.cli.options import BusName, Connect, Count, Home, Listen, Seconds, join
 from infobus.cli.rendering import printable
 
 if TYPE_CHECKING:
@@ -51,12 +51,8 @@ def command(
             help="Answer queries under this subject ([b]infobus query --remote SUBJECT[/b]).",
         ),
     ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after so many events.")
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End after so many seconds.")
-    ] = None,
+    count: Count = None,
+    seconds: Seconds = None,
     bus: BusName = None,
     home: Home = None,
     connect: Connect = None,

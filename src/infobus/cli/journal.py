@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from infobus.cli.options import BusName, Connect, Home, Listen, join, stdin
+from infobus.cli.options import BusName, Connect, Home, Listen, Seconds, join, stdin
 from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ def record(
     count: Annotated[
         int | None, typer.Option("--count", min=1, help="End after so many events, or a few more.")
     ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End after so many seconds.")
-    ] = None,
+    seconds: Seconds = None,
     until_eof: Annotated[
         bool, typer.Option("--until-eof", help="End when standard input ends.")
     ] = False,

@@ -55,6 +55,25 @@ Listen = Annotated[
     ),
 ]
 
+Count = Annotated[int | None, typer.Option("--count", min=1, help="End after so many events.")]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", min=0, help="End after so many seconds.")
+]
+Priority = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="CLASS",
+        help="Such as [b]emergency[/b], [b]business[/b] or [b]regular[/b]: which overtake.",
+    ),
+]
+MaxAge = Annotated[
+    float | None,
+    typer.Option(
+        "--max-age", metavar="SECONDS", help="Let go what is older, wherever it waits then."
+    ),
+]
+
 
 def join(
     bus: str | None, home: str | None, connect: list[str] | None, listen: list[str] | None

@@ -20,7 +20,7 @@ from infobus.subjects import check_subject
 Answer = TypeVar("Answer")
 
 
-def prompt_until_end(bus: Bus) -> None:
+def prompt_until_end(bus: Bus, publisher: Publisher) -> None:
     """Ask for one object after the other and publish it; end of file (Ctrl-D) ends it."""
     import readline  # noqa: F401  gives the prompt its history and line editing
 
@@ -28,15 +28,14 @@ def prompt_until_end(bus: Bus) -> None:
     console.print("Publish objects one by one. Ctrl-D ends, Enter takes the default.", style="dim")
     try:
         while True:
-            _publish_one(bus, console)
+            _publish_one(bus, publisher, console)
     except EOFError:
         console.print()
 
 
-def _publish_one(bus: Bus, console: Console) -> None:
+def _publish_one(bus: Bus, publisher: Publisher, console: Console) -> None:
     subject = ask(console, "subject", _checked_subject)
     type_ = _ask_type(bus, console)
-    publisher = Publisher(bus)
     try:
         obj = _ask_untyped(console) if type_ is None else _ask_object(console, type_)
         publisher.publish(subject, obj)
@@ -45,6 +44,7 @@ def _publish_one(bus: Bus, console: Console) -> None:
         return
     if publisher.unwanted:
         publisher.tell_unwanted()
+        publisher.unwanted.clear()
     else:
         console.print(f"published under {subject}", style="green", markup=False)
 

@@ -12,6 +12,8 @@ from infobus.cli.options import (
     Connect,
     Home,
     Listen,
+    MaxAge,
+    Priority,
     complete_types,
     join,
     stdin,
@@ -51,6 +53,12 @@ def command(
             metavar="SECONDS", min=0, help="Wait up to so long until somebody subscribes."
         ),
     ] = 0.0,
+    guaranteed: Annotated[
+        bool,
+        typer.Option("--guaranteed", help="Keep it on disk until every durable consumer has it."),
+    ] = False,
+    priority: Priority = None,
+    max_age: MaxAge = None,
     bus: BusName = None,
     home: Home = None,
     connect: Connect = None,
@@ -68,18 +76,21 @@ def command(
 
     KEY=TEXT is text, or what the attribute's type makes of it. KEY:=JSON is any value.
 
-    What nobody subscribes to is not sent, which is said on stderr.
+    What nobody subscribes to is not sent, which is said on stderr; with --guaranteed it is kept
+    in the home's ledger all the same, for durable consumers that are away.
 
     Exit codes: 1 if --wait was in vain, 2 if a line of stdin was bad (and skipped).
     """
+    if wait and guaranteed:
+        raise UsageError("--wait is not for --guaranteed: what is kept waits for its consumers")
     with join(bus, home, connect, listen) as node:
+        publisher = Publisher(node, wait, guaranteed=guaranteed, priority=priority, max_age=max_age)
         if subject is None and stdin().isatty():
             from infobus.cli.prompting import prompt_until_end
 
-            prompt_until_end(node)
+            prompt_until_end(node, publisher)
             return
         type_ = None if type_name is None else type_on_bus(node, type_name)
-        publisher = Publisher(node, wait)
         bad_count = 0
         if subject is None or subject == "-":
             bad_count = _publish_lines(publisher, None, type_)

@@ -16,8 +16,22 @@ RETRY_S = 0.02
 class Publisher:
     """Publishes, and remembers what nobody wanted."""
 
-    def __init__(self, bus: Bus, wait_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        wait_s: float = 0.0,
+        *,
+        guaranteed: bool = False,
+        priority: str | None = None,
+        max_age: float | None = None,
+    ) -> None:
         self.unwanted: Counter[str] = Counter()
+        self._is_kept = guaranteed  # for consumers that may come later
+        self._options: dict[str, Any] = {
+            "guaranteed": guaranteed,
+            "priority": priority,
+            "max_age": max_age,
+        }
         self._bus = bus
         self._until_s = time.monotonic() + wait_s
 
@@ -31,8 +45,8 @@ class Publisher:
 
     def _is_quenched(self, subject: str, obj: Any) -> bool:
         quenched = self._bus.stats().quenched
-        self._bus.publish(subject, obj)
-        return self._bus.stats().quenched > quenched
+        self._bus.publish(subject, obj, **self._options)
+        return self._bus.stats().quenched > quenched and not self._is_kept
 
     def tell_unwanted(self) -> None:
         """Say on standard error what was not sent."""

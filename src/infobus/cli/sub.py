@@ -11,7 +11,19 @@ import typer
 from rich.console import Console
 
 import infobus
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus import UsageError
+from infobus.bus.durable import DurableEvent, DurableSubscription
+from infobus.cli.options import (
+    BusName,
+    Connect,
+    Count,
+    Home,
+    Listen,
+    MaxAge,
+    Priority,
+    Seconds,
+    join,
+)
 from infobus.cli.rendering import event_heading, event_json, event_line
 
 
@@ -35,12 +47,18 @@ def command(
         bool, typer.Option("--json", help="One JSON object per line, for other programs.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="Show all of each object.")] = False,
-    count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after so many events.")
+    count: Count = None,
+    seconds: Seconds = None,
+    durable: Annotated[
+        str | None,
+        typer.Option(
+            "--durable",
+            metavar="NAME",
+            help="Only guaranteed events, also those of while nobody used this name.",
+        ),
     ] = None,
-    seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End after so many seconds.")
-    ] = None,
+    priority: Priority = None,
+    max_age: MaxAge = None,
     bus: BusName = None,
     home: Home = None,
     connect: Connect = None,
@@ -49,6 +67,9 @@ def command(
     """Show what is published under the patterns, from now on.
 
     After "listening on ..." (on stderr), nothing that is published is missed.
+
+    With --durable, what was shown does not come again. Who is to be missed no more:
+    [b]infobus ledger drop NAME[/b].
 
     Quote the patterns: shells have their own * and >.
     """
@@ -60,7 +81,16 @@ def command(
         wanted = compile(where)  # what is wrong with it is said before joining the bus
         told = f"{told} where {wanted}"
     with join(bus, home, connect, listen) as node:
-        subscription = node.subscribe_many(patterns, where=wanted)
+        subscription: infobus.Subscription | DurableSubscription
+        if durable is None:
+            subscription = node.subscribe_many(
+                patterns, where=wanted, priority=priority, max_age=max_age
+            )
+        else:
+            _check_durable(patterns, priority, max_age)
+            subscription = node.subscribe(
+                patterns[0], durable=durable, where=wanted, acknowledge="explicit"
+            )
         err.print(f"listening on {told} (bus {node.name})", style="dim", markup=False)
         for event in _events(subscription, count, seconds, err):
             if as_json:
@@ -75,8 +105,19 @@ def command(
             sys.stdout.flush()
 
 
+def _check_durable(patterns: list[str], priority: str | None, max_age: float | None) -> None:
+    """Say at once what a durable consumer cannot have."""
+    if len(patterns) > 1:
+        raise UsageError(f"--durable takes one pattern, got {len(patterns)}; use a name for each")
+    if priority is not None or max_age is not None:
+        raise UsageError("--priority and --max-age are not for --durable: it gets all, in order")
+
+
 def _events(
-    subscription: infobus.Subscription, count: int | None, seconds: float | None, err: Console
+    subscription: infobus.Subscription | DurableSubscription,
+    count: int | None,
+    seconds: float | None,
+    err: Console,
 ) -> Iterator[infobus.Event]:
     """Events until there were enough of them, or it is late; losses are told on the way.
 
@@ -93,4 +134,6 @@ def _events(
             err.print(f"loss: {loss}", style="bold red", markup=False)
             continue
         yield from event.data if isinstance(event.data, infobus.Transaction) else (event,)
+        if isinstance(event, DurableEvent):
+            event.ack()
         count = None if count is None else count - 1

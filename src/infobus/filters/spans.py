@@ -127,11 +127,10 @@ def split(row: Iterable[Literal]) -> Parts | None:
             span = _joined(key, tests[key])
             if span is None:
                 return None
-            limit = _limit(span)
-        if limit is None:
-            spans.append(span)
-        else:
-            limits.append(limit)
+            if (limit := _limit(span)) is None:
+                spans.append(span)
+                continue
+        limits.append(limit)
     literals = tuple(sorted(left, key=repr) if len(left) > 1 else left)
     return Parts(tuple(limits), tuple(spans), literals)
 
