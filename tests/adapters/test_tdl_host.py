@@ -9,7 +9,8 @@ import pytest
 import infobus
 from infobus import UsageError
 from infobus.adapters.tdl import PROGRAM, Programs, TdlHost, send
-from infobus.errors import TdlError, TdlLimit
+from infobus.adapters.tdl_keeping import KeptPrograms, Program
+from infobus.errors import StoreError, TdlError, TdlLimit
 from infobus.objects.tdl import Limits
 from infobus.objects.tdl.signing import sign
 
@@ -44,12 +45,13 @@ def nodes():
 
 @pytest.fixture
 def start(nodes):
-    """Starts a host on the first node; returns the programs it runs."""
+    """Starts a host on the first node, in place of one that may have been there."""
 
-    def start(key=KEY, **options):
+    def start(key=KEY, kept=None, **options):
         programs = Programs(lambda: nodes[0], **options)
-        nodes[0].serve(HOST, TdlHost(programs, HOST, key=key, permit_all=key is None))
-        return programs
+        host = TdlHost(programs, HOST, key=key, permit_all=key is None, kept=kept)
+        nodes[0].replace(HOST, host)
+        return host
 
     return start
 
@@ -185,3 +187,57 @@ def test_a_method_that_never_ends_ends_at_its_limit(start, nodes, name):
     (serve "plant.spin" (make-instance '{name}))""")  # fmt: skip
     with pytest.raises(TdlLimit, match="out of fuel"):
         nodes[1].service("plant.spin").spin()
+
+
+def test_a_new_host_runs_again_what_the_old_one_has_kept(start, nodes, tmp_path):
+    file = tmp_path / "programs.jsonl"
+    start(kept=KeptPrograms(file), allow=[])
+    send(nodes[1], HOST, "(defvar a 1)", "a.tdl", KEY)
+    send(nodes[1], HOST, "(defvar b (+ a 1))", key=KEY)
+    with pytest.raises(TdlError):
+        send(nodes[1], HOST, "(defvar c (car 7))", key=KEY)
+    host = start(kept=KeptPrograms(file), allow=[])
+    assert host.failed == []
+    assert send(nodes[1], HOST, "(list a b)", key=KEY) == "(1 2)"
+    with pytest.raises(TdlError, match="c"):
+        send(nodes[1], HOST, "c", key=KEY)
+
+
+def test_a_program_is_kept_in_its_last_version(start, nodes, tmp_path):
+    file = tmp_path / "programs.jsonl"
+    start(kept=KeptPrograms(file), allow=[])
+    for source in ("(defun f () 1)", "(defun f () 2)"):
+        send(nodes[1], HOST, source, "f.tdl", KEY)
+    assert [one.source for one in KeptPrograms(file).programs] == ["(defun f () 2)"]
+    assert file.read_bytes().count(b"\n") == 1
+
+
+def test_what_a_host_has_run_cannot_be_sent_to_its_successor(start, nodes, tmp_path):
+    now = time.time_ns()
+    signature = sign(KEY, PROGRAM, HOST, now, "", "(+ 1 2)")
+    host = nodes[1].service(HOST)
+    start(kept=KeptPrograms(tmp_path / "programs.jsonl"), allow=[])
+    assert host.run("(+ 1 2)", number=now, signature=signature) == "3"
+    start(kept=KeptPrograms(tmp_path / "programs.jsonl"), allow=[])
+    with pytest.raises(UsageError, match="has come before"):
+        host.run("(+ 1 2)", number=now, signature=signature)
+
+
+def test_a_kept_program_that_fails_now_is_reported_and_the_others_are_run(start, nodes, tmp_path):
+    kept = KeptPrograms(tmp_path / "programs.jsonl")
+    kept.add(Program('(publish "plant.x" (make-hash-table))'))
+    kept.add(Program("(defvar a 1)"))
+    host = start(kept=KeptPrograms(kept.file), allow=[])
+    assert "does not let this program publish" in str(host.failed[0])
+    assert send(nodes[1], HOST, "a", key=KEY) == "1"
+
+
+def test_a_line_that_a_crash_cut_off_is_left_out_but_damage_is_not(tmp_path):
+    kept = KeptPrograms(tmp_path / "programs.jsonl")
+    kept.add(Program("1"))
+    with kept.file.open("ab") as file:
+        file.write(b'{"source": "2')
+    assert [one.source for one in KeptPrograms(kept.file).programs] == ["1"]
+    kept.file.write_bytes(b"junk\n" + kept.file.read_bytes())
+    with pytest.raises(StoreError, match=r"programs\.jsonl, line 1, is not a program"):
+        KeptPrograms(kept.file)

@@ -68,6 +68,19 @@ def test_a_host_serves_what_it_is_sent_until_it_is_ended(shell):
     assert host.wait(20) == 0
 
 
+def test_a_killed_host_serves_again_what_it_has_kept(shell):
+    (shell.folder / "thermostat.tdl").write_text(THERMOSTAT)
+    command = ("tdl", "host", "plant.host", "--permit-all", "--keep", "programs.jsonl")
+    host = shell.start(*command)
+    assert host.stderr.readline().startswith("ready")
+    assert shell.run("tdl", "send", "thermostat.tdl", "plant.host") == (0, "t\n", "")
+    host.kill()
+    host.wait()
+    assert shell.start(*command).stderr.readline().startswith("ready")
+    code, out, _ = shell.run("call", "plant.thermostat", "set_target", "celsius=25", "--json")
+    assert (code, out) == (0, "20.0\n")
+
+
 def test_a_host_must_be_told_whom_to_trust(shell):
     code, _, err = shell.run("tdl", "host", "plant.host")
     assert code == 2

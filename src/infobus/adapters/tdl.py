@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from infobus import Bus, DataObject, Event, UsageError
+from infobus.adapters.tdl_keeping import KeptPrograms, Program
 from infobus.errors import TdlError
 from infobus.objects.tdl import Capabilities, Interpreter, Limits
 from infobus.objects.tdl.signing import check_key, is_signed, sign
@@ -127,18 +128,36 @@ class Programs:
 
 
 class TdlHost(Service):
-    """Runs TDL programs that are sent to it, if they are signed with its key."""
+    """Runs TDL programs that are sent to it, if they are signed with its key.
+
+    With `kept`, it runs those again that ran before, and keeps those that come.
+    """
 
     def __init__(
-        self, programs: Programs, subject: str, *, key: bytes | None, permit_all: bool = False
+        self,
+        programs: Programs,
+        subject: str,
+        *,
+        key: bytes | None,
+        permit_all: bool = False,
+        kept: KeptPrograms | None = None,
     ) -> None:
         if (key is None) != permit_all:
             raise UsageError("give the host a key, or permit all programs; one of the two")
         self._programs = programs
         self._subject = subject
         self._key = None if key is None else check_key(key)
+        self._kept = kept
         self._last = 0
         self._admitting = threading.Lock()
+        self.failed: list[TdlError] = []
+        """Of programs that were kept and could not be run again."""
+        for program in kept.programs if kept is not None else []:
+            self._last = max(self._last, program.number)
+            try:
+                programs.run(program.source, program.origin)
+            except TdlError as error:
+                self.failed.append(error)
 
     def run(self, source: str, origin: str = "", number: int = 0, signature: bytes = b"") -> str:
         """Run a program, and keep what it defines; returns its value.
@@ -148,7 +167,11 @@ class TdlHost(Service):
         """
         if self._key is not None:
             self._admit(self._key, number, signature, origin, source)
-        return self._programs.run(source, origin)
+        value = self._programs.run(source, origin)
+        if self._kept is not None:
+            with self._admitting:
+                self._kept.add(Program(source, origin, number))
+        return value
 
     def served(self) -> dict[str, str]:
         """By subject, the types of the objects that the programs serve."""

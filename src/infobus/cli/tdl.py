@@ -117,6 +117,12 @@ def host(
             "if it is not given: serve.",
         ),
     ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Keep the programs here, and run them again at the next start."
+        ),
+    ] = None,
     within: Annotated[
         str, typer.Option(metavar="PATTERN", help="Programs may use no other subjects.")
     ] = ">",
@@ -139,6 +145,7 @@ def host(
     Either they are signed with the key, or all are permitted: one of the two must be said.
     """
     from infobus.adapters.tdl import Programs, TdlHost
+    from infobus.adapters.tdl_keeping import KeptPrograms
     from infobus.objects.tdl import Limits
 
     limits = Limits(fuel=fuel, memory_bytes=memory * 1024 * 1024, classes=(types,))
@@ -151,7 +158,10 @@ def host(
             report=_tell,
             limits=limits,
         )
-        trusting = TdlHost(programs, subject, key=_key(key), permit_all=permit_all)
+        kept = None if keep is None else KeptPrograms(keep)
+        trusting = TdlHost(programs, subject, key=_key(key), permit_all=permit_all, kept=kept)
+        for error in trusting.failed:
+            _tell(error)
         node.serve(subject, trusting)
         print(f"ready for programs under {printable(subject)} (bus {node.name})", file=sys.stderr)
         _wait()
