@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -9,10 +10,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
-from infobus.bench.model import Report, Run, Scenario
-
-_NO_PLOTS = "No plots: matplotlib not installed: pip install 'information-bus[bench]'"
+from infobus.bench.model import Bar, Report, Run, Scenario
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -45,7 +45,7 @@ def command(
     out.mkdir(parents=True, exist_ok=True)
     report.print_report(found, console)
     console.print(f"Numbers: {report.write_json(found, out)}")
-    _write_plots(found, out, console)
+    _write_plots("plots", found, out, console)
 
 
 @app.command("match")
@@ -60,13 +60,11 @@ def match(
     """Measure how fast events find their subscriptions, beside one compiled lambda for each."""
     from infobus.bench import matching, matching_report
     from infobus.bench.plan import machine
-    from infobus.bench.report import bar_table
 
-    console = Console()
+    console, facts = Console(), machine()
     work = matching.plan(quick)
     found = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    with _progress(console) as progress:
         task = progress.add_task("measuring", total=len(work))
         for load, count in work:
             progress.update(task, description=f"{load.name}, {count:,} subscriptions")
@@ -75,16 +73,9 @@ def match(
             progress.advance(task)
     bars = matching.judge(found)
     out.mkdir(parents=True, exist_ok=True)
-    console.print(matching_report.found_table(found))
-    console.print(bar_table(bars))
-    console.print(f"Numbers: {matching_report.write_json(found, bars, machine(), out)}")
-    try:
-        from infobus.bench import matching_plots
-    except ImportError:
-        console.print(_NO_PLOTS)
-        return
-    for path in matching_plots.write_plots(found, out):
-        console.print(f"Plot: {path}")
+    _print_found(console, matching_report.found_table(found), bars, facts)
+    console.print(f"Numbers: {matching_report.write_json(found, bars, facts, out)}")
+    _write_plots("matching_plots", found, out, console)
 
 
 @app.command("guaranteed")
@@ -97,14 +88,12 @@ def guaranteed(
     """Measure how fast guaranteed events are kept, beside single commits and JetStream."""
     from infobus.bench import guaranteed, guaranteed_report
     from infobus.bench.plan import machine
-    from infobus.bench.report import bar_table
 
     console, facts = Console(), machine()
     rounds, turn_s = (6, 0.1) if quick else (24, 0.2)
     out.mkdir(parents=True, exist_ok=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
-        Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress,
+        _progress(console) as progress,
         TemporaryDirectory(dir=out.absolute()) as folder,
     ):
         task = progress.add_task("measuring", total=None)
@@ -116,9 +105,7 @@ def guaranteed(
         )
     bars = guaranteed.judge(found)
     report = guaranteed.Report(machine=facts, found=found, bars=bars, left_out=left_out)
-    console.print(guaranteed_report.found_table(found))
-    console.print(bar_table(bars))
-    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
+    _print_found(console, guaranteed_report.found_table(found), bars, facts)
     for engine, reason in left_out.items():
         console.print(f"[yellow]{engine} left out:[/] {reason}")
     console.print(f"Numbers: {guaranteed_report.write_json(report, out)}")
@@ -134,13 +121,11 @@ def qos(
     """Measure how long emergencies take, without and with a flood of regular events."""
     from infobus.bench import qos, qos_report
     from infobus.bench.plan import machine
-    from infobus.bench.report import bar_table
 
     console, facts = Console(), machine()
     rounds, seconds = (1, 2.0) if quick else (5, 5.0)
     found = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    with _progress(console) as progress:
         task = progress.add_task("measuring", total=rounds * len(qos.LOADS))
         for load in qos.LOADS * rounds:
             progress.update(task, description=load.name)
@@ -148,18 +133,10 @@ def qos(
             progress.advance(task)
     bars = qos.judge(found)
     out.mkdir(parents=True, exist_ok=True)
-    console.print(qos_report.found_table(found))
-    console.print(bar_table(bars))
-    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
+    _print_found(console, qos_report.found_table(found), bars, facts)
     report = qos.Report(machine=facts, found=found, bars=bars)
     console.print(f"Numbers: {qos_report.write_json(report, out)}")
-    try:
-        from infobus.bench import qos_plots
-    except ImportError:
-        console.print(_NO_PLOTS)
-        return
-    for path in qos_plots.write_plots(found, out):
-        console.print(f"Plot: {path}")
+    _write_plots("qos_plots", found, out, console)
 
 
 @app.command("call")
@@ -172,12 +149,10 @@ def call(
     """Measure calls of a service beside zenoh queries, nats requests and gRPC, in turns."""
     from infobus.bench import calls, calls_report
     from infobus.bench.plan import machine
-    from infobus.bench.report import bar_table
 
     console, facts = Console(), machine()
     rounds, turn_s = (1, 0.3) if quick else (15, 1.0)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    with _progress(console) as progress:
         task = progress.add_task("measuring", total=None)
         found, (held, held_s), left_out = calls.measure(
             rounds=rounds,
@@ -186,12 +161,10 @@ def call(
         )
     bars = calls.judge(found, held)
     out.mkdir(parents=True, exist_ok=True)
-    console.print(calls_report.found_table(found))
+    _print_found(console, calls_report.found_table(found), bars, facts)
     console.print(f"{held:,} calls were outstanding at once, and returned in {held_s:.1f} s.")
-    console.print(bar_table(bars))
     for engine, reason in left_out.items():
         console.print(f"{engine} left out: {reason}", markup=False)
-    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
     report = calls.Report(
         machine=facts,
         found=found,
@@ -201,13 +174,7 @@ def call(
         left_out=left_out,
     )
     console.print(f"Numbers: {calls_report.write_json(report, out)}")
-    try:
-        plots = calls_report.write_plots(found, out)
-    except ImportError:
-        console.print(_NO_PLOTS)
-        return
-    for path in plots:
-        console.print(f"Plot: {path}")
+    _write_plots("calls_report", found, out, console)
 
 
 @app.command("pipeline")
@@ -229,8 +196,7 @@ def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console)
     from infobus.bench import peers, plan
 
     count = sum(not peers.missing(scenario.engine) for scenario in scenarios)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    with _progress(console) as progress:
         task = progress.add_task("measuring", total=count * repeat)
 
         def on_run(run: Run) -> None:
@@ -240,11 +206,25 @@ def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console)
         return plan.run_all(scenarios, repeat=repeat, on_run=on_run)
 
 
-def _write_plots(found: Report, out: Path, console: Console) -> None:
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+
+
+def _print_found(console: Console, table: Table, bars: list[Bar], facts: dict[str, str]) -> None:
+    from infobus.bench.report import bar_table
+
+    console.print(table)
+    console.print(bar_table(bars))
+    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
+
+
+def _write_plots(module: str, found: object, out: Path, console: Console) -> None:
+    """Draw what was found, with the `write_plots` of a module of the bench."""
     try:
-        from infobus.bench import plots
+        paths = import_module(f"infobus.bench.{module}").write_plots(found, out)
     except ImportError:
-        console.print(_NO_PLOTS)
+        console.print("No plots: matplotlib not installed: pip install 'information-bus[bench]'")
         return
-    for path in plots.write_plots(found, out):
+    for path in paths:
         console.print(f"Plot: {path}")
