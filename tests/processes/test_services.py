@@ -1,6 +1,7 @@
 """Services in real processes: found, called, killed, and replaced while calls are made."""
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import uuid
 import pytest
 
 import infobus
+from infobus.errors import BadValue
 from tests.processes.programs.node import SOURCE
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20")) // 4
@@ -27,6 +29,9 @@ class Counter(infobus.Service):
     def work(self, seconds: float) -> str:
         time.sleep(seconds)
         return self.version
+
+    def reverse(self, data: bytes) -> bytes:
+        return data[::-1]
 
     def pid(self) -> int:
         return os.getpid()
@@ -89,6 +94,16 @@ def test_calls_between_processes(serve, bus):
     client = bus.service("svc.counter")
     assert (client.who(), client.pid()) == ("1", process.pid)
     assert [one.version for one in bus.who_is_out_there("svc.>")] == ["1"]
+
+
+def test_ten_mebibytes_go_there_and_back(serve, bus):
+    serve("1")
+    reverse = bus.service("svc.counter", timeout_s=30).reverse
+    large = random.Random(1).randbytes(10 * 1024 * 1024)
+    assert reverse(large) == large[::-1]
+    with pytest.raises(BadValue, match=r"16777216|16 MiB"):
+        reverse(large + large)
+    assert reverse(b"ab") == b"ba"
 
 
 def test_ten_thousand_calls_are_outstanding_and_none_is_lost(serve, bus):

@@ -82,6 +82,27 @@ def test_a_capture_that_is_told_to_end_stores_what_has_come(shell):
     assert json.loads(out)["title"] == "TIN <TIN.L> RISES"
 
 
+def test_a_capture_answers_queries_from_elsewhere(shell):
+    process = start_capture(shell, "--db", "sqlite:///stories.db", "--serve", "svc.stories")
+    (shell.folder / "wire.sgm").write_text(RECORD)
+    assert shell.run("feed", "reuters", "wire.sgm", "--guaranteed")[0] == 0
+    remote = ("--remote", "svc.stories", "--json")
+    rows = []
+    for _ in range(20):  # until it is stored
+        code, out, err = shell.run("query", "Story", "--where", '"tin" in topics', *remote)
+        rows = [json.loads(line) for line in out.splitlines()]
+        if code == 0 and rows:
+            break
+    assert [row["headline"] for row in rows] == ["TIN <TIN.L> RISES"], err
+    code, out, err = shell.run("query", "Storry", *remote)
+    assert (code != 0, out) == (True, "") and "did you mean Story?" in err
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.splitlines()[-1]) == (0, "1 stored")
+    code, _, err = shell.run("query", "Story", *remote)
+    assert code != 0 and "nobody served 'svc.stories'" in err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not FILES.is_dir(), reason="no Reuters files beside the project")
 def test_the_real_newswire_goes_through_the_bus_into_tables(shell, url):
