@@ -300,6 +300,7 @@ class Bus(Publisher, ServiceMethods):
 
                 self._guarantees = Guarantees(self._hub, self.name, self.home, self._bury)
                 self._guarantees.start()
+                self._keep = self._guarantees.append
             return self._guarantees
 
     def _keep_in_ledger(self, make: MakeRecords) -> tuple[str, int]:

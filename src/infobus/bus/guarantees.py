@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -35,7 +35,6 @@ from infobus.protocols.guaranteed import Failed, LedgerServer, ServerEffects
 from infobus.protocols.guaranteed_wire import Entry, GuaranteedMessage
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record
 from infobus.stores.retention import KEEP_BYTES, KEEP_S, PatientClock
 from infobus.stores.shelf import open_free, orphans
 
@@ -102,12 +101,7 @@ class Guarantees:
             StoreFull: There is no room: nothing was kept.
         """
         ledger = self._own or self._open_own()
-
-        def make_described() -> tuple[Sequence[Record], Mapping[int, bytes]]:
-            records, types = make()
-            return records, self._descriptors(types)
-
-        first = ledger.append_made(make_described)
+        first = ledger.append_made(make)
         # Waking the thread costs as much as the rest; it looks by itself before it sleeps.
         if not self._is_called and self._server.is_awaited(ledger.id):
             self._is_called = True
@@ -144,9 +138,6 @@ class Guarantees:
 
         self._jobs.put(do)
         done.wait(_CALL_S_MAX)
-
-    def _descriptors(self, types: Iterable[int]) -> dict[int, bytes]:
-        return {type_: found[0] for type_ in types if (found := codec.descriptors([type_]))}
 
     def _heed_call(self) -> None:
         self._is_called = False  # from now on, another call is needed

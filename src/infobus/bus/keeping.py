@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,8 +22,8 @@ def records_of(
     test: bool,
     expires: float | None = None,
     priority: str = "regular",
-) -> tuple[list[Record], Iterable[int]]:
-    """The records of (subject, object) pairs, and the types that these need.
+) -> tuple[list[Record], Mapping[int, bytes]]:
+    """The records of (subject, object) pairs, and the descriptors of types that these need.
 
     Raises:
         BadSubject: A subject is malformed or holds a wildcard.
@@ -39,7 +39,12 @@ def records_of(
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         kept = Record(subject, now_s, fingerprint, body, object_id, expires, test, priority)
         records.append(kept)
-    return records, types
+    return records, descriptors_of(types)
+
+
+def descriptors_of(types: Iterable[int]) -> dict[int, bytes]:
+    """The descriptors of those types that are known here, by fingerprint."""
+    return {type_: found[0] for type_ in types if (found := codec.descriptors([type_]))}
 
 
 def record_of_group(

@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,9 @@ class Publisher(Sending):
             BusClosed: The bus was closed, or belongs to the parent of a forked process.
         """
         if guaranteed:
-            self._publish_guaranteed([(subject, obj)], test, self._wish(priority, max_age))
+            is_plain = priority is None and max_age is None
+            wish = PLAIN if is_plain else self._wish(priority, max_age)
+            self._publish_guaranteed([(subject, obj)], test, wish)
             return
         if test or self.test:
             subject = self._test_subject(subject)
@@ -166,14 +168,12 @@ class Publisher(Sending):
 
     def _publish_guaranteed(self, events: list[tuple[str, Any]], test: bool, wish: Wish) -> None:
         """Keep events in the ledger, then send them to whoever listens now."""
-        from infobus.bus.keeping import records_of  # late: most programs keep nothing
-
         if not events:
             return
         test = test or self.test
         now_s = time.time()
         expires_s = now_s + wish.max_age if wish.max_age else None
-        ledger, first = self._keep(lambda: records_of(events, now_s, test, expires_s))
+        ledger, first = self._keep(lambda: _records(events, now_s, test, expires_s))
         for number, (_, obj) in enumerate(events, first):
             if isinstance(obj, DataObject):
                 identify(obj, (ledger, number))
@@ -186,9 +186,12 @@ class Publisher(Sending):
 
     def _are_unheard(self, events: list[tuple[str, Any]]) -> bool:
         """Whether it is known that nobody listens; then they are counted, and done with."""
-        if any(self._decisions.get(subject) is not UNWANTED for subject, _ in events):
-            return False
-        self._hub.counters.quenched += len([*islice(self._numbers, len(events))])
+        for subject, _ in events:
+            if self._decisions.get(subject) is not UNWANTED:
+                return False
+        for _ in events:
+            next(self._numbers)
+        self._hub.counters.quenched += len(events)
         return True
 
     def _publish_run(self, chunk: list[tuple[str, Any]], kept: bool) -> Outlet | None:
@@ -290,6 +293,14 @@ class Publisher(Sending):
             raise self._closed
         for outlet in list(self._outlets.values()):
             outlet.flush()
+
+
+def _records(
+    events: list[tuple[str, Any]], now_s: float, test: bool, expires_s: float | None
+) -> tuple[list[Any], Mapping[int, bytes]]:
+    from infobus.bus.keeping import records_of  # late: most programs keep nothing
+
+    return records_of(events, now_s, test, expires_s)
 
 
 def _chunks(events: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:

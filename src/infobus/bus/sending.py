@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -27,8 +27,11 @@ from infobus.protocols.lanes import class_in, lane_class, lane_of
 from infobus.protocols.wire import Item, Items, Qos
 from infobus.subjects import TEST_SPACE, check_subject
 
-MakeRecords = Callable[[], tuple[Sequence[Any], Iterable[int]]]
-"""Returns the records of events, and the types that they need. Any thread may be asked to."""
+MakeRecords = Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]
+"""Returns the records of events, and the descriptors of types that they need.
+
+The thread that does so may be another one that publishes at the same time.
+"""
 
 Keep = Callable[[MakeRecords], tuple[str, int]]
 """Puts records of events on disk; which ledger keeps them, and the number of the first."""
@@ -143,10 +146,10 @@ class Sending(Decider):
         item = groups.item(drafts[0].subject, now_s, group)
         expires_s = now_s + wish.max_age if wish.max_age else None
         if guaranteed:
-            from infobus.bus.keeping import record_of_group  # late: most programs keep nothing
+            from infobus.bus.keeping import descriptors_of, record_of_group  # late: few need it
 
             record = record_of_group(group, self.node, now_s, test=is_test, expires=expires_s)
-            self._keep(lambda: ([record], types))
+            self._keep(lambda: ([record], descriptors_of(types)))
             wish = wish._replace(kept=True)
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.channel):
