@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from infobus.engines.memory import Faults, Network
 from infobus.protocols import groups
 from infobus.protocols.durable_effects import ConsumerTerms
 from infobus.protocols.groups import GROUP, Group
@@ -31,6 +30,7 @@ from infobus.stores.records import Record
 from infobus.testing.account import Uneven
 from infobus.testing.guaranteed_account import GuaranteedAccount
 from infobus.testing.guaranteed_node import WALL_AHEAD_S, GuaranteedNode, Interest, let_go
+from infobus.testing.harm import Harm, drawn_network
 from infobus.testing.memory_stores import MemoryDisk
 from infobus.testing.simulation import replayable
 
@@ -88,15 +88,7 @@ class _Run:
     def __init__(self, seed: int) -> None:
         self.random = draw = random.Random(seed)
         is_on = [draw.random() < 0.5 for _ in range(11)]
-        self._faults = Faults(
-            loss=is_on[0] * draw.uniform(0, 0.3),
-            duplicate=is_on[1] * draw.uniform(0, 0.3),
-            reorder=is_on[2] * draw.uniform(0, 0.5),
-            delay_max_s=draw.choice([0.001, 0.02, 0.2]),
-            detect_s=draw.uniform(0.01, 0.5),
-            lease_s=draw.uniform(0.3, 1.0),
-        )
-        self.network = Network(draw.getrandbits(32), self._faults)
+        self.network = drawn_network(draw, is_on)
         announce_s = draw.choice([1.0, 5.0])
         self.terms = (
             ServerTerms(
@@ -121,15 +113,14 @@ class _Run:
         self.account.full_disk_chance = is_on[4] * draw.uniform(0, 0.5)
         self.homes = [MemoryDisk(name) for name in "hij"[: draw.randint(1, 3)]]
         self.interests: dict[str, Interest] = {}
-        self.frozen: list[str] = []
-        self._swizzled_until_s = 0.0
+        self.harm = harm = Harm(draw, self.network, lambda: list(self.account.nodes))
         self._born_count = self._groups_count = 0
         self._actions: list[Callable[[], None]] = [self._publish] * 10 + [self._take_over] * 2
         self._actions += [self._register] * 2 + [self._consume] * 3 + [self._stop]
         faults = [
-            [self._partition, self._heal],
-            [self._swizzle, self._heal],
-            [self._freeze, self._thaw],
+            [harm.partition, harm.heal],
+            [harm.swizzle, harm.heal],
+            [harm.freeze, harm.thaw],
             [self._crash, self._be_born],
             [self._crash_soon, self._crash_soon, self._be_born],
             [self._prune],
@@ -149,13 +140,8 @@ class _Run:
             self._advance(self.random.choice([0.005, 0.05, 0.3]))
 
     def settle(self) -> float:
-        self._advance(max(0.0, self._swizzled_until_s - self.network.now_s))
-        self.network.faults = Faults(
-            delay_max_s=0.01, detect_s=self._faults.detect_s, lease_s=self._faults.lease_s
-        )
-        self.network.heal()
-        for name in list(self.frozen):
-            self._thaw_one(name)
+        self._advance(max(0.0, self.harm.clogged_until_s - self.network.now_s))
+        self.harm.end()
         self.account.nack_chance = self.account.full_disk_chance = 0.0
         for node in self._nodes():
             node.effects_left = None
@@ -206,7 +192,7 @@ class _Run:
         return list(self.account.nodes.values())
 
     def _awake(self) -> list[GuaranteedNode]:
-        return [node for node in self._nodes() if node.name not in self.frozen]
+        return [node for node in self._nodes() if node.name not in self.harm.frozen]
 
     def _idle(self) -> list[str]:
         used = [name for node in self._nodes() for name in node.consumers]
@@ -298,38 +284,10 @@ class _Run:
         node = GuaranteedNode(self.network, home, name, self.terms, self.account)
         self.account.nodes[name] = node
 
-    def _partition(self) -> None:
-        names = [node.name for node in self._nodes()]
-        self.random.shuffle(names)
-        at = self.random.randint(0, len(names))
-        self.network.partition(names[:at], names[at:])
-
-    def _swizzle(self) -> None:
-        over_s = self.random.uniform(0.2, 4.0)
-        self._swizzled_until_s = max(self._swizzled_until_s, self.network.now_s + over_s)
-        self.network.swizzle([node.name for node in self._nodes()], over_s)
-
-    def _heal(self) -> None:
-        self.network.heal()
-
-    def _freeze(self) -> None:
-        if awake := self._awake():
-            self.frozen.append(self.random.choice(awake).name)
-            self.network.freeze(self.frozen[-1])
-
-    def _thaw(self) -> None:
-        if self.frozen:
-            self._thaw_one(self.random.choice(self.frozen))
-
-    def _thaw_one(self, name: str) -> None:
-        self.frozen.remove(name)
-        self.network.thaw(name)
-
     def _crash(self) -> None:
         if nodes := self._nodes():
             node = self.random.choice(nodes)
-            if node.name in self.frozen:
-                self.frozen.remove(node.name)
+            self.harm.forget(node.name)
             node.crash()
 
     def _crash_soon(self) -> None:

@@ -25,9 +25,9 @@ from typing import Any
 
 import msgspec
 
-from infobus.engines.memory import Faults, Network
 from infobus.protocols.invocation_effects import GivenUp, Raised, Returned, Yielded
 from infobus.testing.account import Uneven
+from infobus.testing.harm import Harm, drawn_network
 from infobus.testing.invocation_node import TICK_S, InvocationNode, MemoryReplies
 from infobus.testing.simulation import replayable
 
@@ -166,27 +166,19 @@ class _Run:
     def __init__(self, seed: int) -> None:
         self.random = draw = random.Random(seed)
         is_on = [draw.random() < 0.5 for _ in range(8)]
-        self._faults = Faults(
-            loss=is_on[0] * draw.uniform(0, 0.3),
-            duplicate=is_on[1] * draw.uniform(0, 0.3),
-            reorder=is_on[2] * draw.uniform(0, 0.5),
-            delay_max_s=draw.choice([0.001, 0.02, 0.2]),
-            detect_s=draw.uniform(0.01, 0.5),
-            lease_s=draw.uniform(0.3, 1.0),
-        )
-        self.network = Network(draw.getrandbits(32), self._faults)
+        self.network = drawn_network(draw, is_on)
         self.account = Account()
         self.homes = [MemoryReplies(name) for name in "hi"]
         self.nodes: dict[str, InvocationNode] = {}
-        self.frozen: list[str] = []
+        self.harm = harm = Harm(draw, self.network, lambda: self.nodes)
         self.crashes_count = 0
         self._born_count = 0
         self._names = 0
         self._actions: list[Callable[[], None]] = [self._call] * 12 + [self._cancel, self._serve]
         faults = [
-            [self._partition, self._heal],
-            [self._swizzle, self._heal],
-            [self._freeze, self._thaw],
+            [harm.partition, harm.heal],
+            [harm.swizzle, harm.heal],
+            [harm.freeze, harm.thaw],
             [self._crash, self._be_born],
             [self._retire, self._serve],
         ]
@@ -222,12 +214,7 @@ class _Run:
     def settle(self) -> None:
         """In a healed world every call ends, and those that must run once are run once."""
         self._advance(5.0)  # what is clogged comes out
-        self.network.faults = Faults(
-            delay_max_s=0.01, detect_s=self._faults.detect_s, lease_s=self._faults.lease_s
-        )
-        self.network.heal()
-        for name in list(self.frozen):
-            self._thaw_one(name)
+        self.harm.end()
         self._advance(6.0)
         for subject in _SUBJECTS:
             for home in self.homes:  # the answers of a home are known to its nodes alone
@@ -280,12 +267,12 @@ class _Run:
 
     def _advance(self, seconds: float) -> None:
         self.network.advance(seconds)
-        self.account.check(self.nodes, self.frozen, self.network.now_s)
+        self.account.check(self.nodes, self.harm.frozen, self.network.now_s)
 
     # What may happen.
 
     def _awake(self) -> list[InvocationNode]:
-        return [node for name, node in self.nodes.items() if name not in self.frozen]
+        return [node for name, node in self.nodes.items() if name not in self.harm.frozen]
 
     def _call(self) -> None:
         if awake := self._awake():
@@ -347,35 +334,9 @@ class _Run:
     def _crash(self) -> None:
         if self.nodes:
             name = self.random.choice(list(self.nodes))
-            if name in self.frozen:
-                self.frozen.remove(name)
+            self.harm.forget(name)
             self.nodes.pop(name).crash()
             self.crashes_count += 1
-
-    def _partition(self) -> None:
-        names = list(self.nodes)
-        self.random.shuffle(names)
-        at = self.random.randint(0, len(names))
-        self.network.partition(names[:at], names[at:])
-
-    def _swizzle(self) -> None:
-        self.network.swizzle(list(self.nodes), self.random.uniform(0.2, 4.0))
-
-    def _heal(self) -> None:
-        self.network.heal()
-
-    def _freeze(self) -> None:
-        if awake := self._awake():
-            self.frozen.append(self.random.choice(awake).name)
-            self.network.freeze(self.frozen[-1])
-
-    def _thaw(self) -> None:
-        if self.frozen:
-            self._thaw_one(self.random.choice(self.frozen))
-
-    def _thaw_one(self, name: str) -> None:
-        self.frozen.remove(name)
-        self.network.thaw(name)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from infobus.engines.memory import Faults, Network
 from infobus.protocols.interest import channel_pattern
 from infobus.protocols.peers import Route, Terms
 from infobus.subjects import channel_of
 from infobus.testing.account import Account, Uneven
+from infobus.testing.harm import Harm, drawn_network
 from infobus.testing.simulated_node import CLASSES, TICK_S, Attributes, SimulatedNode
 
 SETTLE_S = 15.0
@@ -114,27 +114,18 @@ class Run:
             spare_count_max=draw.choice([0, 4, 10_000, 10_000]),
         )
         is_on = [draw.random() < 0.5 for _ in range(9)]
-        faults = Faults(
-            loss=is_on[0] * draw.uniform(0, 0.3 if is_rough else 0.05),
-            duplicate=is_on[1] * draw.uniform(0, 0.3),
-            reorder=is_on[2] * draw.uniform(0, 0.5),
-            delay_max_s=draw.choice([0.001, 0.02, 0.2]),
-            detect_s=draw.uniform(0.01, 0.5),
-            lease_s=draw.uniform(0.3, 1.0),
-        )
-        self.network = Network(draw.getrandbits(32), faults)
-        self._is_calm = not is_rough and not faults.loss
+        self.network = drawn_network(draw, is_on, 0.3 if is_rough else 0.05)
+        self._is_calm = not is_rough and not self.network.faults.loss
         self.account = self._account()
-        self.frozen: list[str] = []
-        self._swizzled_until_s = 0.0
+        self.harm = harm = Harm(draw, self.network, self._names)
         self._born_count = 0
         self._actions: list[Callable[[], None]] = [self._publish] * 12
         self._actions += [self._subscribe] * 3 + [self._unsubscribe, self._replace]
         faults_of_nodes = [
-            [self._partition, self._heal],
-            [self._cut, self._heal],
-            [self._swizzle, self._heal],
-            [self._freeze, self._thaw],
+            [harm.partition, harm.heal],
+            [harm.cut, harm.heal],
+            [harm.swizzle, harm.heal],
+            [harm.freeze, harm.thaw],
             [self._crash, self._be_born],
             [self._leave, self._be_born],
         ]
@@ -156,15 +147,8 @@ class Run:
 
     def settle(self) -> float:
         """Heal the network, and wait until everything is settled; how long that took."""
-        self._advance(max(0.0, self._swizzled_until_s - self.network.now_s))
-        self.network.faults = Faults(
-            delay_max_s=0.01,
-            detect_s=self.network.faults.detect_s,
-            lease_s=self.network.faults.lease_s,
-        )
-        self.network.heal()
-        for name in list(self.frozen):
-            self._thaw_one(name)
+        self._advance(max(0.0, self.harm.clogged_until_s - self.network.now_s))
+        self.harm.end()
         healed_s = self.network.now_s
         self._advance(2 * self.network.faults.lease_s)  # until then some see what is no more
         while unsettled := list(self._unsettled()):
@@ -269,7 +253,7 @@ class Run:
     # What may happen.
 
     def _awake(self) -> list[SimulatedNode]:
-        return [n for name, n in self.account.nodes.items() if name not in self.frozen]
+        return [n for name, n in self.account.nodes.items() if name not in self.harm.frozen]
 
     def _names(self) -> list[str]:
         return list(self.account.nodes)
@@ -315,37 +299,6 @@ class Run:
             node.unsubscribe(subscription)
             self.account.unsubscribed(node, subscription)
 
-    def _partition(self) -> None:
-        names = self._names()
-        self.random.shuffle(names)
-        at = self.random.randint(0, len(names))
-        self.network.partition(names[:at], names[at:])
-
-    def _cut(self) -> None:
-        if len(names := self._names()) > 1:
-            self.network.cut(*self.random.sample(names, 2))
-
-    def _swizzle(self) -> None:
-        over_s = self.random.uniform(0.2, 4.0)
-        self._swizzled_until_s = max(self._swizzled_until_s, self.network.now_s + over_s)
-        self.network.swizzle(self._names(), over_s)
-
-    def _heal(self) -> None:
-        self.network.heal()
-
-    def _freeze(self) -> None:
-        if awake := self._awake():
-            self.frozen.append(self.random.choice(awake).name)
-            self.network.freeze(self.frozen[-1])
-
-    def _thaw(self) -> None:
-        if self.frozen:
-            self._thaw_one(self.random.choice(self.frozen))
-
-    def _thaw_one(self, name: str) -> None:
-        self.frozen.remove(name)
-        self.network.thaw(name)
-
     def _crash(self) -> None:
         if names := self._names():
             name = self.random.choice(names)
@@ -359,8 +312,7 @@ class Run:
             self._end(node.name)
 
     def _end(self, name: str) -> None:
-        if name in self.frozen:
-            self.frozen.remove(name)
+        self.harm.forget(name)
         self.account.ended(self.account.nodes[name])
 
 
