@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +19,7 @@ from infobus.cli.services import PATIENCE_S, operation_of
 from infobus.cli.values import read_json, value_from_json, value_from_text
 
 if TYPE_CHECKING:
+    from infobus.objects.members import Catalog
     from infobus.services import ServiceOperation
 
 
@@ -57,6 +58,7 @@ def command(
         chosen = operation_of(node, subject, operation)
         if not as_json:
             typer.echo(chosen.signature, err=True)
+        _learn_types(node, [chosen])
         values = arguments_of(chosen, arguments or [])
         try:
             show(node.service(subject, **options)[operation](**values), as_json)
@@ -95,6 +97,12 @@ def arguments_of(operation: ServiceOperation, items: Sequence[str]) -> dict[str,
     return values
 
 
+def _learn_types(bus: Bus, operations: Iterable[ServiceOperation]) -> None:
+    """Have the types at hand of objects that may be typed as JSON."""
+    if any(p.kind.is_deep for one in operations for p in one.parameters):
+        bus.types()
+
+
 def show(result: Any, as_json: bool) -> None:
     """Print a result; of a stream, item after item, as they come."""
     from infobus.services import Answer, Stream
@@ -128,19 +136,30 @@ def show(result: Any, as_json: bool) -> None:
 
 def _walk_through(bus: Bus, subject: str | None, options: dict[str, Any]) -> None:
     """Ask for a service, an operation and its arguments, call it, and ask again until the end."""
-    import readline  # noqa: F401  gives the prompt its history and line editing
-
     console = Console(highlight=False)
-    console.print("Call services step by step. Ctrl-D ends, Enter takes the default.", style="dim")
+    console.print(
+        "Call services step by step. Tab completes, Enter takes the default, Ctrl-C gives up a "
+        "call, Ctrl-D ends.",
+        style="dim",
+    )
     try:
         chosen = subject or _ask_subject(bus, console)
+        service = bus.service(chosen, **options)
+        operations = service.operations
+        _learn_types(bus, operations)
+        _list(console, operations)
         while True:
-            operation = _ask_operation(bus, console, chosen)
-            values = {p.name: ask_value(console, p) for p in operation.parameters}
+            operation = _ask_operation(console, operations)
             try:
-                show(bus.service(chosen, **options)[operation.name](**values), as_json=False)
+                values = {p.name: ask_value(console, p) for p in operation.parameters}
+                show(service[operation.name](**values), as_json=False)
+            except KeyboardInterrupt:
+                console.print("\ngiven up", style="dim")
+            except EOFError:
+                raise
             except Exception as error:  # whatever the service raises
-                console.print(f"{type(error).__name__}: {printable(str(error))}", style="red")
+                text = f"{type(error).__name__}: {printable(str(error))}"
+                console.print(text, style="red", markup=False)
     except EOFError:
         console.print()
 
@@ -158,20 +177,44 @@ def _ask_subject(bus: Bus, console: Console) -> str:
             raise UsageError(f"{text!r} is not served; choose one of {', '.join(found)}")
         return text
 
+    _complete(found)
     return ask(console, f"service [{found[0]}]" if len(found) == 1 else "service", read)
 
 
-def _ask_operation(bus: Bus, console: Console, subject: str) -> ServiceOperation:
-    operations = bus.service(subject).operations
+def _ask_operation(console: Console, operations: Catalog[ServiceOperation]) -> ServiceOperation:
+    def read(text: str) -> ServiceOperation | None:
+        if not text:
+            return None
+        if text not in operations.names:
+            raise UsageError(f"there is no {text!r}; choose one of {', '.join(operations.names)}")
+        return operations[text]
+
+    _complete(operations.names)
+    while (found := ask(console, "operation (Enter lists them)", read)) is None:
+        _list(console, operations)
+    _complete(())
+    return found
+
+
+def _list(console: Console, operations: Catalog[ServiceOperation]) -> None:
     for one in operations:
         doc = one.doc.partition("\n")[0]
         console.print(f"  {one.signature}", style="bold", markup=False)
         if doc:
             console.print(f"      {printable(doc)}", style="italic dim", markup=False)
 
-    def read(text: str) -> ServiceOperation:
-        if text not in operations.names:
-            raise UsageError(f"there is no {text!r}; choose one of {', '.join(operations.names)}")
-        return operations[text]
 
-    return ask(console, "operation", read)
+def _complete(words: Sequence[str]) -> None:
+    """Let Tab complete these words; importing readline also gives the prompt its history."""
+    import readline
+
+    found: list[str] = []
+
+    def complete(begun: str, index: int) -> str | None:
+        if index == 0:
+            found[:] = [word for word in words if word.startswith(begun)]
+        return found[index] if index < len(found) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n")
+    readline.parse_and_bind("tab: complete")

@@ -13,7 +13,7 @@ from infobus.cli.publishing import Publisher
 from infobus.cli.rendering import printable, short
 from infobus.cli.values import make_object, split_item, value_from_text
 from infobus.errors import BadValue
-from infobus.objects.kinds import Misfit
+from infobus.objects.kinds import ANY, Misfit
 from infobus.objects.members import Parameter
 from infobus.subjects import check_subject
 
@@ -77,7 +77,10 @@ def ask_value(console: Console, attribute: Parameter) -> Any:
     """A value for an attribute or a parameter; asks again until it fits."""
     if attribute.doc:
         console.print(f"  {printable(attribute.doc)}", style="italic dim", markup=False)
+    kind = attribute.kind
     question = f"  {attribute.name}: {attribute.type}"
+    if (kind.is_container or kind.is_deep) and kind != ANY:
+        question += " as JSON"
     if attribute.has_default:
         question += f" [{short(attribute.default)}]"
 
@@ -85,7 +88,7 @@ def ask_value(console: Console, attribute: Parameter) -> Any:
         if not text and attribute.has_default:
             return attribute.fresh_default()
         try:
-            return attribute.kind.check(value_from_text(attribute.kind, text))
+            return kind.check(value_from_text(kind, text))
         except Misfit as misfit:
             raise BadValue(f"{attribute.name}{misfit.path}: {misfit.problem}") from None
 

@@ -143,7 +143,12 @@ class Operation:
         if self._is_async:
             return self._awaited(args, kwargs)
         if self._is_simple:
-            return self._start(args, kwargs).result()
+            pending = self._start(args, kwargs)
+            try:
+                return pending.result()
+            except KeyboardInterrupt:
+                pending.cancel()
+                raise
         if self._policy == "all":
             return self._ask_all(args, kwargs)
         return self._start(args, kwargs, self._chosen()).result()
