@@ -112,10 +112,7 @@ class Cluster:
             block.collect(look, ids)
 
     def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
-        """The same for many events, each with the list to append to."""
-        if self.few:
-            for look, ids in looks:
-                self.collect(look, ids)
+        """The same for many events, each with the list to append to, if there are blocks."""
         for block in self.blocks:
             block.collect_many(looks)
 
