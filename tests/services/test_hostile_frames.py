@@ -1,11 +1,13 @@
 """Whatever strangers send about services: counted, complained about, and the node keeps working."""
 
+import threading
+
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infobus import Service
+from infobus import Service, UsageError
 from infobus.engines.memory import MemoryEngine, live_network
 from infobus.protocols import invocation_wire as wire
 from infobus.protocols.invocation_wire import Presence
@@ -25,6 +27,9 @@ REAL = [
     wire.Call(ME, 1, 1, "echo", b"junk"),
     wire.Call(ME, 2, 1, "nothing", b"\x80", 1.0, [1, 7], 5, "id", 3, 99, [b"junk"]),
     wire.Call(ME, 2**62, 1, "echo", b"\x80"),
+    wire.Call(ME, 3, 1, "echo", b"\x81\xa4text\xa1x", float("nan")),
+    wire.Call(ME, 4, 1, "echo", b"\x81\xa4text\xcf" + b"\xff" * 8, float("-inf")),
+    wire.IAm(ME, 0, 9, [Presence(2, 0, "svc.echo", "server", float("nan"), rule="primary")]),
     wire.Reply(ME, 1, b"junk"),
     wire.Failed(ME, 1, b"junk"),
     wire.Refused(ME, 1, "who knows", "", (ME, 1)),
@@ -77,6 +82,53 @@ def test_frames_that_lie_do_no_harm(bus, other, stranger, client, frame):
     for node in (bus, other):
         send(stranger, node, msgspec.msgpack.encode(frame))
     assert client.echo("still here") == "still here"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(frame=st.sampled_from(REAL).map(msgspec.msgpack.encode), chance=st.randoms())
+def test_frames_that_were_cut_or_damaged_do_no_harm(bus, other, stranger, client, frame, chance):
+    damaged = bytearray(frame[: chance.randint(0, len(frame))] + chance.randbytes(3))
+    damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+    for node in (bus, other):
+        send(stranger, node, bytes(damaged))
+        stranger.put("all", bytes(damaged))
+    assert client.echo("still here") == "still here"
+
+
+def test_an_answer_to_a_call_that_was_not_made_is_complained_about(other, stranger, client):
+    send(stranger, other, msgspec.msgpack.encode(wire.Reply(ME, 7, b"\x81\xa5value\xa4evil")))
+    assert client.echo("x") == "x"
+    assert other.stats().complaints[ME] == "answers call 7, which was not made"
+
+
+def test_an_answer_of_somebody_else_answers_no_call(bus, other, stranger):
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(Service):
+        def wait(self) -> str:
+            begun.set()
+            go_on.wait(10)
+            return "mine"
+
+    bus.serve("svc.slow", Slow())
+    call = other.service("svc.slow").wait.start()
+    assert begun.wait(10)
+    evil = wire.Reply(ME, 1, msgspec.msgpack.encode({"value": "evil"}))
+    send(stranger, other, msgspec.msgpack.encode(evil))
+    go_on.set()
+    assert call.result() == "mine"
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_time_that_cannot_be_waited_for_is_refused(other, timeout_s):
+    with pytest.raises(UsageError, match="timeout_s must be 0 to"):
+        other.service("svc.echo", timeout_s=timeout_s)
+
+
+def test_calls_that_cannot_be_read_are_counted(bus, stranger, client):
+    send(stranger, bus, msgspec.msgpack.encode([32, "stranger", "not a number"]))
+    assert client.echo("x") == "x"
+    assert bus.stats().bad_frames == 1
 
 
 def test_bad_frames_are_counted_and_named(bus, stranger, client):

@@ -21,6 +21,7 @@ from infobus.subjects import check_subject
 __all__ = ["Answer", "Choose", "Operation", "PendingCall", "Policy", "ServiceClient", "Stream"]
 
 TIMEOUT_S = 10.0
+TIMEOUT_S_MAX = 366 * 86_400.0
 _ANSWERS_S = 0.25
 
 Choose = Callable[[list[Found]], Found | Sequence[Found]]
@@ -54,6 +55,8 @@ class ServiceClient:
             raise UsageError(
                 f"policy {policy!r} is not known; choose {', '.join(_POLICIES)}, or a function"
             )
+        if not 0 <= timeout_s <= TIMEOUT_S_MAX:
+            raise UsageError(f"timeout_s must be 0 to {TIMEOUT_S_MAX:.0f} seconds, got {timeout_s}")
         self.subject = subject
         self._exchange = exchange
         self._options: dict[str, Any] = {
