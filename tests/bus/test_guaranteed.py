@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import random
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import infobus
 from infobus import BadSubject, Bus, BusClosed, DataObject, UsageError
+from infobus.bus import aio_keeping
 from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols import guaranteed_wire, wire
@@ -279,6 +282,27 @@ class TestSettling:
         assert isinstance(nonsense, BadSubject) and isinstance(two, asyncio.CancelledError)
         assert one is three is None
         assert [sub.receive(5).subject for _ in range(3)] == ["one", "two", "three"]
+
+    def test_tasks_of_several_event_loops_publish_at_once_and_again_after_a_rest(
+        self, shop: Bus, office: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(aio_keeping, "_IDLE_S", 0.01)
+        sub = office.subscribe("orders.>", durable="billing")
+
+        async def publish_each(numbers: range) -> None:
+            for count in numbers:
+                order = Order(item="valve", count=count)
+                await shop.aio.publish("orders.new", order, guaranteed=True)
+
+        def publish(start: int) -> None:
+            asyncio.run(publish_each(range(start, start + 10)))
+
+        with ThreadPoolExecutor(3) as threads:
+            [*threads.map(publish, (0, 10, 20))]
+        name = f"infobus-{shop.node}-aio"
+        wait_until(lambda: name not in [thread.name for thread in threading.enumerate()])
+        publish(30)
+        assert sorted(counts(sub, 40)) == list(range(40))
 
     def test_what_cannot_be_used_becomes_a_dead_letter(self, shop: Bus, office: Bus) -> None:
         dead = office.subscribe("dead_letters.>", durable="undertaker")

@@ -1,5 +1,6 @@
 """Threads that wait at the same time share a commit, and a failed one fails for all of them."""
 
+import errno
 import threading
 
 import pytest
@@ -228,3 +229,23 @@ def test_many_that_come_back_again_and_again_are_all_served(group, disk):
         one.join(20)
     kept = [work for commit in disk.commits for work in commit]
     assert sorted(kept) == [(name, count) for name in range(24) for count in range(50)]
+
+
+def test_without_a_free_file_descriptor_one_is_turned_away_and_the_others_are_served(
+    group, disk, monkeypatch
+):
+    def pipe():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    first = Publisher(group, 0)
+    assert disk.begun.acquire(timeout=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(commits.os, "pipe", pipe)
+        with pytest.raises(StoreError, match="Too many open files"):
+            group.run(1)
+    second = Publisher(group, 2)
+    wait_for_waiting(group, 1)
+    disk.may_end.release(2)
+    for one in (first, second):
+        one.join(10)
+    assert disk.commits == [[0], [2]]

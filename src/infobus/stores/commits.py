@@ -29,8 +29,8 @@ _PATIENCE_S_MAX = 0.002  # one commit may have taken long
 class _Gate:
     """A pipe at which threads sleep; each byte lets one of them go on."""
 
-    def __init__(self) -> None:
-        self._exit, self._entry = os.pipe()
+    def __init__(self, exit: int, entry: int) -> None:
+        self._exit, self._entry = exit, entry
 
     def wait(self) -> bytes:
         return os.read(self._exit, 1)
@@ -77,16 +77,16 @@ class GroupCommit(Generic[T]):
         with self._guard:
             if self._is_over:
                 raise BusClosed(f"{self._path} is closed")
-            self._is_over = is_last
             mine = self._gathering
-            mine.works.append(work)
-            leads = not self._is_led and len(mine.works) >= self._last_count
+            leads = not self._is_led and len(mine.works) + 1 >= self._last_count
             if leads:
                 self._close_round()
             else:
+                gate = mine.gate = mine.gate or self._free_gate()
                 hosts = not (self._is_led or mine.is_hosted)
                 mine.is_hosted |= hosts
-                gate = mine.gate = mine.gate or (self._gates.pop() if self._gates else _Gate())
+            mine.works.append(work)
+            self._is_over = is_last
         if leads or self._wait(mine, work, gate, hosts):
             self._lead(mine)
         if mine.error is not None:
@@ -95,6 +95,15 @@ class GroupCommit(Generic[T]):
     def _close_round(self) -> None:
         self._is_led = True
         self._gathering = _Round()
+
+    def _free_gate(self) -> _Gate:
+        try:
+            return self._gates.pop() if self._gates else _Gate(*os.pipe())
+        except OSError as error:
+            raise StoreError(
+                f"{self._path}: cannot wait for others, nothing was accepted now: {error}",
+                path=self._path,
+            ) from error
 
     def _wait(self, mine: _Round[T], work: T, gate: _Gate, hosts: bool) -> bool:
         """Return when the round is done, or (True) when it is to be led by this thread."""
