@@ -172,6 +172,36 @@ class TestPace:
         # It has caught up: the next time it is waited for again.
         assert not sub.watched
 
+    def test_nobody_waits_long_for_a_consumer_that_takes_nothing(
+        self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(crowd, "PACE_S", 60.0)
+        monkeypatch.setattr(crowd, "STUCK_S", 0.3)
+        slow_bus.send_timeout_s = 30.0
+        consumer.subscribe("x", queue_count_max=16)
+        started_s = time.monotonic()
+        for number in range(500):
+            slow_bus.publish("x", {"n": number})
+        assert 0.25 < time.monotonic() - started_s < 10
+
+    def test_a_slow_consumer_is_waited_for_while_it_moves(
+        self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(crowd, "PACE_S", 60.0)
+        slow_bus.send_timeout_s = 30.0
+        seen: list[int] = []
+
+        def slowly(event: Event) -> None:
+            time.sleep(0.01)
+            seen.append(event.data["n"])
+
+        sub = consumer.subscribe("x", slowly, queue_count_max=16)
+        for number in range(200):  # takes it four times as long as one that is stuck may take
+            slow_bus.publish("x", {"n": number})
+        wait_until(lambda: len(seen) == 200)
+        assert seen == list(range(200))
+        assert sub.lost == 0
+
     def test_a_consumer_that_keeps_up_loses_nothing(self, slow_bus: Bus, consumer: Bus) -> None:
         slow_bus.send_timeout_s = 10.0
         sub = consumer.subscribe("x", queue_count_max=8)

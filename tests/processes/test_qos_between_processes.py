@@ -113,12 +113,12 @@ class TestAStuckConsumer:
     """Its callback never returns, and its queue is full."""
 
     @pytest.mark.parametrize(
-        ("when_full", "longest_s"), [("pace", 2.0), ("drop_oldest", 0.0), ("disconnect", 0.0)]
+        ("when_full", "longest_s"), [("pace", 0.5), ("drop_oldest", 0.0), ("disconnect", 0.0)]
     )
     def test_delays_no_other_on_its_node_or_elsewhere(
         self, start: Start, when_full: str, longest_s: float
     ) -> None:
-        """With `pace`, senders wait for it at most 2 s each time; else they never do."""
+        """With `pace`, senders wait for it at most 0.5 s each time; else they never do."""
         supplier, node, elsewhere = start(), start(), start()
         node("exec", STUCK.replace("WHEN_FULL", repr(when_full)))
         for consumer in (node, elsewhere):

@@ -136,9 +136,9 @@ class Bus(Publisher, ServiceMethods):
                 initial state from the producers (which is also asked for at the beginning).
             on_error: Called with errors that have no iterator to be raised from.
             when_full: What to do when the consumer falls behind. `pace` holds the senders for
-                at most 2 s, then drops the oldest; `block` holds them for as long as it takes;
-                `drop_oldest` drops at once; drops are reported as losses. `disconnect` closes
-                the subscription with `SlowConsumer`.
+                at most 2 s (0.5 s if it is stuck), then drops the oldest; `block` holds them for
+                as long as it takes; `drop_oldest` drops at once; drops are reported as losses.
+                `disconnect` closes the subscription with `SlowConsumer`.
             queue_count_max: How many events may wait (large ones count once more for every
                 2 KiB); senders are held from half of it.
             priority: The class in which this consumer gets its events, whatever their own is;

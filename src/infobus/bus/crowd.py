@@ -2,9 +2,9 @@
 
 A subscription that may hold its senders ("pace", "block") does it by not confirming: its node
 stops acknowledging the lanes whose events fill the queue, and so the senders' windows close.
-"pace" does so for a bounded time and then lets the oldest events go. If frames still come when
-the queue is quite full (several senders, each with a window of its own), the node refuses them;
-the senders keep them, and are asked for them once there is room.
+"pace" does so for a bounded time, while its consumer moves, and then lets the oldest events go. If
+frames still come when the queue is quite full (several senders, each with a window of its own),
+the node refuses them; the senders keep them, and are asked for them once there is room.
 
 All of this goes class by class: a flood of regular events holds back no emergency.
 
@@ -25,6 +25,9 @@ from infobus.protocols.node import Node
 PACE_S = 2.0
 """How long a subscription with `when_full="pace"` may hold its senders, each time it fills up."""
 
+STUCK_S = 0.5
+"""How long its consumer may take nothing meanwhile: nobody waits for one that is stuck."""
+
 Queue = tuple[Subscription, str]
 """One class of a subscription's queue."""
 
@@ -34,7 +37,15 @@ class Hold:
     """Senders are asked to wait."""
 
     since_s: float
+    moved_s: float  # when its consumer last took something
+    left_count: int  # that the consumer had not taken then
     lanes: set[str] = field(default_factory=set)  # whose events fill the queue
+
+    def is_over(self, left_count: int, now_s: float) -> bool:
+        """Whether a consumer that may only pace its senders has had its time."""
+        if left_count < self.left_count:
+            self.left_count, self.moved_s = left_count, now_s
+        return now_s - self.since_s >= PACE_S or now_s - self.moved_s >= STUCK_S
 
 
 class Crowd:
@@ -80,11 +91,12 @@ class Crowd:
     def expire(self, now_s: float) -> Effects:
         """Let no "pace" subscription hold its senders for longer than it may."""
         effects: Effects = []
-        for queue, hold in list(self.holds.items()):
-            if queue[0].when_full == "pace" and now_s - hold.since_s >= PACE_S:
-                effects += self._let_go(queue, now_s)
-                self._patient.add(queue)
-                queue[0].watched.add(queue[1])
+        for (subscription, class_), hold in list(self.holds.items()):
+            is_pacing = subscription.when_full == "pace"
+            if is_pacing and hold.is_over(subscription.left_in(class_), now_s):
+                effects += self._let_go((subscription, class_), now_s)
+                self._patient.add((subscription, class_))
+                subscription.watched.add(class_)
         return effects
 
     def relieve(self, subscription: Subscription, now_s: float, class_: str = "") -> Effects:
@@ -108,7 +120,7 @@ class Crowd:
         subscription, class_ = queue
         hold = self.holds.get(queue)
         if hold is None:
-            hold = self.holds[queue] = Hold(now_s)
+            hold = self.holds[queue] = Hold(now_s, now_s, subscription.left_in(class_))
             subscription.watched.add(class_)
             subscription.holding.add(class_)
         hold.lanes.add(lane)

@@ -123,6 +123,10 @@ class Inbox:
         waiting_count = self.offered - self.taken if class_ == self.default_class else 0
         return waiting_count + (self.classed.waiting_in(class_) if self.classed is not None else 0)
 
+    def left_in(self, class_: str) -> int:
+        """The same, with what the consumer has at hand."""
+        return self.waiting_in(class_) + len(self._ready)
+
     @property
     def thinned(self) -> int:
         """How many events were left out because of `max_rate`."""
