@@ -266,7 +266,8 @@ class Server:
             self._callers[client].calls.pop(number, None)
             return []
         if not isinstance(answer, wire.Refused):
-            answer.sender, answer.load = self.name, one.offer.load
+            offer = one.offer
+            answer.sender, answer.load = self.name, offer.running + len(offer.queue)
             if one.outflow is not None:
                 answer.count = one.outflow.produced
         one.answer = answer
