@@ -51,11 +51,12 @@ def read(payload: bytes) -> dict[str, Any]:
         try:
             values: dict[str, Any] = _decode(payload)
         except _UNREADABLE:
-            values = {"": ...}  # The long way says what is wrong.
-        for value in values.values():
-            if value.__class__ not in PLAIN and (value.__class__ is not int or value > INT_MAX):
-                break
+            pass  # The long way says what is wrong.
         else:
-            return values
+            for value in values.values():
+                if value.__class__ not in PLAIN and (value.__class__ is not int or value > INT_MAX):
+                    break
+            else:
+                return values
     found: dict[str, Any] = codec.decode(0, payload)
     return found
