@@ -2,7 +2,8 @@
 
     full       every column of every event is read
     narrow     two columns are read
-    batches    a stream takes the journal in micro-batches, and throws it away
+    batches    a stream takes the journal in micro-batches, and throws it away; a batch counts with
+               all that Spark does for it, and what a stream needs to begin is told apart
 
 Also how fast events are captured by the journal and by the repository (`bench.repository`), and how
 long it takes from the bus to a table.
@@ -34,12 +35,12 @@ from infobus.stores.journal import Journal, JournalWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OURS, NATIVE = "infobus", "Spark's Parquet"
+OURS, NATIVE, NOTHING = "infobus", "Spark's Parquet", "a Python source that reads nothing"
 FULL, NARROW, BATCHES = "full", "narrow", "batches"
 BARS = {FULL: 0.8, NARROW: 0.35, BATCHES: 1 / 1.3}
 """How many times Spark's own rate the source shall reach, at least."""
 PATIENCE_S = 120.0
-CHUNK_COUNT = 50_000
+CHUNK_COUNT = 20_000
 """Events of one file."""
 BATCH_COUNT = 10
 TYPE = "bench.Quote"
@@ -65,12 +66,23 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     rates: list[float]
 
 
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream took, in each round."""
+
+    by: str
+    starts_s: list[float] = []
+    """All but its batches: to begin, and to end."""
+    batches_s: list[float] = []
+    """Median of its batches."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one call of `infobus bench pipeline` found out."""
 
     machine: dict[str, str]
     events: int
     found: list[Found]
+    streams: list[Stream]
     journal_per_s: float
     """Events that the journal's writer took in a second."""
     latencies_s: list[float]
@@ -112,29 +124,38 @@ def write_journal(folder: Path, count: int, on_part: Callable[[int], object]) ->
 
 def measure_reading(
     spark: SparkSession, folder: Path, *, rounds: int, on_turn: Callable[[str], object]
-) -> list[Found]:
+) -> tuple[list[Found], list[Stream]]:
     """Read the journal in all ways, in turns; the first round only warms up."""
     journal = Journal.open(folder)
-    count = journal.next_offset
     rates: dict[tuple[str, str], list[float]] = {}
+    streams = {by: Stream(by=by) for by in (OURS, NATIVE, NOTHING)}
     for number in range(rounds + 1):
-        for what, by, read in _ways(spark, journal, number):
+        for what, by, read in _ways(spark, journal):
             on_turn(f"{what}, {by}")
             begun_s = time.perf_counter()
             read()
             if number:
-                rates.setdefault((what, by), []).append(count / (time.perf_counter() - begun_s))
-    return [Found(what=what, by=by, rates=taken) for (what, by), taken in rates.items()]
+                took_s = time.perf_counter() - begun_s
+                rates.setdefault((what, by), []).append(journal.next_offset / took_s)
+        for by, stream in _streams(spark, journal):
+            on_turn(f"{BATCHES}, {by}")
+            start_s, batch_s = _drain(stream, f"{folder}.{list(streams).index(by)}-{number}")
+            if number:
+                streams[by].starts_s.append(start_s)
+                streams[by].batches_s.append(batch_s)
+    for by in (OURS, NATIVE):
+        count = _files_at_once(journal) * CHUNK_COUNT
+        rates[BATCHES, by] = [count / batch_s for batch_s in streams[by].batches_s]
+    found = [Found(what=what, by=by, rates=taken) for (what, by), taken in rates.items()]
+    return found, list(streams.values())
 
 
-def _ways(
-    spark: SparkSession, journal: Journal, number: int
-) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    folder, paths = str(journal.folder), [str(path) for path in journal.files(TYPE)]
-    given = {"journal": folder, "type": TYPE}
+def _ways(spark: SparkSession, journal: Journal) -> Iterator[tuple[str, str, Callable[[], object]]]:
+    paths = [str(path) for path in journal.files(TYPE)]
     narrow = ["symbol", "price"]
 
     def ours(**more: str) -> DataFrame:
+        given = {"journal": str(journal.folder), "type": TYPE}
         return spark.read.format("infobus").options(**given, **more).load()
 
     def native() -> DataFrame:
@@ -144,15 +165,21 @@ def _ways(
     yield FULL, NATIVE, lambda: _consume(native())
     yield NARROW, OURS, lambda: _consume(ours(columns=",".join(narrow)))
     yield NARROW, NATIVE, lambda: _consume(native().select(*narrow))
-    # Whole files go into a batch of either: so both have the same batches.
-    at_once = -(-len(paths) // BATCH_COUNT)
-    reader = spark.readStream.format("infobus").options(**given)
-    stream = reader.option("maxEventsPerTrigger", str(at_once * CHUNK_COUNT)).load()
-    yield BATCHES, OURS, lambda: _drain(stream, f"{folder}.ours-{number}")
-    files = spark.readStream.schema(native().schema)
-    files = files.option("maxFilesPerTrigger", at_once)
-    every = files.parquet(str(Path(paths[0]).parent))
-    yield BATCHES, NATIVE, lambda: _drain(every, f"{folder}.native-{number}")
+
+
+def _files_at_once(journal: Journal) -> int:
+    """Whole files go into a batch of either source: so both have the same batches."""
+    return -(-len(journal.files(TYPE)) // BATCH_COUNT)
+
+
+def _streams(spark: SparkSession, journal: Journal) -> Iterator[tuple[str, DataFrame]]:
+    paths, at_once = journal.files(TYPE), _files_at_once(journal)
+    ours = spark.readStream.format("infobus").options(journal=str(journal.folder), type=TYPE)
+    yield OURS, ours.option("maxEventsPerTrigger", str(at_once * CHUNK_COUNT)).load()
+    schema = spark.read.parquet(str(paths[0])).drop("_attributes").schema
+    files = spark.readStream.schema(schema).option("maxFilesPerTrigger", at_once)
+    yield NATIVE, files.parquet(str(paths[0].parent))
+    yield NOTHING, spark.readStream.format("nothing").option("batches", BATCH_COUNT).load()
 
 
 def _consume(frame: DataFrame) -> None:
@@ -162,9 +189,19 @@ def _consume(frame: DataFrame) -> None:
     frame.agg(F.count("*"), F.max(F.xxhash64(*frame.columns))).collect()
 
 
-def _drain(stream: DataFrame, checkpoint: str) -> None:
+def _drain(stream: DataFrame, checkpoint: str) -> tuple[float, float]:
+    """Run a stream to its end; seconds for all but its batches, and for one of these."""
     writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    begun_s = time.perf_counter()
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    took_s = time.perf_counter() - begun_s
+    batches_s = [
+        one["durationMs"]["triggerExecution"] / 1e3
+        for one in query.recentProgress
+        if one["numInputRows"]
+    ]
+    return took_s - sum(batches_s), median(batches_s)
 
 
 def measure_latency(
@@ -222,10 +259,14 @@ def _wait_until(is_so: Callable[[], bool]) -> float:
 
 def open_session() -> SparkSession:
     """A session on all cores of this machine."""
-    return session(
+    from infobus.bench.pipeline_nothing import NothingSource
+
+    spark = session(
         "bench",
         settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": str(os.cpu_count())},
     )
+    spark.dataSource.register(NothingSource)
+    return spark
 
 
 def ratios(found: Sequence[Found], what: str) -> list[float]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from infobus.bench import pipeline, repository
-from infobus.bench.pipeline import NATIVE, OURS, Found, Report
+from infobus.bench.pipeline import NATIVE, OURS, Found, Report, Stream
 from infobus.bench.plan import machine
 from infobus.bench.report import bar_table
 
@@ -32,6 +32,7 @@ def run(quick: bool, out: Path, console: Console) -> None:
     ):
         report = measure(Path(scratch), quick, facts, progress)
     console.print(found_table(report.found, report.events))
+    console.print(stream_table(report.streams))
     console.print(repository.found_table(report.stored))
     console.print(f"Captured by the journal: {report.journal_per_s:,.0f} events per s")
     p50_s, p90_s = quantiles(report.latencies_s, n=10)[4], quantiles(report.latencies_s, n=10)[8]
@@ -65,7 +66,7 @@ def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress
     progress.update(task, description="starting Spark")
     spark = pipeline.open_session()
     try:
-        found = pipeline.measure_reading(
+        found, streams = pipeline.measure_reading(
             spark,
             folder / "journal",
             rounds=3,
@@ -79,6 +80,7 @@ def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress
         machine=facts,
         events=count,
         found=found,
+        streams=streams,
         journal_per_s=journal_per_s,
         latencies_s=latencies_s,
         stored=stored,
@@ -97,6 +99,17 @@ def found_table(found: Sequence[Found], count: int) -> Table:
         rates = {one.by: median(one.rates) for one in found if one.what == what}
         ratio = median(pipeline.ratios(found, what))
         table.add_row(what, f"{rates[OURS]:,.0f}/s", f"{rates[NATIVE]:,.0f}/s", f"{ratio:.2f}")
+    return table
+
+
+def stream_table(streams: Sequence[Stream]) -> Table:
+    """What streams took, one row for each source."""
+    table = Table(title="Streams (medians)", box=box.SIMPLE)
+    table.add_column("source")
+    for column in ("one batch", "to begin and to end"):
+        table.add_column(column, justify="right")
+    for one in streams:
+        table.add_row(one.by, f"{median(one.batches_s):.2f} s", f"{median(one.starts_s):.2f} s")
     return table
 
 
