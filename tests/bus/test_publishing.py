@@ -370,9 +370,28 @@ class TestWhatIsRefused:
             bus.subscribe("a", on_loss="panic")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=r"when_full='explode'.*'pace'"):
             bus.subscribe("a", when_full="explode")  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="queue_count_max is 0"):
-            bus.subscribe("a", queue_count_max=0)
+        for wrong in (0, 2.5, "3"):
+            with pytest.raises(UsageError, match="queue_count_max="):
+                bus.subscribe("a", queue_count_max=wrong)  # type: ignore[arg-type]
+        for wrong in (0, -1, "soon", float("nan"), float("inf")):
+            with pytest.raises(UsageError, match="max_age="):
+                bus.subscribe("a", max_age=wrong)  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="max_rate="):
+                bus.subscribe("a", max_rate=wrong)  # type: ignore[arg-type]
+        for wrong in ("", 5):
+            with pytest.raises(UsageError, match="durable="):
+                bus.subscribe("a", durable=wrong)  # type: ignore[call-overload]
+        with pytest.raises(BadSubject, match="got list"):
+            bus.subscribe(["a", "b"])  # type: ignore[arg-type]
         assert bus.stats().subscriptions == 0
+
+    @pytest.mark.parametrize("wrong", ["1", float("nan"), 1e20])
+    def test_a_timeout_that_is_none(self, bus: Bus, wrong: float) -> None:
+        sub = bus.subscribe("a")
+        with pytest.raises(UsageError, match="timeout_s="):
+            sub.receive(wrong)
+        send(bus, "a", 1)
+        assert sub.receive(2).data["n"] == 1
 
     def test_an_unknown_quality_reaches_nobody(self, bus: Bus, other: Bus) -> None:
         here, there = bus.subscribe("x"), other.subscribe("x")

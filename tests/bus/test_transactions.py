@@ -121,10 +121,13 @@ class TestBadInput:
         with bus.transaction() as tx, pytest.raises(BadValue):
             tx.publish("x", object())
 
-    def test_a_transaction_has_an_end(self, bus: Bus) -> None:
-        with bus.transaction() as tx:
+    def test_a_transaction_has_a_beginning_and_an_end(self, bus: Bus) -> None:
+        tx = bus.transaction()
+        with pytest.raises(UsageError, match="within the block"):
+            tx.publish("x", {})
+        with tx:
             pass
-        with pytest.raises(UsageError, match="has ended"):
+        with pytest.raises(UsageError, match="within the block"):
             tx.publish("x", {})
 
     def test_too_large_a_transaction_is_refused(

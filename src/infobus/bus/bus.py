@@ -26,7 +26,7 @@ from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import Type, all_types
 from infobus.protocols.peers import NO_LIMITS, Terms
-from infobus.protocols.qos import Limits
+from infobus.protocols.qos import Limits, check_positive
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:
@@ -189,11 +189,12 @@ class Bus(Publisher, ServiceMethods):
         """
         if isinstance(patterns, str):
             raise UsageError(f"subscribe_many takes a list of patterns, got the str {patterns!r}")
-        patterns = list(dict.fromkeys(patterns))
+        patterns = list(patterns)
         if not patterns:
             raise UsageError("subscribe_many was given no pattern; give at least one")
         for pattern in patterns:
             check_pattern(pattern)
+        patterns = list(dict.fromkeys(patterns))
         if self._closed is not None:
             raise self._closed
         subscription = Subscription(
@@ -224,8 +225,7 @@ class Bus(Publisher, ServiceMethods):
         max_rate: float | None,
     ) -> Demand:
         """What a consumer asks for, if the class has room, and the group's policy allows it."""
-        if max_rate is not None and not 0 < max_rate < float("inf"):
-            raise UsageError(f"max_rate={max_rate!r}: expected events a second, above 0")
+        check_positive("max_rate", max_rate, " of events a second")
         self._wish(priority, max_age)  # checks them
         if self._member is not None:
             own = priority or self._classes.default
@@ -268,6 +268,8 @@ class Bus(Publisher, ServiceMethods):
 
         for pattern in patterns:
             check_pattern(pattern)
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"durable={name!r}: expected the consumer's name, such as 'billing'")
         check_subject(f"{DEAD_LETTERS}.{name}")
         if deliveries_max < 1:
             raise UsageError(f"deliveries_max is {deliveries_max}; it must be at least 1")

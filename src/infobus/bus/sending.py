@@ -24,6 +24,7 @@ from infobus.objects.codec import encode_event
 from infobus.protocols import groups
 from infobus.protocols.groups import Group
 from infobus.protocols.lanes import class_in, lane_class, lane_of
+from infobus.protocols.qos import check_positive
 from infobus.protocols.wire import Item, Items, Qos
 from infobus.subjects import TEST_SPACE, check_subject
 
@@ -62,8 +63,7 @@ class Sending(Decider):
 
     def _wish(self, priority: str | None, max_age: float | None) -> Wish:
         """What a publisher asks for, checked."""
-        if max_age is not None and not 0 < max_age < float("inf"):
-            raise UsageError(f"max_age={max_age!r}: expected a number of seconds above 0")
+        check_positive("max_age", max_age, " of seconds")
         class_ = lane_class(self._classes, priority) if priority is not None else ""
         return Wish(class_, max_age or 0.0)
 

@@ -71,6 +71,8 @@ def load_settings(**given: Any) -> Settings:
         if name in values:
             values[name] = _endpoints(name, values[name])
     if "classes" in values:
+        if isinstance(values["classes"], str):
+            raise UsageError(f"classes={values['classes']!r}: expected a list of names")
         values["classes"] = Classes(tuple(values["classes"]))
     for name, kind in (("limits", Limits), ("capacity", Limits), ("upgrade", Upgrade)):
         if name in values:

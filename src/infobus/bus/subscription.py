@@ -41,6 +41,10 @@ _AWAITED_COUNT = 64
 """Events that `async for` takes before it lets others run."""
 
 
+_TIMEOUT_S_MAX = 4e6
+"""As long as Python can wait for a lock, about."""
+
+
 class _TypesWanted(Exception):
     """The next events need types that an event loop must not wait for."""
 
@@ -109,8 +113,8 @@ class Subscription(Inbox):
                 "a callback cannot be a coroutine function: leave it out, and use "
                 "`async for event in subscription`"
             )
-        if queue_count_max < 1:
-            raise UsageError(f"queue_count_max is {queue_count_max}; it must be at least 1")
+        if not isinstance(queue_count_max, int) or queue_count_max < 1:
+            raise UsageError(f"queue_count_max={queue_count_max!r}: expected a number from 1 on")
         super().__init__(terms, demand, queue_count_max)
         self.patterns = tuple(patterns)
         self.where = where  # the bus's to change
@@ -165,6 +169,12 @@ class Subscription(Inbox):
         except Empty:
             what = ", ".join(self.patterns[:3])
             raise TimeoutError(f"no event on {what} in {timeout_s} s") from None
+        except (TypeError, ValueError, OverflowError):
+            if isinstance(timeout_s, int | float) and timeout_s < _TIMEOUT_S_MAX:
+                raise  # It is not this that was wrong.
+            raise UsageError(
+                f"timeout_s={timeout_s!r}: expected seconds, or None to wait for ever"
+            ) from None
         if event is None:
             raise BusClosed(f"the subscription to {', '.join(self.patterns[:3])} is closed")
         return event

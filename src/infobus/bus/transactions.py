@@ -28,7 +28,7 @@ class TransactionBlock:
     def __init__(self, publish_group: Callable[[list[Draft]], None], space: str) -> None:
         self._publish_group = publish_group
         self._space = space  # that the subjects are in
-        self._drafts: list[Draft] | None = []
+        self._drafts: list[Draft] | None = None  # before the block and after it
         self._bytes = 0
 
     def publish(self, subject: str, obj: Any) -> None:
@@ -41,7 +41,7 @@ class TransactionBlock:
         """
         check_subject(subject)
         if self._drafts is None:
-            raise UsageError("this transaction has ended; begin another one")
+            raise UsageError("publish within the block: `with bus.transaction() as tx: ...`")
         type_, body, types = codec.encode(obj)
         self._bytes += len(body)
         if len(self._drafts) == EVENTS_COUNT_MAX or self._bytes > codec.PAYLOAD_BYTES_MAX:
@@ -52,6 +52,7 @@ class TransactionBlock:
         self._drafts.append(Draft(self._space + subject, obj, type_, body, types))
 
     def __enter__(self) -> TransactionBlock:
+        self._drafts = []
         return self
 
     def __exit__(

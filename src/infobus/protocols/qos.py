@@ -122,7 +122,7 @@ class Limits(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            _check_positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
 
 
 class Rate:
@@ -148,9 +148,9 @@ class Rate:
         bytes_per_s: float | None = None,
         burst_s: float = 0.1,
     ) -> None:
-        _check_positive("events_per_s", events_per_s)
-        _check_positive("bytes_per_s", bytes_per_s)
-        _check_positive("burst_s", burst_s)
+        check_positive("events_per_s", events_per_s)
+        check_positive("bytes_per_s", bytes_per_s)
+        check_positive("burst_s", burst_s)
         self.events_per_s = events_per_s
         self.bytes_per_s = bytes_per_s
         self.burst_s = burst_s
@@ -188,6 +188,12 @@ class _Bucket:
         self.full_at_s = max(self.full_at_s, now_s) + amount / self.per_s
 
 
-def _check_positive(name: str, value: float | None) -> None:
-    if value is not None and not 0 < value < math.inf:
-        raise UsageError(f"{name}={value}: expected a number above 0")
+def check_positive(name: str, value: float | None, of: str = "") -> None:
+    """Raise `UsageError` unless `value` is a number above 0 (of seconds, say), or None.
+
+    >>> check_positive("max_age", "soon", " of seconds")
+    Traceback (most recent call last):
+    infobus.errors.UsageError: max_age='soon': expected a number of seconds above 0
+    """
+    if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise UsageError(f"{name}={value!r}: expected a number{of} above 0")
