@@ -65,6 +65,8 @@ class Delivery:
             for at, type_ in zip(range(count), items.each_type(), strict=False):
                 one = run.part(at, at + 1)
                 self._deliver_group(one) if type_ == GROUP else self._deliver_run(one)
+        elif len(items.subjects) == 1:
+            self._deliver(self._audience(items.subjects[0]), run)
         else:
             self._deliver_run(run)
 
@@ -78,12 +80,11 @@ class Delivery:
         if not subjects:
             return
         start, audience = 0, self._audience(subjects[0])
-        if len(subjects) > 1:
-            for at, subject in enumerate(subjects):
-                found = self._audience(subject)
-                if found != audience:
-                    self._deliver(audience, run.part(start, at))
-                    start, audience = at, found
+        for at, subject in enumerate(subjects):
+            found = self._audience(subject)
+            if found != audience:
+                self._deliver(audience, run.part(start, at))
+                start, audience = at, found
         self._deliver(audience, run.part(start, None) if start else run)
 
     def _audience(self, subject: str) -> Audience:

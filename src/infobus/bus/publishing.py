@@ -114,7 +114,8 @@ class Publisher(Sending):
             return
         assert outlet is not None
         # The usual case, in as few steps as possible.
-        if self._flusher.gathering is not outlet:
+        gathering = self._flusher.gathering
+        if gathering is not None and gathering is not outlet:
             self._flusher.make_way_for(outlet)
         number = next(self._numbers)
         fingerprint, body, types, object_id = encode_event(obj, (self.node, number))

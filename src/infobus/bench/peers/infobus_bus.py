@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import cycle
 from typing import Any
 from uuid import uuid4
@@ -51,7 +52,7 @@ class Infobus:
         """One subscription object, read by a thread as a program would."""
         with infobus.connect(bus=address, batch=self.batch) as bus:
             events = bus.subscribe("bench.>") if subjects is None else bus.subscribe_many(subjects)
-            with _reading(events, lambda event: note(event.data.bid)):
+            with _reading(events, partial(_note_all, note)):
                 yield
 
     @contextmanager
@@ -74,7 +75,7 @@ class Infobus:
         """Answers from the thread that reads the subscription."""
         with infobus.connect(bus=address, batch=self.batch) as bus:
             pings = bus.subscribe("bench.ping")
-            with _reading(pings, lambda event: bus.publish("bench.pong", event.data)):
+            with _reading(pings, partial(_answer_all, bus)):
                 yield
 
 
@@ -90,18 +91,27 @@ class InfobusBatched(Infobus):
             yield lambda quotes: bus.publish_many(zip(cycle(subjects), quotes, strict=False))
 
 
+def _note_all(note: Note, events: infobus.Subscription) -> None:
+    for event in events:
+        note(event.data.bid)
+
+
+def _answer_all(bus: infobus.Bus, pings: infobus.Subscription) -> None:
+    for ping in pings:
+        bus.publish("bench.pong", ping.data)
+
+
 @contextmanager
 def _reading(
-    events: infobus.Subscription, on_event: Callable[[infobus.Event], None]
+    events: infobus.Subscription, read: Callable[[infobus.Subscription], None]
 ) -> Iterator[None]:
-    """Iterate over a subscription on a thread of its own, until it is closed."""
+    """Read a subscription on a thread of its own, until it is closed."""
 
     def loop() -> None:
         while not events.is_closed:
             # A loss is raised once, then delivery goes on; the harness sees what is missing.
             with suppress(infobus.LossError):
-                for event in events:
-                    on_event(event)
+                read(events)
 
     thread = threading.Thread(target=loop, name="bench-infobus")
     thread.start()
