@@ -194,6 +194,22 @@ class TestCaller:
             caller.start(self.call(key), 0.0)
         assert len(caller.tick(1.5)) <= 50
 
+    def test_the_only_server_does_not_get_what_was_meant_for_another(self, caller):
+        (given_up,) = caller.start(self.call(targets=[("t", 1)]), 0.0)
+        assert (type(given_up), given_up.why) == (GivenUp, "no server")
+
+    def test_a_call_that_is_late_already_is_not_sent(self, caller):
+        late = Outgoing(1, "svc.x", "op", lambda presence: Bound(b""), 1.0)
+        (given_up,) = caller.start(late, 2.0)
+        assert (type(given_up), given_up.why) == (GivenUp, "late")
+
+    def test_the_server_learns_with_the_next_call_which_ones_are_done(self, caller):
+        caller.start(self.call(1), 0.0)
+        caller.take(wire.Reply("s", 1, b"r"), 0.1)
+        (sent,) = caller.start(self.call(2), 0.2)
+        assert sent.message.settled == [1]
+        assert caller.tick(0.3) == []
+
     def test_what_its_server_forgot_may_have_run(self, caller):
         caller.start(self.call(), 0.0)
         (given_up,) = caller.take(wire.Gone("s", 1), 0.1)
