@@ -8,10 +8,12 @@ from infobus.filters import Filter, boxes, compile
 from infobus.filters.covering import covers, overlaps
 from infobus.filters.domains import as_tests, domain, includes
 from infobus.filters.joining import coarse, hull, united
-from infobus.filters.literals import Test
+from infobus.filters.literals import Test, literals
+from infobus.filters.normal import normal
 from infobus.filters.partial import is_true
 from infobus.filters.reducing import project, reduce
-from infobus.filters.tree import Name
+from infobus.filters.spans import split
+from infobus.filters.tree import And, Compare, Name
 from tests.filters import strategies
 
 A = Name(("a",))
@@ -85,6 +87,21 @@ domains = several_tests.map(domain).filter(lambda found: found is not None)
 
 def allows(found, value):
     return all(is_true(test, value) for test in as_tests(A, found))
+
+
+comparisons = st.builds(Compare, strategies.orders, strategies.names, strategies.constants)
+
+
+@given(st.lists(comparisons, min_size=1, max_size=4))
+def test_plain_comparisons_make_the_same_boxes_in_the_quick_way_and_the_long_one(some):
+    tree = some[0] if len(some) == 1 else And(tuple(some))
+    assert boxes.boxes(tree) == boxes._boxes(normal(tree))
+
+
+@given(st.lists(comparisons, min_size=1, max_size=3))
+def test_a_limit_is_the_same_whether_it_is_said_once_or_twice(some):
+    row = [one for tree in some for one in literals(tree, negated=False)]
+    assert split(row) == split([*row, *row])
 
 
 class TestDomains:

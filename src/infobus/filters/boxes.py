@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from infobus.filters.domains import ANY, Domain, as_tests, domain, includes
-from infobus.filters.literals import Literal, Rest, Test, tree_of_literal
+from infobus.filters.literals import FAMILY, Literal, Rest, Test, tree_of_literal
 from infobus.filters.normal import AllOf, AnyOf, Normal, Row, normal, rows_of, tree_of
-from infobus.filters.tree import Name, Tree
+from infobus.filters.tree import And, Compare, Constant, Name, Tree
 
 _TESTS_MAX = 32  # Tests of one attribute are compared pair by pair; a stranger may send thousands.
 
@@ -58,7 +58,32 @@ def boxes(tree: Tree) -> list[Box]:
     There are no more than the tree has conditions, or some times that: alternatives inside a
     conjunction that would make for too many are kept together as one condition of their own.
     """
-    return _boxes(normal(tree))
+    plain = _plain_box(tree)
+    return _boxes(normal(tree)) if plain is None else [plain]
+
+
+def _plain_box(tree: Tree) -> Box | None:
+    """The box of one comparison for each of some attributes, as most filters are."""
+    domains: dict[Name, Domain] = {}
+    for one in tree.operands if isinstance(tree, And) else (tree,):
+        if not isinstance(one, Compare):
+            return None
+        name, limit = one.left, one.right
+        if not isinstance(name, Name) or not isinstance(limit, Constant) or name in domains:
+            return None
+        family, value = FAMILY[limit.kind], limit.value
+        if family not in ("number", "string"):
+            return None
+        match one.op:
+            case "==":
+                domains[name] = Domain(family, frozenset([value]))
+            case "<" | "<=":
+                domains[name] = Domain(family, high=value, high_open=one.op == "<")
+            case ">" | ">=":
+                domains[name] = Domain(family, low=value, low_open=one.op == ">")
+            case _:
+                return None
+    return Box(domains)
 
 
 def _boxes(form: Normal) -> list[Box]:
