@@ -45,7 +45,7 @@ class Durable(Struct, array_like=True, tag=20):
     session: Count  # grows with each use of the name by the sender
     patterns: Patterns
     where: Filter = ""
-    registered_at: float = 0.0  # wall clock: what was published since then is wanted
+    registered_at: Time = 0.0  # wall clock: what was published since then is wanted
     test: bool = False  # test events are wanted, too
 
 
