@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,40 +16,53 @@ _IDLE_S = 10.0
 
 
 class Threads:
-    """Threads that grow while work waits, up to what the offers allow, and end when idle."""
+    """Threads that grow while work waits, up to what the offers allow, and end when idle.
+
+    Each waits for a lock of its own. A queue that several wait for would wake another one for
+    nothing with each job, which then contends for the interpreter.
+    """
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
+        self._name = f"{name}-operation"
+        self._idle: list[_Worker] = []
 
     def do(self, job: Callable[[], None]) -> None:
         """Have something done by a thread."""
-        with self._lock:
-            must_grow = self._idle <= 0
-            self._idle -= not must_grow
-        self._jobs.put(job)
-        if must_grow:
-            name = f"{self._name}-operation"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+        try:
+            worker = self._idle.pop()  # the last one that worked: its caches are warm
+        except IndexError:
+            worker = _Worker(self._idle)
+            threading.Thread(target=worker.work, name=self._name, daemon=True).start()
+        worker.job = job
+        worker.wake.release()
 
-    def _work(self) -> None:
+
+class _Worker:
+    """One thread. It is in `idle`, or somebody has taken it from there to give it a job."""
+
+    def __init__(self, idle: list[_Worker]) -> None:
+        self._idle = idle
+        self.job: Callable[[], None] | None = None
+        self.wake = threading.Lock()
+        self.wake.acquire()
+
+    def work(self) -> None:
         while True:
-            try:
-                job = self._jobs.get(timeout=_IDLE_S)
-            except Empty:
-                with self._lock:
-                    if self._idle <= 0:  # counted on by somebody who is about to put a job
-                        continue
-                    self._idle -= 1
-                return
+            if not self.wake.acquire(timeout=_IDLE_S):
+                try:
+                    self._idle.remove(self)
+                except ValueError:  # somebody is about to give it a job
+                    self.wake.acquire()
+                else:
+                    return
+            job, self.job = self.job, None
+            assert job is not None
             try:
                 job()
             except BaseException:  # it would end the thread
                 log.exception("a service goes on after an error of its own")
-            with self._lock:
-                self._idle += 1
+            del job
+            self._idle.append(self)
 
 
 class Loop:
