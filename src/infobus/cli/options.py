@@ -64,7 +64,7 @@ Priority = Annotated[
     typer.Option(
         "--priority",
         metavar="CLASS",
-        help="Such as [b]emergency[/b], [b]business[/b] or [b]regular[/b]: which overtake.",
+        help="Such as [b]emergency[/b], [b]business[/b], [b]regular[/b]; higher ones overtake.",
     ),
 ]
 MaxAge = Annotated[

@@ -68,7 +68,7 @@ def command(
 
     After "listening on ..." (on stderr), nothing that is published is missed.
 
-    With --durable, what was shown does not come again. Who is to be missed no more:
+    With --durable, what was shown does not come again, and events wait for the name until
     [b]infobus ledger drop NAME[/b].
 
     Quote the patterns: shells have their own * and >.
