@@ -163,7 +163,7 @@ class Bus(Publisher, ServiceMethods):
                 `dead_letters.<name>`, as an `infobus.DeadLetter`.
         """
         if durable is not None:
-            return self._subscribe_durable([pattern], callback, durable, **options)
+            return self.subscribe_durable([pattern], callback, durable, **options)
         return self.subscribe_many([pattern], callback, **options)
 
     def subscribe_many(
@@ -251,7 +251,7 @@ class Bus(Publisher, ServiceMethods):
             raise self._closed
         self._hub.expiry.listen(listener)
 
-    def _subscribe_durable(
+    def subscribe_durable(
         self,
         patterns: list[str],
         callback: Callable[[DurableEvent], object] | None,
@@ -264,6 +264,7 @@ class Bus(Publisher, ServiceMethods):
         ordered: bool = True,
         deliveries_max: int = 5,
     ) -> DurableSubscription:
+        """As `subscribe` with `durable`: one durable consumer of any of `patterns`."""
         from infobus.bus.durable import DurableSubscription
 
         for pattern in patterns:

@@ -93,7 +93,7 @@ class Recorder:
         self._kept = {ledger: Numbers(ranges) for ledger, ranges in kept.items()}
         options: dict[str, Any] = {"where": where, "test": test, "on_error": self._on_error}
         try:
-            self._durable = bus._subscribe_durable(
+            self._durable = bus.subscribe_durable(
                 list(patterns),
                 self._put,
                 self.name,
