@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,51 +19,62 @@ _IDLE_S = 10.0
 class Threads:
     """Threads that grow while work waits, up to what the offers allow, and end when idle.
 
-    Each waits for a lock of its own. A queue that several wait for would wake another one for
-    nothing with each job, which then contends for the interpreter.
+    A thread that has done its job takes the next one that waits, without a pause. Of those that
+    sleep, one is woken at a time, and before it begins a job it wakes another one if more wait. A
+    queue that all of them wait for would wake a second thread with each job, for nothing.
+
+    There is no lock: each step is one that the interpreter does not interrupt. Whoever adds a job
+    either wakes a thread, or sees that one was woken which has not looked yet.
     """
 
     def __init__(self, name: str) -> None:
         self._name = f"{name}-operation"
-        self._idle: list[_Worker] = []
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._idle: list[threading.Lock] = []  # of threads that sleep
+        self._is_waking = False  # somebody was woken, and has not looked yet
 
     def do(self, job: Callable[[], None]) -> None:
         """Have something done by a thread."""
+        self._jobs.append(job)
+        if not self._is_waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_waking = True
         try:
-            worker = self._idle.pop()  # the last one that worked: its caches are warm
+            wake = self._idle.pop()  # of the last one that worked: its caches are warm
         except IndexError:
-            worker = _Worker(self._idle)
-            threading.Thread(target=worker.work, name=self._name, daemon=True).start()
-        worker.job = job
-        worker.wake.release()
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        else:
+            wake.release()
 
-
-class _Worker:
-    """One thread. It is in `idle`, or somebody has taken it from there to give it a job."""
-
-    def __init__(self, idle: list[_Worker]) -> None:
-        self._idle = idle
-        self.job: Callable[[], None] | None = None
-        self.wake = threading.Lock()
-        self.wake.acquire()
-
-    def work(self) -> None:
+    def _work(self) -> None:
+        wake = threading.Lock()
+        wake.acquire()
         while True:
-            if not self.wake.acquire(timeout=_IDLE_S):
+            self._is_waking = False
+            self._do_what_waits()
+            self._idle.append(wake)
+            if not wake.acquire(timeout=_IDLE_S):
                 try:
-                    self._idle.remove(self)
-                except ValueError:  # somebody is about to give it a job
-                    self.wake.acquire()
+                    self._idle.remove(wake)
+                except ValueError:  # somebody is just waking this thread
+                    wake.acquire()
                 else:
                     return
-            job, self.job = self.job, None
-            assert job is not None
+
+    def _do_what_waits(self) -> None:
+        while True:
+            try:
+                job = self._jobs.popleft()
+            except IndexError:  # somebody else has taken it
+                return
+            if self._jobs and not self._is_waking:
+                self._wake()
             try:
                 job()
             except BaseException:  # it would end the thread
                 log.exception("a service goes on after an error of its own")
-            del job
-            self._idle.append(self)
 
 
 class Loop:
