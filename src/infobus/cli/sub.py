@@ -87,9 +87,10 @@ def command(
                 patterns, where=wanted, priority=priority, max_age=max_age
             )
         else:
-            _check_durable(patterns, priority, max_age)
-            subscription = node.subscribe(
-                patterns[0], durable=durable, where=wanted, acknowledge="explicit"
+            if priority is not None or max_age is not None:
+                raise UsageError("--priority and --max-age are not for --durable: it gets all")
+            subscription = node.subscribe_durable(
+                patterns, None, durable, where=wanted, acknowledge="explicit"
             )
         err.print(f"listening on {told} (bus {node.name})", style="dim", markup=False)
         for event in _events(subscription, count, seconds, err):
@@ -103,14 +104,6 @@ def command(
             else:
                 out.print(event_line(event), soft_wrap=True)
             sys.stdout.flush()
-
-
-def _check_durable(patterns: list[str], priority: str | None, max_age: float | None) -> None:
-    """Say at once what a durable consumer cannot have."""
-    if len(patterns) > 1:
-        raise UsageError(f"--durable takes one pattern, got {len(patterns)}; use a name for each")
-    if priority is not None or max_age is not None:
-        raise UsageError("--priority and --max-age are not for --durable: it gets all, in order")
 
 
 def _events(
