@@ -42,6 +42,19 @@ def test_one_job_after_the_other_needs_one_thread(name):
     assert len(set(idents)) == 1
 
 
+def test_a_job_for_which_no_thread_can_be_started_is_done_later(name, monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    threads, done = Threads(name), []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        threads.do(lambda: done.append(1))
+    assert "an operation waits until another one ends" in caplog.text
+    threads.do(lambda: done.append(2))
+    wait_until(lambda: done == [1, 2])
+
+
 def test_an_error_does_not_end_the_thread(name, caplog):
     threads, done = Threads(name), threading.Event()
     with caplog.at_level(logging.ERROR, "infobus"):

@@ -44,7 +44,12 @@ class Threads:
         try:
             wake = self._idle.pop()  # of the last one that worked: its caches are warm
         except IndexError:
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # there are as many as the system allows
+                self._is_waking = False
+                log.error("an operation waits until another one ends: %s", error)
         else:
             wake.release()
 
