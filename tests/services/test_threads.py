@@ -52,7 +52,7 @@ def test_a_job_for_which_no_thread_can_be_started_is_done_later(name, monkeypatc
         threads.do(lambda: done.append(1))
     assert "an operation waits until another one ends" in caplog.text
     threads.do(lambda: done.append(2))
-    wait_until(lambda: done == [1, 2])
+    wait_until(lambda: sorted(done) == [1, 2])
 
 
 def test_an_error_does_not_end_the_thread(name, caplog):
