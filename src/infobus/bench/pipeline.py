@@ -1,6 +1,6 @@
 """How fast the pipeline is, beside Spark's own Parquet source on the very same files.
 
-    full       every column of every event is read
+    full       every column of every event is read, but for `_attributes`, which is empty here
     narrow     two columns are read
     batches    a stream takes the journal in micro-batches, and throws it away; a batch counts with
                all that Spark does for it, and what a stream needs to begin is told apart
@@ -17,6 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -152,19 +153,25 @@ def measure_reading(
 
 def _ways(spark: SparkSession, journal: Journal) -> Iterator[tuple[str, str, Callable[[], object]]]:
     paths = [str(path) for path in journal.files(TYPE)]
-    narrow = ["symbol", "price"]
 
-    def ours(**more: str) -> DataFrame:
-        given = {"journal": str(journal.folder), "type": TYPE}
-        return spark.read.format("infobus").options(**given, **more).load()
+    def ours(columns: list[str]) -> None:
+        given = {**_given(journal), "columns": ",".join(columns)}
+        _consume(spark.read.format("infobus").options(**given).load())
 
-    def native() -> DataFrame:
-        return spark.read.parquet(*paths).drop("_attributes")
+    def native(columns: list[str]) -> None:
+        _consume(spark.read.parquet(*paths).select(*columns))
 
-    yield FULL, OURS, lambda: _consume(ours().drop("_attributes"))
-    yield FULL, NATIVE, lambda: _consume(native())
-    yield NARROW, OURS, lambda: _consume(ours(columns=",".join(narrow)))
-    yield NARROW, NATIVE, lambda: _consume(native().select(*narrow))
+    for what, columns in ((FULL, _columns(journal)), (NARROW, ["symbol", "price"])):
+        yield what, OURS, partial(ours, columns)
+        yield what, NATIVE, partial(native, columns)
+
+
+def _given(journal: Journal) -> dict[str, str]:
+    return {"journal": str(journal.folder), "type": TYPE}
+
+
+def _columns(journal: Journal) -> list[str]:
+    return [name for name in journal.select(TYPE).schema.names if name != "_attributes"]
 
 
 def _files_at_once(journal: Journal) -> int:
@@ -174,9 +181,11 @@ def _files_at_once(journal: Journal) -> int:
 
 def _streams(spark: SparkSession, journal: Journal) -> Iterator[tuple[str, DataFrame]]:
     paths, at_once = journal.files(TYPE), _files_at_once(journal)
-    ours = spark.readStream.format("infobus").options(journal=str(journal.folder), type=TYPE)
+    columns = _columns(journal)
+    ours = spark.readStream.format("infobus").options(**_given(journal))
+    ours = ours.option("columns", ",".join(columns))
     yield OURS, ours.option("maxEventsPerTrigger", str(at_once * CHUNK_COUNT)).load()
-    schema = spark.read.parquet(str(paths[0])).drop("_attributes").schema
+    schema = spark.read.parquet(str(paths[0])).select(*columns).schema
     files = spark.readStream.schema(schema).option("maxFilesPerTrigger", at_once)
     yield NATIVE, files.parquet(str(paths[0].parent))
     yield NOTHING, spark.readStream.format("nothing").option("batches", BATCH_COUNT).load()
