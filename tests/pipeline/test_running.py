@@ -227,6 +227,7 @@ def test_workers_of_a_cluster_are_sent_the_package_and_do_the_work(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.skipif("INFOBUS_CONNECT" not in os.environ, reason="asked for by INFOBUS_CONNECT=1")
 @needs_java
 def test_a_server_of_spark_connect_does_the_work(shell, tmp_path):
     write(tmp_path / "journal", stories(range(30)))
