@@ -16,7 +16,7 @@ from tests.bus.conftest import Connect
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
 
 WINDOW_COUNT = 32
-FRAME_COUNT = 2048  # as many tiny events as fit the 128 KiB of a gathered frame
+FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ WireItem = tuple[object, ...]
 BEHIND_S = 50e-6
 """Events that follow each other faster than this are gathered until the flusher gets its turn."""
 
-_GATHER_BYTES = 128 * 1024
+_GATHER_BYTES = 32 * 1024  # larger frames gain little, and make emergencies wait
 _ITEM_BYTES = 64  # of an event's envelope, about, when it is received
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002
