@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bus.aio import AioBus
@@ -30,6 +29,8 @@ from infobus.protocols.qos import Limits, check_positive
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from infobus.bus.durable import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.guarantees import Guarantees
     from infobus.bus.quench import Quench

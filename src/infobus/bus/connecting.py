@@ -8,7 +8,7 @@ import re
 import sys
 import weakref
 from collections.abc import Iterable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infobus.bus.bus import Bus
 from infobus.bus.outlet import Batch, Flusher
@@ -17,6 +17,9 @@ from infobus.engines.base import Engine
 from infobus.errors import UsageError
 from infobus.protocols.peers import Terms
 from infobus.protocols.qos import Limits, Upgrade
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _open_buses: weakref.WeakSet[Bus] = weakref.WeakSet()
 _is_exit_registered = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from infobus.bus.folders import replies_folder
@@ -12,6 +11,8 @@ from infobus.bus.hub import Hub
 from infobus.errors import BusClosed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from infobus.bus.serving import Serving
     from infobus.services import Found, Offered, ServiceClient, Watch
     from infobus.services.presence import IAmHere

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from infobus.errors import UsageError
 from infobus.protocols.peers import DEFAULT_UPGRADE, NO_LIMITS
 from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Upgrade
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _KNOWN = {
     "bus": str,
@@ -95,6 +97,8 @@ def _flag(variable: str) -> bool | None:
 
 
 def _folder(given: Any) -> Path:
+    from pathlib import Path  # late: `import infobus` is to be quick
+
     if not isinstance(given, str | Path):
         raise UsageError(f"home must be a folder's path, got {given!r}")
     try:
@@ -124,6 +128,8 @@ def _table(name: str, given: Any, kind: type[Any]) -> Any:
 
 
 def _read_file(home: Path) -> dict[str, Any]:
+    from pathlib import Path
+
     named = os.environ.get("INFOBUS_SETTINGS")
     candidates = [Path(named)] if named else [Path("infobus.toml"), home / "infobus.toml"]
     for path in candidates:
