@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ class Selection:
         """
         opened = sorted(self.segments, key=lambda segment: segment.first)
         waiting: list[JournalEvent] = []
-        for segment, following in zip(opened, [*opened[1:], None], strict=True):
+        for segment, following in zip_longest(opened, opened[1:]):
             waiting += self._objects(segment)
             waiting.sort(key=lambda event: event.offset)
             limit = None if following is None else following.first
