@@ -1,9 +1,10 @@
 """Bitmaps over the rows of a block: what may hold, and what surely holds, all in one array.
 
 Bit *n* stands for the row in slot *n*. Each bitmap has two halves: a row that *may* hold has its
-bit in the first, one that *surely* holds has it in the second as well. Bitmaps are combined by
-"and", so a bit is set in all those that say nothing about its row. Bitmap 0 has the rows that
-there are; the others come in frames of equal size, one for each attribute and family of values.
+bit in the first, one that is *beyond doubt* if it may hold has it in the second. Bitmaps are
+combined by "and", so a bit is set in all those that say nothing about its row. Bitmap 0 has the
+rows that there are; the others come in frames of equal size, one for each attribute and family of
+values.
 """
 
 from __future__ import annotations
@@ -77,24 +78,33 @@ class Bitmaps:
         return array
 
     def set(self, first: int, stop: int, slot: int) -> None:
-        """Set the bits of a row in some consecutive bitmaps."""
-        bits = self._bits(first, stop, slot)
-        np.bitwise_or(bits, _BITS[slot & 63], out=bits)
+        """Let a row hold beyond doubt in some consecutive bitmaps."""
+        word, bit = slot >> 6, _BITS[slot & 63]
+        for half in (word, self.words + word):
+            bits = self.array[first:stop, half]
+            np.bitwise_or(bits, bit, out=bits)
+
+    def note(self, slot: int, *, is_live: bool, is_certain: bool) -> None:
+        """Say of a row whether it is there, and whether bitmaps are enough to decide on it."""
+        word, bit, hole = slot >> 6, _BITS[slot & 63], _HOLES[slot & 63]
+        live = self.array[LIVE]
+        live[word] = live[word] | bit if is_live else live[word] & hole
+        word += self.words
+        live[word] = live[word] | bit if is_certain else live[word] & hole
 
     def clear(self, first: int, stop: int, slot: int) -> None:
-        """Clear the bits of a row in some consecutive bitmaps."""
-        bits = self._bits(first, stop, slot)
+        """Rule out a row in some consecutive bitmaps."""
+        bits = self.array[first:stop, slot >> 6]
         np.bitwise_and(bits, _HOLES[slot & 63], out=bits)
 
     def doubt(self, first: int, stop: int, slot: int) -> None:
-        """Clear the bit that says a row surely holds in some consecutive bitmaps."""
-        for bitmap in range(first, stop):
-            self.array[bitmap, self.words + (slot >> 6)] &= _HOLES[slot & 63]
-
-    def _bits(self, first: int, stop: int, slot: int) -> NDArray[np.uint64]:
-        """The two words with the bits of a row, in some consecutive bitmaps."""
-        word = slot >> 6
-        return self.array[first:stop, word : word + self.words + 1 : self.words]
+        """Let a row be in doubt in some consecutive bitmaps."""
+        word, hole = self.words + (slot >> 6), _HOLES[slot & 63]
+        if stop - first == 1:  # Mostly, and quicker than as an array.
+            self.array[first, word] &= hole
+        else:
+            bits = self.array[first:stop, word]
+            np.bitwise_and(bits, hole, out=bits)
 
     def common(self, bitmaps: Sequence[int]) -> NDArray[np.uint64]:
         """What these have in common, as one bitmap of two halves."""

@@ -66,9 +66,10 @@ class Block:
                 self._note_columns()
             if column is None:
                 self.unplaced.setdefault(slot, set()).add(key)
-            else:
-                column.add(slot, part)
-                self._divide_anew(key, column, kind_of(part))
+                continue
+            if column.add(slot, part):
+                kind = kind_of(part)
+                column.divide(kind, self._placed(key, kind))
         if self.bounds is None and self.bitmaps.slots > BOUNDS_FROM:
             self.bounds = Bounds(self.bitmaps.slots)
             for one in range(len(self.entries)):
@@ -95,19 +96,16 @@ class Block:
     def tell_owners(self, slot: int) -> None:
         """Note which subscriptions have a row, after that has changed."""
         entry = self.entries[slot]
-        self.ids[slot] = None
+        is_live = entry is not None and len(entry.owners) > 0
+        is_certain = is_live and not (len(entry.owners) > 1 or entry.left or slot in self.unplaced)
+        self.bitmaps.note(slot, is_live=is_live, is_certain=is_certain)
+        if is_certain:
+            (self.ids[slot],) = entry.owners
+        else:
+            self.ids[slot] = None
         if self.bounds is not None:
-            self.bounds.decides[slot] = False
-        if entry is None or not entry.owners:
-            self.bitmaps.clear(LIVE, LIVE + 1, slot)
-            return
-        self.bitmaps.set(LIVE, LIVE + 1, slot)
-        if len(entry.owners) > 1 or entry.left or slot in self.unplaced:
-            self.bitmaps.doubt(LIVE, LIVE + 1, slot)
-            return
-        (self.ids[slot],) = entry.owners
-        if self.bounds is not None and not entry.spans:
-            self.bounds.put(slot, entry.parts.limits)
+            limits = entry.parts.limits if is_certain and not entry.spans else ()
+            self.bounds.put(slot, limits)
 
     def collect(self, look: Look, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
@@ -115,13 +113,15 @@ class Block:
         both = bitmaps.common(self._bitmaps_for(look))
         if bitmaps.words <= WORDS_FEW:
             number = int.from_bytes(both.tobytes(), "little")
-            accepted = number >> bitmaps.slots
-            ids += [self.ids[slot] for slot in slots_of(accepted)]
-            self._try(slots_of(number ^ accepted ^ (accepted << bitmaps.slots)), look, ids)
+            certain = number >> bitmaps.slots
+            found = number ^ (certain << bitmaps.slots)
+            ids += [self.ids[slot] for slot in slots_of(found & certain)]
+            self._try(slots_of(found & ~certain), look, ids)
             return
-        sure = both[bitmaps.words : 2 * bitmaps.words]
+        possible = both[: bitmaps.words]
+        sure = possible & both[bitmaps.words : 2 * bitmaps.words]
         ids += self.ids[positions(sure)].tolist()
-        slots = positions(np.bitwise_xor(both[: bitmaps.words], sure))
+        slots = positions(possible ^ sure)
         if self.bounds is not None and len(slots) > ARRAY_FROM:
             values = np.array(self.bounds.values(look.get))[:, None]
             decided = self.bounds.decides[slots]
@@ -149,10 +149,11 @@ class Block:
     def _collect_some(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
         words, slots = self.bitmaps.words, self.bitmaps.slots
         both = self.bitmaps.common_to_each([self._bitmaps_for(look) for look, _ in looks])
-        sure = np.ascontiguousarray(both[:, words : 2 * words])
+        possible = both[:, :words]
+        sure = possible & both[:, words : 2 * words]
         # All bitmaps as one long one: what is above the bits of a slot is the number of an event.
         found = positions(sure.reshape(-1))
-        undecided = positions((both[:, :words] ^ sure).reshape(-1))
+        undecided = positions((possible ^ sure).reshape(-1))
         if self.bounds is not None and len(undecided) > ARRAY_FROM:
             places = undecided & (slots - 1)
             decided = self.bounds.decides[places]
@@ -172,9 +173,10 @@ class Block:
         """Whether some row holds for an event, or can hold if only a part of it is known."""
         both = self.bitmaps.common(self._bitmaps_for(look))
         words = self.bitmaps.words
-        if look.__class__ is Look and both[words : 2 * words].any():
+        possible = both[:words]
+        if look.__class__ is Look and (possible & both[words : 2 * words]).any():
             return True
-        return any(self.entries[slot].fits(look) for slot in positions(both[:words]).tolist())
+        return any(self.entries[slot].fits(look) for slot in positions(possible).tolist())
 
     def _bitmaps_for(self, look: Look) -> list[int]:
         """The bitmaps that tell about an event."""
@@ -209,12 +211,6 @@ class Block:
 
     def _note_columns(self) -> None:
         self.lines = [(key, column.by_class, column) for key, column in self.columns.items()]
-
-    def _divide_anew(self, key: Key, column: Column, kind: str) -> None:
-        """Choose other cuts where they are outgrown."""
-        scale = column.scales.get(kind)
-        if scale is not None and scale.is_outgrown:
-            scale.divide(column.others, self._placed(key, kind))
 
     def _placed(self, key: Key, kind: str) -> Iterator[Placed]:
         for slot, entry in enumerate(self.entries):

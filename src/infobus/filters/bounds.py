@@ -38,18 +38,20 @@ class Bounds:
         self.decides = np.concatenate([self.decides, np.zeros(slots - len(self.decides), bool)])
 
     def put(self, slot: int, limits: tuple[Limit, ...]) -> None:
-        """Let a row that asks for limits only be in a slot."""
-        for key, _, _ in limits:
-            if key not in self._keys and len(self._keys) < KEYS_MAX:
-                self._keys[key] = 2 * len(self._keys)
-                self._array = self._resized(len(self._array), 2 * len(self._keys))
-        row = [-np.inf] * self._array.shape[1]
+        """Let a row that asks for limits only be in a slot; with no limits, none."""
+        self.decides[slot] = False
+        if not limits:
+            return
+        row = [-np.inf] * 2 * KEYS_MAX
         for key, low, high in limits:
             place = self._keys.get(key)
             if place is None:
-                return
+                if len(self._keys) == KEYS_MAX:
+                    return
+                place = self._keys[key] = 2 * len(self._keys)
+                self._array = self._resized(len(self._array), place + 2)
             row[place], row[place + 1] = low, -high
-        self._array[slot] = row
+        self._array[slot] = row[: self._array.shape[1]]
         self.decides[slot] = True
 
     def values(self, get: Callable[[Key], Any]) -> list[float]:

@@ -94,8 +94,11 @@ class Entry:
     @property
     def keys(self) -> set[Key]:
         """The attributes it looks at, as far as it must have them or must not have them."""
-        keys = {limit[0] for limit in self.parts.limits} | {span.key for span in self.parts.spans}
-        return keys.union(key_of(name) for check in self.checks for name in needs(check.literal))
+        keys = {limit[0] for limit in self.parts.limits}
+        keys.update([span.key for span in self.parts.spans])
+        for check in self.checks:
+            keys.update(map(key_of, needs(check.literal)))
+        return keys
 
     def add_owner(self, id: Hashable) -> None:
         """Let the row stand for one more subscription."""

@@ -100,8 +100,9 @@ class Index:
 
     def add(self, entry: Entry) -> None:
         """File a row; sets what is left to test once the row was found."""
-        clusters = self._places(entry)
-        if deep := _deep_keys(entry):
+        keys = entry.keys
+        clusters = self._places(entry, keys)
+        if deep := _deep(keys):
             self._deep.update(deep)
         entry.homes = tuple(cluster.add(entry) for cluster in clusters)
         self._note_others()
@@ -111,7 +112,7 @@ class Index:
         for home in entry.homes:
             home.cluster.remove(home)
         entry.homes = ()
-        if deep := _deep_keys(entry):
+        if deep := _deep(entry.keys):
             self._deep -= Counter(deep)
         self._note_others()
 
@@ -204,7 +205,7 @@ class Index:
             return table
         return filter(table.__contains__, (*attributes, *self._deep))
 
-    def _places(self, entry: Entry) -> list[Cluster]:
+    def _places(self, entry: Entry, keys: set[Key]) -> list[Cluster]:
         """Choose what to file a row under; several places where one of several values will do."""
         if span := self._most_telling(entry.spans):
             entry.spans = tuple(one for one in entry.spans if one is not span)
@@ -218,12 +219,11 @@ class Index:
                 return clusters
         if not self._always:
             self._common = set()
-        keys = entry.keys
-        keys -= {span.key for span in entry.spans if span.family == ABSENT}
-        if keys and len(self._common | keys) > COMMON_MAX:
-            key = min(keys, key=lambda key: (len(self._present.get(key, ())), str(key)))
+        there = keys.difference(span.key for span in entry.spans if span.family == ABSENT)
+        if there and len(self._common | there) > COMMON_MAX:
+            key = min(there, key=lambda key: (len(self._present.get(key, ())), str(key)))
             return [self._present.cluster(key)]
-        self._common |= keys
+        self._common |= there
         return [self._always.cluster(None)]
 
     def _places_by_check(self, literal: Literal) -> list[Cluster]:
@@ -257,8 +257,8 @@ class Index:
         return best
 
 
-def _deep_keys(entry: Entry) -> list[Key]:
-    return [key for key in entry.keys if not isinstance(key, str)]
+def _deep(keys: set[Key]) -> list[Key]:
+    return [key for key in keys if not isinstance(key, str)]
 
 
 def pattern_of(literal: Literal) -> tuple[Text, str, tuple[str, ...]] | None:

@@ -188,7 +188,7 @@ class Matcher:
             whole = Rest(filter.tree)
             keys = access(form)
             rows = ((whole,),) if keys is None else tuple((key, whole) for key in keys)
-        different = dict.fromkeys(parts for parts in map(split, rows) if parts is not None)
+        different = dict.fromkeys([parts for parts in map(split, rows) if parts is not None])
         return tuple(map(self._entry, different))
 
     def _entry(self, parts: Parts) -> Entry:
@@ -217,4 +217,4 @@ class Matcher:
 
 
 def _may_repeat(entries: tuple[Entry, ...]) -> bool:
-    return len(entries) > 1 or any(entry.repeats for entry in entries)
+    return len(entries) > 1 or (len(entries) == 1 and entries[0].repeats)

@@ -136,7 +136,10 @@ def all_of(parts: Iterable[Normal]) -> Normal:
     """Join forms that must all hold; `a != 1 && a != 2` becomes one test."""
     flat: list[Normal] = []
     for part in parts:
-        flat.extend(part.parts if isinstance(part, AllOf) else (part,))
+        if isinstance(part, AllOf):
+            flat += part.parts
+        else:
+            flat.append(part)
     if NEVER in flat:
         return NEVER
     flat = _folded(flat, negated=True)
@@ -183,7 +186,7 @@ def _folded(parts: list[Normal], negated: bool) -> list[Normal]:
 
     Of alternatives the plain ones ("one of"), of requirements the negated ones ("none of").
     """
-    if sum(isinstance(part, Test) and part.negated == negated for part in parts) < 2:
+    if len([1 for part in parts if isinstance(part, Test) and part.negated == negated]) < 2:
         return parts
     kept: dict[object, Normal] = {}
     for part in parts:
@@ -215,7 +218,7 @@ def _expanded(form: Normal) -> list[Row]:
 
 
 def _are_literals(parts: tuple[Normal, ...]) -> TypeGuard[Row]:
-    return not any(isinstance(part, AnyOf) for part in parts)
+    return AnyOf not in map(type, parts)
 
 
 _RANK = {"==": 1, "has": 1.5, "isa": 10, "exists": 50, "datatype": 50} | dict.fromkeys(TEXTUAL, 3)

@@ -24,6 +24,7 @@ from infobus.filters.values import INT64_MAX, family
 _MISSING, _OTHER, _NAN, _STRETCHES = range(4)
 
 CUT_COUNT_MAX = FRAME - _STRETCHES - 1
+_BASIS_MAX = 512
 
 # Classes whose values need no closer look than whether they are NaN or too large.
 _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
@@ -49,14 +50,6 @@ class Scale:
         """Rows that the cuts were chosen for."""
         self.added = 0
 
-    @property
-    def is_outgrown(self) -> bool:
-        """Whether the cuts were chosen for few of the rows that have come.
-
-        Some hundred rows are enough to go by, and dividing many rows anew would take long.
-        """
-        return self.basis < 512 and self.added > 4 * max(self.basis, 2)
-
     def divide(self, others: int, placed: Iterable[Placed]) -> None:
         """Choose cuts that suit these rows; `others` is the bitmap for all other values."""
         rows = list(placed)
@@ -68,8 +61,12 @@ class Scale:
             bitmaps.set(frame + _NAN, frame + FRAME, slot)
             self.add(slot, part)
 
-    def add(self, slot: int, part: Part) -> None:
-        """Take in a row: its bits go where the values are that it does not ask for."""
+    def add(self, slot: int, part: Part) -> bool:
+        """Take in a row: its bits go where the values are that it does not ask for.
+
+        Returns whether the cuts are outgrown, as they were chosen for few of the rows that have
+        come. Some hundred rows are enough to go by, and dividing many anew would take long.
+        """
         self.added += 1
         base, bitmaps = self.first, self._bitmaps
         first, surely_first, last, surely_last = self._stretches(*_ends(part))
@@ -81,8 +78,11 @@ class Scale:
                 bitmaps.set(base - 1, base, slot)
             if part.among is not None or part.barring is not None:
                 surely_first = last + 1
-        bitmaps.doubt(base + first, base + surely_first, slot)
-        bitmaps.doubt(base + surely_last + 1, base + last + 1, slot)
+        if first < surely_first:
+            bitmaps.doubt(base + first, base + surely_first, slot)
+        if surely_last < last:
+            bitmaps.doubt(base + surely_last + 1, base + last + 1, slot)
+        return self.basis < _BASIS_MAX and self.added > 4 * max(self.basis, 2)
 
     def _stretches(self, low: Any, start: Any, high: Any, stop: Any) -> tuple[int, int, int, int]:
         """First and last stretch of a row in which it may hold, and in which it surely holds.
@@ -134,20 +134,23 @@ class Column:
         """The bitmap for values that no row compares with."""
         return self._frames[0] + _OTHER
 
-    def add(self, slot: int, part: Part) -> None:
-        """Take in a row."""
+    def add(self, slot: int, part: Part) -> bool:
+        """Take in a row; returns whether the cuts for what it asks about are outgrown."""
         self.users += 1
         kind = kind_of(part)
         frame = self._frames[0]
         if kind == PRESENT:
             self._bitmaps.clear(frame + _MISSING, frame + _OTHER, slot)
-            return
+            return False
         scale = None if kind == ABSENT else self.scales.get(kind) or self._new_scale(kind)
         for frame in self._frames:
             if scale is None or frame != scale.frame:
                 self._bitmaps.clear(frame + (kind == ABSENT), frame + FRAME, slot)
-        if scale is not None:
-            scale.add(slot, part)
+        return scale is not None and scale.add(slot, part)
+
+    def divide(self, kind: str, placed: Iterable[Placed]) -> None:
+        """Choose cuts that suit these rows."""
+        self.scales[kind].divide(self.others, placed)
 
     def remove(self, slot: int) -> None:
         """Take out a row: its bits are set everywhere again."""
@@ -191,7 +194,9 @@ def _ends(part: Part) -> tuple[Any, Any, Any, Any]:
     if isinstance(part, tuple):
         _, lowest, highest = part
         low = None if lowest == -math.inf else lowest
-        return (low, low) + ((None, None) if highest == math.inf else (highest, _after(highest)))
+        if highest == math.inf:
+            return low, low, None, None
+        return low, low, highest, math.nextafter(highest, math.inf)
     low, high = part.low, part.high
     start = low if low is None or not part.low_open else _after(low)
     stop = high if high is None or part.high_open else _after(high)

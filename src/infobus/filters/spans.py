@@ -33,6 +33,7 @@ EXACT = 2**52
 
 _ENDLESS = (-math.inf, math.inf)
 _ORDERS = frozenset({"<", "<=", ">", ">="})
+_SPANNED = _ORDERS | {"==", "exists"}
 # Classes whose values need no closer look; all others ask `values.family`.
 _PLAIN: dict[type, str] = {float: "number", str: "string", bool: "bool"}
 
@@ -116,30 +117,43 @@ def split(row: Iterable[Literal]) -> Parts | None:
     tests: dict[Key, list[Test]] = {}
     left: dict[Literal, None] = {}
     for literal in row:
-        if isinstance(literal, Test) and (literal.op in _ORDERS or literal.op in ("==", "exists")):
-            tests.setdefault(key_of(literal.name), []).append(literal)
+        if isinstance(literal, Test) and literal.op in _SPANNED:
+            path = literal.name.path
+            key = path[0] if len(path) == 1 else path
+            if key in tests:
+                tests[key].append(literal)
+            else:
+                tests[key] = [literal]
         else:
             left[literal] = None
     limits, spans = [], []
     for key in sorted(tests, key=str) if len(tests) > 1 else tests:
-        limit = _only_limit(key, *tests[key])
-        if limit is None:
-            span = _joined(key, tests[key])
+        some = tests[key]
+        part = _only(key, some[0]) if len(some) == 1 else None
+        if part is None:
+            span = _joined(key, some)
             if span is None:
                 return None
-            if (limit := _limit(span)) is None:
-                spans.append(span)
-                continue
-        limits.append(limit)
+            part = _limit(span) or span
+        if isinstance(part, tuple):
+            limits.append(part)
+        else:
+            spans.append(part)
     literals = tuple(sorted(left, key=repr) if len(left) > 1 else left)
     return Parts(tuple(limits), tuple(spans), literals)
 
 
-def _only_limit(key: Key, test: Test, *others: Test) -> Limit | None:
-    """The limit that a single test is, as most are; None leaves it to the long way."""
-    if others or test.negated or test.family != "number" or test.op not in _ORDERS:
+def _only(key: Key, test: Test) -> Limit | Span | None:
+    """What a single test says, as most are; None leaves it to the long way."""
+    if test.negated or test.op == "exists":
         return None
+    if test.op == "==":
+        values = test.values
+        some = frozenset(values) if len(values) > 1 else None
+        return Span(key, test.family, values[0], values[-1], among=some)
     (end,) = test.values
+    if test.family != "number":
+        return None
     assert isinstance(end, int | float)
     if not -EXACT < end < EXACT:
         return None
