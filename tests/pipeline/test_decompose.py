@@ -147,7 +147,7 @@ class TestOnSpark:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60 * (ROUNDS + 5))
+@pytest.mark.timeout(120 * (ROUNDS + 5))
 @pytest.mark.usefixtures("quick_java")
 def test_no_row_is_lost_or_doubled_however_often_the_job_is_killed(tmp_path):
     """Killed at the worst moments: inside the transaction, and between it and Spark's own note."""

@@ -95,15 +95,19 @@ def test_places_that_are_gone_or_foreign_are_refused(tmp_path):
     assert reader.initialOffset()["offset"] == 2
 
 
-def test_small_files_are_read_by_one_task(tmp_path, monkeypatch):
+def test_small_files_are_put_together_to_tasks_of_about_one_size(tmp_path, monkeypatch):
     monkeypatch.setattr("infobus.pipeline.source.PARTITION_COUNT", 25)
     journal = write(tmp_path, *(stories(range(n, n + 10)) for n in range(0, 100, 10)))
     given = {"journal": str(tmp_path), "type": "journals.Story"}
     schema = spark_schema(journal.select("journals.Story").schema)
     reader = HistoryReader(SourceOptions.of(given, is_stream=False), schema)
     parts = reader.partitions()
-    assert [len(part.selection.segments) for part in parts] == [2] * 5
+    assert [len(part.selection.segments) for part in parts] == [2, 3, 2, 3]
     assert read(reader, parts) == list(range(100))
+    write(tmp_path, stories(range(100, 200)))
+    parts = reader.partitions()
+    assert [len(part.selection.segments) for part in parts] == [2, 3, 2, 3, 1]
+    assert read(reader, parts) == list(range(200))
 
 
 def test_a_new_attribute_is_told_once(tmp_path, caplog):

@@ -5,11 +5,14 @@ Nothing here joins a bus: planners and workers of Spark are forks, and only read
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -45,7 +48,7 @@ __all__ = ["events", "register"]
 log = logging.getLogger("infobus")
 
 PARTITION_COUNT = 131_072
-"""Rows that small files are put together to, for one task of Spark."""
+"""Rows of one task of Spark, about; more if a file has more."""
 
 
 def register(spark: SparkSession) -> None:
@@ -104,22 +107,35 @@ class Part(InputPartition):
 
 
 def _parts(selection: Selection) -> list[Part]:
-    """The tasks of a selection: one for each large file, and small ones put together."""
-    parts: list[list[Segment]] = []
-    count = PARTITION_COUNT
+    """The tasks of a selection, about as large as each other: of one large file, or small ones."""
+    total = sum(segment.count for segment in selection.segments)
+    wanted = -(-total // PARTITION_COUNT)
+    parts: dict[int, list[Segment]] = {}
+    before = 0
     for segment in selection.segments:
-        if count + segment.count > PARTITION_COUNT:
-            parts.append([])
-            count = 0
-        parts[-1].append(segment)
-        count += segment.count
-    return [Part(selection.part(segments)) for segments in parts]
+        middle = before + segment.count // 2
+        parts.setdefault(middle * wanted // total, []).append(segment)
+        before += segment.count
+    return [Part(selection.part(segments)) for segments in parts.values()]
 
 
 def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    _make_collections_cheap()
     if isinstance(partition, Part):  # where there are no parts, Spark asks for one of its own
         for batch in partition.selection.batches():
             yield fitted(batch, target)
+
+
+@cache
+def _make_collections_cheap() -> None:
+    """In a worker of Spark, have the garbage collector pass by what has been imported.
+
+    A worker collects after every task, which took longer than reading a small file did, because
+    of all the modules.
+    """
+    if TaskContext.get() is not None:
+        gc.collect()
+        gc.freeze()
 
 
 class HistoryReader(DataSourceReader):

@@ -36,8 +36,8 @@ from infobus.stores.journal_rows import (
 from infobus.stores.journal_schemas import Column, attribute_columns, source_of
 from infobus.stores.journal_values import object_under
 
-BATCH_COUNT_MAX = 65_536
-"""Rows of one batch."""
+BATCH_COUNT_MAX = 10_000
+"""Rows of one batch: few enough to stay near the processor of whoever goes over them."""
 
 
 class JournalEvent(Struct, frozen=True, gc=False):
