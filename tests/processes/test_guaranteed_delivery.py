@@ -111,6 +111,30 @@ def test_nothing_accepted_is_missing_after_many_kills(run, tmp_path: Path) -> No
     print(f"{len(wanted)} accepted, {len(entries)} deliveries")
 
 
+ONE_ORDER = """
+import infobus, os, sys
+infobus.connect().publish("orders.new", {"n": int(sys.argv[1])}, guaranteed=True)
+os._exit(0)
+"""
+
+FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+"""
+
+
+def test_ledgers_of_many_dead_publishers_do_not_pile_up(run, tmp_path: Path) -> None:
+    seen, home = tmp_path / "seen", tmp_path / "home"
+    consumer = run(FEW_FILES + CONSUMER, "home", seen)
+    while not list(home.rglob("billing.db")):
+        time.sleep(0.01)
+    for number in range(6):
+        assert run(ONE_ORDER, "home", number).wait(60) == 0
+        wait_until_seen(seen, {number})
+    assert consumer.poll() is None
+    assert len(list(home.rglob("ledgers/*.db"))) <= 3
+
+
 FORKED = """
 import infobus, os, sys
 bus = infobus.connect()

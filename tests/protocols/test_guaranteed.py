@@ -350,7 +350,7 @@ def test_a_ledger_that_cannot_be_read_is_given_up_and_the_others_go_on():
 
     serving.announce(">")
     broken.read = fail
-    assert serving.fetch(0) == []
+    assert [refused.why for refused in serving.fetch(0)] == [wire.NOT_SERVED]
     assert [effect.ledger for effect in serving.effects if isinstance(effect, Failed)] == ["L"]
     assert serving.fetch(0)[0].why == wire.NOT_SERVED
     assert numbers(serving.fetch(0, id="M")[0]) == [1]
@@ -413,3 +413,32 @@ def test_mangled_bytes_are_an_error_of_the_decoder_or_a_message(payload, data):
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
     Serving().server.take(message, 0.0)
+
+
+class TestALedgerThatIsNotTheNodesOwn:
+    def test_is_wanted_until_every_consumer_in_use_has_settled_everything(self):
+        serving = Serving()
+        serving.open("L", event(), event(), positions={"away": 0})
+        assert not serving.server.is_wanted("L")
+        serving.announce(">", name="billing")
+        serving.announce(">", name="audit", node="other")
+        serving.fetch(2, name="billing")
+        assert serving.server.is_wanted("L")
+        serving.fetch(2, name="audit", node="other")
+        assert not serving.server.is_wanted("L")
+
+    def test_lacks_nothing_for_consumers_that_it_cannot_take_in(self):
+        serving = Serving(consumers_count_max=1)
+        serving.announce(">", name="billing")
+        assert serving.server.is_lacking(3, {})
+        assert not serving.server.is_lacking(3, {"audit": 0})
+
+    def test_whoever_waits_for_it_is_told_that_it_is_let_go(self):
+        serving = Serving()
+        serving.open("L", event())
+        serving.announce(">")
+        assert serving.fetch(1) == []
+        serving.effects = serving.server.closed("L")
+        (refused,) = serving.answers()
+        assert (refused.ledger, refused.why) == ("L", wire.NOT_SERVED)
+        assert serving.server.tick(100.0) == []

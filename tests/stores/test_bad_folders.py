@@ -197,3 +197,46 @@ class TestConsumers:
         with pytest.raises(StoreError, match="the registration cannot be read"):
             repair_consumer(tmp_path, "billing")
         assert (tmp_path / "billing.db").exists()
+
+
+AT_THE_LIMIT = """
+import os, resource, sys
+from pathlib import Path
+from infobus.errors import StoreError
+from infobus.stores.ledger import Ledger
+from infobus.testing.store_conformance import PLENTY, record
+
+folder = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+mine, other = Ledger.open(folder), Ledger.open(folder)
+for ledger in (mine, other):
+    ledger.append([record(1)])
+other.close()
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    pass
+refused = 0
+for id in (other.id, None):
+    while True:  # one more file may be open each time
+        try:
+            with Ledger.open(folder, id) as opened:
+                assert opened.next == (2 if id else 1)
+            break
+        except StoreError as error:
+            assert "ulimit -n" in str(error) and "damaged" not in str(error), error
+            refused += 1
+            mine.append([record(mine.next)])
+            os.close(taken.pop())
+    taken += [os.open(os.devnull, os.O_RDONLY) for _ in range(refused)] if id else []
+assert refused > 8, refused
+assert mine.read(0, 100, PLENTY) == [(n, record(n)) for n in range(1, mine.next)]
+assert mine.verify() == []
+"""
+
+
+def test_too_many_open_files_are_called_that_and_lose_nothing(tmp_path):
+    done = subprocess.run([sys.executable, "-c", AT_THE_LIMIT, tmp_path], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

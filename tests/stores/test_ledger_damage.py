@@ -270,7 +270,7 @@ class TestRepair:
     def test_a_sealed_ledger_is_served_but_not_taken_for_new_events(self, patient):
         flip(patient.path, 8 * 100)
         repair(patient.folder, patient.id)
-        assert shelf.orphans(patient.folder) == [patient.id]
+        assert list(shelf.orphans(patient.folder)) == [patient.id]
         with shelf.open_free(patient.folder) as other:
             assert other.id != patient.id
 

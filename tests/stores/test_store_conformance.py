@@ -45,7 +45,7 @@ class TestLedgerOnDisk(OnDisk, LedgerConformance):
         return self._remembered(shelf.open_free(self._folder))
 
     def orphans(self) -> list[str]:
-        return shelf.orphans(self._folder)
+        return list(shelf.orphans(self._folder))
 
 
 class TestConsumerStoreOnDisk(OnDisk, ConsumerConformance):
@@ -71,7 +71,7 @@ class TestLedgerInMemory(InMemory, LedgerConformance):
         return self._disk.open_free()
 
     def orphans(self) -> list[str]:
-        return self._disk.orphans()
+        return list(self._disk.orphans())
 
     def test_what_is_written_and_not_synced_is_lost_by_a_crash(self) -> None:
         ledger = self.open_ledger()

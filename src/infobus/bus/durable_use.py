@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from infobus.bus.durable import DurableSubscription
@@ -13,6 +13,7 @@ from infobus.objects import codec
 from infobus.protocols import groups
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import Rewound
+from infobus.protocols.durable_stream import Saved
 from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed_wire import Entry
 from infobus.protocols.ledger_reading import choosing
@@ -64,6 +65,23 @@ class Use:
 def decode_record(record: Any) -> object:
     """The object of a record, for filters."""
     return codec.decode(record.type, record.body)
+
+
+def saved_in(store: ConsumerStore) -> dict[str, Saved]:
+    """What a durable consumer has saved of each ledger."""
+    progress = store.progress().items()
+    return {id: Saved(one.position, one.above, one.deliveries) for id, one in progress}
+
+
+def descriptors_in(ledgers: Mapping[str, Ledger], types: Iterable[int]) -> list[bytes]:
+    """The descriptors of types; those that are not known are looked for in the ledgers."""
+    for type_ in types:
+        if not codec.known(type_):
+            for ledger in ledgers.values():
+                if (descriptor := ledger.descriptor(type_)) is not None:
+                    codec.learn(descriptor)
+                    break
+    return codec.descriptors(types)
 
 
 def rewound_error(consumer: str, rewound: Rewound) -> StoreError:

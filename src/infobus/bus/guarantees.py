@@ -11,28 +11,34 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from infobus.bus.durable import DurableEvent, DurableSubscription
-from infobus.bus.durable_use import ServedLedger, Use, decode_record, rewound_error
+from infobus.bus.durable_use import (
+    ServedLedger,
+    Use,
+    decode_record,
+    descriptors_in,
+    rewound_error,
+    saved_in,
+)
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.hub import Hub
 from infobus.bus.losses import loss_error
 from infobus.bus.sending import MakeRecords
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
-from infobus.objects import codec
 from infobus.protocols import durable_effects as effect
 from infobus.protocols import wire
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import ConsumerEffects, ConsumerTerms
-from infobus.protocols.durable_stream import Saved
 from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer
 from infobus.protocols.guaranteed import Failed, LedgerServer, ServerEffects
-from infobus.protocols.guaranteed_wire import Entry, GuaranteedMessage
+from infobus.protocols.guaranteed_wire import Durable, Entry, GuaranteedMessage
+from infobus.protocols.ledger_turns import LedgerTurns
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 from infobus.stores.retention import KEEP_BYTES, KEEP_S, PatientClock
@@ -42,7 +48,7 @@ log = logging.getLogger("infobus")
 
 TICK_S = 0.1
 ADOPT_S = 2.0
-"""How often a node looks for ledgers whose owner has died."""
+"""How often a node looks for ledgers that nobody owns and that have to be opened."""
 PRUNE_S = 30.0
 _CALL_S_MAX = 5.0
 
@@ -58,11 +64,13 @@ class Guarantees:
         self.consumers_folder = consumers_folder(home, bus_name)
         self._hub = hub
         self._publish_dead = publish_dead
-        self._server = LedgerServer(name=hub.name, decode=decode_record, describe=self._describe)
         self._ledgers: dict[str, Ledger] = {}
+        describe = partial(descriptors_in, self._ledgers)
+        self._server = LedgerServer(name=hub.name, decode=decode_record, describe=describe)
         self._own: Ledger | None = None  # the one that this node writes to
         self._opening = threading.Lock()
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
+        self._turns = LedgerTurns()
         self._uses: dict[DurableSubscription, Use] = {}
         self._sessions = itertools.count(1)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -167,7 +175,6 @@ class Guarantees:
         store = ConsumerStore.open(
             self.consumers_folder, subscription.name, subscription.patterns, where, now_s=wall_s
         )
-        progress = store.progress().items()
         consumer = DurableConsumer(
             node=self._hub.name,
             name=subscription.name,
@@ -178,7 +185,7 @@ class Guarantees:
             test=test,
             ordered=ordered,
             terms=ConsumerTerms(deliveries_max=deliveries_max),
-            saved={id: Saved(one.position, one.above, one.deliveries) for id, one in progress},
+            saved=saved_in(store),
         )
         use = Use(consumer, store, subscription)
 
@@ -209,6 +216,8 @@ class Guarantees:
 
     def _take(self, message: GuaranteedMessage) -> None:
         now_s = time.monotonic()
+        if isinstance(message, Durable) and message.name not in self._server.sessions:
+            self._adopt_at_s = 0.0  # it may lack something of ledgers that nobody owns
         self._do_served(self._server.take(message, now_s))
         for use in list(self._uses.values()):
             self._do(use, use.consumer.take(message, now_s))
@@ -247,30 +256,74 @@ class Guarantees:
 
     def _tick(self) -> None:
         now_s, wall_s = time.monotonic(), time.time()
+        old_s = self._clock.read(wall_s=wall_s, now_s=now_s)
         if now_s >= self._adopt_at_s:
             self._adopt_at_s = now_s + ADOPT_S
-            self._adopt()
+            self._adopt(old_s - KEEP_S)
         if now_s >= self._prune_at_s:
             self._prune_at_s = now_s + PRUNE_S
-            old_s = self._clock.read(wall_s=wall_s, now_s=now_s)
-            for ledger in self._ledgers.values():
-                ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
+            for id, ledger in self._ledgers.items():
+                try:
+                    ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
+                except StoreError as error:  # such as a full disk
+                    self._hub.counters.complain(f"ledger {id}", str(error))
         self._do_served(self._server.tick(now_s))
         for use in list(self._uses.values()):
             self._do(use, use.consumer.tick(now_s, wall_s))
+        self._let_go(now_s)
 
-    def _adopt(self) -> None:
-        """Take over the ledgers of processes that have died."""
+    def _adopt(self, old_s: float) -> None:
+        """Open ledgers of processes that are no more, as far as there is something to do there."""
         with self._taking:
-            for id in orphans(self.ledgers_folder):
+            try:
+                found = orphans(self.ledgers_folder).items()
+            except StoreError as error:
+                self._hub.counters.complain("ledgers", str(error))
+                return
+            lacks = self._server.is_lacking
+            wanted = (
+                id
+                for id, one in found
+                if one is None or one.settled_at < old_s or lacks(one.last, one.positions)
+            )
+            for id in self._turns.choose([*wanted]):
+                now_s = time.monotonic()
                 try:
-                    self._serve(Ledger.open(self.ledgers_folder, id))
+                    ledger = Ledger.open(self.ledgers_folder, id)
                 except LedgerInUse:
-                    pass  # somebody was quicker
+                    continue  # somebody was quicker
                 except StoreError as error:
                     self._hub.counters.complain(f"ledger {id}", str(error))
+                    self._turns.closed(id, now_s)  # others come first now
+                else:
+                    self._turns.opened(id, now_s)
+                    self._serve(ledger)
+
+    def _let_go(self, now_s: float) -> None:
+        """Close ledgers in which there is nothing to do, for others to have when they publish."""
+        if not self._opening.acquire(blocking=False):
+            return  # one of them may be about to become this node's own
+        try:
+            for id, ledger in list(self._ledgers.items()):
+                if ledger is self._own:
+                    self._turns.closed(id, now_s)
+                elif (is_over := self._turns.is_over(id, now_s)) or not self._server.is_wanted(id):
+                    self._close(id, now_s)
+                    self._do_served(self._server.closed(id))
+                    if is_over:
+                        self._adopt_at_s = 0.0
+        finally:
+            self._opening.release()
+
+    def _close(self, id: str, now_s: float) -> None:
+        self._turns.closed(id, now_s)
+        if (ledger := self._ledgers.pop(id, None)) is not None:
+            if ledger is self._own:
+                self._own = None  # the next event goes to another one
+            ledger.close()
 
     def _serve(self, ledger: Ledger) -> None:
+        self._prune_at_s = 0.0  # nobody knows when it was pruned last
         self._ledgers[ledger.id] = ledger
         positions = {name: one.position for name, one in ledger.positions().items()}
         last, now_s = ledger.next - 1, time.monotonic()
@@ -294,10 +347,7 @@ class Guarantees:
             match one:
                 case Failed(id, error):
                     log.error("ledger %s is not served any more: %s", id, error)
-                    if (ledger := self._ledgers.pop(id, None)) is not None:
-                        if ledger is self._own:
-                            self._own = None  # the next event goes to another one
-                        ledger.close()
+                    self._close(id, time.monotonic())
                 case _:
                     self._send(one)
 
@@ -370,13 +420,3 @@ class Guarantees:
             done = use.consumer.dead_lettered
         # Not at once: the effects of which this is one must be carried out before those of this.
         self._jobs.put(lambda: self._do(use, done(dead.ledger, number, time.monotonic())))
-
-    def _describe(self, types: Iterable[int]) -> list[bytes]:
-        for type_ in types:
-            if not codec.known(type_):
-                kept = (ledger.descriptor(type_) for ledger in self._ledgers.values())
-                for descriptor in kept:
-                    if descriptor is not None:
-                        codec.learn(descriptor)
-                        break
-        return codec.descriptors(types)

@@ -129,6 +129,17 @@ class LedgerServer:
         served = self.ledgers.get(id)
         return served is not None and bool(served.waiting)
 
+    def is_wanted(self, id: str) -> bool:
+        """Whether a consumer in use has not settled everything in a ledger of this node."""
+        served = self.ledgers[id]
+        return self.is_lacking(served.last, served.positions)
+
+    def is_lacking(self, last: int, positions: Mapping[str, int]) -> bool:
+        """Whether a consumer in use has not settled everything in a ledger that ends at `last`."""
+        has_room = len(positions) < self.terms.consumers_count_max
+        behind = -1 if has_room else last
+        return any(positions.get(name, behind) < last for name in self.sessions)
+
     # What the node does.
 
     def opened(
@@ -145,12 +156,15 @@ class LedgerServer:
         return effects
 
     def closed(self, id: str) -> ServerEffects:
-        """This node owns the ledger no longer."""
+        """This node owns the ledger no longer; whoever asked need not wait for an answer."""
         self.ledgers.pop(id, None)
+        effects: ServerEffects = []
         for name, session in self.sessions.items():
-            session.questions.pop(id, None)
             self._due.pop((name, id), None)
-        return []
+            if session.questions.pop(id, None) is not None:
+                refused = Refused(self.name, name, session.number, id, NOT_SERVED)
+                effects.append(ToPeer(session.node, refused))
+        return effects
 
     def committed(self, id: str, last: int, now_s: float) -> ServerEffects:
         """Everything up to `last` is safe on disk."""

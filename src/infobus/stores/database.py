@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ from infobus.stores.log_checking import PAGE_BYTES, log_problems
 Mode = Literal["ro", "rw"]
 
 FACTS = "CREATE TABLE facts (key TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL)"
+
+
+_FILES_COUNT = 8  # that one database may need: for two connections, log, lock and others
 
 
 class Damage(Exception):
@@ -103,6 +107,8 @@ class Database:
                 "nothing accepted before is lost, and trying again later is safe",
                 path=path,
             )
+        if code & 0xFF == sqlite3.SQLITE_CANTOPEN and (too_many := _too_many_files()):
+            return StoreError(f"{path} cannot be opened: {too_many}", path=path)
         if code & 0xFF in _UNWRITABLE:
             return StoreError(f"{path} cannot be opened for writing: {error}", path=path)
         return StoreError(f"{path}: {error}", path=path)
@@ -135,7 +141,13 @@ class Database:
     def log_problems(self) -> list[str]:
         """Return what is wrong with the write-ahead log; nobody may write to it meanwhile."""
         self.connection.execute("SELECT count(*) FROM facts").fetchone()  # makes SQLite read it
-        return log_problems(*companions(self.path))
+        try:
+            return log_problems(*companions(self.path))
+        except OSError as error:
+            what = _too_many_files() or error.strerror
+            raise StoreError(
+                f"the log of {self.path} cannot be read: {what}", path=str(self.path)
+            ) from error
 
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the main file, so that it can be written anew."""
@@ -243,7 +255,7 @@ def create(
             getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
         )
         raise (StoreFull if no_room else StoreError)(
-            f"cannot make the {kind.name} {path}: {error}", path=str(path)
+            f"cannot make the {kind.name} {path}: {_too_many_files() or error}", path=str(path)
         ) from error
 
 
@@ -276,6 +288,18 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _too_many_files() -> str:
+    """Say so if this process can open hardly any more files, which SQLite does not tell."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        is_near = len(os.listdir("/dev/fd")) + _FILES_COUNT > limit
+    except OSError as error:
+        is_near = error.errno == errno.EMFILE
+    if not is_near:
+        return ""
+    return f"this process may have {limit} files open, and has: raise its limit (ulimit -n)"
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

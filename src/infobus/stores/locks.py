@@ -6,6 +6,7 @@ one name.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -32,8 +33,9 @@ class FileLock:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
+            advice = "; raise its limit (ulimit -n)" if error.errno == errno.EMFILE else ""
             raise StoreError(
-                f"cannot open the lock {self.path}: {error.strerror}", path=str(self.path)
+                f"cannot open the lock {self.path}: {error.strerror}{advice}", path=str(self.path)
             ) from error
         deadline_s = time.monotonic() + patience_s
         while True:

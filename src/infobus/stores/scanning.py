@@ -62,24 +62,58 @@ class Extent(msgspec.Struct, frozen=True):
         return first > last
 
 
+class Leavings(msgspec.Struct, frozen=True):
+    """What a ledger that nobody owns still needs to be opened for."""
+
+    last: int
+    """The last number that was given."""
+    positions: dict[str, int]
+    """Up to where each known consumer has settled everything."""
+    settled_at: float = float("inf")
+    """When the oldest record was kept, if all known consumers have settled it."""
+
+
 def measure(database: Database) -> Extent:
     """Return what the file holds, without a look at each record's checksum."""
     facts, ask = database.facts, database.connection.execute
-    past = pruned(facts)
-    lost = tuple((first, last) for first, last in facts.get("lost") or ())
+    past, lost = pruned(facts), _lost(facts)
     size = ask("SELECT total(length(record)) FROM records").fetchone()[0]
-    newest = ask(f"SELECT {COLUMNS} FROM records ORDER BY number DESC LIMIT 1").fetchone()
-    if newest and not is_whole(newest):
-        raise Damage(f"the checksum of record {newest[0]} is wrong")
-    last, kept_at = newest[:2] if newest else past[-1] if past else (0, float("-inf"))
+    last, kept_at = _end(database)
     return Extent(
         pruned=past,
-        next=max(last, *(end for _, end in lost), 0) + 1,
+        next=last + 1,
         kept_at=kept_at,
         bytes=int(size),
         lost=lost,
         sealed=facts.get("sealed") or "",
     )
+
+
+def leavings(database: Database) -> Leavings:
+    """Return what is left to do in the file, without going through its records."""
+    known = {name: one.position for name, one in positions(database.facts).items()}
+    last, _ = _end(database)
+    oldest = database.connection.execute(
+        "SELECT number, kept_at FROM records ORDER BY number LIMIT 1"
+    ).fetchone()
+    is_settled = oldest and oldest[0] <= min(known.values(), default=last)
+    return Leavings(last, known, oldest[1] if is_settled else float("inf"))
+
+
+def _end(database: Database) -> tuple[int, float]:
+    """The last number that was given, and the time of the last record."""
+    newest = database.connection.execute(
+        f"SELECT {COLUMNS} FROM records ORDER BY number DESC LIMIT 1"
+    ).fetchone()
+    if newest and not is_whole(newest):
+        raise Damage(f"the checksum of record {newest[0]} is wrong")
+    past = pruned(database.facts)
+    last, kept_at = newest[:2] if newest else past[-1] if past else (0, float("-inf"))
+    return max(last, *(end for _, end in _lost(database.facts)), 0), kept_at
+
+
+def _lost(facts: Facts) -> tuple[tuple[int, int], ...]:
+    return tuple((first, last) for first, last in facts.get("lost") or ())
 
 
 def pruned(facts: Facts) -> tuple[tuple[int, float], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from infobus.stores.database import Database
 from infobus.stores.ledger import KIND, Ledger, ledger_path
 from infobus.stores.locks import FileLock
 from infobus.stores.records import Position
-from infobus.stores.scanning import Extent
+from infobus.stores.scanning import Extent, Leavings
 
 _log = logging.getLogger(__name__)
 
@@ -52,22 +53,24 @@ def open_free(folder: Path) -> Ledger:
     return Ledger.open(folder)
 
 
-def orphans(folder: Path) -> list[str]:
-    """Return the ids of the ledgers that hold records and that nobody owns.
+def orphans(folder: Path) -> dict[str, Leavings | None]:
+    """Return what is left to do in those used ledgers that nobody owns, by their ids.
 
-    What is there was not settled by all known consumers, or is within its retention, or nobody
-    was there to prune it. A damaged one counts as well: whoever opens it is told.
+    It is None for one that is damaged, or cannot be read: whoever opens it is told.
+
+    Raises:
+        StoreError: The folder cannot be looked at, as when too many files are open.
     """
-    found = []
+    found: dict[str, Leavings | None] = {}
     for path, _ in _unowned(folder):
         try:
-            seen = _look(path, is_owned=False)
-            end = seen.extent.next - 1
-            # One that was pruned too early has a loss to tell of.
-            if seen.extent.count or any(one.position < end for one in seen.positions.values()):
-                found.append(path.stem)
+            with _opened(path) as opened:
+                left = scanning.leavings(opened)
         except StoreError:
-            found.append(path.stem)
+            found[path.stem] = None
+        else:
+            if left.last:  # even if all is pruned: there may be a loss to tell of
+                found[path.stem] = left
     return found
 
 
@@ -82,15 +85,17 @@ def glance(folder: Path, id: str) -> Glance:
         raise StoreError(f"there is no ledger {id} in {folder}", path=str(path))
     with FileLock(path.with_suffix(".lock")) as lock:
         is_owned = not lock.acquire()
-        return _look(path, is_owned=is_owned)
+        with _opened(path) as opened:
+            positions = scanning.positions(opened.facts)
+            return Glance(id, path, is_owned, scanning.measure(opened), positions)
 
 
-def _look(path: Path, *, is_owned: bool) -> Glance:
+@contextmanager
+def _opened(path: Path) -> Iterator[Database]:
     opened = Database(path, KIND, path.stem)
     try:
         with opened.errors(), opened.snapshot():
-            positions = scanning.positions(opened.facts)
-            return Glance(path.stem, path, is_owned, scanning.measure(opened), positions)
+            yield opened
     finally:
         opened.close()
 

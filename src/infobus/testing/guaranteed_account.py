@@ -246,9 +246,12 @@ class GuaranteedAccount:
                 progress, last = self._of(name, ledger), kept.next - 1
                 if progress.owed:
                     yield f"{name} has not got {list(progress.owed)} of {ledger}"
-                if progress.saved.position < last:
+                noted = _noted(kept, name)
+                # Where a consumer that is new to a ledger begins, the ledger itself remembers.
+                begins_at = noted if progress.saved.position < 0 else progress.saved.position
+                if begins_at < last:
                     yield f"{name} has saved {progress.saved} of {ledger}, not {last}"
-                if _noted(kept, name) < last:
+                if noted < last:
                     yield f"{ledger} does not know that {name} is done"
 
     def _check_bounds(self, consumer: DurableConsumer) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -17,7 +16,6 @@ from typing import Any, Protocol
 import msgspec
 
 from infobus.engines.memory import MemoryEngine, Network
-from infobus.errors import LedgerInUse
 from infobus.protocols import groups
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import (
@@ -43,6 +41,7 @@ from infobus.protocols.guaranteed_wire import (
 )
 from infobus.protocols.ledger_reading import Record as Readable
 from infobus.protocols.ledger_reading import choosing
+from infobus.protocols.ledger_turns import LedgerTurns
 from infobus.stores.records import Record, encode
 from infobus.testing.memory_stores import MemoryConsumerStore, MemoryDisk, MemoryLedger
 
@@ -130,6 +129,7 @@ class GuaranteedNode:
         home: MemoryDisk,
         name: str,
         terms: tuple[ServerTerms, ConsumerTerms],
+        turns: LedgerTurns,
         witness: Witness,
     ) -> None:
         self.network, self.home, self.name = network, home, name
@@ -137,10 +137,11 @@ class GuaranteedNode:
             name=name, decode=_decode, describe=lambda types: [], terms=terms[0]
         )
         self.ledgers: dict[str, MemoryLedger] = {}
+        self.own: MemoryLedger | None = None  # the one that the node writes to
         self.consumers: dict[str, DurableConsumer] = {}
         self.effects_left: int | None = None  # until the node crashes in the middle of things
         self.is_alive = True
-        self._terms, self._witness = terms[1], witness
+        self._terms, self._turns, self._witness = terms[1], turns, witness
         self._stores: dict[str, MemoryConsumerStore] = {}
         self._choices: dict[str, Callable[[Readable | Entry], tuple[int, ...]]] = {}
         self._sessions_count = 0
@@ -158,20 +159,23 @@ class GuaranteedNode:
 
     def publish(self, records: Sequence[Record]) -> tuple[str, int]:
         """Log records, which are safe a little later; ledger and number of the first."""
-        if not self.ledgers:
-            self._open(self.home.open_free(owner=self.name))
-        if not self.is_alive:  # opening the ledger was too much
-            return "", 0
-        ledger = next(iter(self.ledgers.values()))
-        self._later(0.02, partial(self._sync, ledger))
-        return ledger.id, ledger.write(records)
+        if self.own is None:
+            if not self.ledgers:
+                self._open(self.home.open_free(owner=self.name))
+            if not self.is_alive:  # opening the ledger was too much
+                return "", 0
+            self.own = next(iter(self.ledgers.values()))
+        self._later(0.02, partial(self._sync, self.own))
+        return self.own.id, self.own.write(records)
 
-    def take_over(self, ids: Iterable[str]) -> None:
-        """Serve those of these ledgers of the home that nobody serves."""
-        for id in ids:
-            with suppress(LedgerInUse):
-                if self.is_alive:
-                    self._open(self.home.open_ledger(id, owner=self.name))
+    def take_over(self) -> None:
+        """Serve ledgers of the home that nobody serves, if something is lacking there."""
+        found = self.home.orphans().items()
+        wanted = [id for id, one in found if self.server.is_lacking(one.last, one.positions)]
+        for id in self._turns.choose(wanted):
+            if self.is_alive:
+                self._turns.opened(id, self.network.now_s)
+                self._open(self.home.open_ledger(id, owner=self.name))
         self._hear()
 
     def consume(self, interest: Interest) -> None:
@@ -305,6 +309,17 @@ class GuaranteedNode:
         self._do(self.server.tick(self.network.now_s))
         for consumer in list(self.consumers.values()):
             self._do(consumer.tick(self.network.now_s, self.wall_s), consumer)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        now_s = self.network.now_s
+        for id, ledger in list(self.ledgers.items()):
+            if ledger is self.own:
+                self._turns.closed(id, now_s)
+            elif self._turns.is_over(id, now_s) or not self.server.is_wanted(id):
+                self._turns.closed(id, now_s)
+                self.ledgers.pop(id).close()
+                self._do(self.server.closed(id))
 
     def _do(self, effects: Sequence[object], consumer: DurableConsumer | None = None) -> None:
         for effect in effects:

@@ -25,6 +25,7 @@ from infobus.protocols import groups
 from infobus.protocols.durable_effects import ConsumerTerms
 from infobus.protocols.groups import GROUP, Group
 from infobus.protocols.guaranteed import ServerTerms
+from infobus.protocols.ledger_turns import LedgerTurns
 from infobus.protocols.wire import Item, Items
 from infobus.stores.records import Record
 from infobus.testing.account import Uneven
@@ -108,6 +109,7 @@ class _Run:
                 pause_s_max=draw.choice([0.2, 2.0]),
             ),
         )
+        self.open_count_max = draw.choice([1, 2, 8])
         self.account = GuaranteedAccount(self.random, self.terms[1])
         self.account.nack_chance = is_on[3] * draw.uniform(0, 0.3)
         self.account.full_disk_chance = is_on[4] * draw.uniform(0, 0.5)
@@ -153,7 +155,7 @@ class _Run:
             if self.network.now_s - healed_s > SETTLE_S:
                 raise Uneven(f"not settled {SETTLE_S} s after healing: " + "; ".join(unsettled))
             for node in self._nodes():
-                node.take_over(self._ledgers_of(node.home))
+                node.take_over()
             for name in self._idle():
                 self._consume_one(name)
             self._advance(0.5)
@@ -172,6 +174,8 @@ class _Run:
         while unsettled := list(self._unsettled()):
             if self.network.now_s > until_s:
                 raise Uneven("after one more event from everyone: " + "; ".join(unsettled))
+            for node in self._nodes():
+                node.take_over()
             self._advance(0.5)
         if self.account.lost_count > lost_count:
             raise Uneven("a loss is reported although nothing was lost")
@@ -182,8 +186,6 @@ class _Run:
 
     def _unsettled(self) -> Iterable[str]:
         yield from self.account.debts()
-        served = [id for node in self._nodes() for id in node.ledgers]
-        yield from (f"{id} is not served" for id in self.account.ledgers if id not in served)
         yield from (f"{name} is not used" for name in self._idle())
 
     # What may happen.
@@ -197,9 +199,6 @@ class _Run:
     def _idle(self) -> list[str]:
         used = [name for node in self._nodes() for name in node.consumers]
         return [name for name in self.interests if name not in used]
-
-    def _ledgers_of(self, home: MemoryDisk) -> list[str]:
-        return [id for id in self.account.ledgers if id.startswith(f"{home.name}-")]
 
     def _event(self, subject: str, *, poison: bool = False, age_s: float | None = None) -> Record:
         wall_s = self.network.now_s + WALL_AHEAD_S
@@ -238,8 +237,7 @@ class _Run:
 
     def _take_over(self) -> None:
         if awake := self._awake():
-            node = self.random.choice(awake)
-            node.take_over(self._ledgers_of(node.home))
+            self.random.choice(awake).take_over()
 
     def _register(self) -> None:
         if len(self.interests) < 4:
@@ -281,7 +279,9 @@ class _Run:
     def _be_born_in(self, home: MemoryDisk) -> None:
         self._born_count += 1
         name = f"node{self._born_count}"
-        node = GuaranteedNode(self.network, home, name, self.terms, self.account)
+        # Longer than it takes to tell a consumer that nothing more is there for it.
+        turns = LedgerTurns(open_count_max=self.open_count_max, turn_s=self.terms[0].skip_s + 2)
+        node = GuaranteedNode(self.network, home, name, self.terms, turns, self.account)
         self.account.nodes[name] = node
 
     def _crash(self) -> None:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
 from infobus.stores.consumers import Progress, Registration
 from infobus.stores.records import Position, Record, encode
+from infobus.stores.scanning import Leavings
 
 Pruned = tuple[int, float]
 
@@ -64,13 +65,15 @@ class MemoryDisk:
         free = (id for id in self._ledgers if ("ledger", id) not in self._open)
         return self.open_ledger(next(free, None), owner=owner)
 
-    def orphans(self) -> list[str]:
-        """See `shelf.orphans`."""
-        return [
-            id
+    def orphans(self) -> dict[str, Leavings]:
+        """See `shelf.orphans`; here they need no pruning."""
+        return {
+            id: Leavings(
+                file.next - 1, {name: one.position for name, one in file.positions.items()}
+            )
             for id, file in self._ledgers.items()
-            if file.records and ("ledger", id) not in self._open
-        ]
+            if file.next > 1 and ("ledger", id) not in self._open
+        }
 
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str = "", *, now_s: float, owner: str = ""
