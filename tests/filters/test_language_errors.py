@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -163,6 +164,12 @@ def shortly(call: str) -> BadFilter:
 )
 def test_deep_nesting_is_refused_at_once(text: str) -> None:
     assert "nested deeper" in str(shortly(text))
+
+
+@pytest.mark.parametrize("thing", [None, 5, b"price > 40", ["price > 40"]])
+def test_what_is_no_text_is_no_filter(thing: Any) -> None:
+    with pytest.raises(BadFilter, match=f"is a string, got .*{type(thing).__name__}"):
+        compile(thing)
 
 
 def test_long_text_is_refused_at_once() -> None:

@@ -140,6 +140,13 @@ class TestIds:
         with pytest.raises(UsageError, match="there is no filter under the id 'gone'"):
             getattr(Matcher(), change)(*arguments)
 
+    @pytest.mark.parametrize("change", ["add", "replace"])
+    def test_stand_for_filters_and_keep_theirs_where_something_else_is_given(self, change):
+        matcher = matcher_of("a == 1")
+        with pytest.raises(UsageError, match="expected a filter, got 'a == 2'; compile its text"):
+            getattr(matcher, change)(0 if change == "replace" else 1, "a == 2")
+        assert matcher.match({"a": 1}) == [0]
+
 
 class TestFewRows:
     def test_that_are_asked_about_often_become_a_function_that_answers_the_same(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from infobus.errors import BadFilter
 from infobus.filters import checking, values
 from infobus.filters.checking import Typed
 from infobus.filters.complaints import Complaint
@@ -153,6 +154,8 @@ def compile(text: str) -> Filter:
     Raises:
         BadFilter: `text` is not a filter, is the same for every event, or is too large.
     """
+    if not isinstance(text, str):
+        raise BadFilter(f"a filter is a string, got {text!r:.60} ({type(text).__name__})")
     try:
         made = Filter(parse(text))
         if len(text) > TEXT_MAX // 16:

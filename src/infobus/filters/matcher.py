@@ -9,7 +9,7 @@ under necessary conditions of theirs, and evaluated as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from infobus.errors import UsageError
@@ -65,11 +65,7 @@ class Matcher:
         """
         if id in self._subscriptions:
             raise UsageError(f"there is a filter under the id {id!r} already; replace it")
-        entries = self._entries_of(filter)
-        for entry in entries:
-            entry.add_owner(id)
-        self._subscriptions[id] = entries
-        self._repeating += _may_repeat(entries)
+        self._own(id, _rows(filter))
 
     def remove(self, id: Hashable) -> None:
         """Forget a filter.
@@ -92,8 +88,9 @@ class Matcher:
         Raises:
             UsageError: There is no filter under this id.
         """
+        rows = _rows(filter)  # What is no filter is refused while the old one still stands.
         self.remove(id)
-        self.add(id, filter)
+        self._own(id, rows)
 
     def match(self, x: object) -> list[Hashable]:
         """The ids of all filters that match `x`, a mapping or a data object.
@@ -180,16 +177,13 @@ class Matcher:
         lineage = lineage_of(known) if closed or isinstance(known, DataObject) else None
         return any(cluster.has_any(look) for cluster in self._index.conceivable(look, lineage))
 
-    def _entries_of(self, filter: Filter) -> tuple[Entry, ...]:
-        """The rows of which one must hold."""
-        form = normal(filter.tree)
-        rows = rows_of(form)
-        if rows is None:
-            whole = Rest(filter.tree)
-            keys = access(form)
-            rows = ((whole,),) if keys is None else tuple((key, whole) for key in keys)
-        different = dict.fromkeys([parts for parts in map(split, rows) if parts is not None])
-        return tuple(map(self._entry, different))
+    def _own(self, id: Hashable, rows: Iterable[Parts]) -> None:
+        """Let a subscription have these rows."""
+        entries = tuple(map(self._entry, rows))
+        for entry in entries:
+            entry.add_owner(id)
+        self._subscriptions[id] = entries
+        self._repeating += _may_repeat(entries)
 
     def _entry(self, parts: Parts) -> Entry:
         """The row that asks for this; made if no other subscription has it."""
@@ -214,6 +208,19 @@ class Matcher:
             check.users -= 1
             if not check.users:
                 del self._checks[check.literal]
+
+
+def _rows(filter: Filter) -> Iterable[Parts]:
+    """The rows of which one must hold, each of them once."""
+    if not isinstance(filter, Filter):
+        raise UsageError(f"expected a filter, got {filter!r:.60}; compile its text first")
+    form = normal(filter.tree)
+    rows = rows_of(form)
+    if rows is None:
+        whole = Rest(filter.tree)
+        keys = access(form)
+        rows = ((whole,),) if keys is None else tuple((key, whole) for key in keys)
+    return dict.fromkeys([parts for parts in map(split, rows) if parts is not None])
 
 
 def _may_repeat(entries: tuple[Entry, ...]) -> bool:
