@@ -384,6 +384,14 @@ class TestBadInput:
         with pytest.raises(UsageError, match="acknowledge"):
             office.subscribe("orders.x", durable="billing", acknowledge="never")  # type: ignore
 
+    def test_patterns_come_as_a_list_that_is_not_empty(self, office: Bus) -> None:
+        with pytest.raises(UsageError, match="subscribe_durable takes a list of patterns"):
+            office.subscribe_durable("orders.>", None, "billing")
+        with pytest.raises(UsageError, match="subscribe_durable was given no pattern"):
+            office.subscribe_durable(iter([]), None, "billing")
+        twice = (pattern for pattern in ["orders.>", "stock.*", "orders.>"])
+        assert office.subscribe_durable(twice, None, "all").patterns == ("orders.>", "stock.*")
+
     def test_nothing_is_kept_of_what_cannot_be_sent(self, shop: Bus, office: Bus) -> None:
         sub = office.subscribe(">", durable="all")
         with pytest.raises(infobus.BadValue):

@@ -6,13 +6,14 @@ matcher per pattern, so that a hundred thousand of them cost little more than on
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from infobus.bus.subscription import Subscription
 from infobus.errors import BadSubject, UsageError
-from infobus.subjects import TEST_SPACE, SubjectTrie, check_subject
+from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subject
 
 if TYPE_CHECKING:
     from infobus.filters import Filter
@@ -152,6 +153,23 @@ class Audiences:
             return self.of(subject)
         except BadSubject:
             return None
+
+
+def patterns_of(call: str, patterns: Iterable[str]) -> list[str]:
+    """The patterns that a user has given, each once.
+
+    Raises:
+        UsageError: They are a bare str, or there are none.
+        BadSubject: One is malformed.
+    """
+    if isinstance(patterns, str):
+        raise UsageError(f"{call} takes a list of patterns, got the str {patterns!r}")
+    given = list(patterns)
+    if not given:
+        raise UsageError(f"{call} was given no pattern; give at least one")
+    for pattern in given:
+        check_pattern(pattern)
+    return list(dict.fromkeys(given))
 
 
 def filter_of(where: str | Filter | None) -> Filter | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bus.aio import AioBus
-from infobus.bus.audience import filter_of, text_of
+from infobus.bus.audience import filter_of, patterns_of, text_of
 from infobus.bus.classed import Demand
 from infobus.bus.event import Event
 from infobus.bus.folders import ledgers_folder
@@ -188,14 +188,7 @@ class Bus(Publisher, ServiceMethods):
         As `subscribe`, with one round of messages for all patterns. An event that several of
         them match is delivered once.
         """
-        if isinstance(patterns, str):
-            raise UsageError(f"subscribe_many takes a list of patterns, got the str {patterns!r}")
-        patterns = list(patterns)
-        if not patterns:
-            raise UsageError("subscribe_many was given no pattern; give at least one")
-        for pattern in patterns:
-            check_pattern(pattern)
-        patterns = list(dict.fromkeys(patterns))
+        patterns = patterns_of("subscribe_many", patterns)
         if self._closed is not None:
             raise self._closed
         subscription = Subscription(
@@ -254,7 +247,7 @@ class Bus(Publisher, ServiceMethods):
 
     def subscribe_durable(
         self,
-        patterns: list[str],
+        patterns: Iterable[str],
         callback: Callable[[DurableEvent], object] | None,
         name: str,
         *,
@@ -268,8 +261,7 @@ class Bus(Publisher, ServiceMethods):
         """As `subscribe` with `durable`: one durable consumer of any of `patterns`."""
         from infobus.bus.durable import DurableSubscription
 
-        for pattern in patterns:
-            check_pattern(pattern)
+        patterns = patterns_of("subscribe_durable", patterns)
         if not isinstance(name, str) or not name:
             raise UsageError(f"durable={name!r}: expected the consumer's name, such as 'billing'")
         check_subject(f"{DEAD_LETTERS}.{name}")
