@@ -6,6 +6,8 @@ import sys
 import uuid
 from pathlib import Path
 
+import pexpect
+
 COMMAND = [sys.executable, "-m", "infobus.cli"]
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -24,6 +26,7 @@ class Shell:
             "COLUMNS": "100",
         }
         self._started = []
+        self._terminals = []
 
     def start(self, *arguments, **options):
         """Start `infobus ...` and return the process."""
@@ -40,6 +43,21 @@ class Shell:
         self._started.append(process)
         return process
 
+    def terminal(self, *arguments, columns=100, **environment):
+        """Start `infobus ...` on a terminal of its own, for a test to type at and to read."""
+        settings = {"TERM": "dumb", "INPUTRC": os.devnull, "COLUMNS": str(columns)}
+        child = pexpect.spawn(
+            COMMAND[0],
+            [*COMMAND[1:], *arguments],
+            env=self.environment | settings | environment,
+            cwd=str(self.folder),
+            encoding="utf-8",
+            timeout=30,
+            dimensions=(24, columns),
+        )
+        self._terminals.append(child)
+        return child
+
     def listen(self, *arguments, **options):
         """Start `infobus sub ...` and return once it listens."""
         process = self.start("sub", *arguments, **options)
@@ -53,6 +71,8 @@ class Shell:
         return process.returncode, out, err
 
     def close(self):
+        for child in self._terminals:
+            child.close(force=True)
         for process in self._started:
             if process.poll() is None:
                 process.kill()

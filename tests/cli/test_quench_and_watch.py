@@ -7,7 +7,7 @@ import pexpect
 import pytest
 
 import infobus
-from tests.cli.running import COMMAND, Shell
+from tests.cli.running import Shell
 
 
 @pytest.fixture
@@ -80,24 +80,14 @@ class TestQuench:
 
     def test_a_terminal_shows_the_present_and_the_last_changes(self, shell, bus):
         bus.subscribe("trades.>", where='symbol == "GMC"')
-        view = pexpect.spawn(
-            COMMAND[0],
-            [*COMMAND[1:], "quench", "trades.>"],
-            env=shell.environment | {"TERM": "xterm"},
-            cwd=str(shell.folder),
-            encoding="utf-8",
-            timeout=30,
-            dimensions=(24, 100),
-        )
-        try:
-            view.expect_exact("wanted under trades.>:")
-            view.expect_exact('symbol == "GMC"')
-            bus.subscribe("trades.>", where="price > 40")
-            view.expect_exact("+ trades.> where price > 40")
-            view.sendintr()
-            view.expect(pexpect.EOF)
-        finally:
-            view.close(force=True)
+        view = shell.terminal("quench", "trades.>", TERM="xterm")
+        view.expect_exact("wanted under trades.>:")
+        view.expect_exact('symbol == "GMC"')
+        bus.subscribe("trades.>", where="price > 40")
+        view.expect_exact("+ trades.> where price > 40")
+        view.sendintr()
+        view.expect(pexpect.EOF)
+        view.wait()
         assert view.exitstatus == 130
 
     def test_a_bad_pattern_is_a_wrong_call(self, shell):

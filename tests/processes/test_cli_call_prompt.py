@@ -9,7 +9,7 @@ import pytest
 
 import infobus
 from infobus import DataObject, Service
-from tests.cli.running import COMMAND, Shell
+from tests.cli.running import Shell
 
 
 class Item(DataObject, name="call_prompt.Item"):
@@ -59,19 +59,11 @@ def terminal(tmp_path, shop):
     with infobus.connect(shell.bus, home=shell.folder) as bus:
         bus.serve("svc.shop", shop)
         bus.serve("svc.other", Shop())
-        child = pexpect.spawn(
-            COMMAND[0],
-            [*COMMAND[1:], "call"],
-            env=shell.environment | {"TERM": "dumb", "INPUTRC": "/dev/null"},
-            cwd=str(shell.folder),
-            encoding="utf-8",
-            timeout=30,
-            dimensions=(24, 100),
-        )
+        child = shell.terminal("call")
         answer(child, "service> ", "svc.sh\t")
         child.expect_exact("ticks() -> stream of int")
         yield child
-        child.close(force=True)
+        shell.close()
 
 
 def answer(child, question, text):

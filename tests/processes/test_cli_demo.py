@@ -10,7 +10,7 @@ import psutil
 import pyte
 import pytest
 
-from tests.cli.running import COMMAND, Shell
+from tests.cli.running import Shell
 
 
 @pytest.fixture
@@ -98,14 +98,7 @@ def test_a_program_that_dies_is_named(shell):
 def test_on_a_terminal_it_is_a_live_screen_with_keys(shell):
     screen = pyte.Screen(80, 24)
     stream = pyte.Stream(screen)
-    child = pexpect.spawn(
-        COMMAND[0],
-        [*COMMAND[1:], "demo"],
-        env={**shell.environment, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
-        cwd=str(shell.folder),
-        encoding="utf-8",
-        dimensions=(24, 80),
-    )
+    child = shell.terminal("demo", columns=80, TERM="xterm-256color", LINES="24")
 
     def wait_for(pattern):
         deadline_s = time.monotonic() + 60
@@ -113,16 +106,13 @@ def test_on_a_terminal_it_is_a_live_screen_with_keys(shell):
             assert time.monotonic() < deadline_s, "\n".join(screen.display)
             stream.feed(child.read_nonblocking(4096, timeout=60))
 
-    try:
-        wait_for("The trading floor")
-        wait_for("2 types")
-        wait_for("HarborStory < Story|MeridianStory < Story")
-        wait_for(r"keywords .*\(property\)")
-        assert re.search(r"published +\d{4}-", "\n".join(screen.display))
-        child.send("q")
-        child.expect("The trading floor is closed", timeout=30)
-        child.expect(pexpect.EOF, timeout=30)
-        child.wait()
-        assert child.exitstatus == 0
-    finally:
-        child.close(force=True)
+    wait_for("The trading floor")
+    wait_for("2 types")
+    wait_for("HarborStory < Story|MeridianStory < Story")
+    wait_for(r"keywords .*\(property\)")
+    assert re.search(r"published +\d{4}-", "\n".join(screen.display))
+    child.send("q")
+    child.expect("The trading floor is closed", timeout=30)
+    child.expect(pexpect.EOF, timeout=30)
+    child.wait()
+    assert child.exitstatus == 0

@@ -7,7 +7,7 @@ import pytest
 
 import infobus
 from infobus import DataObject
-from tests.cli.running import COMMAND, Shell
+from tests.cli.running import Shell
 
 
 class Bid(DataObject, name="cli_prompt.Bid"):
@@ -29,18 +29,7 @@ def bus(shell):
 @pytest.fixture
 def terminal(shell, bus):
     """A terminal in which the prompt has just started."""
-    environment = shell.environment | {"TERM": "dumb"}
-    child = pexpect.spawn(
-        COMMAND[0],
-        [*COMMAND[1:], "pub"],
-        env=environment,
-        cwd=str(shell.folder),
-        encoding="utf-8",
-        timeout=30,
-        dimensions=(24, 100),
-    )
-    yield child
-    child.close(force=True)
+    return shell.terminal("pub")
 
 
 def answer(terminal, question, text):

@@ -6,7 +6,7 @@ import pytest
 import infobus
 from infobus.errors import TdlError
 from infobus.objects.tdl import forbid, permit
-from tests.cli.running import COMMAND, Shell
+from tests.cli.running import Shell
 
 KEY = b"a key of those who trust each other"
 
@@ -21,25 +21,13 @@ def shell(tmp_path):
 @pytest.fixture
 def prompt(shell):
     """Starts the prompt, as often as a test likes."""
-    started = []
 
     def prompt():
-        child = pexpect.spawn(
-            COMMAND[0],
-            [*COMMAND[1:], "tdl"],
-            env=shell.environment | {"TERM": "dumb", "INPUTRC": "/dev/null"},
-            cwd=str(shell.folder),
-            encoding="utf-8",
-            timeout=30,
-            dimensions=(24, 100),
-        )
-        started.append(child)
+        child = shell.terminal("tdl")
         child.expect("tdl> ")
         return child
 
-    yield prompt
-    for child in started:
-        child.close(force=True)
+    return prompt
 
 
 def say(child, text, answer):

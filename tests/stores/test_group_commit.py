@@ -66,6 +66,16 @@ def publishers_behind_one(group, disk, works):
     return [first, *others]
 
 
+def assert_next_is_served(group, disk, first):
+    """Another that comes behind the first is committed after it, and nobody else is."""
+    another = Publisher(group, 2)
+    wait_for_waiting(group, 1)
+    disk.may_end.release(2)
+    for one in (first, another):
+        one.join(10)
+    assert disk.commits == [[0], [2]]
+
+
 def test_one_alone_commits_at_once_on_its_own_thread(group, disk):
     disk.may_end.release()
     group.run(1)
@@ -175,12 +185,7 @@ def test_one_that_gave_up_before_its_turn_is_not_committed(group, disk, monkeypa
         second = Publisher(group, 1)
         second.join(10)
     assert isinstance(second.error, KeyboardInterrupt)
-    third = Publisher(group, 2)
-    wait_for_waiting(group, 1)
-    disk.may_end.release(2)
-    for one in (first, third):
-        one.join(10)
-    assert disk.commits == [[0], [2]]
+    assert_next_is_served(group, disk, first)
 
 
 def test_those_of_the_last_round_are_waited_for_and_the_last_to_come_leads(
@@ -243,9 +248,4 @@ def test_without_a_free_file_descriptor_one_is_turned_away_and_the_others_are_se
         patched.setattr(commits.os, "pipe", pipe)
         with pytest.raises(StoreError, match="Too many open files"):
             group.run(1)
-    second = Publisher(group, 2)
-    wait_for_waiting(group, 1)
-    disk.may_end.release(2)
-    for one in (first, second):
-        one.join(10)
-    assert disk.commits == [[0], [2]]
+    assert_next_is_served(group, disk, first)
