@@ -14,7 +14,8 @@ Everything here is called under the hub's lock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
@@ -32,8 +33,7 @@ Queue = tuple[Subscription, str]
 """One class of a subscription's queue."""
 
 
-@dataclass(slots=True)
-class Hold:
+class Hold(Struct):
     """Senders are asked to wait."""
 
     since_s: float

@@ -152,7 +152,7 @@ def events_of(
         subject, seq, time = items.subjects[0], run.seqs[0], items.times[0]
         return [Event(subject, data, sender, seq, time, number, class_, run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
-    place = (repeat(sender), run.seqs, items.times, items.each_number())
+    place = (repeat(sender), run.seqs, items.each_time(), items.each_number())
     is_test = run.channel.startswith(_TEST_CHANNEL)
     classes: Iterable[str] = repeat(class_)
     kept: Iterable[bool] = repeat(False)

@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from queue import SimpleQueue
+
+from msgspec import Struct
 
 from infobus.bus.event import Run
 from infobus.errors import BusError, UsageError
@@ -22,13 +23,13 @@ BEHIND_S = 50e-6
 """Events that follow each other faster than this are gathered until the flusher gets its turn."""
 
 _GATHER_BYTES = 32 * 1024  # larger frames gain little, and make emergencies wait
+_GATHER_MANY = 4  # times as much for so many receivers: each of them has to read every frame
 _ITEM_BYTES = 64  # of an event's envelope, about, when it is received
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Gather small events into frames of up to `bytes`, for up to `ms` milliseconds."""
 
     bytes: int = 16 * 1024
@@ -138,6 +139,9 @@ class Outlet:
                 self._last_s = pending[-1][2]  # type: ignore[assignment]
                 if self._flusher.gathering is self:
                     self._flusher.gathering = None
+                if not self._gathers_always:
+                    reach = min(len(self.route.receivers) or 1, _GATHER_MANY)
+                    self._bytes_max = _GATHER_BYTES * reach
                 self._put(Items.of(pending))
 
     def close(self, why: BusError) -> None:
@@ -188,7 +192,8 @@ class Outlet:
         """What is not too old by now, to be sent: nothing else ever gets a number."""
         now_s = time.time()
         late: list[int] = []
-        for place, (time_s, qos) in enumerate(zip(items.times, items.each_qos(), strict=False)):
+        asked = zip(range(len(items)), items.each_time(), items.each_qos(), strict=False)
+        for place, time_s, qos in asked:
             if qos is not None and qos.max_age and time_s + qos.max_age <= now_s:
                 late.append(place)
         if not late:

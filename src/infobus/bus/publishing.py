@@ -219,7 +219,7 @@ class Publisher(Sending):
             numbers = numbers[:1]
         names = list(subjects) if len(different) > 1 else [subjects[0]]
         qos: list[Qos | None] = [Qos(kept=True)] if kept else []
-        items = Items(names, numbers, [time.time()] * count, [fingerprint], bodies, {}, qos)
+        items = Items(names, numbers, [time.time()], [fingerprint], bodies, {}, qos)
         self._flusher.make_way_for(outlet)
         outlet.send_run(items, sum(map(len, bodies)), types)
         return outlet

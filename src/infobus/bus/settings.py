@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct, field
 
 from infobus.errors import UsageError
 from infobus.protocols.peers import DEFAULT_UPGRADE, NO_LIMITS
@@ -33,8 +33,7 @@ _KNOWN = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """What `connect` needs to know to join a bus."""
 
     bus: str = "default"

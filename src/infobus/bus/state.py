@@ -14,9 +14,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
+
+from msgspec import Struct, field
 
 from infobus.bus.audience import NOBODY
 from infobus.bus.event import Run, weight_of
@@ -39,8 +40,7 @@ StateFunction = Callable[[], Iterable[tuple[str, object]]]
 MakeItem = Callable[[str, object], tuple[Item, tuple[int, ...]]]
 
 
-@dataclass(slots=True)
-class Recovery:
+class Recovery(Struct):
     """A subscription that waits for initial state."""
 
     subscription: Subscription

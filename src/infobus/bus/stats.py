@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from infobus.subjects import TEST_SPACE
 
@@ -17,8 +18,7 @@ _COMPLAINTS_COUNT_MAX = 1_000
 """Sources of bad input that are told apart: their names, too, come from outside."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Struct, frozen=True, kw_only=True):
     """A snapshot of one node's counters, since it connected. See `Bus.stats`."""
 
     node: str
@@ -45,8 +45,7 @@ class Stats:
     complaints: dict[str, str] = field(default_factory=dict)  # source -> the last thing wrong
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(Struct):
     """The numbers while they are being counted."""
 
     quenched: int = 0

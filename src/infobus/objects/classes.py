@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import types as python
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from infobus.errors import BadFrame, BadType
 from infobus.objects import descriptors, registry

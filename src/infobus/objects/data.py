@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, ClassVar, dataclass_transform
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from infobus.errors import BadValue
 from infobus.objects import registry
@@ -35,8 +37,7 @@ def spelled(id: ObjectId) -> str:
     return id if isinstance(id, str) else f"{id[0]}:{id[1]:x}"
 
 
-@dataclass(frozen=True)
-class Foreign:
+class Foreign(Struct, frozen=True):
     """What is known about a received object beyond its class. Never changed, only replaced."""
 
     fingerprint: int

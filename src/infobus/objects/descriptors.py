@@ -17,11 +17,10 @@ later versions add to descriptors stays out of it, or older nodes could not chec
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from infobus.errors import BadFrame, BadType
 from infobus.objects import kinds
@@ -54,8 +53,7 @@ class Code(NamedTuple):
     signature: bytes = b""
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(Struct, frozen=True):
     """What a type says about itself alone; its supertypes are named, not included."""
 
     name: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
+
+from msgspec import Struct
 
 from infobus.errors import BadType
 from infobus.objects.kinds import Kind, Misfit, ObjectRoot
 
 
-@dataclass(frozen=True, eq=False)
-class Parameter:
+class Parameter(Struct, frozen=True, eq=False):
     """A named place for a value: `type` is its kind as text, `default` counts if `has_default`."""
 
     name: str
@@ -35,8 +35,7 @@ class Parameter:
         return [self.name, self.type, self.has_default, self.default]
 
 
-@dataclass(frozen=True, eq=False)
-class Attribute(Parameter):
+class Attribute(Parameter, frozen=True, eq=False):
     """An attribute of a type; `inherited_from` names the supertype it comes from, if any."""
 
     inherited_from: str | None = None
@@ -50,8 +49,7 @@ class Attribute(Parameter):
         setattr(obj, self.name, value)
 
 
-@dataclass(frozen=True, eq=False)
-class Operation:
+class Operation(Struct, frozen=True, eq=False):
     """What an object can be asked to do: parameters in order, and the kind of the result."""
 
     name: str

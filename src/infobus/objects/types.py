@@ -7,8 +7,9 @@ what their fingerprints say. Evolution makes a new type of the same name, and bo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from infobus.errors import BadType
 from infobus.objects import registry

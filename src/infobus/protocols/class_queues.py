@@ -21,10 +21,9 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from infobus.errors import UsageError
 from infobus.protocols.qos import Classes, Marks, Upgrade
@@ -74,8 +73,7 @@ class ClassState(Struct, frozen=True):
     raised: bool
 
 
-@dataclass(slots=True, eq=False)
-class _Lane(Generic[T]):
+class _Lane(Struct, Generic[T], eq=False):
     """One class's queue. Its head is never an entry that has left."""
 
     name: str

@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from infobus.protocols.lanes import channel_in
 from infobus.protocols.nesting import Nest
@@ -62,8 +61,7 @@ def touches(channel_patterns: Iterable[str], channel: str) -> bool:
     return any(matches(pattern, channel) for pattern in channel_patterns)
 
 
-@dataclass(slots=True)
-class Channels:
+class Channels(Struct):
     """Since which version each channel has been wanted without a break."""
 
     uses: Counter[str] = field(default_factory=Counter)  # channel pattern -> rows
@@ -98,8 +96,7 @@ class Reduction(Struct, frozen=True):
     number: int  # tells it from others
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """What is wanted and what is told under one pattern."""
 
     wanted: Counter[str] = field(default_factory=Counter)  # filter -> rows that want it
@@ -152,8 +149,7 @@ class _Group:
         return filters
 
 
-@dataclass(slots=True)
-class OwnRows:
+class OwnRows(Struct):
     """The rows this node tells, with the version that brought each."""
 
     depth: int = 1

@@ -40,8 +40,8 @@ class Item(NamedTuple):
 class Items(Struct, array_like=True, gc=False):
     """A run of events, by columns: what most events of a run share is said once.
 
-    `subjects` and `types` have one entry for all events, or one for each. `numbers` has one
-    for each, or just the first if they follow one another. `qos` has none if nobody asked for
+    `subjects`, `times` and `types` have one entry for all events, or one for each. `numbers` has
+    one for each, or just the first if they follow one another. `qos` has none if nobody asked for
     anything, or one for all, or one for each.
     """
 
@@ -93,7 +93,7 @@ class Items(Struct, array_like=True, gc=False):
         columns = zip(
             self.each_subject(),
             self.each_number(),
-            self.times,
+            self.each_time(),
             self.each_type(),
             self.bodies,
             strict=False,
@@ -113,7 +113,7 @@ class Items(Struct, array_like=True, gc=False):
         return Items(
             subjects[part] if len(subjects) > 1 else subjects,
             self.numbers[part] if len(self.numbers) > 1 else [self.numbers[0] + start],
-            self.times[part],
+            self.times[part] if len(self.times) > 1 else self.times,
             types[part] if len(types) > 1 else types,
             self.bodies[part],
             {at - start: id for at, id in self.object_ids.items() if at in positions},
@@ -126,7 +126,7 @@ class Items(Struct, array_like=True, gc=False):
         return Items(
             [self.subjects[at] for at in places] if len(self.subjects) > 1 else self.subjects,
             [numbers[at] for at in places],
-            [self.times[at] for at in places],
+            [self.times[at] for at in places] if len(self.times) > 1 else self.times,
             [self.types[at] for at in places] if len(self.types) > 1 else self.types,
             [self.bodies[at] for at in places],
             {new: ids[at] for new, at in enumerate(places) if at in ids} if ids else ids,
@@ -148,6 +148,10 @@ class Items(Struct, array_like=True, gc=False):
             return self.numbers
         return range(self.numbers[0], self.numbers[0] + count)
 
+    def each_time(self) -> Iterable[float]:
+        """The time of each event in turn."""
+        return repeat(self.times[0]) if len(self.times) == 1 else self.times
+
     def each_qos(self) -> Iterable[Qos | None]:
         """What was asked for each event in turn; None for nothing at all."""
         if len(self.qos) > 1:
@@ -163,8 +167,8 @@ class Items(Struct, array_like=True, gc=False):
         count = len(self.bodies)
         one = 1 if count else 0
         return (
-            len(self.times) == count
-            and (len(self.subjects) == one or len(self.subjects) == count)
+            (len(self.subjects) == one or len(self.subjects) == count)
+            and (len(self.times) == one or len(self.times) == count)
             and (len(self.numbers) == one or len(self.numbers) == count)
             and (len(self.types) == one or len(self.types) == count)
             and (len(self.qos) <= one or len(self.qos) == count)

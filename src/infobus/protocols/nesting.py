@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from infobus.subjects import SubjectTrie, covers
 
 
-@dataclass(slots=True)
-class Nest:
+class Nest(Struct):
     """Patterns, each once.
 
     >>> nest = Nest()

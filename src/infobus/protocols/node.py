@@ -69,7 +69,7 @@ class Node:
         self.peers: dict[str, Peer] = {}
         self.is_held: Callable[[str, str], bool] = lambda peer, channel: False
         self._describe_types = describe_types
-        self._streams = Streams(name, self.own)
+        self._streams = Streams(name, self.own, self.terms.channels_count_max)
         self._routes = Routes(name, terms, self.rows)
         self.routes = self._routes.by_channel
         self.requests = Requests(terms.classes, self.rows, terms.limits.queue_count_max or 0)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
 
 from infobus.errors import BadFilter
 from infobus.protocols.interest import Row, channel_pattern
@@ -47,8 +48,7 @@ the answers of the moment when it was made. Threads that share one take turns.
 """
 
 
-@dataclass(slots=True, eq=False)
-class _Filters:
+class _Filters(Struct, eq=False):
     """The filters of one pattern, over all peers."""
 
     uses: Counter[str] = field(default_factory=Counter)  # filter -> peers
@@ -83,8 +83,7 @@ def any_of(questions: list[Question]) -> Question:
     return lambda event: any(question(event) for question in questions)
 
 
-@dataclass(slots=True)
-class PeerRecord:
+class PeerRecord(Struct):
     """One peer's rows, as of `version`."""
 
     version: int = 0
@@ -99,8 +98,7 @@ class PeerRecord:
     lanes: frozenset[str] | None = None  # classes it has lanes for; None: those of this node
 
 
-@dataclass(slots=True)
-class PeerRows:
+class PeerRows(Struct):
     """What the peers want, and tries over it that answer who wants a subject or a channel."""
 
     depth: int = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Upgrade
 from infobus.protocols.reliable import Receiver, Sender
@@ -11,8 +11,7 @@ DEFAULT_UPGRADE = Upgrade()
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """The numbers that all guarantees are stated in."""
 
     depth: int = 1  # elements of a subject that name its channel; equal on the whole bus
@@ -26,6 +25,7 @@ class Terms:
     tell_s: float = 0.05  # rows that nobody answers are told again; doubles up to 1 s
     give_up_s: float = 5.0  # without a sign of life: its rows and its open holes are given up
     peers_count_max: int = 10_000  # remembered, dead ones included
+    channels_count_max: int = 50_000  # on which one peer's events are taken in
     rows_count_max: int = 10_000  # told by this node; past it, patterns are widened
     filters_count_max: int = 64  # told of one pattern; past it, they are reduced
     spare_count_max: int = 10_000  # rows held; past it, only those of channels published on
@@ -34,8 +34,7 @@ class Terms:
     limits: Limits = NO_LIMITS  # of what is taken from any one peer
 
 
-@dataclass(slots=True)
-class Peer:
+class Peer(Struct):
     """What this node knows of another."""
 
     alive: bool = True  # its token is seen; one that is merely heard is served all the same
@@ -59,17 +58,19 @@ class Peer:
     receivers: dict[str, Receiver] = field(default_factory=dict)
     unwanted: set[str] = field(default_factory=set)  # channels heard of, not subscribed to
     best_effort: dict[str, int] = field(default_factory=dict)  # channel -> last event's number
+    refused_count: int = 0  # of what came on more channels than are taken
 
 
-class Route(Sender):
+class Route(Sender, kw_only=True):
     """A channel's sender, and the types whose descriptors have gone out on it."""
 
-    __slots__ = ("types",)
+    types: set[int] = field(default_factory=set)
 
-    def __init__(self, terms: Terms) -> None:
-        super().__init__(
+    @classmethod
+    def on(cls, terms: Terms) -> Route:
+        """A new route, with the window that was agreed on."""
+        return cls(
             window_count_max=terms.window_count_max,
             window_bytes_max=terms.window_bytes_max,
             stall_s=terms.stall_s,
         )
-        self.types: set[int] = set()

@@ -13,10 +13,9 @@ Time comes in as `now_s`; work goes out as values: no clock, socket or log in he
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 #: No window applies when nobody listens.
 NO_LIMIT = 2**63
@@ -57,8 +56,7 @@ class ReportLoss(Struct, frozen=True):
 Effect = Deliver | AskAgain | ReportLoss
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """What a sender knows of one receiver."""
 
     next: int  # everything before it is confirmed
@@ -67,8 +65,7 @@ class Progress:
     window: int = NO_LIMIT  # how many unconfirmed events it takes
 
 
-@dataclass(slots=True, kw_only=True)
-class Sender:
+class Sender(Struct, kw_only=True):
     """The sending half of a route.
 
     Two threads may share a sender without a lock as long as one at a time calls `sent` (the
@@ -201,8 +198,7 @@ class Sender:
         self.limit = min(floor + self.window_count_max, *limits) if limits else NO_LIMIT
 
 
-@dataclass(slots=True, kw_only=True)
-class Receiver:
+class Receiver(Struct, kw_only=True):
     """The receiving half of a route. `next` is None until the sender has told the baseline."""
 
     next: int | None = None

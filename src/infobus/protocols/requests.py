@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import islice
+
+from msgspec import Struct, field
 
 from infobus.errors import UsageError
 from infobus.protocols.peer_rows import PeerRows
@@ -25,8 +26,7 @@ from infobus.subjects import matches
 _COUNT_MAX = 1_000  # told to peers, and taken from one; further ones are asked for nothing
 
 
-@dataclass(slots=True)
-class Requests:
+class Requests(Struct):
     """The requests of this node's consumers, and what those of the peers mean for its events."""
 
     classes: Classes

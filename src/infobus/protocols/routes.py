@@ -7,7 +7,7 @@ told that it may have missed something there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from infobus.protocols import wire
 from infobus.protocols.effects import Complain, Effects, ToPeer
@@ -18,8 +18,7 @@ from infobus.protocols.peers import Route, Terms
 _UNWANTED_COUNT_MAX = 100_000
 
 
-@dataclass(slots=True)
-class Routes:
+class Routes(Struct):
     """The routes of node `name`; who listens on them follows from what the peers want."""
 
     name: str
@@ -32,7 +31,7 @@ class Routes:
         """The route of `channel`, made if there was none."""
         route = self.by_channel.get(channel)
         if route is None:
-            route = self.by_channel[channel] = Route(self.terms)
+            route = self.by_channel[channel] = Route.on(self.terms)
             for name in self.rows.listeners(channel_in(channel)):
                 route.join(name, now_s, self.rows.records[name].window)
         return route

@@ -2,15 +2,16 @@
 
 A stream begins where its sender says (or at 1, if it had no number yet when it took the rows),
 pauses while there is no room, breaks off when the sender had given this node up, and is reduced
-to one number when the sender is gone.
+to one number when the sender is gone. One peer has a bounded number of them: what it sends on yet
+another channel is dropped, which is complained about, and told to the subscriptions once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from infobus.protocols import wire
-from infobus.protocols.effects import Effects, Events, Lost, ToPeer
+from infobus.protocols.effects import Complain, Effects, Events, Lost, ToPeer
 from infobus.protocols.interest import OwnRows
 from infobus.protocols.peers import Peer
 from infobus.protocols.reliable import AskAgain, Deliver, Effect, Receiver, ReportLoss
@@ -19,12 +20,12 @@ from infobus.protocols.wire import Items
 _UNWANTED_COUNT_MAX = 10_000
 
 
-@dataclass(slots=True)
-class Streams:
+class Streams(Struct):
     """The incoming streams of node `name`, whose rows are `own`; their state is in the peers."""
 
     name: str
     own: OwnRows
+    channels_count_max: int
     paused: set[str] = field(default_factory=set)  # channels
 
     def on_data(self, peer: Peer, data: wire.Data, now_s: float) -> Effects:
@@ -33,7 +34,7 @@ class Streams:
             return self._best_effort(peer, data)
         receiver = self._receiver(peer, data.channel, now_s)
         if receiver is None:
-            return []
+            return self._turn_away(data.sender, peer, data.channel)
         effects = receiver.on_data(data.first, data.items, now_s)
         return self._lift(data.sender, data.channel, effects)
 
@@ -49,7 +50,9 @@ class Streams:
         effects: Effects = []
         for channel, number in nexts.items():
             receiver = self._receiver(peer, channel, now_s)
-            if receiver is not None:
+            if receiver is None:
+                effects += self._turn_away(name, peer, channel)
+            else:
                 effects += self._lift(name, channel, receiver.on_end(number, now_s))
         return effects
 
@@ -79,6 +82,9 @@ class Streams:
             if version is None:
                 continue  # told for rows that have been taken back since
             receiver = peer.receivers.get(channel)
+            if receiver is None and not self._has_room(peer, channel):
+                effects += self._turn_away(known.sender, peer, channel)
+                continue
             is_new = channel not in peer.nexts if receiver is None else receiver.next is None
             was_cut = channel in peer.cut_channels or version <= peer.cut_version
             if is_new and was_cut:
@@ -103,6 +109,8 @@ class Streams:
         for channel, receiver in peer.receivers.items():
             if receiver.next is not None:
                 peer.cut_channels[channel] = receiver.next
+        while len(peer.cut_channels) > self.channels_count_max:
+            peer.cut_channels.popitem()  # its loss is reported without a number
         peer.receivers.clear()
         peer.nexts.clear()
 
@@ -128,11 +136,13 @@ class Streams:
             items = Items.of([item for item in items if item.number > last])
         if not items or self.own.version_that_touched(data.channel) is None:
             return []
+        if last < 0 and len(peer.best_effort) >= self.channels_count_max:
+            return self._turn_away(data.sender, peer, data.channel)
         peer.best_effort[data.channel] = items.each_number()[-1]
         return [Events(data.sender, data.channel, 0, items)]
 
     def _receiver(self, peer: Peer, channel: str, now_s: float) -> Receiver | None:
-        """The receiver of a peer's channel, made if the channel is wanted."""
+        """The receiver of a peer's channel, made if the channel is wanted and there is room."""
         receiver = peer.receivers.get(channel)
         if receiver is not None or channel in peer.unwanted:
             return receiver
@@ -142,11 +152,26 @@ class Streams:
                 peer.unwanted.clear()
             peer.unwanted.add(channel)
             return None
+        if not self._has_room(peer, channel):
+            return None
         receiver = peer.receivers[channel] = Receiver(paused=channel in self.paused)
         if peer.confirmed >= version:
             # A channel that the peer did not name had no numbers yet: they start at 1.
             receiver.on_baseline(peer.nexts.pop(channel, 1), now_s)
         return receiver
+
+    def _has_room(self, peer: Peer, channel: str) -> bool:
+        count = len(peer.receivers) + len(peer.nexts)
+        return count < self.channels_count_max or channel in peer.nexts
+
+    def _turn_away(self, sender: str, peer: Peer, channel: str) -> Effects:
+        """Drop what came on a channel without a stream; say so unless nobody wants it."""
+        if channel in peer.unwanted:
+            return []
+        peer.refused_count += 1
+        what = f"sends on more than {self.channels_count_max} channels; others are dropped"
+        lost = [Lost(sender, "", 0, None)] if peer.refused_count == 1 else []
+        return [Complain(sender, what), *lost]
 
     def _lift(self, sender: str, channel: str, effects: list[Effect]) -> Effects:
         """The effects of one route, as effects of the node."""

@@ -32,8 +32,7 @@ INTERFACE_BYTES_MAX = 256 * 1024
 _STREAMS = (Iterator, Iterable, Generator, AsyncIterator, AsyncIterable, AsyncGenerator)
 
 
-@dataclass(frozen=True, eq=False)
-class ServiceOperation(Operation):
+class ServiceOperation(Operation, frozen=True, eq=False, dict=True):
     """An operation of a service. Of a stream, `result` is the kind of its items."""
 
     is_stream: bool = False

@@ -1,9 +1,8 @@
 """Methods that come with a type from elsewhere: off by default, and confined when permitted."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from infobus import UsageError, type_of
 from infobus.errors import BadFrame, BadValue, TdlError, TdlLimit
