@@ -60,7 +60,7 @@ class Bitmaps:
         first = self._used
         self._used += FRAME
         if self._used > len(self.array):
-            array = self._filled(1 + 2 * (self._used - 1))
+            array = self._filled(self._used + self._used // 8)
             array[:first] = self.array[:first]
             self.array = array
         return first

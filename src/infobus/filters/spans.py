@@ -31,7 +31,8 @@ Limit = tuple[Key, float, float]
 EXACT = 2**52
 """Below this, no integer lies between a real number and the next one."""
 
-_ENDLESS = (-math.inf, math.inf)
+# One number each, not one for every limit.
+_ENDLESS = _LOWEST, _HIGHEST = (-math.inf, math.inf)
 _ORDERS = frozenset({"<", "<=", ">", ">="})
 _SPANNED = _ORDERS | {"==", "exists"}
 # Classes whose values need no closer look; all others ask `values.family`.
@@ -159,29 +160,29 @@ def _only(key: Key, test: Test) -> Limit | Span | None:
         return None
     match test.op:
         case "<":
-            return key, -math.inf, math.nextafter(end, -math.inf)
+            return key, _LOWEST, math.nextafter(end, _LOWEST)
         case "<=":
-            return key, -math.inf, end
+            return key, _LOWEST, end
         case ">":
-            return key, math.nextafter(end, math.inf), math.inf
+            return key, math.nextafter(end, _HIGHEST), _HIGHEST
         case _:
-            return key, end, math.inf
+            return key, end, _HIGHEST
 
 
 def _limit(span: Span) -> Limit | None:
     """The span as a limit, if that says the same."""
     if span.family != "number" or span.nan or span.among or span.barring:
         return None
-    low = -math.inf if span.low is None else span.low
-    high = math.inf if span.high is None else span.high
+    low = _LOWEST if span.low is None else span.low
+    high = _HIGHEST if span.high is None else span.high
     if low == high or not all(end in _ENDLESS or abs(end) < EXACT for end in (low, high)):
         return None
-    if low == math.inf or high == -math.inf:
+    if low == _HIGHEST or high == _LOWEST:
         return None
     if span.low_open:
-        low = math.nextafter(low, math.inf)
+        low = math.nextafter(low, _HIGHEST)
     if span.high_open:
-        high = math.nextafter(high, -math.inf)
+        high = math.nextafter(high, _LOWEST)
     return span.key, low, high
 
 
