@@ -9,12 +9,14 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pyarrow.dataset as ds
 import pytest
 
 import infobus
 from infobus import Property, UsageError, id_of
+from infobus.pipeline import running
 from infobus.pipeline.progress import read_status
 from infobus.pipeline.running import Pipeline
 from infobus.pipeline.toml import JobUse, Plan
@@ -151,6 +153,46 @@ def test_a_source_or_a_job_that_makes_no_sense_is_refused_before_anything_starts
         Pipeline(wrong)
 
 
+class Query:
+    """A query that was started and is done."""
+
+    isActive = False
+    recentProgress = ()
+
+    def exception(self):
+        return None
+
+
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch):
+    """A pipeline of one job, and a Spark that does nothing."""
+    journal = write(tmp_path / "journal", stories(range(3)))
+    monkeypatch.setattr(running, "open_session", lambda plan, folder: MagicMock())
+    monkeypatch.setattr(running, "PAUSE_S", 0.0)
+    monkeypatch.setattr(running, "LOOK_S", 0.0)
+    return Pipeline(plan_for(tmp_path, journal=str(journal.folder)))
+
+
+def test_a_job_that_cannot_be_started_is_tried_again(pipeline, tmp_path, monkeypatch):
+    outcomes = [OSError("Python worker failed to connect back"), OSError("again"), Query()]
+    monkeypatch.setattr(running.jobs, "run", MagicMock(side_effect=outcomes))
+    assert pipeline.run()
+    [job] = read_status(tmp_path / "state").jobs
+    assert (job.state, job.restarts) == ("done", 2)
+
+
+@pytest.mark.parametrize(
+    ("problem", "tries"),
+    [("infobus.errors.UsageError: there is no type 'x'", 1), ("no room", running.FAILURES_MAX)],
+)
+def test_a_job_that_can_never_be_started_fails(pipeline, tmp_path, monkeypatch, problem, tries):
+    monkeypatch.setattr(running.jobs, "run", start := MagicMock(side_effect=OSError(problem)))
+    assert not pipeline.run()
+    [job] = read_status(tmp_path / "state").jobs
+    assert (job.state, job.problem) == ("failed", problem.removeprefix("infobus.errors."))
+    assert start.call_count == tries
+
+
 @contextmanager
 def programs_of_spark(*commands):
     """Programs that PySpark brings, while they are needed."""
@@ -227,7 +269,6 @@ def test_workers_of_a_cluster_are_sent_the_package_and_do_the_work(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif("INFOBUS_CONNECT" not in os.environ, reason="asked for by INFOBUS_CONNECT=1")
 @needs_java
 def test_a_server_of_spark_connect_does_the_work(shell, tmp_path):
     write(tmp_path / "journal", stories(range(30)))
@@ -237,7 +278,6 @@ def test_a_server_of_spark_connect_does_the_work(shell, tmp_path):
         [jobs.decompose]
         source = "all"
         when = "now"
-        options.tables = "{tmp_path}/tables"
         options.db = "sqlite:///{tmp_path}/all.db"
     """)
     port = free_port()
@@ -249,5 +289,3 @@ def test_a_server_of_spark_connect_does_the_work(shell, tmp_path):
     assert err.splitlines()[-1] == "ended; decompose: 30 events, 0 behind"
     with Repository(f"sqlite:///{tmp_path}/all.db") as repository:
         assert sorted(one.n for one in repository.query("journals.Story")) == list(range(30))
-    found = ds.dataset(tmp_path / "tables" / "journals_story").to_table()["n"].to_pylist()
-    assert sorted(found) == list(range(30))

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,13 +185,21 @@ class _Use:
         self.options = jobs.options_for(self.job, table)
 
     def start(self, spark: SparkSession) -> None:
-        """Start the job from where it was."""
-        events = spark.readStream.format("infobus").options(**self._read, **self._stream).load()
-        live = {"processingTime": self.use.every}
-        self._query = self._begin(
-            events, {"availableNow": True} if self.use.when == "now" else live
-        )
+        """Start the job from where it was; what cannot be started now is tried again.
+
+        Raises:
+            UsageError: It never can.
+        """
         self.progress.state = "running"
+        is_live = self.use.when == "live"
+        trigger = {"processingTime": self.use.every} if is_live else {"availableNow": True}
+        stream = spark.readStream.format("infobus").options(**self._read, **self._stream)
+        try:
+            self._query = self._begin(stream.load(), trigger)
+        except UsageError:
+            raise
+        except Exception as error:  # such as a process of Spark that came up too slowly
+            self._note_failure(error)
 
     def run_once(self, spark: SparkSession) -> None:
         """Run the job over all of the journal, in one piece."""
@@ -203,7 +211,7 @@ class _Use:
         else:
             self.progress.state = "done"
 
-    def _begin(self, events: DataFrame, trigger: dict[str, Any] | None) -> StreamingQuery | None:
+    def _begin(self, events: DataFrame, trigger: Mapping[str, Any] | None) -> StreamingQuery | None:
         return jobs.run(
             self.job,
             events,
@@ -232,6 +240,10 @@ class _Use:
             self.progress.state = "done"
             return
         self._query = None
+        self._note_failure(error)
+
+    def _note_failure(self, error: Exception) -> None:
+        """Have the job started again after a pause, unless it has failed too often."""
         self._failures += 1
         self.progress.problem = _first_line(error)
         if self._failures == FAILURES_MAX or _is_usage_error(self.progress.problem):
