@@ -178,6 +178,14 @@ def test_order_by_several_attributes_limit_and_what_is_unusual(repository):
     assert len(repository.query("query.Mixed", where="!nan(ratio)", limit=20)) == 9
 
 
+def test_an_order_by_what_no_stored_type_has_is_refused(repository):
+    assert repository.query("query.Mixed", order="whatever") == []
+    repository.store([Mixed(key=1)])
+    with pytest.raises(UsageError, match=r"cannot order by 'rato'.*did you mean ratio\?"):
+        repository.query("query.Mixed", order="-key, rato")
+    assert len(repository.query("DataObject", order="ratio, _time")) == 1
+
+
 def test_many_objects_come_in_pages(repository):
     repository.store([Mixed(key=n, text=str(n)) for n in range(1200)])
     found = repository.query("query.Mixed", where='text matches("7$")', order="-key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import heapq
 from collections.abc import Generator, Sequence
 from itertools import chain, islice
@@ -9,12 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from infobus.errors import UsageError
 from infobus.filters import Filter
 from infobus.filters.values import attributes_of
 from infobus.objects import DataObject, Property, id_of, type_of
 from infobus.objects.data import attribute_values, unknown_attributes
 from infobus.repository.catalog import UNTYPED, Catalog, TypeTable
-from infobus.repository.ordering import Term, columns_of, directed, key_of
+from infobus.repository.ordering import ENVELOPE, Term, columns_of, directed, key_of
 from infobus.repository.rebuilding import Rebuilding
 from infobus.repository.schema import EXTRA, ID, SUBJECT, TIME
 from infobus.repository.where import where_of
@@ -53,11 +55,24 @@ class Asking:
     def hits(
         self, type_name: str, filter: Filter | None, terms: Sequence[Term], limit: int | None
     ) -> list[Hit]:
-        """The objects, at most `limit`, in the order of the terms."""
+        """The objects, at most `limit`, in the order of the terms.
+
+        Raises:
+            UsageError: There is no such attribute to order by.
+        """
+        members = self._catalog.members(type_name)
+        known = self._catalog.attributes(type_name)
+        for term in terms:
+            if members and term.name not in known | {*ENVELOPE}:
+                close = difflib.get_close_matches(term.name, known, 1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise UsageError(
+                    f"cannot order by {term.name!r}: neither {type_name} nor a subtype that is "
+                    f"stored has such an attribute{hint}"
+                )
         page_count = PAGE_COUNT if limit is None else max(1, min(PAGE_COUNT, limit))
         streams = [
-            self._stream(table, versions, filter, terms, page_count)
-            for table, versions in self._catalog.members(type_name)
+            self._stream(table, versions, filter, terms, page_count) for table, versions in members
         ]
         together = heapq.merge(*streams, key=lambda hit: hit[0]) if terms else chain(*streams)
         try:

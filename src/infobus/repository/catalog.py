@@ -163,6 +163,11 @@ class Catalog:
                 found.append((table, None if len(fitting) == len(ours) else fitting))
         return found
 
+    def attributes(self, name: str) -> set[str]:
+        """The attributes that objects of a type or its subtypes may have, by their types."""
+        types = [one.type for one in self.by_number.values() if name in one.lineage]
+        return {attribute.name for one in types if one is not None for attribute in one.attributes}
+
     def part_tables(self, table: TypeTable) -> list[TypeTable]:
         """The tables of all that has been seen inside objects of this table's type."""
         return [self.tables[part] for whole, part in self.parts if whole == table.type_name]
