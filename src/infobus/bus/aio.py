@@ -56,13 +56,19 @@ class AioBus:
         self._keeping: AioKeeping | None = None
 
     async def publish(
-        self, subject: str, obj: Any, *, quality: Quality = "reliable", **options: Any
+        self,
+        subject: str,
+        obj: Any,
+        *,
+        quality: Quality = "reliable",
+        guaranteed: bool = False,
+        **options: Any,
     ) -> None:
         """Publish without ever blocking the event loop; see `Bus.publish`.
 
         Guaranteed events that several tasks await at the same time share one sync of the disk.
         """
-        if options.pop("guaranteed", False):
+        if guaranteed:
             await (self._keeping or self._load_keeping()).publish(subject, obj, options)
         elif options or not self._bus.publish_nowait(subject, obj, quality):
             await _in_thread(self._bus.publish, subject, obj, quality=quality, **options)

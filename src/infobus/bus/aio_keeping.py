@@ -11,9 +11,9 @@ from asyncio import AbstractEventLoop, Future, get_running_loop
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from infobus.errors import UsageError
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 _IDLE_S = 1.0  # how long the thread stays when there is nothing to do
 
 
-class _Awaited(NamedTuple):
-    event: tuple[str, Any]
-    options: dict[str, Any]
-    future: Future[None]
+_Awaited = tuple[tuple[str, Any], dict[str, Any], Future[None]]
+"""An event, the options it is published with, and what is done when it is on disk."""
 
 
 class AioKeeping:
@@ -47,7 +45,7 @@ class AioKeeping:
         if gathered is None:
             gathered = self._gathered[loop] = []
             loop.call_soon(self._hand_over, loop)
-        gathered.append(_Awaited((subject, obj), options, future))
+        gathered.append(((subject, obj), options, future))
         return future
 
     def _hand_over(self, loop: AbstractEventLoop) -> None:
@@ -69,25 +67,25 @@ class AioKeeping:
                         self._thread = None
                         return
             else:
-                for _, alike in groupby(batch, attrgetter("options")):
-                    self._keep([*alike])
+                for options, alike in groupby(batch, itemgetter(1)):
+                    self._keep([*alike], options)
 
-    def _keep(self, batch: Sequence[_Awaited]) -> None:
+    def _keep(self, batch: Sequence[_Awaited], options: dict[str, Any]) -> None:
         failure: Exception | None = None
+        events, _, futures = zip(*batch, strict=True)
         try:
-            events = [one.event for one in batch]
-            self._bus.publish_many(events, guaranteed=True, **batch[0].options)
+            self._bus.publish_many(events, guaranteed=True, **options)
         except Exception as error:
             if isinstance(error, UsageError) and len(batch) > 1:
                 for one in batch:  # nothing was kept, so each is told apart
-                    self._keep([one])
+                    self._keep([one], options)
                 return
             failure = error
         with suppress(RuntimeError):  # the event loop is closed
-            batch[0].future.get_loop().call_soon_threadsafe(_tell, batch, failure)
+            futures[0].get_loop().call_soon_threadsafe(_tell, futures, failure)
 
 
-def _tell(batch: Sequence[_Awaited], error: Exception | None) -> None:
-    for one in batch:
-        if not one.future.done():  # else its task was cancelled
-            one.future.set_result(None) if error is None else one.future.set_exception(error)
+def _tell(futures: Sequence[Future[None]], error: Exception | None) -> None:
+    for future in futures:
+        if not future.done():  # else its task was cancelled
+            future.set_result(None) if error is None else future.set_exception(error)

@@ -31,8 +31,11 @@ def records_of(
     """
     records: list[Record] = []
     types: dict[int, None] = {}
+    checked = None
     for subject, obj in events:
-        _check_again(subject) if isinstance(subject, str) else check_subject(subject)
+        if subject is not checked:  # most often, all have the same
+            _check_again(subject) if isinstance(subject, str) else check_subject(subject)
+            checked = subject
         fingerprint, body, needed = codec.encode(obj)
         if needed:
             types.update(dict.fromkeys(needed))

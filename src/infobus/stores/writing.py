@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -18,10 +18,12 @@ from infobus.stores import scanning
 from infobus.stores.commits import GroupCommit
 from infobus.stores.database import Damage, Database, Kind, roll_back
 from infobus.stores.records import Position, Record, checksum, encode
-from infobus.stores.scanning import Extent, RecordRow
+from infobus.stores.scanning import Extent
 
 CHECKPOINT_BYTES = 4 << 20
 ROW_COUNT_MAX = 128  # per statement
+_COLUMN_COUNT = 4
+_PART_COUNT = ROW_COUNT_MAX * _COLUMN_COUNT  # values
 DELETE_COUNT_MAX = 10_000  # per transaction, so that publishers never wait for long
 POSITIONS_S = 1.0  # how long positions may wait for a commit that takes them along
 _COMMIT_BYTES = 4120  # what even the smallest commit adds to the log
@@ -111,7 +113,7 @@ class Writer:
         unsaved = self._due_positions(is_urgent=has_steps or is_full) if self._unsaved else {}
         try:
             rows, types = self._numbered(appends)
-            if len(rows) > ROW_COUNT_MAX or types or unsaved or has_steps or is_full:
+            if len(rows) > _PART_COUNT or types or unsaved or has_steps or is_full:
                 self._database.connection.execute("BEGIN IMMEDIATE")
                 self._put_facts(unsaved, types)
                 self._insert(rows)
@@ -151,8 +153,8 @@ class Writer:
             self.extent = scanning.measure(self._database)
         self._working = self.extent
 
-    def _numbered(self, appends: Sequence[Append]) -> tuple[list[RecordRow], dict[int, bytes]]:
-        """Give the records their numbers; return their rows, and the types that are new."""
+    def _numbered(self, appends: Sequence[Append]) -> tuple[list[Any], dict[int, bytes]]:
+        """Give the records their numbers; return their rows, all in one, and types that are new."""
         extent = self._working
         if appends and extent.sealed:
             raise StoreError(
@@ -160,7 +162,7 @@ class Writer:
                 path=str(self._database.path),
             )
         number, kept_at, size = extent.next, extent.kept_at, 0
-        rows: list[RecordRow] = []
+        rows: list[Any] = []
         types: dict[int, bytes] = {}
         for append in appends:
             try:
@@ -171,9 +173,10 @@ class Writer:
             append.first = number
             for record in records:
                 body = encode(record)
-                kept_at = max(kept_at, record.time)
+                if record.time > kept_at:
+                    kept_at = record.time
                 size += len(body)
-                rows.append((number, kept_at, body, checksum(number, kept_at, body)))
+                rows += number, kept_at, body, checksum(number, kept_at, body)
                 number += 1
             if descriptors:
                 types.update(descriptors)
@@ -181,11 +184,11 @@ class Writer:
         self._working = replace(extent, next=number, kept_at=kept_at, bytes=extent.bytes + size)
         return rows, {key: types[key] for key in types.keys() - self._types} if types else types
 
-    def _insert(self, rows: Sequence[RecordRow]) -> None:
+    def _insert(self, rows: Sequence[Any]) -> None:
         # Each statement gives other threads a chance to run, so many rows go into one.
-        for start in range(0, len(rows), ROW_COUNT_MAX):
-            part = rows[start : start + ROW_COUNT_MAX]
-            self._database.connection.execute(_insertion(len(part)), [*chain.from_iterable(part)])
+        for start in range(0, len(rows), _PART_COUNT):
+            part = rows[start : start + _PART_COUNT]
+            self._database.connection.execute(_insertion(len(part) // _COLUMN_COUNT), part)
 
     def _put_facts(self, positions: Mapping[str, Position], types: Mapping[int, bytes]) -> None:
         for name, one in positions.items():
