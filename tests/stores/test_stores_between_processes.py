@@ -117,6 +117,34 @@ def test_a_live_process_takes_over_what_a_killed_one_left(start, tmp_path):
         assert not shelf.orphans(tmp_path)
 
 
+def test_a_large_ledger_is_left_to_those_who_serve_it(tmp_path, monkeypatch):
+    with Ledger.open(tmp_path) as large:
+        large.append(records(1, 1_000))
+    monkeypatch.setattr(shelf, "TAKE_BYTES_MAX", 64 * 1024)
+    with shelf.open_free(tmp_path) as small:
+        assert small.id != large.id
+        assert list(shelf.orphans(tmp_path)) == [large.id]
+    with Ledger.open(tmp_path, large.id) as pruned:
+        pruned.prune(9_999.0, keep_s=0.0, keep_bytes=0)
+    with shelf.open_free(tmp_path) as one, shelf.open_free(tmp_path) as other:
+        assert {one.id, other.id} == {small.id, large.id}
+
+
+def test_a_ledger_is_not_read_again_before_it_has_changed(tmp_path):
+    with Ledger.open(tmp_path) as ledger:
+        ledger.append(records(1, 2))
+    seen: shelf.Seen = {}
+    before = shelf.orphans(tmp_path, seen)[ledger.id]
+    assert shelf.orphans(tmp_path, seen)[ledger.id] is before
+    with Ledger.open(tmp_path, ledger.id) as again:
+        again.settle("billing", 1)
+    after = shelf.orphans(tmp_path, seen)[ledger.id]
+    assert (before.positions, after.positions) == ({}, {"billing": 1})
+    with Ledger.open(tmp_path, ledger.id) as again:
+        again.append(records(3, 3))
+    assert shelf.orphans(tmp_path, seen)[ledger.id].last == 3
+
+
 def test_a_forked_child_does_not_keep_a_ledger_from_heirs(tmp_path):
     ledger = Ledger.open(tmp_path)
     reading, writing = os.pipe()

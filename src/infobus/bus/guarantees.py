@@ -42,7 +42,7 @@ from infobus.protocols.ledger_turns import LedgerTurns
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 from infobus.stores.retention import KEEP_BYTES, KEEP_S, PatientClock
-from infobus.stores.shelf import open_free, orphans
+from infobus.stores.shelf import Seen, open_free, orphans
 
 log = logging.getLogger("infobus")
 
@@ -71,6 +71,7 @@ class Guarantees:
         self._opening = threading.Lock()
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
         self._turns = LedgerTurns()
+        self._seen: Seen = {}  # ledgers that nobody owned
         self._uses: dict[DurableSubscription, Use] = {}
         self._sessions = itertools.count(1)
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -262,6 +263,7 @@ class Guarantees:
             self._adopt(old_s - KEEP_S)
         if now_s >= self._prune_at_s:
             self._prune_at_s = now_s + PRUNE_S
+            self._seen.clear()  # in case that a clock did not tell two changes apart
             for id, ledger in self._ledgers.items():
                 try:
                     ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
@@ -276,7 +278,7 @@ class Guarantees:
         """Open ledgers of processes that are no more, as far as there is something to do there."""
         with self._taking:
             try:
-                found = orphans(self.ledgers_folder).items()
+                found = orphans(self.ledgers_folder, self._seen).items()
             except StoreError as error:
                 self._hub.counters.complain("ledgers", str(error))
                 return

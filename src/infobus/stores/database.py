@@ -149,6 +149,14 @@ class Database:
                 f"the log of {self.path} cannot be read: {what}", path=str(self.path)
             ) from error
 
+    def used_bytes(self) -> int:
+        """Return how large the file is, but for what is free in it."""
+        ask = self.connection.execute
+        (pages,), (free,) = (
+            ask(f"PRAGMA {of}").fetchone() for of in ("page_count", "freelist_count")
+        )
+        return int(pages - free) * PAGE_BYTES
+
     def checkpoint(self) -> None:
         """Copy the write-ahead log into the main file, so that it can be written anew."""
         self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

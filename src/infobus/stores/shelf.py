@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from infobus.errors import StoreError
 from infobus.stores import scanning
-from infobus.stores.database import Database
+from infobus.stores.database import Database, companions
 from infobus.stores.ledger import KIND, Ledger, ledger_path
 from infobus.stores.locks import FileLock
 from infobus.stores.records import Position
 from infobus.stores.scanning import Extent, Leavings
 
 _log = logging.getLogger(__name__)
+
+TAKE_BYTES_MAX = 16 * 1024 * 1024
+"""A ledger that holds more is left to those who serve it."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,14 @@ def ledger_ids(folder: Path) -> list[str]:
 def open_free(folder: Path) -> Ledger:
     """Take over a ledger that nobody owns and that takes records, or make a new one.
 
-    One that is damaged or of a newer format is passed over, with a word in the log.
+    One that is damaged or of a newer format is passed over, with a word in the log. So is a large
+    one: all of it is read when it is opened, which whoever has one event to publish would wait for.
     """
     for path, lock in _unowned(folder):
         try:
+            with _opened(path) as opened:
+                if opened.used_bytes() > TAKE_BYTES_MAX:
+                    continue
             ledger = Ledger(path, lock)
         except StoreError as error:
             _log.error("%s", error)
@@ -53,25 +60,43 @@ def open_free(folder: Path) -> Ledger:
     return Ledger.open(folder)
 
 
-def orphans(folder: Path) -> dict[str, Leavings | None]:
+Seen = dict[str, tuple[tuple[int, ...], Leavings | None]]
+"""What was found in ledgers, and the times and sizes of their files then."""
+
+
+def orphans(folder: Path, seen: Seen | None = None) -> dict[str, Leavings | None]:
     """Return what is left to do in those used ledgers that nobody owns, by their ids.
 
-    It is None for one that is damaged, or cannot be read: whoever opens it is told.
+    It is None for one that is damaged, or cannot be read: whoever opens it is told. Files that
+    have not changed since they were `seen` are not read again.
 
     Raises:
         StoreError: The folder cannot be looked at, as when too many files are open.
     """
+    seen = {} if seen is None else seen
     found: dict[str, Leavings | None] = {}
     for path, _ in _unowned(folder):
-        try:
-            with _opened(path) as opened:
-                left = scanning.leavings(opened)
-        except StoreError:
-            found[path.stem] = None
-        else:
-            if left.last:  # even if all is pruned: there may be a loss to tell of
-                found[path.stem] = left
+        stamp = _stamp(path)
+        if path.stem not in seen or seen[path.stem][0] != stamp:
+            try:
+                with _opened(path) as opened:
+                    seen[path.stem] = stamp, scanning.leavings(opened)
+            except StoreError:
+                seen[path.stem] = stamp, None
+        left = seen[path.stem][1]
+        if left is None or left.last:  # even if all is pruned: there may be a loss to tell of
+            found[path.stem] = left
     return found
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """The times and sizes of a ledger's file and of its log, if that is there and not empty."""
+    stamp: list[int] = []
+    for one in (path, companions(path)[0]):
+        with suppress(FileNotFoundError):
+            stat = one.stat()
+            stamp += (stat.st_mtime_ns, stat.st_size) if stat.st_size else ()
+    return tuple(stamp)
 
 
 def glance(folder: Path, id: str) -> Glance:
