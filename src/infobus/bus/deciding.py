@@ -103,15 +103,14 @@ class Decider:
         hub = self._hub
         if not takers:
             return
-        with hub.changed:
-            deadline_s = time.monotonic() + self.send_timeout_s
-            while holding := [s for s in takers if s.holds_class(class_) and not s.is_closed]:
-                if self._closed is not None:
-                    return
-                left_s = deadline_s - time.monotonic()
-                if left_s <= 0 or not hub.changed.wait(left_s):
-                    names = tuple(repr(subscription) for subscription in holding)
-                    raise self._backpressure(names)
+
+        def holding() -> list[Subscription]:
+            return [s for s in takers if s.holds_class(class_) and not s.is_closed]
+
+        if not hub.wait_until(
+            lambda: self._closed is not None or not holding(), self.send_timeout_s
+        ):
+            raise self._backpressure(tuple(map(repr, holding())))
 
     def _wait_for_room(self, outlet: Outlet) -> None:
         route = outlet.route

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from infobus.bus.audience import filter_of, text_of
+from infobus.bus.changing import Changed
 from infobus.bus.clients import Clients
 from infobus.bus.crowd import Crowd
 from infobus.bus.delivery import Delivery
@@ -63,7 +64,7 @@ class Hub:
         self.node = Node(name, terms, codec.descriptors)
         self.engine = engine
         self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+        self.changed = Changed(self.lock)
         self.counters = Counters()
         self.workers = Workers(f"infobus-{name}")
         self.crowd = Crowd(self.node, self.counters, self._unregister)
@@ -128,7 +129,7 @@ class Hub:
     def abandon(self, why: BusClosed) -> None:
         """Become closed in a forked child, where the parent's locks may be held for ever."""
         self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+        self.changed = Changed(self.lock)
         self._is_closed.set()
         for subscription in self.subscriptions:
             subscription.abandon(why)
@@ -155,10 +156,9 @@ class Hub:
         with self.lock:
             self.changed.notify_all()
 
-    def wait_until(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+    def wait_until(self, is_so: Callable[[], object], timeout_s: float | None) -> bool:
         """Wait until something about the node is so; False if it was not in time."""
-        with self.changed:
-            return self.changed.wait_for(is_so, timeout_s)
+        return self.changed.wait_for(is_so, timeout_s)
 
     # Subscriptions.
 

@@ -149,10 +149,9 @@ class Quench:
     def _wait_for_change(self, timeout_s: float | None) -> bool:
         """Wait until something may have changed; False if nothing has, or nothing will."""
         hub = self._hub
-        with hub.changed:
-            hub.changed.wait_for(lambda: self.is_closed or self._may_have_changed(), timeout_s)
-            if self.is_closed or not self._may_have_changed():
-                return False
+        hub.wait_until(lambda: self.is_closed or self._may_have_changed(), timeout_s)
+        if self.is_closed or not self._may_have_changed():
+            return False
         time.sleep(GATHER_S)
         return not self.is_closed
 

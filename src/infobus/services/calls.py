@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import _thread
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Condition, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from infobus.bus.changing import Changed
 from infobus.errors import (
     BadCall,
     BadFrame,
@@ -287,7 +287,8 @@ class Stream:
         self._call = call
         self._timeout_s = timeout_s
         self._items: deque[bytes] = deque()
-        self._changed = Condition(Lock())
+        self._lock = Lock()
+        self._changed = Changed(self._lock)
         self._taken = 0
         self._error: Exception | None = None
         self._is_ended = False
@@ -297,11 +298,7 @@ class Stream:
         return self
 
     def __next__(self) -> Any:
-        deadline_s = time.monotonic() + self._timeout_s
-        with self._changed:
-            while not self._items and not self._is_ended:
-                if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
-                    break
+        self._changed.wait_for(lambda: self._items or self._is_ended, self._timeout_s)
         found = self._take()
         if found is None:
             if not self._is_ended:
@@ -320,7 +317,7 @@ class Stream:
 
         loop = asyncio.get_running_loop()
         while True:
-            with self._changed:
+            with self._lock:
                 if self._items or self._is_ended:
                     break
                 woken = asyncio.Event()
@@ -365,14 +362,14 @@ class Stream:
 
     def add(self, bodies: list[bytes]) -> None:
         """There are more items."""
-        with self._changed:
+        with self._lock:
             if not self._is_ended:
                 self._items.extend(bodies)
             self._wake()
 
     def end(self, error: Exception | None) -> None:
         """There are no more items."""
-        with self._changed:
+        with self._lock:
             if not self._is_ended:
                 self._error = error
                 self._is_ended = True
