@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from infobus.bus.audience import NOBODY
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
+
+_first, _second = itemgetter(0), itemgetter(1)
 
 log = logging.getLogger("infobus")
 
@@ -199,7 +202,10 @@ class Publisher(Sending):
         """Publish alike events for one channel together; None if they must go singly."""
         outlet = None
         try:
-            subjects, objects = zip(*chunk, strict=True)
+            if set(map(len, chunk)) != {2}:
+                return None
+            # Not by `zip(*chunk)`, which makes an iterator for each of them.
+            subjects, objects = list(map(_first, chunk)), list(map(_second, chunk))
             different = set(subjects)
             for subject in different:
                 way_out, wanted, here = self._decisions[subject]
@@ -217,7 +223,7 @@ class Publisher(Sending):
         runs.identify(objects, zip(repeat(self.node), numbers))
         if numbers[-1] - numbers[0] == count - 1:  # else another thread publishes, too
             numbers = numbers[:1]
-        names = list(subjects) if len(different) > 1 else [subjects[0]]
+        names = subjects if len(different) > 1 else subjects[:1]
         qos: list[Qos | None] = [Qos(kept=True)] if kept else []
         items = Items(names, numbers, [time.time()], [fingerprint], bodies, {}, qos)
         self._flusher.make_way_for(outlet)
