@@ -55,12 +55,13 @@ def main(folder):
         "db": f"sqlite:///{folder}/objects.db",
         "tables": str(folder / "tables"),
     }
+    batch = 10_000 if moment == "never" else 30  # the last one reads the rest in one piece
     plan = Plan(
         name="killed",
         master="local[1]",
         state=str(folder / "state"),
         spark={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": 1},
-        sources={"journal": {"journal": options["journal"], "maxEventsPerTrigger": 30}},
+        sources={"journal": {"journal": options["journal"], "maxEventsPerTrigger": batch}},
         jobs={"decompose": JobUse(source="journal", when="now", options=options)},
     )
     return Pipeline(plan).run()

@@ -112,6 +112,11 @@ def test_options_that_make_no_sense_are_refused(table, complaint):
         options_for("decompose", table)
 
 
+def test_a_database_of_another_kind_is_refused_before_anything_starts():
+    with pytest.raises(UsageError, match="mysql://x: expected sqlite:///FILE or postgresql://"):
+        options_for("decompose", {"journal": "j", "db": "mysql://x"})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 class TestOnSpark:

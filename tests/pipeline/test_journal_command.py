@@ -42,8 +42,10 @@ def test_showing_checking_mending_and_merging(shell, tmp_path):
     assert shell.run("journal", "verify", "j")[0] == 0
 
 
-def test_mistakes_are_told_in_a_line(shell):
-    code, _, err = shell.run("journal", "show", "nowhere")
-    assert code == 1 and "a journal is a folder with a manifest.json" in err
+def test_mistakes_are_told_in_a_line(shell, tmp_path):
+    for command in ("show", "repair", "compact"):
+        code, _, err = shell.run("journal", command, "nowhere")
+        assert code == 1 and "a journal is a folder with a manifest.json" in err
+    assert not (tmp_path / "nowhere").exists()
     code, _, err = shell.run("journal", "news..a", "--to", "j")
     assert code == 2 and "empty" in err

@@ -135,6 +135,8 @@ def test_the_command(quick_java, journal, tmp_path):
         assert "30 events replayed" in err
         code, _, err = shell.run("replay", "--journal", str(journal.folder), "--speed", "fast")
         assert code == 2 and "or full" in err
+        code, _, err = shell.run("replay", "--journal", str(journal.folder), "--subject", "a..b")
+        assert (code, "an empty element" in err) == (2, True)
         code, _, err = shell.run("replay", "--journal", str(tmp_path / "none"))
         assert code == 1 and "none" in err
     finally:

@@ -142,6 +142,10 @@ def test_without_java_it_says_which_package_to_install(tmp_path, monkeypatch):
 def test_a_source_or_a_job_that_makes_no_sense_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(UsageError, match="no option 'jurnal'"):
         Pipeline(plan_for(tmp_path, jurnal="x"))
+    with pytest.raises(UsageError, match="an empty element"):
+        Pipeline(plan_for(tmp_path, subject="news..>"))
+    with pytest.raises(UsageError, match="expected a name"):
+        Pipeline(plan_for(tmp_path, where="price >"))
     plan = plan_for(tmp_path, journal="x")
     wrong = Plan(
         name="p",

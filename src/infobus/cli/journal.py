@@ -204,9 +204,10 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
 @app.command()
 def repair(folder: Folder) -> None:
     """Set damaged files aside, so that everything else can be read again."""
-    from infobus.stores.journal import JournalWriter
+    from infobus.stores.journal import Journal, JournalWriter
     from infobus.stores.journal_upkeep import repair as mend
 
+    Journal.open(folder)  # or a new one would be made where there is none
     with JournalWriter.open(folder) as writer:
         lost = mend(writer)
     for one in lost:
@@ -220,9 +221,10 @@ def compact(folder: Folder) -> None:
     """Merge small files, as far as they go together."""
     import time
 
-    from infobus.stores.journal import JournalWriter
+    from infobus.stores.journal import Journal, JournalWriter
     from infobus.stores.journal_upkeep import compact as merge
 
+    Journal.open(folder)
     with JournalWriter.open(folder) as writer:
         fewer = merge(writer, time.time(), fan=2)
         print(f"{fewer} files fewer, {len(writer.manifest.segments)} left")

@@ -51,10 +51,14 @@ def command(
     Events of one sender keep their order. Each carries the attribute `replayed`, which says what
     event it was: whoever wants none of them subscribes with --where '!exists(replayed)'.
     """
+    from infobus.pipeline.source_options import SourceOptions
     from infobus.stores.journal import Journal
 
     pace = _speed(speed)
-    Journal.open(journal)
+    asked = {"journal": str(journal), "subject": subject, "where": where}
+    asked |= {"since": since, "until": until}
+    given = {name: value for name, value in asked.items() if value is not None}
+    SourceOptions.of(given, is_stream=False).select(Journal.open(journal))
     err = Console(stderr=True, highlight=False)
     with err.status("starting Spark") as status:
         from infobus.pipeline.jobs import replay
@@ -65,9 +69,6 @@ def command(
             journal=str(journal.absolute()),
             guaranteed=guaranteed,
         )
-        asked = {"journal": str(journal), "subject": subject, "where": where}
-        asked |= {"since": since, "until": until}
-        given = {name: value for name, value in asked.items() if value is not None}
         spark = session("infobus replay")
         count, latest_s = 0, 0.0
 

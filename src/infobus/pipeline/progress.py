@@ -113,11 +113,16 @@ def summary(status: Status) -> str:
     >>> job = JobProgress(name="keywords", state="running", events=41, offset=41, end=43)
     >>> summary(Status(name="n", master="m", pid=1, began_at=0, at=0, phase="live", jobs=[job]))
     'live; keywords: 41 events, 2 behind'
+    >>> job.state, job.problem = "failed", "StoreFull: no room"
+    >>> summary(Status(name="n", master="m", pid=1, began_at=0, at=0, phase="live", jobs=[job]))
+    'live; keywords: failed (StoreFull: no room)'
     """
     parts = [status.phase]
     for job in status.jobs:
-        if job.state == "failed":
-            parts.append(f"{job.name}: failed")
-        elif job.state != "waiting":
-            parts.append(f"{job.name}: {job.events:,} events, {job.end - job.offset:,} behind")
+        if job.state == "waiting":
+            continue
+        is_failed = job.state == "failed"
+        how_far = f"{job.events:,} events, {job.end - job.offset:,} behind"
+        why = f" ({job.problem})" if job.problem else ""
+        parts.append(f"{job.name}: {'failed' if is_failed else how_far}{why}")
     return "; ".join(parts)

@@ -11,7 +11,9 @@ from urllib.parse import quote
 
 from infobus.bus.settings import load_settings
 from infobus.errors import UsageError
+from infobus.filters import compile
 from infobus.stores.journal import Journal, Selection
+from infobus.subjects import check_pattern
 
 _KNOWN = {
     name.lower(): name
@@ -59,7 +61,11 @@ class SourceOptions:
                     f"{', '.join(_KNOWN.values())}"
                 )
         settings = load_settings(bus=options.get("bus"), home=options.get("home"))
-        subject = options.get("subject")
+        subject, where = options.get("subject"), options.get("where")
+        if subject is not None:
+            check_pattern(subject)
+        if where is not None:
+            compile(where)
         folder = options.get("journal", options.get("path"))
         if folder is None:
             folder = str(live_folder(settings.home, settings.bus, subject or ">"))
@@ -71,7 +77,7 @@ class SourceOptions:
             journal=Path(folder).expanduser().absolute(),
             live=_flag("live", options.get("live"), is_live),
             subject=subject,
-            where=options.get("where"),
+            where=where,
             type=options.get("type"),
             subtypes=_flag("subtypes", options.get("subtypes"), False),
             since=_moment("since", options.get("since")),

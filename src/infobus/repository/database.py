@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import (
+    URL,
     ColumnElement,
     Connection,
     Engine,
@@ -27,20 +28,32 @@ _WRITING = "infobus_writing"
 _DISK_FULL = "53100"  # PostgreSQL's code for it
 
 
-def open_database(url: str) -> Engine:
-    """An engine for the database at `url`: SQLite or PostgreSQL.
+def parse_url(url: str) -> URL:
+    """What `url` says about a database.
 
     Raises:
         UsageError: The URL is none, or is that of another kind of database.
     """
     try:
         parsed = make_url(url)
-        if parsed.drivername == "postgresql":
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        kind = parsed.get_backend_name()
-        if kind not in ("sqlite", "postgresql"):
-            raise UsageError(f"{parsed}: expected sqlite:///FILE or postgresql://HOST/NAME")
-        if kind == "sqlite":
+    except ArgumentError as error:
+        raise UsageError(f"{url!r} is no URL of a database: {error}") from None
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise UsageError(f"{parsed}: expected sqlite:///FILE or postgresql://HOST/NAME")
+    return parsed
+
+
+def open_database(url: str) -> Engine:
+    """An engine for the database at `url`: SQLite or PostgreSQL.
+
+    Raises:
+        UsageError: The URL is none, or is that of another kind of database.
+    """
+    parsed = parse_url(url)
+    if parsed.drivername == "postgresql":
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    try:
+        if parsed.get_backend_name() == "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": BUSY_S})
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)

@@ -19,6 +19,7 @@ from infobus.errors import StoreCorrupt, UsageError
 from infobus.pipeline.jobs import Batch
 from infobus.pipeline.jobs.decompose_tables import write_tables
 from infobus.repository import Repository
+from infobus.repository.database import parse_url
 from infobus.repository.taking import Record
 from infobus.stores.journal import Journal
 from infobus.stores.journal_columns import GENERIC, REST
@@ -48,6 +49,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.db is None and self.tables is None:
             raise ValueError("it needs db, tables, or both: where the objects go")
+        if self.db is not None:
+            parse_url(self.db)
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
