@@ -160,8 +160,9 @@ class HistoryReader(DataSourceReader):
 class PushdownReader(HistoryReader):
     """The same for one query, whose conditions are looked at before files are opened.
 
-    Spark plans the reading of a DataFrame once (as of 4.3), and reads the same files when the
-    DataFrame is used again, with other conditions or none. So this must be asked for.
+    Spark (as of 4.3) keeps one plan of reading for each `load()`, by the conditions that it has
+    handed down last, and goes by it wherever the DataFrame is used again: without conditions, or
+    with others in the same query. Nobody can notice that here. So this must be asked for.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
