@@ -43,14 +43,22 @@ class AioKeeping:
         future: Future[None] = loop.create_future()
         gathered = self._gathered.get(loop)
         if gathered is None:
-            gathered = self._gathered[loop] = []
-            loop.call_soon(self._hand_over, loop)
+            gathered = self._gather(loop)
         gathered.append(((subject, obj), options, future))
         return future
 
+    def _gather(self, loop: AbstractEventLoop) -> list[_Awaited]:
+        """Begin a batch, which is handed over when all have run that the loop lets run now."""
+        gathered = self._gathered[loop] = []
+        loop.call_soon(self._hand_over, loop)
+        return gathered
+
     def _hand_over(self, loop: AbstractEventLoop) -> None:
+        batch = self._gathered.pop(loop)
+        if not batch:
+            return
         with self._guard:
-            self._batches.put(self._gathered.pop(loop))
+            self._batches.put(batch)
             if self._thread is None or not self._thread.is_alive():  # as in a forked child
                 self._thread = threading.Thread(
                     target=self._work, name=f"infobus-{self._bus.node}-aio", daemon=True
@@ -82,10 +90,14 @@ class AioKeeping:
                 return
             failure = error
         with suppress(RuntimeError):  # the event loop is closed
-            futures[0].get_loop().call_soon_threadsafe(_tell, futures, failure)
+            futures[0].get_loop().call_soon_threadsafe(self._tell, futures, failure)
 
-
-def _tell(futures: Sequence[Future[None]], error: Exception | None) -> None:
-    for future in futures:
-        if not future.done():  # else its task was cancelled
-            future.set_result(None) if error is None else future.set_exception(error)
+    def _tell(self, futures: Sequence[Future[None]], error: Exception | None) -> None:
+        for future in futures:
+            if not future.done():  # else its task was cancelled
+                future.set_result(None) if error is None else future.set_exception(error)
+        # Most tasks go on with another event. A batch that ends after them, in the same turn of
+        # the loop, saves another turn.
+        loop = futures[0].get_loop()
+        if loop not in self._gathered:
+            self._gather(loop)
