@@ -15,8 +15,10 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from infobus.protocols.interest import channel_pattern
 from infobus.protocols.peers import Route, Terms
@@ -161,7 +163,7 @@ class Run:
         """Publish once more from everyone, which must reach everyone who wants it."""
         terms, nodes = self.terms, self.account.nodes
         self.account.blameless = list(nodes)
-        self.account.is_exact = terms == replace(terms, **_WIDE_TERMS)  # type: ignore[arg-type]
+        self.account.is_exact = terms == replace(terms, **_WIDE_TERMS)
         for node in nodes.values():
             for subject in SUBJECTS:
                 assert node.publish([(subject, self._attributes())])
