@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from infobus.bus.audience import filter_of, text_of
-from infobus.bus.changing import Changed
 from infobus.bus.clients import Clients
 from infobus.bus.crowd import Crowd
 from infobus.bus.delivery import Delivery
@@ -26,6 +25,7 @@ from infobus.bus.subscription import Subscription
 from infobus.bus.types import TYPE_WAIT_S, Types, all_descriptors
 from infobus.bus.workers import Workers
 from infobus.engines.base import Engine
+from infobus.engines.changing import Changed
 from infobus.errors import (
     BadFrame,
     BusClosed,

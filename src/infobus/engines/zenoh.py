@@ -25,6 +25,7 @@ from infobus.engines.base import (
     abandon_in_forked_child,
     closed_error,
 )
+from infobus.engines.changing import Changed
 from infobus.engines.rendezvous import Rendezvous
 from infobus.engines.zenoh_library import (
     call_at_exit_of_child,
@@ -236,7 +237,8 @@ class ZenohEngine:
         self._checked_session()
         seen: set[str] = set()
         alive: set[str] = set()
-        somebody_seen = threading.Condition()
+        lock = threading.Lock()
+        somebody_seen = Changed(lock)
         put = self._zenoh.SampleKind.PUT
 
         def changed(sample: Any) -> None:
@@ -246,7 +248,7 @@ class ZenohEngine:
                     (alive.add if is_alive else alive.remove)(token)
                     on_change(token, is_alive)
             finally:
-                with somebody_seen:
+                with lock:
                     seen.add(token)
                     somebody_seen.notify_all()
 
@@ -258,8 +260,7 @@ class ZenohEngine:
         # The subscriber alone reports, so that no late answer can revive a token that is gone.
         # The tokens listed here are only those that it is waited for.
         there = self._tokens(key)
-        with somebody_seen:
-            somebody_seen.wait_for(lambda: there <= seen, _TOKENS_PATIENCE_S)
+        somebody_seen.wait_for(lambda: there <= seen, _TOKENS_PATIENCE_S)
         return declared
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from infobus.bus.changing import Changed
+from infobus.engines.changing import Changed
 from infobus.errors import (
     BadCall,
     BadFrame,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from infobus.bus.changing import Changed
+from infobus.engines.changing import Changed
 
 
 @pytest.fixture
