@@ -30,8 +30,6 @@ class Look:
 
 _LOOK = Look()
 
-_RUN_COUNT_MAX = 128  # events read at once: more leave the cache, and wake the collector
-
 
 class Inbox:
     """The queue of a subscription; the bounds are the bus's to look after."""
@@ -42,8 +40,6 @@ class Inbox:
         self.queue_count_max = queue_count_max
         self.high_count = (queue_count_max + 1) // 2
         self.low_count = queue_count_max // 4
-        # The oldest run is dropped as a whole: a small queue must not lose everything by that.
-        self._run_count_max = min(self.high_count, _RUN_COUNT_MAX)
         self._terms = terms
         # The bus's side, under the bus's lock.
         self.offered = 0  # to the plain queue
@@ -69,7 +65,7 @@ class Inbox:
     def offer(self, run: Run) -> None:
         """Put a run of events into the queue."""
         items = run.items
-        if len(items.bodies) > self._run_count_max:
+        if len(items.bodies) > self.high_count:
             self._put_in_parts(run)
         else:
             self.offered += weight_of(items)
@@ -78,9 +74,9 @@ class Inbox:
             self._wake_async()
 
     def _put_in_parts(self, run: Run) -> None:
-        step = self._run_count_max
-        for at in range(0, len(run.items), step):
-            part = run.part(at, at + step)
+        # The oldest run is dropped as a whole: a small queue must not lose everything by that.
+        for at in range(0, len(run.items), self.high_count):
+            part = run.part(at, at + self.high_count)
             self.offered += weight_of(part.items)
             self._queue.put(part)
 
