@@ -296,10 +296,13 @@ class TestGathering:
         take(sub, 60)
         assert time.monotonic() - started_s < 1.5  # one after the other it would be 3 s
 
-    @pytest.mark.parametrize("wrong", [{"bytes": 0}, {"ms": -1}, {"bytes": 10**9}, {"ms": 10**9}])
-    def test_impossible_batches_are_refused(self, wrong: dict[str, int]) -> None:
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"bytes": 0}, {"ms": -1}, {"bytes": 10**9}, {"ms": 10**9}, {"bytes": "4k"}, {"ms": None}],
+    )
+    def test_impossible_batches_are_refused(self, wrong: dict[str, object]) -> None:
         with pytest.raises(UsageError, match="batch"):
-            Batch(**wrong)
+            Batch(**wrong)  # type: ignore[arg-type]
 
 
 class TestQuench:

@@ -36,10 +36,10 @@ class Batch(Struct, frozen=True):
     ms: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bytes <= _BATCH_BYTES_MAX:
-            raise UsageError(f"batch: bytes is {self.bytes}; expected 1 to {_BATCH_BYTES_MAX}")
-        if not 0 <= self.ms <= 60_000:
-            raise UsageError(f"batch: ms is {self.ms}; expected 0 to 60000")
+        if not (isinstance(self.bytes, int) and 1 <= self.bytes <= _BATCH_BYTES_MAX):
+            raise UsageError(f"batch: bytes is {self.bytes!r}; expected 1 to {_BATCH_BYTES_MAX}")
+        if not (isinstance(self.ms, int | float) and 0 <= self.ms <= 60_000):
+            raise UsageError(f"batch: ms is {self.ms!r}; expected 0 to 60000")
 
 
 class Outlet:
