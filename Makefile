@@ -3,7 +3,7 @@
 
 .PHONY: demo test
 
-ENVIRONMENT := pyproject.toml constraints.txt scripts/environment
+ENVIRONMENT := pyproject.toml setup.py constraints.txt scripts/environment $(wildcard src/infobus/objects/*.[ch])
 
 demo: .venv/ready-to-run
 	.venv/bin/infobus demo newsroom $(ARGS)

@@ -33,6 +33,10 @@ fingerprint = Quote._plan.fingerprint
 ids = [("node", number) for number in range(10)]
 
 
+def read_together(some):
+    return runs.decode(fingerprint, some, "node", list(range(len(some))))
+
+
 def read_singly(some):
     """What the codec makes of each, None where it refuses."""
     objects = []
@@ -46,7 +50,7 @@ def read_singly(some):
 
 @given(bodies)
 def test_objects_just_as_the_type_says_are_read_together(some):
-    read = runs.decode(fingerprint, some, ids)
+    read = read_together(some)
     assert read == read_singly(some)
     assert [id_of(obj) for obj in read] == [id_of(obj) for obj in read_singly(some)]
 
@@ -54,26 +58,30 @@ def test_objects_just_as_the_type_says_are_read_together(some):
 @given(bodies, strange, st.integers(0, 5))
 def test_with_any_other_object_among_them_they_are_read_singly(some, other, at):
     some.insert(at, other)
-    read = runs.decode(fingerprint, some, ids)
+    read = read_together(some)
     assert read is None or read == read_singly(some)
 
 
 def test_of_a_type_nobody_has_told_nothing_is_read_together():
-    assert runs.decode(12345, [b"\x80"], ids) is None
+    assert runs.decode(12345, [b"\x80"], "node", [1]) is None
 
 
-def test_alike_objects_are_written_together():
+@pytest.mark.parametrize("way", ["in C, if that is built", "in Python"])
+def test_alike_objects_are_written_together(way):
     class Price(DataObject):
         symbol: str
         cents: int
 
+    if way == "in Python":
+        Price._plan.flat = None
     some = [Price(symbol="GMC", cents=number) for number in range(3)]
     written = [codec.encode(price) for price in some]
     assert runs.encode(some, 100) == (written[0][0], [w[1] for w in written], written[0][2])
     assert runs.encode(some, 5) is None
     assert runs.encode([some[0], some[0]], 100) is None
     assert runs.encode([*some, Quote(symbol="", cents=1)], 100) is None
-    runs.identify(some[:1], [("node", 1)])
+    runs.identify(some[:1], "node", [1])
+    assert id_of(some[0]) == "node:1"
     assert runs.encode(some, 100) is None
 
 

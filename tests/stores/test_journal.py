@@ -80,7 +80,7 @@ class TestObjects:
 
     def test_an_event_keeps_its_envelope(self, tmp_path):
         story = Story(headline="x")
-        codec.encode_event(story, ("first", 5))
+        codec.encode_event(story, "first", 5)
         written = event(7, story, "news.a", priority="emergency", test=True)
         (back,) = write(tmp_path, [written]).select().events()
         assert (back.offset, back.subject, back.id, back.sender) == (

@@ -116,8 +116,7 @@ def objects_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> tupl
     """The objects of a run, and whether all could be read; those that could not are None."""
     sender, items = run.sender, run.items
     if len(items) > 1 and len(items.types) == 1 and not items.object_ids:
-        ids = zip(repeat(sender), items.each_number(), strict=False)
-        objects = runs.decode(items.types[0], items.bodies, ids)
+        objects = runs.decode(items.types[0], items.bodies, sender, list(items.each_number()))
         if objects is not None:
             return objects, True
     objects, are_whole = [], True

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,7 @@ class Publisher(Sending):
         if gathering is not None and gathering is not outlet:
             self._flusher.make_way_for(outlet)
         number = next(self._numbers)
-        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
+        fingerprint, body, types, object_id = encode_event(obj, self.node, number)
         item = (subject, number, time.time(), fingerprint, body, object_id, None)
         outlet.send(item, len(body), types, False)
 
@@ -220,7 +220,7 @@ class Publisher(Sending):
         fingerprint, bodies, types = run
         count = len(bodies)
         numbers = list(islice(self._numbers, count))
-        runs.identify(objects, zip(repeat(self.node), numbers))
+        runs.identify(objects, self.node, numbers)
         if numbers[-1] - numbers[0] == count - 1:  # else another thread publishes, too
             numbers = numbers[:1]
         names = subjects if len(different) > 1 else subjects[:1]

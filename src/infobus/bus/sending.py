@@ -204,7 +204,7 @@ class Sending(Decider):
         self, subject: str, obj: Any, qos: Qos | None
     ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         number = next(self._numbers)
-        fingerprint, body, types, object_id = encode_event(obj, (self.node, number))
+        fingerprint, body, types, object_id = encode_event(obj, self.node, number)
         return (subject, number, time.time(), fingerprint, body, object_id, qos), types
 
     def _item(self, subject: str, obj: Any) -> tuple[Item, tuple[int, ...]]:

@@ -33,11 +33,17 @@ from infobus.objects.data import (
     set_tag,
     spelled,
 )
-from infobus.objects.kinds import INT_MAX, Copying, Misfit, plain_dict, shown
+from infobus.objects.kinds import (
+    INT_MAX,
+    PAYLOAD_BYTES_MAX,
+    Copying,
+    Misfit,
+    plain_dict,
+    shown,
+)
 from infobus.objects.packing import (
     ENCODE_ERRORS,
     OBJECT_EXT,
-    PAYLOAD_BYTES_MAX,
     Packing,
     culprit,
     weigh,
@@ -92,6 +98,10 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
         tag = obj._tag
     except AttributeError:
         return _encode_untyped(obj)
+    if plan.flat is not None and tag.__class__ is not Foreign:
+        found = plan.flat.encode(obj)
+        if found is not None:
+            return plan.fingerprint, found, plan.closure
     state = obj.__dict__
     if plan.is_deep or tag.__class__ is Foreign or len(state) != plan.count:
         return _encode_walking(obj)
@@ -110,14 +120,20 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
 
 
 def encode_event(
-    obj: Any, event_id: tuple[str, int]
+    obj: Any, sender: str, number: int
 ) -> tuple[int, bytes, tuple[int, ...], str | None]:
     """As `encode`, for publication: an object without an id gets the event's.
 
     The last value is the id of an object that had one before, else None.
     """
+    event_id = (sender, number)
     try:
-        plan, tag = obj._plan, obj._tag
+        plan = obj._plan
+        if plan.flat is not None:
+            body = plan.flat.encode_new(obj, sender, number)
+            if body is not None:
+                return plan.fingerprint, body, plan.closure, None
+        tag = obj._tag
         if plan.is_plain and tag.__class__ is not Foreign:
             payload = _encode(obj.__dict__)
             if len(payload) <= PAYLOAD_BYTES_MAX:
@@ -167,9 +183,12 @@ def _quick_reader(plan: Plan) -> Reader:
     """Reads objects that are just as `plan` says, and leaves all others to `_decode_walking`."""
     read_map, new, integers = plan.decode, plan.new, plan.integers
     first_byte, header, fingerprint = plan.first_byte, plan.header, plan.fingerprint
+    read_flat = plan.flat.decode if plan.flat is not None else _read_nothing
 
     def read(payload: bytes, object_id: ObjectId | None) -> Any:
         try:
+            if (found := read_flat(payload, object_id)) is not None:
+                return found
             if payload[0] == first_byte or payload.startswith(header):
                 state: Any = read_map(payload)
                 if not (_UINT64 in payload and any(state[name] > INT_MAX for name in integers)):
@@ -182,6 +201,11 @@ def _quick_reader(plan: Plan) -> Reader:
         return _decode_walking(fingerprint, payload, object_id, 1)
 
     return read
+
+
+def _read_nothing(payload: bytes, object_id: ObjectId | None) -> Any:
+    """Stands in for the quicker way where there is none."""
+    return None
 
 
 def descriptors(fingerprints: Iterable[int]) -> list[bytes]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 DEPTH_MAX = 64
 """How deep values may nest: each list, map and object counts as one level."""
+PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
+"""No object takes more than this on the wire."""
 
 
 class Misfit(Exception):

@@ -11,10 +11,8 @@ from msgspec.msgpack import Ext
 
 from infobus.objects import registry
 from infobus.objects.data import DataObject, Foreign, id_of, unknown_attributes
-from infobus.objects.kinds import DEPTH_MAX, Copies, Misfit
+from infobus.objects.kinds import DEPTH_MAX, PAYLOAD_BYTES_MAX, Copies, Misfit
 
-PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
-"""No object takes more than this on the wire."""
 OBJECT_EXT = 1
 SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
 ENCODE_ERRORS = (TypeError, ValueError, OverflowError)

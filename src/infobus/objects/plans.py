@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
+from infobus.objects.flat import flat_for
 from infobus.objects.kinds import INT, Kind
 from infobus.objects.members import Attribute
 
@@ -29,6 +30,7 @@ class Plan:
         "fields",
         "fingerprint",
         "first_byte",
+        "flat",
         "header",
         "integers",
         "is_deep",
@@ -70,3 +72,4 @@ class Plan:
         )
         # For small maps one byte tells all, and comparing it is quicker than `startswith`.
         self.first_byte = self.header[0] if is_small else -1
+        self.flat = flat_for(cls, self.header)

@@ -7,7 +7,6 @@ each object by itself.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 
 from infobus.objects import registry
-from infobus.objects.data import DataObject, ObjectId, set_state, set_tag
+from infobus.objects.data import DataObject, set_state, set_tag
 from infobus.objects.kinds import INT_MAX
 
 _ARRAY32 = b"\xdd"
@@ -28,16 +27,18 @@ _new = object.__new__
 _exhaust = deque[Any](maxlen=0).extend
 
 
-def encode(
-    objects: Sequence[Any], bytes_max: int
-) -> tuple[int, list[bytes], tuple[int, ...]] | None:
+def encode(objects: list[Any], bytes_max: int) -> tuple[int, list[bytes], tuple[int, ...]] | None:
     """As `codec.encode`, with a payload for each object; None unless they are alike.
 
     That is: different objects of one class, which hold nothing but scalars, have no id yet, and
     take up to `bytes_max` each.
     """
     plan = getattr(objects[0], "_plan", None)
-    if plan is None or not plan.is_plain or set(map(type, objects)) != {plan.cls}:
+    if plan is None or not plan.is_plain:
+        return None
+    if plan.flat is not None and (bodies := plan.flat.encode_run(objects, bytes_max)) is not None:
+        return plan.fingerprint, bodies, plan.closure
+    if set(map(type, objects)) != {plan.cls}:
         return None
     count = len(objects)
     if len(set(map(id, objects))) != count or list(map(_get_tag, objects)).count(None) != count:
@@ -51,12 +52,18 @@ def encode(
     )
 
 
-def identify(objects: Iterable[DataObject], ids: Iterable[ObjectId]) -> None:
-    """Give these objects, which have none yet, their ids."""
-    _exhaust(map(set_tag, objects, ids))
+def identify(objects: list[DataObject], sender: str, numbers: list[int]) -> None:
+    """Give these objects, all of one class and without ids, those of their events."""
+    flat = objects[0]._plan.flat
+    if flat is not None:
+        flat.identify_run(objects, sender, numbers)
+    else:
+        _exhaust(map(set_tag, objects, zip(repeat(sender), numbers, strict=False)))
 
 
-def decode(fingerprint: int, bodies: Sequence[bytes], ids: Iterable[ObjectId]) -> list[Any] | None:
+def decode(
+    fingerprint: int, bodies: list[bytes], sender: str, numbers: list[int]
+) -> list[Any] | None:
     """The objects of a run, all of one type, in a few calls; None if they must be read singly.
 
     That is so unless all of them are just as the type says.
@@ -64,6 +71,10 @@ def decode(fingerprint: int, bodies: Sequence[bytes], ids: Iterable[ObjectId]) -
     plan = registry.ready.get(fingerprint)
     if plan is None or plan.is_deep:
         return None
+    if plan.flat is not None:
+        found = plan.flat.decode_run(bodies, sender, numbers)
+        if found is not None:
+            return found
     try:
         if set(map(_first, bodies)) != {plan.first_byte}:
             return None
@@ -77,5 +88,5 @@ def decode(fingerprint: int, bodies: Sequence[bytes], ids: Iterable[ObjectId]) -
                 return None
     objects: list[Any] = list(map(_new, repeat(plan.cls, len(states))))
     _exhaust(map(set_state, objects, states))
-    identify(objects, ids)
+    identify(objects, sender, numbers)
     return objects

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from infobus.objects import codec
-from infobus.objects.kinds import INT_MAX, INT_MIN
-from infobus.objects.packing import PAYLOAD_BYTES_MAX
+from infobus.objects.kinds import INT_MAX, INT_MIN, PAYLOAD_BYTES_MAX
 from infobus.objects.untyped import PIECE_BYTES_MAX
 
 PLAIN = frozenset({str, bool, float, bytes, type(None)})

@@ -1,0 +1,371 @@
+/* Flat objects, which hold nothing but scalars, to and from MessagePack.
+
+   This does what `codec` and `runs` do in Python, for the common case only: an object, or its
+   bytes, just as the type says, attributes in the type's order. To everything else each function
+   answers None, and Python looks at it. So nothing is decided here, and no error is worded here.
+   Without this module, everything works the same, and slower. */
+
+#include "_values.h"
+
+#define FIELDS_MAX 32
+#define HEADER_BYTES_MAX 3
+
+typedef struct {
+    PyObject_HEAD
+    PyTypeObject *cls;
+    PyObject *tag;       /* the descriptor of the slot beside the attributes */
+    PyObject *no_arguments;
+    Py_ssize_t bytes_max;
+    Py_ssize_t count;
+    Py_ssize_t header_len;
+    unsigned char header[HEADER_BYTES_MAX];
+    Field fields[FIELDS_MAX];
+} Flat;
+
+static PyObject *no_answer(void)
+{
+    if (PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError))
+            return NULL;
+        PyErr_Clear();
+    }
+    Py_RETURN_NONE;
+}
+
+static int set_tag(Flat *self, PyObject *obj, PyObject *tag)
+{
+    return Py_TYPE(self->tag)->tp_descr_set(self->tag, obj, tag);
+}
+
+static int is_untagged(Flat *self, PyObject *obj)
+{
+    PyObject *tag = Py_TYPE(self->tag)->tp_descr_get(self->tag, obj, (PyObject *)Py_TYPE(obj));
+    Py_XDECREF(tag);
+    return tag == Py_None;
+}
+
+/* The id of an object that was first published as `number` of `sender`. */
+static PyObject *id_of(PyObject *sender, PyObject *number)
+{
+    PyObject *id = PyTuple_Pack(2, sender, number);
+    if (id != NULL && PyUnicode_CheckExact(sender) && PyLong_CheckExact(number))
+        PyObject_GC_UnTrack(id); /* it can be part of no cycle */
+    return id;
+}
+
+/* --- encoding ------------------------------------------------------------------------------ */
+
+/* NULL, perhaps with an error set, if the object is not as its type says, or too large. */
+static PyObject *encode_object(Flat *self, PyObject *obj, Py_ssize_t bytes_max)
+{
+    Part parts[FIELDS_MAX];
+    Py_ssize_t size = self->header_len, found = 0;
+    PyObject *body = NULL;
+    unsigned char *at;
+    for (; found < self->count; found++) {
+        const Field *field = &self->fields[found];
+        Py_ssize_t taken;
+        parts[found].value = PyObject_GenericGetAttr(obj, field->name);
+        if (parts[found].value == NULL)
+            goto done;
+        taken = measure(field, &parts[found]);
+        if (taken < 0) {
+            found++;
+            goto done;
+        }
+        size += PyBytes_GET_SIZE(field->key) + taken;
+    }
+    if (size > bytes_max || (body = PyBytes_FromStringAndSize(NULL, size)) == NULL)
+        goto done;
+    at = (unsigned char *)PyBytes_AS_STRING(body);
+    memcpy(at, self->header, self->header_len);
+    at += self->header_len;
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        PyObject *key = self->fields[i].key;
+        memcpy(at, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key));
+        at = put_value(at + PyBytes_GET_SIZE(key), &self->fields[i], &parts[i]);
+    }
+done:
+    while (found > 0)
+        Py_DECREF(parts[--found].value);
+    return body;
+}
+
+/* The bytes of an object, whatever its id. */
+static PyObject *Flat_encode(Flat *self, PyObject *obj)
+{
+    PyObject *body = NULL;
+    if (Py_TYPE(obj) == self->cls)
+        body = encode_object(self, obj, self->bytes_max);
+    return body == NULL ? no_answer() : body;
+}
+
+/* The bytes of an object that has no id yet; it gets one. */
+static PyObject *Flat_encode_new(Flat *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *body = NULL, *id;
+    if (nargs != 3)
+        return PyErr_Format(PyExc_TypeError, "encode_new(obj, sender, number)");
+    if (Py_TYPE(args[0]) == self->cls && is_untagged(self, args[0]))
+        body = encode_object(self, args[0], self->bytes_max);
+    if (body == NULL)
+        return no_answer();
+    id = id_of(args[1], args[2]);
+    if (id == NULL || set_tag(self, args[0], id) < 0)
+        Py_CLEAR(body);
+    Py_XDECREF(id);
+    return body;
+}
+
+static PyObject *Flat_encode_run(Flat *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !PyList_CheckExact(args[0]))
+        return PyErr_Format(PyExc_TypeError, "encode_run(objects: list, bytes_max)");
+    PyObject *objects = args[0], *bodies;
+    Py_ssize_t bytes_max = PyLong_AsSsize_t(args[1]), count = PyList_GET_SIZE(objects), done = 0;
+    int is_whole;
+    if (bytes_max == -1 && PyErr_Occurred())
+        return NULL;
+    if ((bodies = PyList_New(count)) == NULL)
+        return NULL;
+    for (; done < count && done < PyList_GET_SIZE(objects); done++) {
+        PyObject *obj = Py_NewRef(PyList_GET_ITEM(objects, done)), *body = NULL;
+        if (Py_TYPE(obj) == self->cls && is_untagged(self, obj))
+            body = encode_object(self, obj, bytes_max);
+        /* Marked for now, so that an object that is there twice is noticed. */
+        if (body != NULL && set_tag(self, obj, Py_False) < 0)
+            Py_CLEAR(body);
+        Py_DECREF(obj);
+        if (body == NULL)
+            break;
+        PyList_SET_ITEM(bodies, done, body);
+    }
+    is_whole = done == count;
+    while (done-- > 0)
+        if (set_tag(self, PyList_GET_ITEM(objects, done), Py_None) < 0)
+            is_whole = 0;
+    if (is_whole)
+        return bodies;
+    Py_DECREF(bodies);
+    return no_answer();
+}
+
+static PyObject *Flat_identify_run(Flat *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[2])
+        || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[2]))
+        return PyErr_Format(PyExc_TypeError, "identify_run(objects: list, sender, numbers: list)");
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); i++) {
+        PyObject *id = id_of(args[1], PyList_GET_ITEM(args[2], i));
+        int failed = id == NULL || set_tag(self, PyList_GET_ITEM(args[0], i), id) < 0;
+        Py_XDECREF(id);
+        if (failed)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* --- decoding ------------------------------------------------------------------------------ */
+
+static PyObject *make_object(Flat *self, PyObject **values, PyObject *tag)
+{
+    /* Not by tp_alloc: only this way does Python lay out attributes inside the object. */
+    PyObject *obj = PyBaseObject_Type.tp_new(self->cls, self->no_arguments, NULL);
+    if (obj == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < self->count; i++)
+        if (PyObject_GenericSetAttr(obj, self->fields[i].name, values[i]) < 0)
+            goto failed;
+    if (set_tag(self, obj, tag) == 0)
+        return obj;
+failed:
+    Py_DECREF(obj);
+    return NULL;
+}
+
+static PyObject *decode_object(Flat *self, PyObject *body, PyObject *tag)
+{
+    PyObject *values[FIELDS_MAX], *obj = NULL;
+    Py_ssize_t found = 0;
+    Cursor cursor;
+    const unsigned char *at;
+    if (!PyBytes_CheckExact(body))
+        return NULL;
+    cursor.at = (const unsigned char *)PyBytes_AS_STRING(body);
+    cursor.end = cursor.at + PyBytes_GET_SIZE(body);
+    at = take(&cursor, self->header_len);
+    if (at == NULL || memcmp(at, self->header, self->header_len) != 0)
+        return NULL;
+    for (; found < self->count; found++) {
+        const Field *field = &self->fields[found];
+        at = take(&cursor, PyBytes_GET_SIZE(field->key));
+        if (at == NULL || memcmp(at, PyBytes_AS_STRING(field->key), PyBytes_GET_SIZE(field->key)))
+            goto done;
+        if ((values[found] = read_value(field, &cursor)) == NULL)
+            goto done;
+    }
+    if (cursor.at == cursor.end)
+        obj = make_object(self, values, tag);
+done:
+    while (found > 0)
+        Py_DECREF(values[--found]);
+    return obj;
+}
+
+static PyObject *Flat_decode(Flat *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2)
+        return PyErr_Format(PyExc_TypeError, "decode(body, object_id)");
+    PyObject *obj = decode_object(self, args[0], args[1]);
+    return obj == NULL ? no_answer() : obj;
+}
+
+static PyObject *Flat_decode_run(Flat *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 3 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[2])
+        || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[2]))
+        return PyErr_Format(PyExc_TypeError, "decode_run(bodies: list, sender, numbers: list)");
+    Py_ssize_t count = PyList_GET_SIZE(args[0]);
+    PyObject *objects = PyList_New(count);
+    if (objects == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *id, *obj = NULL, *body;
+        /* Making objects may run the collector, and that anything: look at the lists again. */
+        if (i >= PyList_GET_SIZE(args[0]) || i >= PyList_GET_SIZE(args[2]))
+            break;
+        body = Py_NewRef(PyList_GET_ITEM(args[0], i));
+        id = id_of(args[1], PyList_GET_ITEM(args[2], i));
+        if (id != NULL)
+            obj = decode_object(self, body, id);
+        Py_XDECREF(id);
+        Py_DECREF(body);
+        if (obj == NULL) {
+            Py_DECREF(objects);
+            return no_answer();
+        }
+        PyList_SET_ITEM(objects, i, obj);
+    }
+    return objects;
+}
+
+/* --- the type ------------------------------------------------------------------------------ */
+
+static int Flat_traverse(Flat *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->cls);
+    Py_VISIT(self->tag);
+    return 0;
+}
+
+static int Flat_clear(Flat *self)
+{
+    Py_CLEAR(self->cls);
+    Py_CLEAR(self->tag);
+    Py_CLEAR(self->no_arguments);
+    return 0;
+}
+
+static void Flat_dealloc(Flat *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    Flat_clear(self);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Py_XDECREF(self->fields[i].name);
+        Py_XDECREF(self->fields[i].key);
+    }
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static int add_field(Flat *self, PyObject *name, PyObject *key, PyObject *kind)
+{
+    Field *field = &self->fields[self->count];
+    const char *code = PyUnicode_Check(kind) ? PyUnicode_AsUTF8(kind) : NULL;
+    if (code == NULL || strchr("bifsy", code[0]) == NULL || !code[0] || !PyUnicode_Check(name)
+        || !PyBytes_CheckExact(key)) {
+        PyErr_SetString(PyExc_ValueError, "expected a name, its bytes, and a kind such as 's?'");
+        return -1;
+    }
+    field->kind = code[0];
+    field->is_optional = code[1] == '?';
+    field->key = Py_NewRef(key);
+    field->name = Py_NewRef(name);
+    PyUnicode_InternInPlace(&field->name);
+    self->count++;
+    return 0;
+}
+
+static PyObject *Flat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *cls, *tag, *header, *fields, *name, *key, *kind;
+    Py_ssize_t bytes_max;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "O!OSO!n", &PyType_Type, &cls, &tag, &header, &PyTuple_Type,
+                          &fields, &bytes_max))
+        return NULL;
+    if (PyTuple_GET_SIZE(fields) > FIELDS_MAX || PyBytes_GET_SIZE(header) > HEADER_BYTES_MAX
+        || Py_TYPE(tag)->tp_descr_get == NULL || Py_TYPE(tag)->tp_descr_set == NULL)
+        return PyErr_Format(PyExc_ValueError, "expected at most %d fields, and a slot", FIELDS_MAX);
+    Flat *self = (Flat *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->cls = (PyTypeObject *)Py_NewRef(cls);
+    self->tag = Py_NewRef(tag);
+    self->bytes_max = bytes_max;
+    if ((self->no_arguments = PyTuple_New(0)) == NULL) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->header_len = PyBytes_GET_SIZE(header);
+    memcpy(self->header, PyBytes_AS_STRING(header), self->header_len);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fields); i++) {
+        PyObject *field = PyTuple_GET_ITEM(fields, i);
+        if (!PyTuple_Check(field) || !PyArg_ParseTuple(field, "OOO", &name, &key, &kind)
+            || add_field(self, name, key, kind) < 0) {
+            Py_DECREF(self);
+            return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "expected triples");
+        }
+    }
+    return (PyObject *)self;
+}
+
+static PyMethodDef Flat_methods[] = {
+    {"encode", (PyCFunction)Flat_encode, METH_O, NULL},
+    {"encode_new", (PyCFunction)(void (*)(void))Flat_encode_new, METH_FASTCALL, NULL},
+    {"encode_run", (PyCFunction)(void (*)(void))Flat_encode_run, METH_FASTCALL, NULL},
+    {"identify_run", (PyCFunction)(void (*)(void))Flat_identify_run, METH_FASTCALL, NULL},
+    {"decode", (PyCFunction)(void (*)(void))Flat_decode, METH_FASTCALL, NULL},
+    {"decode_run", (PyCFunction)(void (*)(void))Flat_decode_run, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot Flat_slots[] = {
+    {Py_tp_new, Flat_new},
+    {Py_tp_dealloc, Flat_dealloc},
+    {Py_tp_traverse, Flat_traverse},
+    {Py_tp_clear, Flat_clear},
+    {Py_tp_methods, Flat_methods},
+    {0, NULL},
+};
+
+static PyType_Spec Flat_spec = {
+    .name = "infobus.objects._flat.Flat",
+    .basicsize = sizeof(Flat),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .slots = Flat_slots,
+};
+
+static struct PyModuleDef flat_module = {PyModuleDef_HEAD_INIT, .m_name = "_flat", .m_size = 0};
+
+PyMODINIT_FUNC PyInit__flat(void)
+{
+    PyObject *module = PyModule_Create(&flat_module);
+    PyObject *type = module == NULL ? NULL : PyType_FromSpec(&Flat_spec);
+    if (type == NULL || PyModule_AddObjectRef(module, "Flat", type) < 0)
+        Py_CLEAR(module);
+    Py_XDECREF(type);
+    return module;
+}

@@ -1,0 +1,24 @@
+from typing import Any
+
+class Flat:
+    """Flat objects of one class, to and from bytes, in C. See `flat.flat_for`.
+
+    Every method answers None where something is not just as the type says.
+    """
+
+    def __new__(
+        cls,
+        of: type,
+        tag: Any,
+        header: bytes,
+        fields: tuple[tuple[str, bytes, str], ...],
+        bytes_max: int,
+    ) -> Flat: ...
+    def encode(self, obj: object) -> bytes | None: ...
+    def encode_new(self, obj: object, sender: str, number: int) -> bytes | None: ...
+    def encode_run(self, objects: list[Any], bytes_max: int) -> list[bytes] | None: ...
+    def identify_run(self, objects: list[Any], sender: str, numbers: list[int]) -> None: ...
+    def decode(self, body: bytes, object_id: Any) -> Any: ...
+    def decode_run(
+        self, bodies: list[bytes], sender: str, numbers: list[int]
+    ) -> list[Any] | None: ...
