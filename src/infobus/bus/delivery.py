@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from infobus.bus.audience import NOBODY, Audience, Audiences
-from infobus.bus.event import Run, objects_of, seqs_from, weight_of
+from infobus.bus.event import Run, objects_of, weight_of
 from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
 from infobus.bus.types import Types
@@ -60,13 +60,20 @@ class Delivery:
         if not self._types.known.issuperset(items.types):
             self._ask_for_types(items)
         class_ = class_in(channel) if MARK in channel else ""
-        run = Run(sender, channel, seqs_from(first, count), items, class_=class_)
+        seqs = range(first, first + count) if first else (0,) * count  # 0 for best effort
+        run = Run(sender, channel, seqs, items, False, True, (), class_)
         if GROUP in items.types:
             for at, type_ in zip(range(count), items.each_type(), strict=False):
                 one = run.part(at, at + 1)
                 self._deliver_group(one) if type_ == GROUP else self._deliver_run(one)
         elif len(items.subjects) == 1:
-            self._deliver(self._audience(items.subjects[0]), run)
+            # The usual case, in as few steps as possible: the time of a round trip is here.
+            subject = items.subjects[0]
+            audience = self.audiences.found.get(subject) or self._audience(subject)
+            for subscription in audience.always:
+                self.offer(subscription, run)
+            if audience.sieves:
+                self._sift(audience, run)
         else:
             self._deliver_run(run)
 
@@ -97,8 +104,11 @@ class Delivery:
     def _deliver(self, audience: Audience, run: Run) -> None:
         for subscription in audience.always:
             self.offer(subscription, run)
-        if not audience.sieves:
-            return
+        if audience.sieves:
+            self._sift(audience, run)
+
+    def _sift(self, audience: Audience, run: Run) -> None:
+        """Hand events to the subscriptions whose filters let them through."""
         wanted: dict[Subscription, list[int]] = {}
         objects, _ = objects_of(run, self._on_bad_object)
         for at, obj in enumerate(objects):
@@ -122,7 +132,7 @@ class Delivery:
         if not self._copies.is_first(run.sender, group):
             return
         self._ask_for_types(group.events)
-        inner = Run(run.sender, run.channel, seqs_from(0, group.count), group.events)
+        inner = Run(run.sender, run.channel, (0,) * group.count, group.events)
         objects, _ = objects_of(inner, self._on_bad_object)
         for subscription, places in self.takers_of(group.events, objects).items():
             self.offer(subscription, replace(run, places=tuple(places)))

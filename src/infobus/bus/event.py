@@ -103,15 +103,6 @@ def weight_of(items: Items) -> int:
     return count + sum(len(body) >> 11 for body in bodies)
 
 
-def seqs_from(first: int, count: int) -> Sequence[int]:
-    """The numbers of so many events, the first of which is `first`; 0 for best effort.
-
-    >>> list(seqs_from(7, 3)), list(seqs_from(0, 3))
-    ([7, 8, 9], [0, 0, 0])
-    """
-    return range(first, first + count) if first else (0,) * count
-
-
 def objects_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> tuple[list[Any], bool]:
     """The objects of a run, and whether all could be read; those that could not are None."""
     sender, items = run.sender, run.items

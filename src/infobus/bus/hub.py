@@ -310,7 +310,7 @@ class Hub:
         if peer is None or data.descriptors:
             return False
         receiver = peer.receivers.get(data.channel)
-        if receiver is None or not receiver.accept(data.first, len(data.items)):
+        if receiver is None or not receiver.accept(data.first, len(data.items.bodies)):
             return False
         receiver.unacked_bytes += size
         terms, unacked_count = self.node.terms, data.first - receiver.acked

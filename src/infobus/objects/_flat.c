@@ -59,20 +59,18 @@ static PyObject *id_of(PyObject *sender, PyObject *number)
 static PyObject *encode_object(Flat *self, PyObject *obj, Py_ssize_t bytes_max)
 {
     Part parts[FIELDS_MAX];
-    Py_ssize_t size = self->header_len, found = 0;
-    PyObject *body = NULL;
+    Py_ssize_t size = self->header_len;
+    PyObject *body = NULL, *attributes = PyObject_GenericGetDict(obj, NULL);
     unsigned char *at;
-    for (; found < self->count; found++) {
-        const Field *field = &self->fields[found];
-        Py_ssize_t taken;
-        parts[found].value = PyObject_GenericGetAttr(obj, field->name);
-        if (parts[found].value == NULL)
+    if (attributes == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        const Field *field = &self->fields[i];
+        Py_ssize_t taken = -1;
+        /* Borrowed: nothing here runs what could change the attributes. */
+        parts[i].value = PyDict_GetItemWithError(attributes, field->name);
+        if (parts[i].value == NULL || (taken = measure(field, &parts[i])) < 0)
             goto done;
-        taken = measure(field, &parts[found]);
-        if (taken < 0) {
-            found++;
-            goto done;
-        }
         size += PyBytes_GET_SIZE(field->key) + taken;
     }
     if (size > bytes_max || (body = PyBytes_FromStringAndSize(NULL, size)) == NULL)
@@ -86,8 +84,7 @@ static PyObject *encode_object(Flat *self, PyObject *obj, Py_ssize_t bytes_max)
         at = put_value(at + PyBytes_GET_SIZE(key), &self->fields[i], &parts[i]);
     }
 done:
-    while (found > 0)
-        Py_DECREF(parts[--found].value);
+    Py_DECREF(attributes);
     return body;
 }
 

@@ -15,7 +15,7 @@ typedef struct {
 /* --- writing ------------------------------------------------------------------------------------ */
 
 typedef struct {
-    PyObject *value; /* owned */
+    PyObject *value; /* borrowed */
     const char *data;
     Py_ssize_t len;
     int64_t number;

@@ -126,13 +126,23 @@ def encode_event(
 
     The last value is the id of an object that had one before, else None.
     """
-    event_id = (sender, number)
     try:
         plan = obj._plan
-        if plan.flat is not None:
-            body = plan.flat.encode_new(obj, sender, number)
+        flat = plan.flat
+        if flat is not None:
+            body = flat.encode_new(obj, sender, number)
             if body is not None:
                 return plan.fingerprint, body, plan.closure, None
+    except AttributeError:
+        pass  # The long way says what is wrong.
+    return _encode_event(obj, (sender, number))
+
+
+def _encode_event(
+    obj: Any, event_id: tuple[str, int]
+) -> tuple[int, bytes, tuple[int, ...], str | None]:
+    try:
+        plan = obj._plan
         tag = obj._tag
         if plan.is_plain and tag.__class__ is not Foreign:
             payload = _encode(obj.__dict__)
