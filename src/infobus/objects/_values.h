@@ -12,7 +12,7 @@ typedef struct {
     char is_optional;
 } Field;
 
-/* --- writing ------------------------------------------------------------------------------------ */
+/* --- writing ------------------------------------------------------------------------------ */
 
 typedef struct {
     PyObject *value; /* borrowed */
@@ -51,7 +51,9 @@ static Py_ssize_t measure(const Field *field, Part *part)
         part->data = PyUnicode_AsUTF8AndSize(value, &part->len);
         if (part->data == NULL || part->len > UINT32_MAX)
             return -1;
-        return part->len + (part->len < 32 ? 1 : part->len < 0x100 ? 2 : part->len < 0x10000 ? 3 : 5);
+        if (part->len < 32)
+            return part->len + 1;
+        return part->len + (part->len < 0x100 ? 2 : part->len < 0x10000 ? 3 : 5);
     default:
         if (!PyBytes_CheckExact(value))
             return -1;
@@ -121,7 +123,7 @@ static unsigned char *put_value(unsigned char *at, const Field *field, const Par
     return at + part->len;
 }
 
-/* --- reading ------------------------------------------------------------------------------------ */
+/* --- reading ------------------------------------------------------------------------------ */
 
 typedef struct {
     const unsigned char *at, *end;
