@@ -173,12 +173,8 @@ static PyObject *make_object(Flat *self, PyObject **values, PyObject *tag)
     for (Py_ssize_t i = 0; i < self->count; i++)
         if (PyObject_GenericSetAttr(obj, self->fields[i].name, values[i]) < 0)
             goto failed;
-    if (set_tag(self, obj, tag) < 0)
-        goto failed;
-    /* It holds scalars and its id, so it is part of no cycle; a program that keeps millions of them
-       should not have them walked over and over. */
-    PyObject_GC_UnTrack(obj);
-    return obj;
+    if (set_tag(self, obj, tag) == 0)
+        return obj;
 failed:
     Py_DECREF(obj);
     return NULL;
