@@ -118,33 +118,34 @@ static PyObject *Flat_encode_run(Flat *self, PyObject *const *args, Py_ssize_t n
 {
     if (nargs != 2 || !PyList_CheckExact(args[0]))
         return PyErr_Format(PyExc_TypeError, "encode_run(objects: list, bytes_max)");
-    PyObject *objects = args[0], *bodies;
-    Py_ssize_t bytes_max = PyLong_AsSsize_t(args[1]), count = PyList_GET_SIZE(objects), done = 0;
-    int is_whole;
+    PyObject *objects, *bodies = NULL;
+    Py_ssize_t bytes_max = PyLong_AsSsize_t(args[1]), count, done = 0;
     if (bytes_max == -1 && PyErr_Occurred())
         return NULL;
-    if ((bodies = PyList_New(count)) == NULL)
+    if ((objects = PyList_AsTuple(args[0])) == NULL) /* the list is anybody's to change */
         return NULL;
-    for (; done < count && done < PyList_GET_SIZE(objects); done++) {
-        PyObject *obj = Py_NewRef(PyList_GET_ITEM(objects, done)), *body = NULL;
+    count = PyTuple_GET_SIZE(objects);
+    if ((bodies = PyList_New(count)) == NULL)
+        goto done;
+    for (; done < count; done++) {
+        PyObject *obj = PyTuple_GET_ITEM(objects, done), *body = NULL;
         if (Py_TYPE(obj) == self->cls && is_untagged(self, obj))
             body = encode_object(self, obj, bytes_max);
-        /* Marked for now, so that an object that is there twice is noticed. */
-        if (body != NULL && set_tag(self, obj, Py_False) < 0)
-            Py_CLEAR(body);
-        Py_DECREF(obj);
         if (body == NULL)
             break;
         PyList_SET_ITEM(bodies, done, body);
+        /* Marked for now, so that an object that is there twice is noticed. */
+        if (set_tag(self, obj, Py_False) < 0)
+            break;
     }
-    is_whole = done == count;
+    if (done < count)
+        Py_CLEAR(bodies);
     while (done-- > 0)
-        if (set_tag(self, PyList_GET_ITEM(objects, done), Py_None) < 0)
-            is_whole = 0;
-    if (is_whole)
-        return bodies;
-    Py_DECREF(bodies);
-    return no_answer();
+        if (set_tag(self, PyTuple_GET_ITEM(objects, done), Py_None) < 0)
+            Py_CLEAR(bodies);
+done:
+    Py_DECREF(objects);
+    return bodies == NULL ? no_answer() : bodies;
 }
 
 static PyObject *Flat_identify_run(Flat *self, PyObject *const *args, Py_ssize_t nargs)
@@ -152,14 +153,20 @@ static PyObject *Flat_identify_run(Flat *self, PyObject *const *args, Py_ssize_t
     if (nargs != 3 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[2])
         || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[2]))
         return PyErr_Format(PyExc_TypeError, "identify_run(objects: list, sender, numbers: list)");
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); i++) {
-        PyObject *id = id_of(args[1], PyList_GET_ITEM(args[2], i));
-        int failed = id == NULL || set_tag(self, PyList_GET_ITEM(args[0], i), id) < 0;
-        Py_XDECREF(id);
-        if (failed)
-            return NULL;
+    PyObject *objects = PyList_AsTuple(args[0]), *numbers = PyList_AsTuple(args[2]);
+    int failed = objects == NULL || numbers == NULL;
+    if (!failed && PyTuple_GET_SIZE(objects) != PyTuple_GET_SIZE(numbers)) {
+        PyErr_SetString(PyExc_RuntimeError, "the lists were changed meanwhile");
+        failed = 1;
     }
-    Py_RETURN_NONE;
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(objects); i++) {
+        PyObject *id = id_of(args[1], PyTuple_GET_ITEM(numbers, i));
+        failed = id == NULL || set_tag(self, PyTuple_GET_ITEM(objects, i), id) < 0;
+        Py_XDECREF(id);
+    }
+    Py_XDECREF(objects);
+    Py_XDECREF(numbers);
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 /* --- decoding ------------------------------------------------------------------------------ */
@@ -222,32 +229,31 @@ static PyObject *Flat_decode_run(Flat *self, PyObject *const *args, Py_ssize_t n
     if (nargs != 3 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[2])
         || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[2]))
         return PyErr_Format(PyExc_TypeError, "decode_run(bodies: list, sender, numbers: list)");
-    Py_ssize_t count = PyList_GET_SIZE(args[0]);
-    PyObject *objects = PyList_New(count);
-    if (objects == NULL)
-        return NULL;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *id, *obj = NULL, *body;
-        /* Making objects may run the collector, and that anything: look at the lists again. */
-        if (i >= PyList_GET_SIZE(args[0]) || i >= PyList_GET_SIZE(args[2]))
-            break;
-        body = Py_NewRef(PyList_GET_ITEM(args[0], i));
-        id = id_of(args[1], PyList_GET_ITEM(args[2], i));
+    /* Making objects may run the collector, and that anything: the lists may change. */
+    PyObject *bodies = PyList_AsTuple(args[0]), *numbers = PyList_AsTuple(args[2]);
+    int failed = bodies == NULL || numbers == NULL
+                 || PyTuple_GET_SIZE(bodies) != PyTuple_GET_SIZE(numbers);
+    PyObject *objects = failed ? NULL : PyList_New(PyTuple_GET_SIZE(bodies));
+    failed = objects == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(bodies); i++) {
+        PyObject *id = id_of(args[1], PyTuple_GET_ITEM(numbers, i)), *obj = NULL;
         if (id != NULL)
-            obj = decode_object(self, body, id);
+            obj = decode_object(self, PyTuple_GET_ITEM(bodies, i), id);
         Py_XDECREF(id);
-        Py_DECREF(body);
-        if (obj == NULL) {
-            Py_DECREF(objects);
-            return no_answer();
-        }
-        PyList_SET_ITEM(objects, i, obj);
+        failed = obj == NULL;
+        if (!failed)
+            PyList_SET_ITEM(objects, i, obj);
     }
-    return objects;
+    Py_XDECREF(bodies);
+    Py_XDECREF(numbers);
+    if (failed)
+        Py_CLEAR(objects);
+    return objects == NULL ? no_answer() : objects;
 }
 
 /* --- the type ------------------------------------------------------------------------------ */
 
+/* There is nothing to clear a cycle with: the class, which is part of each, does that. */
 static int Flat_traverse(Flat *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -256,19 +262,13 @@ static int Flat_traverse(Flat *self, visitproc visit, void *arg)
     return 0;
 }
 
-static int Flat_clear(Flat *self)
-{
-    Py_CLEAR(self->cls);
-    Py_CLEAR(self->tag);
-    Py_CLEAR(self->no_arguments);
-    return 0;
-}
-
 static void Flat_dealloc(Flat *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    Flat_clear(self);
+    Py_XDECREF(self->cls);
+    Py_XDECREF(self->tag);
+    Py_XDECREF(self->no_arguments);
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_XDECREF(self->fields[i].name);
         Py_XDECREF(self->fields[i].key);
@@ -343,7 +343,6 @@ static PyType_Slot Flat_slots[] = {
     {Py_tp_new, Flat_new},
     {Py_tp_dealloc, Flat_dealloc},
     {Py_tp_traverse, Flat_traverse},
-    {Py_tp_clear, Flat_clear},
     {Py_tp_methods, Flat_methods},
     {0, NULL},
 };
