@@ -19,8 +19,11 @@ log = logging.getLogger("infobus")
 
 WireItem = tuple[object, ...]
 
-BEHIND_S = 50e-6
-"""Events that follow each other faster than this are gathered until the flusher gets its turn."""
+BEHIND_S = 25e-6
+"""An event that comes so soon after another has left is gathered until the flusher gets its turn."""
+_STREAM_COUNT, _STREAM_S = 16, 5e-3
+"""So is one that comes that soon after so many: a stream that was held up for a moment goes on.
+Every frame costs every receiver about as much as a hundred events in it."""
 
 _GATHER_BYTES = 32 * 1024  # larger frames gain little, and make emergencies wait
 _GATHER_MANY = 4  # times as much for so many receivers: each of them has to read every frame
@@ -73,7 +76,7 @@ class Outlet:
         self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
         self.pending: list[WireItem] = []  # gathered, not sent yet
         self._pending_bytes = 0
-        self._last_s = 0.0
+        self._behind_until_s = 0.0  # events before that are gathered
         self._types: tuple[int, ...] | None = ()  # of the last event; None once closed
         self._closed: BusError | None = None
         self._descriptors: list[bytes] = []
@@ -91,12 +94,12 @@ class Outlet:
                 return
             if not pending:
                 now_s: float = item[2]  # type: ignore[assignment]
-                is_behind = now_s - self._last_s < BEHIND_S
-                self._last_s = now_s
+                is_behind = now_s < self._behind_until_s
                 if not (is_behind or gather or self._gathers_always):
                     if not self.route.has_room():
                         self._wait_for_room(self)
                     self._put(Items.of([item]))
+                    self._behind_until_s = time.time() + BEHIND_S
                     return
             else:
                 self.flush()  # first, so that an error leaves `item` out and the others in
@@ -136,13 +139,14 @@ class Outlet:
                 if not self.route.has_room():
                     self._wait_for_room(self)
                 pending, self.pending, self._pending_bytes = self.pending, [], 0
-                self._last_s = pending[-1][2]  # type: ignore[assignment]
                 if self._flusher.gathering is self:
                     self._flusher.gathering = None
                 if not self._gathers_always:
                     reach = min(len(self.route.receivers) or 1, _GATHER_MANY)
                     self._bytes_max = _GATHER_BYTES * reach
                 self._put(Items.of(pending))
+                follows_s = _STREAM_S if len(pending) >= _STREAM_COUNT else BEHIND_S
+                self._behind_until_s = time.time() + follows_s
 
     def close(self, why: BusError) -> None:
         """Send what was gathered, if there is room, and take nothing more."""
