@@ -1,6 +1,7 @@
 """Threads that wait at the same time share a commit, and a failed one fails for all of them."""
 
 import errno
+import itertools
 import threading
 
 import pytest
@@ -17,9 +18,11 @@ class Disk:
         self.begun = threading.Semaphore(0)
         self.may_end = threading.Semaphore(0)
         self.commits = []
+        self.threads = []
         self.error = None
 
     def commit(self, works):
+        self.threads.append(threading.current_thread())
         self.begun.release()
         assert self.may_end.acquire(timeout=10)
         if self.error is not None:
@@ -77,9 +80,11 @@ def assert_next_is_served(group, disk, first):
 
 
 def test_one_alone_commits_at_once_on_its_own_thread(group, disk):
-    disk.may_end.release()
+    disk.may_end.release(2)
     group.run(1)
-    assert disk.commits == [[1]]
+    group.run(2)
+    assert disk.commits == [[1], [2]]
+    assert disk.threads == [threading.current_thread()] * 2
 
 
 def test_those_that_wait_share_the_next_commit(group, disk):
@@ -105,20 +110,17 @@ def test_a_failure_is_told_to_all_that_shared_it_and_to_no_one_else(group, disk)
     assert disk.commits == [[0], [4]]
 
 
-def test_an_interrupted_leader_leaves_the_others_with_an_error_of_their_own(group, disk):
+def test_one_that_is_interrupted_leaves_those_behind_it_served(group, disk):
     publishers = publishers_behind_one(group, disk, [1, 2])
+    disk.error = KeyboardInterrupt()
     disk.may_end.release()
     assert disk.begun.acquire(timeout=10)
-    disk.error = KeyboardInterrupt()
+    disk.error = None
     disk.may_end.release()
     for one in publishers:
         one.join(10)
-    hit, told = sorted(
-        (one.error for one in publishers[1:]), key=lambda e: isinstance(e, Exception)
-    )
-    assert isinstance(hit, KeyboardInterrupt)
-    assert isinstance(told, StoreError)
-    assert not told.retry_is_safe
+    assert isinstance(publishers[0].error, KeyboardInterrupt)
+    assert disk.commits == [[1, 2]]
 
 
 def test_after_the_last_one_everybody_is_turned_away(group, disk):
@@ -129,13 +131,13 @@ def test_after_the_last_one_everybody_is_turned_away(group, disk):
     assert disk.commits == [[1]]
 
 
-def interrupt_waiting(monkeypatch, signals):
-    """The next thread that wakes is hit by Ctrl-C, once it was woken by one of `signals`."""
+def interrupt_waiting(monkeypatch):
+    """The next thread that wakes is hit by Ctrl-C."""
     wait, hits = commits._Gate.wait, []
 
     def interrupted(gate):
         signal = wait(gate)
-        if signal in signals and not hits:
+        if not hits:
             hits.append(signal)
             raise KeyboardInterrupt
         return signal
@@ -144,23 +146,10 @@ def interrupt_waiting(monkeypatch, signals):
     return hits
 
 
-def test_one_that_was_to_lead_and_gave_up_leaves_it_to_the_next(group, disk, monkeypatch):
-    """Ctrl-C while waiting: nobody may be left waiting for a leader that is gone."""
-    hits = interrupt_waiting(monkeypatch, [commits._HOST])
-    publishers = publishers_behind_one(group, disk, [1, 2])
-    disk.may_end.release(2)
-    for one in publishers:
-        one.join(10)
-        assert not one.is_alive()
-    assert hits == [commits._HOST]
-    [gone] = [one.work for one in publishers if isinstance(one.error, KeyboardInterrupt)]
-    assert disk.commits == [[0], [3 - gone]]
-
-
 def test_one_that_gave_up_while_the_commit_was_under_way_keeps_nobody_asleep(
     group, disk, monkeypatch
 ):
-    hits = interrupt_waiting(monkeypatch, [commits._DONE, commits._LAST])
+    hits = interrupt_waiting(monkeypatch)
     publishers = publishers_behind_one(group, disk, [1, 2, 3, 4, 5, 6])
     disk.may_end.release(2)
     for one in publishers:
@@ -188,36 +177,69 @@ def test_one_that_gave_up_before_its_turn_is_not_committed(group, disk, monkeypa
     assert_next_is_served(group, disk, first)
 
 
-def test_those_of_the_last_round_are_waited_for_and_the_last_to_come_leads(
-    group, disk, monkeypatch
-):
+def be_patient(monkeypatch, seconds):
+    """Rounds wait that long for somebody to come."""
+    monkeypatch.setattr(commits, "_PATIENCE_S_MAX", seconds)
+    monkeypatch.setattr(commits.time, "perf_counter", itertools.count(0.0, seconds).__next__)
+
+
+def test_those_of_the_last_round_are_waited_for(group, disk, monkeypatch):
+    be_patient(monkeypatch, 5.0)
     publishers = publishers_behind_one(group, disk, [1, 2, 3])
     disk.may_end.release(3)
     for one in publishers:
         one.join(10)
-    patience = threading.Event()
-    monkeypatch.setattr(commits.time, "sleep", lambda _: patience.wait(10))
     returned = [Publisher(group, 4), Publisher(group, 5)]
     wait_for_waiting(group, 2)
     group.run(6)
-    patience.set()
     for one in returned:
         one.join(10)
     assert [sorted(commit) for commit in disk.commits] == [[0], [1, 2, 3], [4, 5, 6]]
 
 
+def test_those_that_waited_behind_the_last_round_are_waited_for(group, disk, monkeypatch):
+    """Else some would always wait for the commit of the others."""
+    be_patient(monkeypatch, 5.0)
+    publishers = publishers_behind_one(group, disk, [1, 2])
+    disk.may_end.release()
+    assert disk.begun.acquire(timeout=10)  # of 1 and 2
+    publishers.append(Publisher(group, 3))
+    wait_for_waiting(group, 1)
+    disk.may_end.release()
+    for one in publishers[:3]:
+        one.join(10)
+    returned = [Publisher(group, 4), Publisher(group, 5)]
+    assert disk.begun.acquire(timeout=10)
+    disk.may_end.release()
+    for one in [*publishers, *returned]:
+        one.join(10)
+    assert [sorted(commit) for commit in disk.commits] == [[0], [1, 2], [3, 4, 5]]
+
+
 def test_nobody_is_waited_for_in_vain_more_than_once(group, disk, monkeypatch):
+    be_patient(monkeypatch, 0.1)
     publishers = publishers_behind_one(group, disk, [1, 2, 3])
     disk.may_end.release(4)
     for one in publishers:
         one.join(10)
-    pauses = []
-    monkeypatch.setattr(commits.time, "sleep", pauses.append)
     group.run(4)
-    assert len(pauses) == 1
     group.run(5)
-    assert len(pauses) == 1
     assert disk.commits[2:] == [[4], [5]]
+    assert disk.threads[-1] is threading.current_thread()
+
+
+def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_again(group, disk, monkeypatch):
+    monkeypatch.setattr(commits, "_IDLE_S", 0.001)
+    for _ in range(2):
+        publishers = publishers_behind_one(group, disk, [1])
+        disk.may_end.release(2)
+        for one in publishers:
+            one.join(10)
+        thread = disk.threads[-1]
+        thread.join(10)
+        assert not thread.is_alive()
+        assert disk.begun.acquire(timeout=10)
+    assert disk.commits == [[0], [1]] * 2
 
 
 def test_many_that_come_back_again_and_again_are_all_served(group, disk):
@@ -236,16 +258,23 @@ def test_many_that_come_back_again_and_again_are_all_served(group, disk):
     assert sorted(kept) == [(name, count) for name in range(24) for count in range(50)]
 
 
-def test_without_a_free_file_descriptor_one_is_turned_away_and_the_others_are_served(
-    group, disk, monkeypatch
+@pytest.mark.parametrize(
+    ("where", "what", "error"),
+    [
+        (commits.os, "pipe", OSError(errno.EMFILE, "Too many open files")),
+        (commits.threading.Thread, "start", RuntimeError("can't start new thread")),
+    ],
+)
+def test_one_that_cannot_wait_is_turned_away_and_the_others_are_served(
+    group, disk, monkeypatch, where, what, error
 ):
-    def pipe():
-        raise OSError(errno.EMFILE, "Too many open files")
+    def fail(*_):
+        raise error
 
     first = Publisher(group, 0)
     assert disk.begun.acquire(timeout=10)
     with monkeypatch.context() as patched:
-        patched.setattr(commits.os, "pipe", pipe)
-        with pytest.raises(StoreError, match="Too many open files"):
+        patched.setattr(where, what, fail)
+        with pytest.raises(StoreError, match="nothing was accepted now"):
             group.run(1)
     assert_next_is_served(group, disk, first)

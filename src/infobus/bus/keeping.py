@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from infobus.objects import DataObject, codec, id_of, spelled
@@ -13,6 +14,7 @@ from infobus.protocols.wire import Items
 from infobus.stores.records import Record
 from infobus.subjects import TEST_SPACE, check_subject
 
+_NONE: Mapping[int, bytes] = MappingProxyType({})
 _check_again = lru_cache(maxsize=4096)(check_subject)  # most publishers have few subjects
 
 
@@ -42,7 +44,7 @@ def records_of(
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         kept = Record(subject, now_s, fingerprint, body, object_id, expires, test, priority)
         records.append(kept)
-    return records, descriptors_of(types)
+    return records, descriptors_of(types) if types else _NONE
 
 
 def descriptors_of(types: Iterable[int]) -> dict[int, bytes]:

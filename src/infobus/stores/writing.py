@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from infobus.errors import StoreError
@@ -33,17 +34,14 @@ Make = Callable[[], tuple[Sequence[Record], Mapping[int, bytes]]]
 """Returns records, and the descriptors of types that they need, by fingerprint."""
 
 
-class Append:
+class Append(msgspec.Struct, eq=False):
     """Records on their way to the disk."""
 
-    __slots__ = ("error", "first", "make")
-
-    def __init__(self, make: Make) -> None:
-        self.make = make
-        self.first = 0
-        """The number of the first one, once they are kept."""
-        self.error: Exception | None = None
-        """Why they could not be made."""
+    make: Make
+    first: int = 0
+    """The number of the first one, once they are kept."""
+    error: Exception | None = None
+    """Why they could not be made."""
 
 
 class Writer:
