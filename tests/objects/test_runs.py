@@ -1,5 +1,7 @@
 """Runs of objects are read as their objects would be, one by one."""
 
+from functools import cached_property
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -88,3 +90,26 @@ def test_alike_objects_are_written_together(way):
 @pytest.mark.parametrize("objects", [[{"n": 1}], [Quote(symbol="", cents=1)], [Quote], [5]])
 def test_what_is_not_flat_is_written_singly(objects):
     assert runs.encode(objects, 100) is None
+
+
+@pytest.mark.parametrize("way", ["in C, if that is built", "in Python"])
+def test_what_a_class_caches_in_its_objects_is_not_sent(way):
+    class Rated(DataObject):
+        cents: int
+
+        @cached_property
+        def euros(self):
+            return self.cents / 100
+
+    if way == "in Python":
+        Rated._plan.flat = None
+
+    def used():
+        rated = Rated(cents=250)
+        assert rated.euros == 2.5
+        return rated
+
+    wanted = msgspec.msgpack.encode({"cents": 250})
+    assert codec.encode(used())[1] == codec.encode_event(used(), "node", 1)[1] == wanted
+    written = runs.encode([used(), used()], 100)
+    assert written is None or written[1] == [wanted, wanted]

@@ -135,24 +135,7 @@ def encode_event(
                 return plan.fingerprint, body, plan.closure, None
     except AttributeError:
         pass  # The long way says what is wrong.
-    return _encode_event(obj, (sender, number))
-
-
-def _encode_event(
-    obj: Any, event_id: tuple[str, int]
-) -> tuple[int, bytes, tuple[int, ...], str | None]:
-    try:
-        plan = obj._plan
-        tag = obj._tag
-        if plan.is_plain and tag.__class__ is not Foreign:
-            payload = _encode(obj.__dict__)
-            if len(payload) <= PAYLOAD_BYTES_MAX:
-                if tag is None:
-                    set_tag(obj, event_id)
-                    return plan.fingerprint, payload, plan.closure, None
-                return plan.fingerprint, payload, plan.closure, spelled(tag)
-    except Exception:
-        pass  # The long way says what is wrong.
+    event_id = (sender, number)
     fingerprint, payload, types = encode(obj)
     named = identify(obj, event_id) if isinstance(obj, DataObject) else event_id
     return fingerprint, payload, types, None if named is event_id else spelled(named)

@@ -43,8 +43,11 @@ def encode(objects: list[Any], bytes_max: int) -> tuple[int, list[bytes], tuple[
     count = len(objects)
     if len(set(map(id, objects))) != count or list(map(_get_tag, objects)).count(None) != count:
         return None
+    states = list(map(_get_state, objects))
+    if set(map(len, states)) != {plan.count}:  # something was cached there
+        return None
     try:
-        payloads = list(map(_encode, map(_get_state, objects)))
+        payloads = list(map(_encode, states))
     except (TypeError, ValueError, OverflowError):
         return None
     return (
