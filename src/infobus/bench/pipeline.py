@@ -5,8 +5,8 @@
     batches    a stream takes the journal in micro-batches, and throws it away; a batch counts with
                all that Spark does for it, and what a stream needs to begin is told apart
 
-Also how fast events are captured by the journal and by the repository (`bench.repository`), and how
-long it takes from the bus to a table.
+Also how fast events are captured by the journal and by the repository (`bench.repository`), what a
+rule of correlation takes (`bench.pipeline_rules`), and how long it takes from the bus to a table.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import infobus
 from infobus import DataObject, Event, id_of
 from infobus.bench import repository
 from infobus.bench.model import Bar
+from infobus.bench.pipeline_rules import Took
 from infobus.pipeline import jobs
 from infobus.pipeline.jobs.session import session
 from infobus.pipeline.journal import PATTERNS
@@ -84,6 +85,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     found: list[Found]
     streams: list[Stream]
+    rules: list[Took]
     journal_per_s: float
     """Events that the journal's writer took in a second."""
     latencies_s: list[float]
@@ -95,7 +97,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_journal(folder: Path, count: int, on_part: Callable[[int], object]) -> float:
     """Write that many events; returns how many a second."""
-    day_s = 1_794_800_000.0
+    day_s = 1_700_000_000.0
     quotes = [
         Quote(
             symbol=f"S{n % 500}",
@@ -113,8 +115,8 @@ def write_journal(folder: Path, count: int, on_part: Callable[[int], object]) ->
         for start in range(0, count, CHUNK_COUNT):
             part = quotes[: count - start]
             events = [
-                Event(f"quotes.s{n % 50}", quote, "bench", start + n, day_s + n, start + n)
-                for n, quote in enumerate(part)
+                Event(f"quotes.s{n % 50}", quote, "bench", n, day_s + n / 1000, n)
+                for n, quote in enumerate(part, start)
             ]
             begun_s = time.perf_counter()
             writer.append(events, now_s=time.time())

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from infobus.bench import pipeline, repository
+from infobus.bench import pipeline, pipeline_rules, repository
 from infobus.bench.pipeline import NATIVE, OURS, Found, Report, Stream
+from infobus.bench.pipeline_rules import Took
 from infobus.bench.plan import machine
 from infobus.bench.report import bar_table
 
@@ -33,6 +34,7 @@ def run(quick: bool, out: Path, console: Console) -> None:
         report = measure(Path(scratch), quick, facts, progress)
     console.print(found_table(report.found, report.events))
     console.print(stream_table(report.streams))
+    console.print(rules_table(report.rules))
     console.print(repository.found_table(report.stored))
     console.print(f"Captured by the journal: {report.journal_per_s:,.0f} events per s")
     p50_s, p90_s = quantiles(report.latencies_s, n=10)[4], quantiles(report.latencies_s, n=10)[8]
@@ -72,6 +74,13 @@ def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress
             rounds=3,
             on_turn=lambda what: progress.update(task, description=f"reading: {what}"),
         )
+        pipeline.write_journal(folder / "rules", pipeline_rules.EVENT_COUNT, lambda done: None)
+        rules = pipeline_rules.measure(
+            spark,
+            folder / "rules",
+            rounds=3,
+            on_turn=lambda what: progress.update(task, description=f"following: {what}"),
+        )
         progress.update(task, description="from the bus to a table")
         latencies_s = pipeline.measure_latency(spark, folder, count=5 if quick else 30)
     finally:
@@ -81,10 +90,11 @@ def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress
         events=count,
         found=found,
         streams=streams,
+        rules=rules,
         journal_per_s=journal_per_s,
         latencies_s=latencies_s,
         stored=stored,
-        bars=pipeline.judge(found, stored),
+        bars=[*pipeline.judge(found, stored), pipeline_rules.judge(rules)],
         left_out=left_out,
     )
 
@@ -110,6 +120,17 @@ def stream_table(streams: Sequence[Stream]) -> Table:
         table.add_column(column, justify="right")
     for one in streams:
         table.add_row(one.by, f"{median(one.batches_s):.2f} s", f"{median(one.starts_s):.2f} s")
+    return table
+
+
+def rules_table(took: Sequence[Took]) -> Table:
+    """What a rule took, beside Spark's count."""
+    title = f"{pipeline_rules.EVENT_COUNT:,} events followed by symbol (medians)"
+    table = Table(title=title, box=box.SIMPLE)
+    table.add_column("by")
+    table.add_column("all batches", justify="right")
+    for one in took:
+        table.add_row(one.by, f"{median(one.rounds_s):.2f} s")
     return table
 
 

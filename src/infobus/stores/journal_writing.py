@@ -34,6 +34,9 @@ from infobus.stores.locks import FileLock
 SUBJECT_COUNT_MAX = 64
 """A segment with more different subjects does not list them."""
 ROW_GROUP_COUNT = 131_072
+DICTIONARY_BYTES_MAX = 32_768
+"""Columns with more different values than fit in here are written value by value: a dictionary of
+what hardly comes twice, such as ids, makes files larger, and slower to write and to read."""
 
 
 class JournalWriter:
@@ -143,7 +146,13 @@ class JournalWriter:
         first, last = table["_offset"][0].as_py(), table["_offset"][-1].as_py()
         path = _dataset(type) / f"{first:016x}-{uuid.uuid4().hex[:8]}.parquet"
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP_COUNT)
+        pq.write_table(
+            table,
+            sink,
+            compression="zstd",
+            row_group_size=ROW_GROUP_COUNT,
+            dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
+        )
         content = sink.getvalue()
         self._put(path, memoryview(content))
         different = table["_subject"].unique().to_pylist()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,6 @@ from infobus.pipeline.jobs.correlate_rules import (
 from infobus.pipeline.jobs.interest import (
     Interest,
     Rows,
-    arrow_function,
     asked_columns,
     names_in,
     table_of,
@@ -43,18 +42,14 @@ from infobus.pipeline.jobs.interest import (
 from infobus.subjects import check_subject
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 AHEAD_S = 3600
 """Live events whose time is further ahead of the clock here are left out."""
 
-_HITS = pa.list_(
-    pa.struct(
-        {"rule": pa.int32(), "key": pa.string(), "steps": pa.list_(pa.int32()), "of": pa.float64()}
-    )
-)
-_HITS_DDL = "array<struct<rule: int, key: string, steps: array<int>, of: double>>"
+_HITS = pa.schema({"rule": pa.int32(), "key": pa.string(), "hits": pa.binary()})
+_HITS_DDL = "rule int, key string, hits binary"
 _FOUND = pa.schema(
     {
         "_subject": pa.string(),
@@ -111,23 +106,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
         # One clock that is far ahead must not make the events of all others late.
         seen = seen.where(f"_time < current_timestamp() + interval {AHEAD_S} seconds")
         seen = seen.withWatermark("_time", f"{options.late_s} seconds")
-    hits = seen.select(
-        "_time",
-        "_offset",
-        "_event_id",
-        F.explode(_hits_of(seen, options)).alias("hit"),
-    ).select(
-        F.col("hit.rule").alias("rule"),
-        F.col("hit.key").alias("key"),
-        F.struct(
-            F.unix_micros("_time").alias("time_us"),
-            F.col("_offset").alias("offset"),
-            F.col("hit.steps").alias("steps"),
-            F.col("_event_id").alias("id"),
-            F.col("hit.of").alias("value"),
-        ).alias("hit"),
-        "_time",
-    )
+    hits = _hits_of(seen, options)
     if live:
         # The state of each key is small and there are many; RocksDB is what Spark has for that.
         events.sparkSession.conf.set(
@@ -154,17 +133,18 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     )
 
 
-def _hits_of(events: DataFrame, options: Options) -> Column:
-    """For each event: which rules it concerns, under which key, and in which of their steps."""
-    known = _Known.of(options)
+def _hits_of(events: DataFrame, options: Options) -> DataFrame:
+    """The events that rules are about: what a batch of Arrow has for a rule and a key, as one row.
 
-    def hits(rows: pa.Array) -> pa.Array:
-        return pa.array(_Known.of(options).hits(table_of(rows)), _HITS)
+    One by one they would cross between Spark and Python three times, which took most of the time.
+    """
 
-    find = arrow_function(hits, _HITS_DDL)
-    # Test events take no part, but time passes with them.
-    names = asked_columns(events, known.names)
-    return F.when(~F.col("_test"), find(names)).otherwise(F.array().cast(_HITS_DDL))
+    def hits(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return map(_Known.of(options).hits, batches)
+
+    row = asked_columns(events, _Known.of(options).names).alias("row")
+    time_us = F.unix_micros("_time").alias("time_us")
+    return events.select(row, time_us, "_offset", "_event_id", "_test").mapInArrow(hits, _HITS_DDL)
 
 
 class _Known:
@@ -194,17 +174,28 @@ class _Known:
         """The same ones for the same options: workers of Spark do many tasks."""
         return _known(msgspec.json.encode(options))
 
-    def hits(self, table: pa.Table) -> list[list[dict[str, Any]]]:
-        """By row of a table of events."""
+    def hits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """By rule and key, what is in a batch of events."""
+        table = table_of(batch.column("row"))
         rows = Rows(table, self.names, self._interest.journal)
-        steps: list[dict[int, list[int]]] = [defaultdict(list) for _ in rows.attributes]
+        steps: dict[tuple[int, int], list[int]] = defaultdict(list)
         for row, number in zip(*self._pairs(table, rows), strict=True):
             rule, step = self._places[number]
-            steps[row][rule].append(step)
-        return [
-            [hit for rule, some in found.items() if (hit := self._hit(rule, some, attributes))]
-            for found, attributes in zip(steps, rows.attributes, strict=True)
-        ]
+            steps[row, rule].append(step)
+        columns = ("time_us", "_offset", "_event_id", "_test")
+        times_us, offsets, ids, tests = (batch.column(name).to_pylist() for name in columns)
+        found: dict[tuple[int, str], list[Hit]] = defaultdict(list)
+        for (row, rule), some in steps.items():
+            attributes = rows.attributes[row]
+            key = None if tests[row] else self._keys[rule].filled(attributes)
+            if key is not None:
+                value = self._value(rule, attributes)
+                hit = Hit(times_us[row], offsets[row], tuple(some), ids[row], value)
+                found[rule, key].append(hit)
+        made = [(rule, key, _encode(hits)) for (rule, key), hits in found.items()]
+        columns_made = list(zip(*made, strict=True)) or [()] * len(_HITS)
+        arrays = [pa.array(one, field.type) for one, field in zip(columns_made, _HITS, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=_HITS)
 
     def _pairs(self, table: pa.Table, rows: Rows) -> tuple[list[int], list[int]]:
         at, numbers = (array.tolist() for array in self._interest.filtered(table, rows))
@@ -218,16 +209,12 @@ class _Known:
                 numbers.append(number)
         return at, numbers
 
-    def _hit(
-        self, rule: int, steps: list[int], attributes: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        key = self._keys[rule].filled(attributes)
-        if key is None:
-            return None
+    def _value(self, rule: int, attributes: dict[str, Any]) -> float | None:
         path = self._values[rule]
         value = None if path is None else read(attributes, path)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return {"rule": rule, "key": key, "steps": steps, "of": value if is_number else None}
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        return None
 
 
 @lru_cache(4)
@@ -235,8 +222,12 @@ def _known(encoded: bytes) -> _Known:
     return _Known(msgspec.json.decode(encoded, type=Options))
 
 
-def _hit(row: Any) -> Hit:
-    return Hit(row["time_us"], row["offset"], tuple(row["steps"]), row["id"], row["value"])
+_encode = msgspec.msgpack.Encoder().encode
+_decode_hits = msgspec.msgpack.Decoder(list[Hit]).decode
+
+
+def _hits_in(packed: Iterable[bytes]) -> list[Hit]:
+    return [hit for some in packed for hit in _decode_hits(some)]
 
 
 def _row(options: Options, rule: AnyRule, key: str, found: Found) -> tuple[Any, ...]:
@@ -264,7 +255,7 @@ def _follower(options: Options) -> Any:
     def follow_all(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         number, value = (one.as_py() for one in key)
         rule = options.rules[number]
-        hits = [_hit(row) for row in table["hit"].to_pylist()]
+        hits = _hits_in(table["hits"].to_pylist())
         found = follow(rule, Memory(), hits, table["until_us"][0].as_py())
         rows = [_row(options, rule, value, one) for one in found]
         columns = list(zip(*rows, strict=True)) or [()] * len(_FOUND)
@@ -282,6 +273,8 @@ def _follower(options: Options) -> Any:
 class _State(Struct, array_like=True):
     memory: Memory
     waiting: list[Hit]
+    timer_ms: int | None = None
+    """Kept here, because to ask Spark for it takes as long as all the rest."""
 
 
 _decode = msgspec.msgpack.Decoder(_State).decode
@@ -300,7 +293,8 @@ class _Follower(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Take in new events; they are looked at when the watermark has passed them."""
         watermark_us = timerValues.getCurrentWatermarkInMs() * 1000
-        new = [hit for row in rows if (hit := _hit(row["hit"])).time_us > watermark_us]
+        hits = _hits_in(row["hits"] for row in rows)
+        new = [hit for hit in hits if hit.time_us > watermark_us]
         if new:
             state = self._state()
             state.waiting += new
@@ -313,6 +307,8 @@ class _Follower(StatefulProcessor):
         """Look at the events, and at the time, up to the watermark."""
         until_us = timerValues.getCurrentWatermarkInMs() * 1000
         state = self._state()
+        if state.timer_ms == expiredTimerInfo.getExpiryTimeInMs():
+            state.timer_ms = None  # Spark forgets it, too
         rule = self._options.rules[key[0]]
         ready = [hit for hit in state.waiting if hit.time_us <= until_us]
         state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
@@ -335,15 +331,13 @@ class _Follower(StatefulProcessor):
         if (next_us := rule.next_us(state.memory)) is not None:
             moments.append(next_us)
         wanted_ms = -(-min(moments) // 1000) if moments else None
-        has_timer = False
-        for timer_ms in list(self._handle.listTimers()):
-            if timer_ms == wanted_ms:
-                has_timer = True
-            else:
-                self._handle.deleteTimer(timer_ms)
+        if wanted_ms != state.timer_ms:
+            if state.timer_ms is not None:
+                self._handle.deleteTimer(state.timer_ms)
+            if wanted_ms is not None:
+                self._handle.registerTimer(wanted_ms)
+            state.timer_ms = wanted_ms
         if wanted_ms is None:
             self._kept.clear()
-            return
-        if not has_timer:
-            self._handle.registerTimer(wanted_ms)
-        self._kept.update((msgspec.msgpack.encode(state),))
+        else:
+            self._kept.update((_encode(state),))
