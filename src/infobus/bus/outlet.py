@@ -92,19 +92,17 @@ class Outlet:
                 pending.append(item)
                 self._pending_bytes += size + _ITEM_BYTES
                 return
-            if not pending:
-                now_s: float = item[2]  # type: ignore[assignment]
-                is_behind = now_s < self._behind_until_s
-                if not (is_behind or gather or self._gathers_always):
-                    if not self.route.has_room():
-                        self._wait_for_room(self)
-                    self._put(Items.of([item]))
-                    self._behind_until_s = time.time() + BEHIND_S
-                    return
-            else:
+            if pending:
                 self.flush()  # first, so that an error leaves `item` out and the others in
-                pending = self.pending
-            pending.append(item)
+            now_s: float = item[2]  # type: ignore[assignment]
+            is_behind = now_s < self._behind_until_s
+            if size >= self._bytes_max or not (is_behind or gather or self._gathers_always):
+                if not self.route.has_room():
+                    self._wait_for_room(self)
+                self._put(Items.of([item]))
+                self._behind_until_s = time.time() + BEHIND_S
+                return
+            self.pending.append(item)
             self._pending_bytes += size + _ITEM_BYTES
             self._flusher.gathering = self
             if not (self.flush_is_asked or gather):
