@@ -55,6 +55,8 @@ class Delivery:
     def dispatch(self, sender: str, channel: str, first: int, items: Items) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
         count = len(items.bodies)
+        if not channel.startswith(_TEST_CHANNEL):
+            self._counters.received_events += count
         if not self._types.known.issuperset(items.types):
             self._ask_for_types(items)
         class_ = class_in(channel) if MARK in channel else ""
@@ -74,8 +76,6 @@ class Delivery:
                 self._sift(audience, run)
         else:
             self._deliver_run(run)
-        if not channel.startswith(_TEST_CHANNEL):
-            self._counters.received_events += count
 
     def _ask_for_types(self, items: Items) -> None:
         for type_ in items.types:

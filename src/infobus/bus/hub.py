@@ -288,12 +288,11 @@ class Hub:
                 self.on_guaranteed(message)
             return
         with self.lock:
-            if self.clients.has_limits and message.__class__ is Data:
-                self.clients.note(message.sender, len(message.items), len(payload))
-            is_next = message.__class__ is Data and self._is_next(message, len(payload))
             self.counters.received_frames += 1
             self.counters.received_bytes += len(payload)
-            if is_next:
+            if self.clients.has_limits and message.__class__ is Data:
+                self.clients.note(message.sender, len(message.items), len(payload))
+            if message.__class__ is Data and self._is_next(message, len(payload)):
                 if not self.delivery.late:
                     return
                 effects: Effects = []
@@ -313,13 +312,12 @@ class Hub:
         receiver = peer.receivers.get(data.channel)
         if receiver is None or not receiver.accept(data.first, len(data.items.bodies)):
             return False
-        self.delivery.dispatch(data.sender, data.channel, data.first, data.items)
-        # While the consumer wakes up:
         receiver.unacked_bytes += size
         terms, unacked_count = self.node.terms, data.first - receiver.acked
         is_ack_due = unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes
         if is_ack_due and not self.crowd.holds:
             self.delivery.late += self.node.acks(data.sender, peer)
+        self.delivery.dispatch(data.sender, data.channel, data.first, data.items)
         return True
 
     def _is_held(self, peer: str, lane: str) -> bool:
