@@ -199,6 +199,15 @@ class TestColumns:
         with pytest.raises(UsageError, match="no column 'headlin'; did you mean headline"):
             journal.select("journals.Story", columns=["headlin"])
 
+    @pytest.mark.parametrize("columns", [["headline"], ["headline", "n"], ["n", "headline"]])
+    def test_a_text_that_is_the_same_in_all_rows_is_read_as_it_was_written(self, tmp_path, columns):
+        journal = write(tmp_path, [event(n, Story(headline="x", n=n)) for n in range(3)])
+        rows = [{"headline": "x", "n": n} for n in range(3)]
+        table = journal.select("journals.Story", columns=columns).table()
+        assert table.to_pylist() == [{name: row[name] for name in columns} for row in rows]
+        some = journal.select("journals.Story", where='headline == "x" && n > 1', columns=columns)
+        assert some.table().to_pylist() == [{name: rows[2][name] for name in columns}]
+
     def test_what_nobody_knows_is_refused_by_name(self, tmp_path):
         journal = write(tmp_path, [event(1, Story(headline="x"))])
         with pytest.raises(UsageError, match=r"no type 'journals.Stori'; did you mean"):

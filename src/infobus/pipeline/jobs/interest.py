@@ -53,8 +53,13 @@ def asked_columns(frame: DataFrame, names: Iterable[str]) -> Column:
     """The columns of a frame that tell about these attributes, as one struct."""
     from pyspark.sql import functions as F
 
-    wanted = {*names, "_subject", "_type", REST}
-    return F.struct(*(F.col(f"`{name}`") for name in frame.columns if name in wanted))
+    wanted = {*names, "_subject", "_type"}
+    columns = [F.col(f"`{name}`") for name in frame.columns if name in wanted]
+    if REST in frame.columns:
+        # Where there is no map Spark looks, at each row, at all rows since the last one.
+        nothing = F.create_map().cast(frame.schema[REST].dataType)
+        columns.append(F.coalesce(F.col(REST), nothing).alias(REST))
+    return F.struct(*columns)
 
 
 def arrow_function(function: Callable[..., pa.Array], returns: str) -> Callable[..., Column]:
