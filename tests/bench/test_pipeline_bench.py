@@ -1,7 +1,8 @@
 """What `infobus bench pipeline` makes of its numbers; the measuring itself is the command's."""
 
-from infobus.bench import pipeline, pipeline_report
+from infobus.bench import pipeline, pipeline_report, pipeline_rules
 from infobus.bench.pipeline import BATCHES, FULL, NARROW, NATIVE, OURS, Found
+from infobus.bench.pipeline_rules import COUNT, RULE, Took
 from infobus.stores.journal import Journal
 
 
@@ -31,6 +32,14 @@ def test_each_bar_can_be_missed():
     assert verdicts(found(narrow=(3.0, 3.0, 3.0)))[:3] == [True, False, True]
     assert verdicts(found(batches=(7.0, 7.0, 7.0)))[:3] == [True, True, False]
     assert verdicts([]) == [None] * 5
+
+
+def test_a_rule_may_take_four_times_as_long_as_a_count():
+    took = [Took(by=RULE, rounds_s=[6.0, 8.0, 12.0]), Took(by=COUNT, rounds_s=[2.0, 2.0, 2.0])]
+    bar = pipeline_rules.judge(took)
+    assert (bar.measured, bar.spread, bar.ok) == (4.0, (3.0, 6.0), True)
+    assert pipeline_rules.judge([took[0], Took(by=COUNT, rounds_s=[1.0, 1.0, 1.0])]).ok is False
+    assert pipeline_rules.judge([]).ok is None
 
 
 def test_the_journal_has_as_many_events_as_were_asked_for(tmp_path, monkeypatch):
