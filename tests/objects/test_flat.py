@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import weakref
+from functools import cached_property
 
 import msgspec
 import pytest
@@ -190,11 +191,11 @@ def test_wrong_arguments_are_refused():
         lambda: FLAT.decode(b""),
         lambda: FLAT.decode_run([b""], "node", []),
         lambda: Flat(Reading),
-        lambda: Flat(Reading, 5, b"\x80", (), 10),
-        lambda: Flat(Reading, Reading.__dict__, b"\x80", ((1, 2, 3),), 10),
-        lambda: Flat(Reading, DataObject._tag, b"\x80", (("a", b"", "?"),), 10),
-        lambda: Flat(Reading, DataObject._tag, b"\x80", (5,), 10),
-        lambda: Flat(Reading, DataObject._tag, b"\x80" * 4, (), 10),
+        lambda: Flat(Reading, 5, b"\x80", (), 10, True),
+        lambda: Flat(Reading, Reading.__dict__, b"\x80", ((1, 2, 3),), 10, True),
+        lambda: Flat(Reading, DataObject._tag, b"\x80", (("a", b"", "?"),), 10, True),
+        lambda: Flat(Reading, DataObject._tag, b"\x80", (5,), 10, True),
+        lambda: Flat(Reading, DataObject._tag, b"\x80" * 4, (), 10, True),
     ):
         with pytest.raises((TypeError, ValueError)):
             call()
@@ -275,10 +276,44 @@ def test_nothing_is_kept_whatever_was_asked():
     assert sys.getallocatedblocks() - before < 500
 
 
+def test_the_collector_walks_only_over_objects_that_may_refer_to_themselves():
+    class Cached(DataObject):
+        number: int
+
+        @cached_property
+        def itself(self) -> Cached:
+            return self
+
+    class Slotted(Reading):
+        __slots__ = ("more_of_it",)
+
+    class Caching:
+        @cached_property
+        def itself(self) -> object:
+            return self
+
+    class Mixed(DataObject, Caching):
+        number: int
+
+    flat = Cached._plan.flat
+    one_of_them = flat.decode(flat.encode(Cached(number=1)), None)
+    assert one_of_them.itself is one_of_them
+    gone = weakref.ref(one_of_them)
+    del one_of_them
+    gc.collect()
+    assert gone() is None
+    body = FLAT.encode(one())
+    assert gc.is_tracked(flat.decode(flat.encode(Cached(number=1)), None))
+    mixed = Mixed._plan.flat
+    assert gc.is_tracked(mixed.decode(mixed.encode(Mixed(number=1)), None))
+    assert gc.is_tracked(Slotted._plan.flat.decode(body, None))
+    assert not gc.is_tracked(FLAT.decode(body, None))
+
+
 def test_classes_that_are_let_go_are_collected():
     def make() -> weakref.ref[type]:
         cls = type("Passing", (), {"__slots__": ("tag",)})
-        Flat(cls, cls.tag, b"\x80", (), 10).encode(cls())
+        Flat(cls, cls.tag, b"\x80", (), 10, True).encode(cls())
         return weakref.ref(cls)
 
     held = make()

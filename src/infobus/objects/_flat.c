@@ -15,6 +15,7 @@ typedef struct {
     PyTypeObject *cls;
     PyObject *tag;       /* the descriptor of the slot beside the attributes */
     PyObject *no_arguments;
+    int is_closed;       /* its objects refer to nothing that could refer to them */
     Py_ssize_t bytes_max;
     Py_ssize_t count;
     Py_ssize_t header_len;
@@ -180,8 +181,11 @@ static PyObject *make_object(Flat *self, PyObject **values, PyObject *tag)
     for (Py_ssize_t i = 0; i < self->count; i++)
         if (PyObject_GenericSetAttr(obj, self->fields[i].name, values[i]) < 0)
             goto failed;
-    if (set_tag(self, obj, tag) == 0)
-        return obj;
+    if (set_tag(self, obj, tag) < 0)
+        goto failed;
+    if (self->is_closed)
+        PyObject_GC_UnTrack(obj);
+    return obj;
 failed:
     Py_DECREF(obj);
     return NULL;
@@ -299,9 +303,10 @@ static PyObject *Flat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *cls, *tag, *header, *fields, *name, *key, *kind;
     Py_ssize_t bytes_max;
+    int is_closed;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!OSO!n", &PyType_Type, &cls, &tag, &header, &PyTuple_Type,
-                          &fields, &bytes_max))
+    if (!PyArg_ParseTuple(args, "O!OSO!np", &PyType_Type, &cls, &tag, &header, &PyTuple_Type,
+                          &fields, &bytes_max, &is_closed))
         return NULL;
     if (PyTuple_GET_SIZE(fields) > FIELDS_MAX || PyBytes_GET_SIZE(header) > HEADER_BYTES_MAX
         || Py_TYPE(tag)->tp_descr_get == NULL || Py_TYPE(tag)->tp_descr_set == NULL)
@@ -312,6 +317,7 @@ static PyObject *Flat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->cls = (PyTypeObject *)Py_NewRef(cls);
     self->tag = Py_NewRef(tag);
     self->bytes_max = bytes_max;
+    self->is_closed = is_closed;
     if ((self->no_arguments = PyTuple_New(0)) == NULL) {
         Py_DECREF(self);
         return NULL;

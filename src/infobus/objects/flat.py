@@ -47,7 +47,21 @@ def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
     first = object.__new__(cls)
     for name, _, _ in fields:
         object.__setattr__(first, name, None)
-    return Flat(cls, _tag, header, tuple(fields), PAYLOAD_BYTES_MAX)
+    return Flat(cls, _tag, header, tuple(fields), PAYLOAD_BYTES_MAX, not _keeps_more(cls))
+
+
+def _keeps_more(cls: type) -> bool:
+    """Whether objects may hold more than their attributes, such as what a property has cached.
+
+    Of all others the collector of garbage need not know: scalars and an id refer to nothing. So a
+    program that keeps millions of received objects is not held up by walks over them.
+    """
+    return any(
+        hasattr(type(value), "__set_name__") or name == "__slots__"
+        for base in cls.__mro__
+        if base is not object and base is not ObjectRoot and ObjectRoot not in base.__bases__
+        for name, value in base.__dict__.items()
+    )
 
 
 def _is_computed(cls: type, name: str) -> bool:
