@@ -67,13 +67,7 @@ class Delivery:
                 one = run.part(at, at + 1)
                 self._deliver_group(one) if type_ == GROUP else self._deliver_run(one)
         elif len(items.subjects) == 1:
-            # The usual case, in as few steps as possible: the time of a round trip is here.
-            subject = items.subjects[0]
-            audience = self.audiences.found.get(subject) or self._audience(subject)
-            for subscription in audience.always:
-                self.offer(subscription, run)
-            if audience.sieves:
-                self._sift(audience, run)
+            self._deliver(self._audience(items.subjects[0]), run)
         else:
             self._deliver_run(run)
 
@@ -104,11 +98,8 @@ class Delivery:
     def _deliver(self, audience: Audience, run: Run) -> None:
         for subscription in audience.always:
             self.offer(subscription, run)
-        if audience.sieves:
-            self._sift(audience, run)
-
-    def _sift(self, audience: Audience, run: Run) -> None:
-        """Hand events to the subscriptions whose filters let them through."""
+        if not audience.sieves:
+            return
         wanted: dict[Subscription, list[int]] = {}
         objects, _ = objects_of(run, self._on_bad_object)
         for at, obj in enumerate(objects):

@@ -64,14 +64,11 @@ class Inbox:
 
     def offer(self, run: Run) -> None:
         """Put a run of events into the queue."""
-        bodies = run.items.bodies
-        if len(bodies) == 1:
-            self.offered += 1 + (len(bodies[0]) >> 11)  # as `weight_of` has it
-            self._queue.put(run)
-        elif len(bodies) > self.high_count:
+        items = run.items
+        if len(items.bodies) > self.high_count:
             self._put_in_parts(run)
         else:
-            self.offered += weight_of(run.items)
+            self.offered += weight_of(items)
             self._queue.put(run)
         if self._waiters:
             self._wake_async()

@@ -22,7 +22,7 @@ WireItem = tuple[object, ...]
 BEHIND_S = 25e-6
 """An event that comes so soon after another has left waits for the flusher, with others."""
 _STREAM_COUNT, _STREAM_S = 16, 5e-3
-"""So is one that comes that soon after so many: a stream that was held up for a moment goes on.
+"""So does one that comes that soon after so many: a stream that was held up for a moment goes on.
 Every frame costs every receiver about as much as a hundred events in it."""
 
 _GATHER_BYTES = 32 * 1024  # larger frames gain little, and make emergencies wait
