@@ -232,6 +232,19 @@ def test_a_class_that_computes_an_attribute_is_left_to_python():
     assert codec.decode(*codec.encode(price)[:2]).__dict__ == {"cents": 2}
 
 
+def test_no_finaliser_runs_when_a_class_is_made():
+    gone = []
+
+    class Closing(DataObject):
+        number: int
+
+        def __del__(self) -> None:
+            gone.append(self.number)
+
+    assert Closing._plan.flat is None
+    assert not gone
+
+
 def test_types_with_lists_objects_moments_or_many_attributes_are_left_to_python():
     class Listed(DataObject):
         names: list[str]

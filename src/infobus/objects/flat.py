@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from infobus.objects.data import DataObject
 
 _CODES = {"bool": "b", "int": "i", "float": "f", "str": "s", "bytes": "y"}
-_COUNT_MAX = 32  # attributes
+_COUNT_MAX = 32  # attributes, as in `_flat.c`
 _tag = ObjectRoot.__dict__["_tag"]
 
 
@@ -32,7 +32,8 @@ def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
     `header` is how the map of their attributes begins.
     """
     attributes = cls._type.attributes
-    if Flat is None or len(attributes) > _COUNT_MAX:
+    # One is made below, and let go: a finaliser would not expect that.
+    if Flat is None or len(attributes) > _COUNT_MAX or hasattr(cls, "__del__"):
         return None
     fields = []
     for attribute in attributes:
