@@ -18,6 +18,8 @@ from infobus.bus import aio_keeping
 from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols import guaranteed_wire, wire
+from infobus.stores.consumers import ConsumerStore
+from infobus.stores.database import Facts
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
 
@@ -64,6 +66,10 @@ def counts(sub: DurableSubscription, number: int) -> list[int]:
         found.append(event.data.count)
         event.ack()
     return found
+
+
+def no_room(*_: object) -> None:
+    raise StoreFull("no room", path="store")
 
 
 class TestDelivery:
@@ -418,6 +424,35 @@ class TestBadInput:
                 place(shop, 2)
         place(shop, 3)
         assert counts(sub, 2) == [1, 3]
+
+    def test_a_consumer_whose_disk_is_full_goes_on_when_there_is_room(
+        self, shop: Bus, office: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        for number in range(1, 6):
+            place(shop, number)
+        assert sub.receive(5).data.count == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(ConsumerStore, "flush", no_room)
+            with pytest.raises(TimeoutError):
+                sub.receive(0.5)  # settles the first, which cannot be saved: nothing comes after it
+            assert "no room" in office.stats().complaints["durable consumer billing"]
+        assert counts(sub, 4) == [2, 3, 4, 5]
+
+    def test_a_bus_whose_disk_is_full_closes_and_lets_others_have_its_name(
+        self, shop: Bus, office: Bus, join: Join, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sub = office.subscribe("orders.>", durable="billing")
+        place(shop, 1)
+        event = sub.receive(5)
+        with monkeypatch.context() as patch:
+            patch.setattr(Facts, "put", no_room)
+            event.ack()
+            office.close()
+        with pytest.raises(BusClosed):
+            sub.receive(5)
+        again = join("office").subscribe("orders.>", durable="billing")
+        assert counts(again, 1) == [1]  # it was settled, but that could not be saved
 
     def test_hostile_frames_about_ledgers_do_no_harm(
         self, shop: Bus, office: Bus, caplog: pytest.LogCaptureFixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -43,6 +44,7 @@ class Use:
         self.consumer = consumer
         self.store = store
         self.subscription = subscription
+        self.waiting: deque[Any] = deque()  # effects to be carried out, in order
         self._places = choosing(consumer.patterns, consumer.where, decode_record)
 
     def data(self, id: str, entry: Entry, on_bad_object: Callable[[str, BadFrame], None]) -> Any:

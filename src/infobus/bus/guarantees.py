@@ -204,7 +204,10 @@ class Guarantees:
         use = self._uses.pop(subscription, None)
         if use is not None:
             self._do(use, use.consumer.close())
-            use.store.close()
+            try:
+                use.store.close()
+            except StoreError as full:  # what was settled last comes again
+                log.error("%s", full)
             subscription.end(error)
 
     # What the world does.
@@ -221,7 +224,8 @@ class Guarantees:
             self._adopt_at_s = 0.0  # it may lack something of ledgers that nobody owns
         self._do_served(self._server.take(message, now_s))
         for use in list(self._uses.values()):
-            self._do(use, use.consumer.take(message, now_s))
+            if not use.waiting:  # else it is as if the message were lost: it comes again
+                self._do(use, use.consumer.take(message, now_s))
 
     def _see(self, name: str, alive: bool) -> None:
         if not alive:
@@ -271,7 +275,7 @@ class Guarantees:
                     self._hub.counters.complain(f"ledger {id}", str(error))
         self._do_served(self._server.tick(now_s))
         for use in list(self._uses.values()):
-            self._do(use, use.consumer.tick(now_s, wall_s))
+            self._do(use, [] if use.waiting else use.consumer.tick(now_s, wall_s))
         self._let_go(now_s)
 
     def _adopt(self, old_s: float) -> None:
@@ -354,27 +358,38 @@ class Guarantees:
                     self._send(one)
 
     def _do(self, use: Use, effects: ConsumerEffects) -> None:
-        for one in effects:
-            match one:
-                case effect.Deliver(id, entry, deliveries):
-                    self._deliver(use, id, entry, deliveries)
-                case effect.Save(id, saved):
-                    use.store.note(id, saved.position, saved.above, saved.deliveries)
-                    use.store.flush()
-                case effect.DeadLetter():
-                    self._bury(use, one)
-                case effect.LostForGood(id, first, last):
-                    use.subscription.lost += 1
-                    use.subscription.offer(loss_error(Lost(id, "", first, last)))
-                case effect.Rewound():
-                    use.subscription.offer(rewound_error(use.subscription.name, one))
-                case effect.UsedElsewhere(holder):
-                    name = use.subscription.name
-                    what = f"the durable name {name!r} is in use by node {holder}"
-                    in_use = DurableInUse(what, name=name)
-                    self._jobs.put(partial(self._end, use.subscription, in_use))
-                case _:
-                    self._send(one)
+        """Carry out effects, in order; if there is no room to save, they wait for the next tick."""
+        use.waiting += effects
+        while use.waiting:
+            one = use.waiting.popleft()
+            try:
+                self._do_one(use, one)
+            except StoreError as error:
+                use.waiting.appendleft(one)
+                self._hub.counters.complain(f"durable consumer {use.subscription.name}", str(error))
+                return
+
+    def _do_one(self, use: Use, one: Any) -> None:
+        match one:
+            case effect.Deliver(id, entry, deliveries):
+                self._deliver(use, id, entry, deliveries)
+            case effect.Save(id, saved):
+                use.store.note(id, saved.position, saved.above, saved.deliveries)
+                use.store.flush()
+            case effect.DeadLetter():
+                self._bury(use, one)
+            case effect.LostForGood(id, first, last):
+                use.subscription.lost += 1
+                use.subscription.offer(loss_error(Lost(id, "", first, last)))
+            case effect.Rewound():
+                use.subscription.offer(rewound_error(use.subscription.name, one))
+            case effect.UsedElsewhere(holder):
+                name = use.subscription.name
+                what = f"the durable name {name!r} is in use by node {holder}"
+                in_use = DurableInUse(what, name=name)
+                self._jobs.put(partial(self._end, use.subscription, in_use))
+            case _:
+                self._send(one)
 
     def _send(self, one: Any) -> None:
         match one:
