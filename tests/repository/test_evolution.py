@@ -260,6 +260,31 @@ class TestAlteredByHand:
         repository.store([other(n=1)])
         assert len(repository.query("Other")) == 1
 
+    def test_a_column_of_another_width_is_said(self, postgres_url):
+        """Text of any type will do; of numbers, PostgreSQL is sent as many bytes as they had."""
+        cls = define_type("Number", [], {"title": str, "rank": int, "ratio": float})
+        engine = create_engine(postgres_url)
+        with Repository(postgres_url) as repository, engine.connect() as connection:
+            repository.store([cls(title="first", rank=1, ratio=0.5)])
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            for view in ("every_number", "every_data_object"):
+                connection.exec_driver_sql(f"DROP VIEW IF EXISTS {view}")
+            connection.exec_driver_sql("ALTER TABLE number ALTER title TYPE VARCHAR(200)")
+            repository.store([cls(title="second", rank=2, ratio=0.5)])
+            connection.exec_driver_sql("ALTER TABLE number ALTER rank TYPE INTEGER")
+            with pytest.raises(StoreCorrupt, match=r"number\.rank is INTEGER.*rank BIGINT"):
+                repository.store([cls(title="third", rank=3, ratio=0.5)])
+            connection.exec_driver_sql("ALTER TABLE number ALTER rank TYPE BIGINT")
+            connection.exec_driver_sql("ALTER TABLE number ALTER ratio TYPE REAL")
+            with pytest.raises(StoreCorrupt, match=r"number\.ratio is REAL.*ratio DOUBLE"):
+                repository.store([cls(title="third", rank=3, ratio=0.5)])
+            connection.exec_driver_sql("ALTER TABLE number ALTER ratio TYPE DOUBLE PRECISION")
+            assert [one.title for one in repository.query("Number", order="rank")] == [
+                "first",
+                "second",
+            ]
+        engine.dispose()
+
     def test_after_mending_it_goes_on_and_takes_back_what_was_set_aside(
         self, repository, database, story
     ):

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Table, inspect, types
+from typing import Any
+
+from sqlalchemy import Connection, Dialect, Table, inspect, types
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from infobus.errors import StoreCorrupt
 from infobus.repository.catalog import TypeTable
+
+_FAMILIES: tuple[type[TypeEngine[Any]], ...] = (
+    types.Boolean,
+    types.Integer,
+    types.Float,
+    types.String,
+    types.DateTime,
+    types.LargeBinary,
+)
+_WIDTHS = (types.BigInteger, types.SmallInteger, types.Double)  # COPY sends so many bytes
 
 
 def check_tables(connection: Connection, home: TypeTable) -> None:
@@ -45,7 +57,7 @@ def _problems(connection: Connection, table: Table) -> list[str]:
                 f"column {column.name} is missing; ALTER TABLE {quote(table.name)} "
                 f"ADD COLUMN {written}"
             )
-        elif _family(held["type"]) != _family(column.type.dialect_impl(dialect)):
+        elif _family(held["type"], dialect) != _family(column.type, dialect):
             problems.append(
                 f"column {table.name}.{column.name} is {held['type']}, not as written: {written}"
             )
@@ -55,10 +67,12 @@ def _problems(connection: Connection, table: Table) -> list[str]:
     return problems
 
 
-def _family(kind: TypeEngine[object]) -> str:
+def _family(kind: TypeEngine[object], dialect: Dialect) -> str:
+    """What a column must agree in with what the catalog says."""
     if isinstance(kind, TypeDecorator):
-        kind = kind.impl_instance
-    for family in (types.Boolean, types.Integer, types.Float, types.String, types.DateTime):
+        kind = kind.load_dialect_impl(dialect)
+    widths = _WIDTHS if dialect.name == "postgresql" else ()
+    for family in (*widths, *_FAMILIES):
         if isinstance(kind, family):
-            return family.__name__
-    return "LargeBinary" if isinstance(kind, types.LargeBinary) else type(kind).__name__
+            return str(family.__name__)
+    return type(kind).__name__

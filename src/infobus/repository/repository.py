@@ -147,9 +147,11 @@ class Repository:
         """Take objects apart, and make room for them."""
         with self._lock:
             taking = Taking(self._layout_of, write_moment)
-            # Of several states of one object the last counts.
-            for record in {record.id: record for record in records}.values():
-                taking.add(record)
+            # Of several states of one object the last counts. In the order of their ids they come
+            # to an index as it grows.
+            newest = {record.id: record for record in records}
+            for id in sorted(newest):
+                taking.add(newest[id])
             if not taking.parts <= self._catalog.parts:
                 self._grow((), taking.parts)
             for home in taking.homes:
@@ -368,7 +370,8 @@ def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
 
 
 def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Record]:
-    maker = f"repository-{uuid.uuid4().hex}"
+    # Later ones are greater, so an index is filled in order.
+    maker = f"repository-{time.time_ns():016x}-{uuid.uuid4().hex[:16]}"
     for number, obj in enumerate(objects):
         if isinstance(obj, Event):
             yield from records_of(obj)

@@ -6,10 +6,22 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, select
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Integer,
+    LargeBinary,
+    Table,
+    delete,
+    select,
+)
 
 from infobus.repository.catalog import Catalog, TypeTable
 from infobus.repository.database import is_one_of
+from infobus.repository.forms import Moment
 
 ID_COUNT = 1000
 """How many ids are named in one statement."""
@@ -22,13 +34,33 @@ def write_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, .
     target = f"{preparer.quote(table.name)} ({columns})"
     if connection.dialect.name == "postgresql":
         driver: Any = connection.connection.driver_connection
-        with driver.cursor() as cursor, cursor.copy(f"COPY {target} FROM STDIN") as copy:
+        statement = f"COPY {target} FROM STDIN (FORMAT BINARY)"
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
+            # Named once, so that nobody looks for them at every value.
+            copy.set_types([_postgresql_type(column) for column in table.columns])
             write_row = copy.write_row
             for row in rows:
                 write_row(row)
     else:
         marks = ", ".join("?" * len(table.columns))
         connection.exec_driver_sql(f"INSERT INTO {target} VALUES ({marks})", list(rows))
+
+
+def _postgresql_type(column: Column[Any]) -> str:
+    match column.type:
+        case Boolean():
+            return "bool"
+        case BigInteger():
+            return "int8"
+        case Integer():
+            return "int4"
+        case Double():
+            return "float8"
+        case LargeBinary():
+            return "bytea"
+        case Moment():
+            return "timestamptz"
+    return "text"
 
 
 def make_way(
