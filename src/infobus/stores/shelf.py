@@ -75,7 +75,9 @@ def orphans(folder: Path, seen: Seen | None = None) -> dict[str, Leavings | None
     """
     seen = {} if seen is None else seen
     found: dict[str, Leavings | None] = {}
-    for path, _ in _unowned(folder):
+    for path in (ledger_path(folder, id) for id in ledger_ids(folder)):
+        if _is_owned(path):
+            continue
         stamp = _stamp(path)
         if path.stem not in seen or seen[path.stem][0] != stamp:
             try:
@@ -108,11 +110,16 @@ def glance(folder: Path, id: str) -> Glance:
     path = ledger_path(folder, id)
     if not path.exists():
         raise StoreError(f"there is no ledger {id} in {folder}", path=str(path))
+    is_owned = _is_owned(path)
+    with _opened(path) as opened:
+        positions = scanning.positions(opened.facts)
+        return Glance(id, path, is_owned, scanning.measure(opened), positions)
+
+
+def _is_owned(path: Path) -> bool:
+    # Its lock is not held while it is read: a publisher would find it taken, and make another.
     with FileLock(path.with_suffix(".lock")) as lock:
-        is_owned = not lock.acquire()
-        with _opened(path) as opened:
-            positions = scanning.positions(opened.facts)
-            return Glance(id, path, is_owned, scanning.measure(opened), positions)
+        return not lock.acquire()
 
 
 @contextmanager
