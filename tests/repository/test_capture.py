@@ -126,10 +126,10 @@ def test_an_object_that_nobody_reckoned_with_does_not_end_the_capture(tmp_path, 
     publisher, node = buses
     take = Taking.add
 
-    def stumble(taking, record):
-        if record.obj.title == "poison":
+    def stumble(taking, records):
+        if any(record.obj.title == "poison" for record in records):
             raise RuntimeError("a mistake of ours")
-        take(taking, record)
+        take(taking, records)
 
     monkeypatch.setattr(Taking, "add", stumble)
     with Repository(f"sqlite:///{tmp_path}/poison.db") as repository:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from infobus import BadValue, DataObject, Property, define_type, id_of, type_of
 from infobus.objects import codec, identify
 from infobus.objects.data import unknown_attributes
-from infobus.repository import Repository
+from infobus.repository import Repository, taking
 from tests.objects import worlds
 
 
@@ -50,6 +50,10 @@ class Everything(DataObject, name="round.Everything"):
 class Link(DataObject, name="round.Link"):
     value: Any = None
     next: Link | None = None
+
+
+class Crowd(DataObject, name="round.Crowd"):
+    others: list[Crowd] = []
 
 
 def everything(**changes) -> Everything:
@@ -147,6 +151,44 @@ def test_a_list_that_was_changed_to_something_wrong_is_refused(repository):
 def test_a_string_that_is_no_unicode_is_refused(repository):
     with pytest.raises(BadValue, match="cannot be stored"):
         repository.store([everything(text="\ud800")])
+
+
+def test_an_object_with_many_ways_into_itself_is_refused_at_once(repository):
+    """Each level has a hundred times as many objects as the one before."""
+    crowd = Crowd()
+    crowd.others = [crowd] * 100
+    with pytest.raises(BadValue, match="deeper than 64 levels"):
+        repository.store([crowd])
+
+
+@pytest.mark.parametrize("together", [1, 2, 256])
+def test_objects_of_all_forms_come_back_out_of_one_batch(repository, monkeypatch, together):
+    """However many are taken apart at once, nobody's values become somebody else's."""
+    monkeypatch.setattr(taking, "TOGETHER_MAX", together)
+    chain = Link(value=1, next=Link(value=2, next=Link(value=everything())))
+    objects = [
+        *(everything(**{name: value}) for name, value in UNUSUAL),
+        *(everything(count=count, words=["w"] * count, maybe=None) for count in range(5)),
+        *(everything(sources=[Wire(name=str(n)), Source(name="")] * n, holes=[]) for n in range(4)),
+        *(Source(name=f"s{number}") for number in range(5)),
+        Crowd(others=[Crowd(others=[Crowd(), Crowd()]), Crowd()]),
+        chain,
+    ]
+    repository.store(objects[::3] + objects[1::3] + objects[2::3])
+    found = {id_of(one): one for one in repository.query("DataObject")}
+    assert [repr(found[id_of(obj)]) for obj in objects] == [repr(obj) for obj in objects]
+    assert len(found) == len(objects)
+
+
+def test_ids_of_any_characters_name_their_objects(repository):
+    ids = ['say "x"', "a\\", "{x,y}", "NULL", " ", "a,b", "new\nline\t", "ü😀", "'", "%s", ":x"]
+    for round in range(2):
+        objects = [everything(count=round, words=[id]) for id in ids]
+        for obj, id in zip(objects, ids, strict=True):
+            identify(obj, id)
+        repository.store(objects)
+    found = {id_of(one): one for one in repository.query("round.Everything")}
+    assert found == dict(zip(ids, objects, strict=True))
 
 
 def test_objects_inside_keep_their_own_ids(repository):

@@ -150,8 +150,7 @@ class Repository:
             # Of several states of one object the last counts. In the order of their ids they come
             # to an index as it grows.
             newest = {record.id: record for record in records}
-            for id in sorted(newest):
-                taking.add(newest[id])
+            taking.add([newest[id] for id in sorted(newest)])
             if not taking.parts <= self._catalog.parts:
                 self._grow((), taking.parts)
             for home in taking.homes:

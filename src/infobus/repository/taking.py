@@ -1,22 +1,32 @@
-"""From objects to rows: an object becomes one row, and so does every object and item inside."""
+"""From objects to rows: an object becomes one row, and so does every object and item inside.
+
+Objects of one version are taken apart together, attribute by attribute: where all values are what
+is expected, as almost always, one look at all of them takes the place of many.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain, repeat
+from operator import contains
 from typing import Any, NamedTuple
 
 from infobus.errors import BadValue
 from infobus.objects import DataObject, id_of
 from infobus.objects.bodies import take_apart
-from infobus.objects.kinds import DEPTH_MAX
+from infobus.objects.kinds import DEPTH_MAX, SCALARS
 from infobus.repository.catalog import UNTYPED_FINGERPRINT, Layout, Slot, TypeTable
-from infobus.repository.forms import OBJECT, OPEN, all_fit, fits
+from infobus.repository.forms import OBJECT, OPEN, Form, all_fit, fits
 from infobus.repository.open_values import write_open
-from infobus.repository.schema import EXTRA, HOLDER, ID, PART, SUBJECT, TIME, VERSION
+from infobus.repository.schema import ENVELOPE
 
 ID_LENGTH_MAX = 255
+TOGETHER_MAX = 256
+"""How many are taken apart together; more would let a cyclic object grow before it is noticed."""
+_LISTS_AS_THEY_ARE = {Form("list", of) for of in SCALARS if of != "datetime"}  # drivers take them
 
 Row = tuple[Any, ...]
 Rows = dict[str, list[Row]]
@@ -32,13 +42,9 @@ class Record(NamedTuple):
     time: datetime | None = None
 
 
-class _Place(NamedTuple):
-    """Where inside an object another one is."""
-
-    holder: int | None = None
-    attribute: str | None = None
-    at: int | None = None
-    key: str | None = None
+Piece = tuple[Any, str | None, str, str | None, datetime | None, Any, Any, Any, Any]
+"""An object, its id if that is not the key; then what its row tells: key, subject and time, and
+where inside another object it is (holder, attribute, at, key)."""
 
 
 def key_of(id: str) -> str:
@@ -50,6 +56,23 @@ def key_of(id: str) -> str:
     if len(id) <= ID_LENGTH_MAX and "\0" not in id:
         return id
     return f"sha256:{sha256(id.encode(errors='surrogatepass')).hexdigest()}"
+
+
+@dataclass
+class _Group:
+    """Objects of one version, inside of wholes of one type, that are taken apart together."""
+
+    layout: Layout
+    whole: str
+    depth: int
+    pieces: list[Piece] = field(default_factory=list)
+    bodies: list[Mapping[str, Any]] = field(default_factory=list)
+    keys: Sequence[str] = ()
+    parts: Sequence[int] = ()
+    inside: list[Piece] = field(default_factory=list)
+    """The objects inside of these, which are not taken apart yet."""
+    unkept: dict[int, set[str]] = field(default_factory=dict)
+    """By the place among these: attributes that are not in the row, or in their table."""
 
 
 class Taking:
@@ -68,25 +91,34 @@ class Taking:
         self._layout_of = layout_of
         self._write_moment = write_moment
         self._layouts: dict[int, Layout] = {}
+        self._part_counts: dict[str, int] = {}
         self.rows: Rows = {}
         self.parts: set[tuple[str, str]] = set()
         """The names of types of which one was inside the other."""
         self.times: dict[str, dict[str, datetime | None]] = {}
         """The times of the objects, by the names of their types and by their ids."""
-        self._record, self._key = Record({}, ""), ""
-        self._whole = ""
-        self._part_count = 0
+        self._keepers = {
+            ("", False): self._keep_single,
+            ("", True): self._keep_part,
+            ("list", False): self._keep_list,
+            ("list", True): self._keep_list_of_parts,
+            ("dict", False): self._keep_map,
+            ("dict", True): self._keep_map_of_parts,
+        }
 
-    def add(self, record: Record) -> None:
-        """Take one object apart.
+    def add(self, records: Iterable[Record]) -> None:
+        """Take objects apart, of which no two have the same id.
 
         Raises:
-            BadValue: It holds what cannot be sent, or is nested too deeply. Then the rows are
+            BadValue: One holds what cannot be sent, or is nested too deeply. Then the rows are
                 of no more use.
         """
-        self._record, self._key = record, key_of(record.id)
-        self._part_count = 0
-        self._add(record.obj, _Place(), 1)
+        pieces: list[Piece] = []
+        for obj, id, subject, time in records:
+            key = key_of(id)
+            own_id = id if key != id else None
+            pieces.append((obj, own_id, key, subject, time, None, None, None, None))
+        self._add(pieces, "", 1)
 
     @property
     def homes(self) -> list[TypeTable]:
@@ -97,125 +129,201 @@ class Taking:
         """Make rows of a table fit, which has got more columns since they were made."""
         self.rows[name] = [row + (None,) * (width - len(row)) for row in self.rows[name]]
 
-    def _add(self, obj: DataObject | dict[str, Any], place: _Place, depth: int) -> None:
+    def _add(self, pieces: Sequence[Piece], whole: str, depth: int) -> None:
+        """Take objects apart that are inside of wholes of a type; wholes, if it is empty."""
         if depth > DEPTH_MAX:
             raise BadValue(f"nested deeper than {DEPTH_MAX} levels, or cyclic")
-        body: Mapping[str, Any]
-        if isinstance(obj, dict):
-            fingerprint, body = UNTYPED_FINGERPRINT, obj
-        else:
-            fingerprint, body = take_apart(obj)
+        for start in range(0, len(pieces), TOGETHER_MAX):
+            groups: dict[int, _Group] = {}
+            for piece in pieces[start : start + TOGETHER_MAX]:
+                obj = piece[0]
+                body: Mapping[str, Any]
+                if isinstance(obj, dict):
+                    fingerprint, body = UNTYPED_FINGERPRINT, obj
+                else:
+                    fingerprint, body = take_apart(obj)
+                group = groups.get(fingerprint)
+                if group is None:
+                    layout = self._layout(fingerprint)
+                    group = groups[fingerprint] = _Group(layout, whole, depth)
+                group.pieces.append(piece)
+                group.bodies.append(body)
+            for group in groups.values():
+                self._add_group(group)
+
+    def _layout(self, fingerprint: int) -> Layout:
         layout = self._layouts.get(fingerprint)
         if layout is None:
             layout = self._layouts[fingerprint] = self._layout_of(fingerprint)
-        record, part = self._record, self._part_count
-        type_name, key = layout.version.type_name, self._key
-        if part:
-            self.parts.add((self._whole, type_name))
+        return layout
+
+    def _add_group(self, group: _Group) -> None:
+        layout, type_name = group.layout, group.layout.version.type_name
+        _, own_ids, keys, subjects, times, *places = zip(*group.pieces, strict=True)
+        if group.whole:
+            self.parts.add((group.whole, type_name))
         else:
-            self._whole = type_name
-            self.times.setdefault(type_name, {})[key] = record.time
-        row: list[Any] = [None] * layout.width
-        row[ID], row[PART], row[VERSION] = key, part, layout.version.number
-        if not part:
-            row[SUBJECT] = record.subject
-            row[TIME] = None if record.time is None else self._write_moment(record.time)
-        else:
-            row[HOLDER:EXTRA] = place
-        absent: list[str] = []
-        kept: list[str] = []
+            group.whole = type_name
+            self.times.setdefault(type_name, {}).update(zip(keys, times, strict=True))
+        group.keys, group.parts = keys, self._next_parts(keys)
+        columns: list[Iterable[Any]] = [repeat(None)] * (layout.width - len(ENVELOPE))
         for slot in layout.slots:
-            name = slot.attribute
-            value = body.get(name)
-            if value is None:
-                if slot.is_optional:
-                    (kept if name in body else absent).append(name)
-            elif value.__class__ is slot.exact and (
-                slot.exact is not str or "\0" not in str(value)
-            ):
-                row[slot.at] = value
-                kept.append(name)
-            elif self._keep(slot, value, row, part, depth):
-                kept.append(name)
-        own_id = id_of(obj) if part else record.id if key != record.id else None
-        if len(kept) < len(body) or absent or own_id:
-            rest = {name: value for name, value in body.items() if name not in kept}
-            row[EXTRA] = self._extra(rest, absent, own_id)
-        self.rows.setdefault(layout.home.name, []).append(tuple(row))
+            columns[slot.at - len(ENVELOPE)] = self._column(group, slot)
+        moments = [None if time is None else self._write_moment(time) for time in times]
+        envelope = (keys, group.parts, repeat(layout.version.number), subjects, moments, *places)
+        extras = self._extras(group, own_ids)
+        rows = zip(*envelope, extras, *columns, strict=False)
+        self.rows.setdefault(layout.home.name, []).extend(rows)
+        self._add_inside(group)
 
-    def _keep(self, slot: Slot, value: Any, row: list[Any], part: int, depth: int) -> bool:
-        """Put a value into its place; False if it does not fit."""
-        shape, of = slot.form
-        if not shape and of != OBJECT:
-            if of == OPEN:
-                row[slot.at] = self._open(value)
-                return True
-            if not fits(value, of):
-                return False
-            row[slot.at] = value if of != "datetime" else self._write_moment(value)
-            return True
-        if not shape:
-            if not isinstance(value, DataObject):
-                return False
-            self._add_part(value, _Place(part, slot.attribute, 0), depth)
-            row[slot.at] = 1
-            return True
-        if shape == "list":
-            if value.__class__ is not list:
-                return False
-            keys, items = None, value
-        else:
-            if value.__class__ is not dict or any(not fits(key, "str") for key in value):
-                return False
-            keys, items = list(value), list(value.values())
-        if of == OBJECT:
-            kept = self._keep_parts(slot, keys, items, part, depth)
-        else:
-            kept = self._keep_items(slot, keys, items, part)
-        if kept:
-            row[slot.at] = len(items)
-        return kept
+    def _next_parts(self, keys: Sequence[str]) -> list[int]:
+        """Numbers for objects inside of wholes; a whole itself comes first, and is 0."""
+        counts, numbers = self._part_counts, []
+        for key in keys:
+            number = counts.get(key, 0)
+            counts[key] = number + 1
+            numbers.append(number)
+        return numbers
 
-    def _keep_items(self, slot: Slot, keys: list[str] | None, items: list[Any], part: int) -> bool:
-        of, key = slot.form.of, self._key
+    def _add_items(self, slot: Slot, rows: list[Row]) -> None:
+        if rows:
+            assert slot.item_table is not None
+            self.rows.setdefault(slot.item_table, []).extend(rows)
+
+    def _add_inside(self, group: _Group) -> None:
+        pieces, group.inside = group.inside, []
+        if pieces:
+            self._add(pieces, group.whole, group.depth + 1)
+
+    # One attribute of many objects.
+
+    def _column(self, group: _Group, slot: Slot) -> Sequence[Any]:
+        """What the rows have for an attribute."""
+        values: list[Any] = [body.get(slot.attribute) for body in group.bodies]
+        classes = set(map(type, values))
+        if classes == {slot.exact} and not (slot.exact is str and _some_have_nul(values)):
+            return values
+        if classes == {list} and slot.form in _LISTS_AS_THEY_ARE:
+            items = list(chain.from_iterable(values))
+            if all_fit(items, slot.form.of):
+                return self._lists(group, slot, values)
+        return self._cells(group, slot, values)
+
+    def _lists(self, group: _Group, slot: Slot, values: Sequence[list[Any]]) -> list[int]:
+        owned = zip(group.keys, group.parts, values, strict=True)
+        rows = [(key, part, at, v) for key, part, items in owned for at, v in enumerate(items)]
+        self._add_items(slot, rows)
+        return list(map(len, values))
+
+    def _cells(self, group: _Group, slot: Slot, values: Sequence[Any]) -> list[Any]:
+        """The same, by a look at each value."""
+        keep = self._keepers[slot.form.shape, slot.form.of == OBJECT]
+        name, bodies = slot.attribute, group.bodies
+        cells: list[Any] = []
+        for place, value in enumerate(values):
+            cell = None if value is None else keep(group, slot, place, value)
+            if cell is None and not (value is None and slot.is_optional and name in bodies[place]):
+                group.unkept.setdefault(place, set()).add(name)
+            cells.append(cell)
+            if len(group.inside) > TOGETHER_MAX:
+                self._add_inside(group)
+        return cells
+
+    # One value, by its form. They return what the row has for it, None if it does not fit.
+
+    def _keep_single(self, group: _Group, slot: Slot, place: int, value: Any) -> Any:
+        of = slot.form.of
         if of == OPEN:
-            items = [None if item is None else self._open(item) for item in items]
-        elif not all_fit(items, of):
-            return False
-        elif of == "datetime":
-            items = [None if item is None else self._write_moment(item) for item in items]
-        if not items:
-            return True
-        assert slot.item_table is not None
-        rows = self.rows.setdefault(slot.item_table, [])
-        if keys is None:
-            rows.extend((key, part, at, item) for at, item in enumerate(items))
-        else:
-            pairs = enumerate(zip(keys, items, strict=True))
-            rows.extend((key, part, at, name, item) for at, (name, item) in pairs)
-        return True
+            return self._open(value)
+        if not fits(value, of):
+            return None
+        return value if of != "datetime" else self._write_moment(value)
+
+    def _keep_list(self, group: _Group, slot: Slot, place: int, value: Any) -> int | None:
+        items = self._items(slot, value) if value.__class__ is list else None
+        if items is None:
+            return None
+        key, part = group.keys[place], group.parts[place]
+        self._add_items(slot, [(key, part, at, item) for at, item in enumerate(items)])
+        return len(items)
+
+    def _keep_map(self, group: _Group, slot: Slot, place: int, value: Any) -> int | None:
+        items = self._items(slot, list(value.values())) if _is_map(value) else None
+        if items is None:
+            return None
+        key, part, pairs = group.keys[place], group.parts[place], zip(value, items, strict=True)
+        self._add_items(slot, [(key, part, at, *pair) for at, pair in enumerate(pairs)])
+        return len(items)
+
+    def _items(self, slot: Slot, items: list[Any]) -> list[Any] | None:
+        """The items as the driver takes them; None if one does not fit."""
+        of = slot.form.of
+        if of == OPEN:
+            return [None if item is None else self._open(item) for item in items]
+        if not all_fit(items, of):
+            return None
+        if of == "datetime":
+            return [None if item is None else self._write_moment(item) for item in items]
+        return items
+
+    def _keep_part(self, group: _Group, slot: Slot, place: int, value: Any) -> int | None:
+        return self._keep_parts(group, slot, place, [value], repeat(None))
+
+    def _keep_list_of_parts(self, group: _Group, slot: Slot, place: int, value: Any) -> int | None:
+        if value.__class__ is not list:
+            return None
+        return self._keep_parts(group, slot, place, value, repeat(None))
+
+    def _keep_map_of_parts(self, group: _Group, slot: Slot, place: int, value: Any) -> int | None:
+        if not _is_map(value) or None in value.values():  # its key would be in no row
+            return None
+        return self._keep_parts(group, slot, place, list(value.values()), value)
 
     def _keep_parts(
-        self, slot: Slot, keys: list[str] | None, items: list[Any], part: int, depth: int
-    ) -> bool:
-        if keys is not None and None in items:
-            return False  # its key would be in no row
+        self,
+        group: _Group,
+        slot: Slot,
+        place: int,
+        items: list[Any],
+        map_keys: Iterable[str | None],
+    ) -> int | None:
         if not all(item is None or isinstance(item, DataObject) for item in items):
-            return False
-        for at, item in enumerate(items):
+            return None
+        key, part, name = group.keys[place], group.parts[place], slot.attribute
+        for at, (item, map_key) in enumerate(zip(items, map_keys, strict=False)):
             if item is not None:
-                key = None if keys is None else keys[at]
-                self._add_part(item, _Place(part, slot.attribute, at, key), depth)
-        return True
+                own_id = id_of(item)
+                group.inside.append((item, own_id, key, None, None, part, name, at, map_key))
+        return len(items)
 
-    def _add_part(self, obj: DataObject, place: _Place, depth: int) -> None:
-        self._part_count += 1
-        self._add(obj, place, depth + 1)
+    # What has no place of its own.
 
-    def _extra(self, values: Mapping[str, Any], absent: list[str], own_id: str | None) -> str:
-        """What has no place of its own, as JSON."""
-        extra = {"attributes": dict(values), "absent": absent, "id": own_id}
-        return self._open({name: what for name, what in extra.items() if what})
+    def _extras(self, group: _Group, own_ids: Sequence[str | None]) -> Iterable[str | None]:
+        slots, bodies = group.layout.slots, group.bodies
+        if not group.unkept and not any(own_ids) and set(map(len, bodies)) == {len(slots)}:
+            return repeat(None)
+        names = {slot.attribute for slot in slots}
+        optional = [slot.attribute for slot in slots if slot.is_optional]
+        extras = []
+        for place, (body, own_id) in enumerate(zip(bodies, own_ids, strict=True)):
+            kept = names - group.unkept.get(place, set())
+            extra = {
+                "attributes": {name: value for name, value in body.items() if name not in kept},
+                "absent": [name for name in optional if name not in body],
+                "id": own_id,
+            }
+            told = {name: what for name, what in extra.items() if what}
+            extras.append(self._open(told) if told else None)
+        return extras
 
     def _open(self, value: Any) -> str:
         return write_open(value, lambda fp: self._layout_of(fp).version.type_name)
+
+
+def _some_have_nul(values: Iterable[str]) -> bool:
+    return any(map(contains, values, repeat("\0")))
+
+
+def _is_map(value: Any) -> bool:
+    """Whether it is a map whose keys fit a column."""
+    return value.__class__ is dict and all(fits(key, "str") for key in value)
