@@ -62,8 +62,8 @@ readings = st.builds(
 )
 
 
-def one() -> Reading:
-    return Reading(place="kiln", number=300, celsius=21.5, is_sure=True, raw=b"\0\1")
+def one(place: str = "kiln") -> Reading:
+    return Reading(place=place, number=300, celsius=21.5, is_sure=True, raw=b"\0\1")
 
 
 def read_in_python(body: bytes) -> Reading | None:
@@ -89,6 +89,13 @@ def test_what_was_written_is_read_again(reading):
     assert read == reading
     assert type(read) is Reading
     assert id_of(read) == "id"
+
+
+@given(st.lists(st.sampled_from(["", "kiln", "kilo", "Ölofen", "x" * 64, "x" * 65, "x" * 66])))
+def test_texts_that_come_again_are_read_as_any_other(places):
+    bodies = [FLAT.encode(one(place)) for place in places]
+    read = FLAT.decode_run(bodies, "node", list(range(len(bodies))))
+    assert [reading.place for reading in read] == places
 
 
 @given(st.data())

@@ -205,7 +205,7 @@ static PyObject *decode_object(Flat *self, PyObject *body, PyObject *tag)
     if (at == NULL || memcmp(at, self->header, self->header_len) != 0)
         return NULL;
     for (; found < self->count; found++) {
-        const Field *field = &self->fields[found];
+        Field *field = &self->fields[found];
         at = take(&cursor, PyBytes_GET_SIZE(field->key));
         if (at == NULL || memcmp(at, PyBytes_AS_STRING(field->key), PyBytes_GET_SIZE(field->key)))
             goto done;
@@ -276,6 +276,7 @@ static void Flat_dealloc(Flat *self)
     for (Py_ssize_t i = 0; i < self->count; i++) {
         Py_XDECREF(self->fields[i].name);
         Py_XDECREF(self->fields[i].key);
+        Py_XDECREF(self->fields[i].last);
     }
     type->tp_free(self);
     Py_DECREF(type);

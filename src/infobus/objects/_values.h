@@ -5,9 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#define REPEATED_BYTES_MAX 64
+
 typedef struct {
     PyObject *name;      /* interned */
     PyObject *key;       /* bytes: the name as MessagePack */
+    PyObject *last;      /* the string that was read last, if it is short and ASCII, or NULL */
     char kind;           /* b(ool), i(nt), f(loat), s(tr), y (bytes) */
     char is_optional;
 } Field;
@@ -172,8 +175,21 @@ static PyObject *read_int(Cursor *cursor, unsigned char first)
     }
 }
 
+/* Events that come after each other often have the same venue, currency or unit. */
+static PyObject *read_text(Field *field, const char *at, Py_ssize_t n)
+{
+    PyObject *text = field->last;
+    if (text != NULL && PyUnicode_GET_LENGTH(text) == n
+        && memcmp(PyUnicode_1BYTE_DATA(text), at, n) == 0)
+        return Py_NewRef(text);
+    text = PyUnicode_DecodeUTF8(at, n, NULL);
+    if (text != NULL && n <= REPEATED_BYTES_MAX && PyUnicode_IS_ASCII(text))
+        Py_XSETREF(field->last, Py_NewRef(text));
+    return text;
+}
+
 /* NULL, perhaps with an error set, if the bytes are not what the type says. */
-static PyObject *read_value(const Field *field, Cursor *cursor)
+static PyObject *read_value(Field *field, Cursor *cursor)
 {
     const unsigned char *at = take(cursor, 1);
     unsigned char first;
@@ -200,7 +216,7 @@ static PyObject *read_value(const Field *field, Cursor *cursor)
         else if (first < 0xd9 || first > 0xdb || !take_number(cursor, 1 << (first - 0xd9), &n))
             return NULL;
         at = take(cursor, n);
-        return at == NULL ? NULL : PyUnicode_DecodeUTF8((const char *)at, (Py_ssize_t)n, NULL);
+        return at == NULL ? NULL : read_text(field, (const char *)at, (Py_ssize_t)n);
     default:
         if (first < 0xc4 || first > 0xc6 || !take_number(cursor, 1 << (first - 0xc4), &n))
             return NULL;
