@@ -19,7 +19,7 @@ from infobus.objects import Type, codec, find_type
 from infobus.objects.kinds import ANY, NOTHING, Kind, Maybe
 from infobus.objects.types import ROOT_NAME
 from infobus.repository import schema
-from infobus.repository.forms import EXACT, OBJECT, Form, form_of
+from infobus.repository.forms import OBJECT, Form, form_of
 
 log = logging.getLogger("infobus")
 
@@ -48,7 +48,6 @@ class Slot(NamedTuple):
     at: int
     item_table: str | None
     is_optional: bool  # then NULL is None, else it is an attribute that was not sent
-    exact: type | None  # the Python type that fits without another look
 
 
 @dataclass
@@ -182,9 +181,8 @@ def _layout(version: Version, table: TypeTable) -> Layout:
         if place is not None:
             home = table.homes[place]
             at = len(schema.ENVELOPE) + place
-            exact = EXACT.get(form.of) if form.is_column else None
             is_optional = _is_optional(attribute.kind)
-            slots.append(Slot(attribute.name, form, at, home.item_table, is_optional, exact))
+            slots.append(Slot(attribute.name, form, at, home.item_table, is_optional))
     is_complete = len(slots) == len(attributes) or len(table.homes) >= COLUMN_COUNT_MAX
     return Layout(version, table, tuple(slots), is_complete)
 

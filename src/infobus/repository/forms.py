@@ -11,8 +11,12 @@ JSON in the column `_extra` of its object, so nothing is lost and nothing is ref
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import repeat
 from math import copysign
+from operator import contains, ne
+from types import NoneType
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, Boolean, DateTime, Double, LargeBinary, Text
@@ -122,34 +126,32 @@ COLUMN_TYPES: dict[str, TypeEngine[Any]] = {
 }
 
 
-EXACT: dict[str, type] = {"bool": bool, "int": int, "str": str, "bytes": bytes}
-"""The Python types of which every value fits its column, strings with a NUL left aside."""
+_PYTHON_TYPES: dict[str, type] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "bytes": bytes,
+    "datetime": datetime,
+}
 
 
-def all_fit(values: list[Any], of: str) -> bool:
-    """Whether `fits` is true of all values that are not None."""
-    classes = set(map(type, values))
-    if len(classes) == 1 and EXACT.get(of) in classes:
-        return of != "str" or "\0" not in "".join(values)
-    return all(value is None or fits(value, of) for value in values)
+def all_fit(values: Sequence[Any], of: str) -> bool:
+    """Whether `fits` is true of all values that are not None, by a few looks at all of them."""
+    if not set(map(type, values)) <= {_PYTHON_TYPES[of], NoneType}:
+        return False
+    if of == "str":
+        return not any(map(contains, filter(None, values), repeat("\0")))
+    if of == "float" and (0.0 in values or any(map(ne, values, values))):
+        return all(value is None or fits(value, of) for value in values)
+    return True
 
 
 def fits(value: Any, of: str) -> bool:
     """Whether a column of this form gives back exactly `value`, whatever the database."""
-    cls = value.__class__
-    match of:
-        case "str":
-            return cls is str and "\0" not in value
-        case "float":
-            # SQLite takes a NaN for NULL, and stores a whole number as an integer: 0 has no sign.
-            return cls is float and value == value and (value != 0 or copysign(1, value) > 0)
-        case "int":
-            return cls is int
-        case "bool":
-            return cls is bool
-        case "bytes":
-            return cls is bytes
-        case "datetime":
-            return cls is datetime
-        case _:
-            return False
+    if value.__class__ is not _PYTHON_TYPES.get(of):
+        return False
+    if of == "str":
+        return "\0" not in str(value)
+    # SQLite takes a NaN for NULL, and stores a whole number as an integer: 0 has no sign.
+    return of != "float" or (value == value and (value != 0 or copysign(1, value) > 0))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain, repeat
-from operator import contains
 from typing import Any, NamedTuple
 
 from infobus.errors import BadValue
@@ -19,14 +18,13 @@ from infobus.objects import DataObject, id_of
 from infobus.objects.bodies import take_apart
 from infobus.objects.kinds import DEPTH_MAX, SCALARS
 from infobus.repository.catalog import UNTYPED_FINGERPRINT, Layout, Slot, TypeTable
-from infobus.repository.forms import OBJECT, OPEN, Form, all_fit, fits
+from infobus.repository.forms import OBJECT, OPEN, all_fit, fits
 from infobus.repository.open_values import write_open
 from infobus.repository.schema import ENVELOPE
 
 ID_LENGTH_MAX = 255
 TOGETHER_MAX = 256
 """How many are taken apart together; more would let a cyclic object grow before it is noticed."""
-_LISTS_AS_THEY_ARE = {Form("list", of) for of in SCALARS if of != "datetime"}  # drivers take them
 
 Row = tuple[Any, ...]
 Rows = dict[str, list[Row]]
@@ -199,21 +197,28 @@ class Taking:
 
     def _column(self, group: _Group, slot: Slot) -> Sequence[Any]:
         """What the rows have for an attribute."""
-        values: list[Any] = [body.get(slot.attribute) for body in group.bodies]
-        classes = set(map(type, values))
-        if classes == {slot.exact} and not (slot.exact is str and _some_have_nul(values)):
-            return values
-        if classes == {list} and slot.form in _LISTS_AS_THEY_ARE:
+        name, (shape, of), bodies = slot.attribute, slot.form, group.bodies
+        values: list[Any] = [body.get(name) for body in bodies]
+        if of in SCALARS and not shape and all_fit(values, of):
+            if None not in values or (slot.is_optional and all(name in body for body in bodies)):
+                return self._written(values, of)
+        elif of in SCALARS and shape == "list" and set(map(type, values)) == {list}:
             items = list(chain.from_iterable(values))
-            if all_fit(items, slot.form.of):
-                return self._lists(group, slot, values)
+            if all_fit(items, of):
+                counts = list(map(len, values))
+                keys = chain.from_iterable(map(repeat, group.keys, counts))
+                parts = chain.from_iterable(map(repeat, group.parts, counts))
+                numbers = chain.from_iterable(map(range, counts))
+                written = self._written(items, of)
+                self._add_items(slot, list(zip(keys, parts, numbers, written, strict=True)))
+                return counts
         return self._cells(group, slot, values)
 
-    def _lists(self, group: _Group, slot: Slot, values: Sequence[list[Any]]) -> list[int]:
-        owned = zip(group.keys, group.parts, values, strict=True)
-        rows = [(key, part, at, v) for key, part, items in owned for at, v in enumerate(items)]
-        self._add_items(slot, rows)
-        return list(map(len, values))
+    def _written(self, values: list[Any], of: str) -> list[Any]:
+        """Values that fit, as the driver takes them."""
+        if of != "datetime":
+            return values
+        return [None if value is None else self._write_moment(value) for value in values]
 
     def _cells(self, group: _Group, slot: Slot, values: Sequence[Any]) -> list[Any]:
         """The same, by a look at each value."""
@@ -260,11 +265,7 @@ class Taking:
         of = slot.form.of
         if of == OPEN:
             return [None if item is None else self._open(item) for item in items]
-        if not all_fit(items, of):
-            return None
-        if of == "datetime":
-            return [None if item is None else self._write_moment(item) for item in items]
-        return items
+        return self._written(items, of) if all_fit(items, of) else None
 
     def _keep_part(self, group: _Group, slot: Slot, place: int, value: Any) -> int | None:
         return self._keep_parts(group, slot, place, [value], repeat(None))
@@ -318,10 +319,6 @@ class Taking:
 
     def _open(self, value: Any) -> str:
         return write_open(value, lambda fp: self._layout_of(fp).version.type_name)
-
-
-def _some_have_nul(values: Iterable[str]) -> bool:
-    return any(map(contains, values, repeat("\0")))
 
 
 def _is_map(value: Any) -> bool:
