@@ -37,7 +37,8 @@ def attributes_by_row(table: pa.Table) -> list[dict[str, Any]]:
     if REST in table.column_names and table[REST].null_count < table.num_rows:
         rest = entries_by_row(table[REST].combine_chunks())
         for row, entries in zip(rows, rest, strict=True):
-            row.update(attributes_in(entries or ()))
+            if entries:
+                row.update(attributes_in(entries))
     return rows
 
 
@@ -73,7 +74,7 @@ def entries_by_row(maps: pa.MapArray) -> list[list[Read] | None]:
 def only_about(table: pa.Table, names: Iterable[str]) -> pa.Table:
     """The table with those entries of `_attributes` only that belong to these attributes."""
     maps = table[REST].combine_chunks()
-    if isinstance(maps, pa.ChunkedArray) or not len(maps):
+    if isinstance(maps, pa.ChunkedArray) or not len(maps.keys):
         return table
     keys, offsets = maps.keys, maps.offsets.to_numpy()
     wanted = np.zeros(len(keys), bool)

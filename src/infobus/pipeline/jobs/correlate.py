@@ -178,20 +178,22 @@ class _Known:
         """By rule and key, what is in a batch of events."""
         table = table_of(batch.column("row"))
         rows = Rows(table, self.names, self._interest.journal)
-        steps: dict[tuple[int, int], list[int]] = defaultdict(list)
+        steps: list[dict[int, list[int]]] = [{} for _ in self._rules]
         for row, number in zip(*self._pairs(table, rows), strict=True):
             rule, step = self._places[number]
-            steps[row, rule].append(step)
+            steps[rule].setdefault(row, []).append(step)
         columns = ("time_us", "_offset", "_event_id", "_test")
         times_us, offsets, ids, tests = (batch.column(name).to_pylist() for name in columns)
         found: dict[tuple[int, str], list[Hit]] = defaultdict(list)
-        for (row, rule), some in steps.items():
-            attributes = rows.attributes[row]
-            key = None if tests[row] else self._keys[rule].filled(attributes)
-            if key is not None:
-                value = self._value(rule, attributes)
-                hit = Hit(times_us[row], offsets[row], tuple(some), ids[row], value)
-                found[rule, key].append(hit)
+        for rule, some in enumerate(steps):
+            key_of, path = self._keys[rule].filled, self._values[rule]
+            for row, its_steps in some.items():
+                attributes = rows.attributes[row]
+                key = None if tests[row] else key_of(attributes)
+                if key is not None:
+                    value = None if path is None else _number(read(attributes, path))
+                    hit = Hit(times_us[row], offsets[row], tuple(its_steps), ids[row], value)
+                    found[rule, key].append(hit)
         made = [(rule, key, _encode(hits)) for (rule, key), hits in found.items()]
         columns_made = list(zip(*made, strict=True)) or [()] * len(_HITS)
         arrays = [pa.array(one, field.type) for one, field in zip(columns_made, _HITS, strict=True)]
@@ -209,12 +211,11 @@ class _Known:
                 numbers.append(number)
         return at, numbers
 
-    def _value(self, rule: int, attributes: dict[str, Any]) -> float | None:
-        path = self._values[rule]
-        value = None if path is None else read(attributes, path)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        return None
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return None
 
 
 @lru_cache(4)
@@ -292,30 +293,30 @@ class _Follower(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Take in new events; they are looked at when the watermark has passed them."""
-        watermark_us = timerValues.getCurrentWatermarkInMs() * 1000
+        until_ms = timerValues.getCurrentWatermarkInMs()
         hits = _hits_in(row["hits"] for row in rows)
-        new = [hit for hit in hits if hit.time_us > watermark_us]
-        if new:
-            state = self._state()
-            state.waiting += new
-            self._keep(key, state)
-        return iter(())
+        new = [hit for hit in hits if hit.time_us > until_ms * 1000]
+        if not new:
+            return iter(())
+        state = self._state()
+        found: list[Row] = []
+        if state.timer_ms is not None and state.timer_ms <= until_ms:
+            # The timer would go off after this: every question to Spark that is saved counts.
+            found = self._found(key, state, until_ms)
+        state.waiting += new
+        self._keep(key, state)
+        return iter(found)
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
         """Look at the events, and at the time, up to the watermark."""
-        until_us = timerValues.getCurrentWatermarkInMs() * 1000
         state = self._state()
         if state.timer_ms == expiredTimerInfo.getExpiryTimeInMs():
             state.timer_ms = None  # Spark forgets it, too
-        rule = self._options.rules[key[0]]
-        ready = [hit for hit in state.waiting if hit.time_us <= until_us]
-        state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
-        found = follow(rule, state.memory, ready, until_us)
+        found = self._found(key, state, timerValues.getCurrentWatermarkInMs())
         self._keep(key, state)
-        for one in found:
-            yield Row(*_FOUND.names)(*_row(self._options, rule, key[1], one))
+        return iter(found)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -323,6 +324,14 @@ class _Follower(StatefulProcessor):
     def _state(self) -> _State:
         kept = self._kept.get()
         return _State(Memory(), []) if kept is None else _decode(bytes(kept[0]))
+
+    def _found(self, key: Any, state: _State, until_ms: int) -> list[Row]:
+        """What the events up to this time, and the time itself, have brought about."""
+        rule, until_us = self._options.rules[key[0]], until_ms * 1000
+        ready = [hit for hit in state.waiting if hit.time_us <= until_us]
+        state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
+        found = follow(rule, state.memory, ready, until_us)
+        return [Row(*_FOUND.names)(*_row(self._options, rule, key[1], one)) for one in found]
 
     def _keep(self, key: Any, state: _State) -> None:
         """Remember the state, and when to look at it again; forget it if there is nothing."""

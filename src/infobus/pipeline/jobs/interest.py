@@ -158,6 +158,8 @@ class Interest:
 
     def filtered(self, table: pa.Table, rows: Rows) -> Pairs:
         """Which rows are wanted by which subscriptions that have a filter."""
+        if not self._patterns_count:
+            return _flat([])
         answers: list[list[Hashable]] = [[] for _ in rows.attributes]
         if len(self._plain) and answers:
             # Where no row has any attribute, the rows are still to be counted.
