@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infobus.errors import UsageError
@@ -43,7 +44,7 @@ def session(
         )
     from infobus.pipeline import register  # says what to install if there is no PySpark
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", python_for(master))
     if master.startswith("local"):
         # Or Spark asks for the name of this host, which may be nobody's address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -59,3 +60,14 @@ def session(
         spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+def python_for(master: str) -> str:
+    """The Python that workers of Spark shall run: on this machine, one that starts at once."""
+    quick = Path(__file__).parent / "data" / "python"
+    # To a Spark of the user's own belongs the PySpark in its zip file.
+    is_own = "SPARK_HOME" in os.environ
+    if is_own or not master.startswith("local") or not os.access(quick, os.X_OK):
+        return sys.executable
+    os.environ["INFOBUS_SPARK_PYTHON"] = sys.executable
+    return str(quick)

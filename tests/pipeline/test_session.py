@@ -1,0 +1,32 @@
+"""Sessions of Spark, as far as they can be looked at without one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+
+from infobus.pipeline.jobs.session import python_for
+
+
+def test_workers_here_run_the_pyspark_that_is_installed(monkeypatch, tmp_path):
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("INFOBUS_SPARK_PYTHON", "")  # so that it is put back
+    python, installed = python_for("local[2]"), Path(pyspark.__file__)
+    shipped = installed.parent / "python" / "lib" / "pyspark.zip"
+    assert shipped.exists()
+    given = {**os.environ, "PYTHONPATH": f"{shipped}{os.pathsep}{tmp_path}"}
+    program = "import pyspark, sys; print(pyspark.__file__, *sys.argv[1:], *sys.path, sep='\\n')"
+    said = subprocess.run(
+        [python, "-c", program, "two words"], env=given, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert said[:2] == [str(installed), "two words"]
+    assert str(tmp_path) in said
+
+
+def test_elsewhere_and_with_a_spark_of_ones_own_it_is_the_python_of_this_process(monkeypatch):
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert python_for("spark://127.0.0.1:7077") == sys.executable
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert python_for("local[*]") == sys.executable
