@@ -26,15 +26,17 @@ def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
     >>> body, put_together(fingerprint, body)
     ({'name': 'n', 'value': [1], 'ref': 'r'}, Property(name='n', value=[1], ref='r'))
     """
-    if obj._tag.__class__ is not Foreign and len(obj.__dict__) == obj._plan.count:
-        fingerprint, state = obj._plan.fingerprint, dict(obj.__dict__)  # as almost always
+    plan, state = obj._plan, obj.__dict__
+    unknown: dict[str, Any] = {}
+    if obj._tag.__class__ is not Foreign and len(state) == plan.count:
+        fingerprint, state = plan.fingerprint, dict(state)  # as almost always
     else:
-        state = sent_attributes(obj)
+        state, unknown = sent_attributes(obj), unknown_attributes(obj)
         fingerprint, _ = sent_type(obj, state)
     name = ""
     try:
-        for name, kind in obj._plan.containers:
-            if name in state and name not in unknown_attributes(obj):
+        for name, kind in plan.containers:
+            if name in state and name not in unknown:
                 state[name] = kind.check(state[name])
     except Misfit as misfit:
         raise bad_value(misfit, f"{obj._type.name}.{name}") from None

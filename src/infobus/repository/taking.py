@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from itertools import chain, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from infobus.errors import BadValue
@@ -198,9 +199,13 @@ class Taking:
     def _column(self, group: _Group, slot: Slot) -> Sequence[Any]:
         """What the rows have for an attribute."""
         name, (shape, of), bodies = slot.attribute, slot.form, group.bodies
-        values: list[Any] = [body.get(name) for body in bodies]
+        values: list[Any]
+        try:
+            values = list(map(itemgetter(name), bodies))
+        except KeyError:  # somebody did not send it
+            return self._cells(group, slot, [body.get(name) for body in bodies])
         if of in SCALARS and not shape and all_fit(values, of):
-            if None not in values or (slot.is_optional and all(name in body for body in bodies)):
+            if slot.is_optional or None not in values:
                 return self._written(values, of)
         elif of in SCALARS and shape == "list" and set(map(type, values)) == {list}:
             items = list(chain.from_iterable(values))
