@@ -9,7 +9,7 @@ from infobus.filters import compile
 from infobus.pipeline import register
 from infobus.pipeline.jobs import Batch, backtest
 from infobus.pipeline.jobs.history import histories
-from infobus.pipeline.jobs.interest import Subscription
+from infobus.pipeline.jobs.subscription import Subscription
 from infobus.subjects import matches
 from tests.cli.running import Shell
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write

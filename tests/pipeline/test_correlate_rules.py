@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from infobus import UsageError
 from infobus.pipeline.jobs import correlate_rules as rules
 from infobus.pipeline.jobs.correlate_rules import Hit, Memory, follow
-from infobus.pipeline.jobs.interest import Subscription
+from infobus.pipeline.jobs.subscription import Subscription
 
 ANY = Subscription()
 S = 1_000_000

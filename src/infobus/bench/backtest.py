@@ -78,7 +78,7 @@ def measure(spark: SparkSession, folder: Path, count: int) -> tuple[Found, Found
     from infobus.pipeline import events
     from infobus.pipeline.jobs import backtest
     from infobus.pipeline.jobs.history import histories
-    from infobus.pipeline.jobs.interest import Subscription
+    from infobus.pipeline.jobs.subscription import Subscription
 
     filters = [filter_of(one) for one in EQUAL.subscriptions(SUBSCRIPTIONS_COUNT)]
     options = backtest.Options(subscriptions=[Subscription(where=one.text) for one in filters])

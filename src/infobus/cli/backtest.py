@@ -62,8 +62,8 @@ def command(
     with err.status("starting Spark") as status:
         from infobus.pipeline.jobs import backtest
         from infobus.pipeline.jobs.history import histories
-        from infobus.pipeline.jobs.interest import Subscription
         from infobus.pipeline.jobs.session import session
+        from infobus.pipeline.jobs.subscription import Subscription
 
         options = backtest.Options(
             subscriptions=[Subscription(subject=subject, where=one) for one in where or ()],

@@ -27,12 +27,12 @@ from infobus.pipeline.jobs.interest import (
     Array,
     Interest,
     Rows,
-    Subscription,
     arrow_function,
     asked_columns,
     names_in,
     table_of,
 )
+from infobus.pipeline.jobs.subscription import Subscription
 from infobus.subjects import SubjectTrie
 from infobus.subjects import covers as subject_covers
 

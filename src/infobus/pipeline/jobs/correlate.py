@@ -7,7 +7,6 @@ order until then; what comes later still is left out. So live events give what h
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -15,23 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct
-from pyspark.sql import Row
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-from infobus.errors import UsageError
 from infobus.filters import compile
 from infobus.filters.values import read
-from infobus.pipeline.jobs.correlate_rules import (
-    Aggregate,
-    AnyRule,
-    Found,
-    Hit,
-    Memory,
-    Template,
-    follow,
-)
+from infobus.pipeline.jobs.correlate_live import FOUND, Follower, Options, encode, hits_in, row_of
+from infobus.pipeline.jobs.correlate_rules import Aggregate, Hit, Memory, Template, follow
 from infobus.pipeline.jobs.interest import (
     Interest,
     Rows,
@@ -39,11 +27,9 @@ from infobus.pipeline.jobs.interest import (
     names_in,
     table_of,
 )
-from infobus.subjects import check_subject
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 AHEAD_S = 3600
 """Live events whose time is further ahead of the clock here are left out."""
@@ -62,36 +48,6 @@ _FOUND = pa.schema(
         "events": pa.list_(pa.string()),
     }
 )
-_FOUND_DDL = (
-    "_subject string, rule string, key string, first_us long, last_us long, count long, "
-    "value double, events array<string>"
-)
-
-
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is looked for, and how what is found is published.
-
-    Attributes:
-        rules: Them.
-        subject: What a finding is published under; `{rule}` and `{key}` may stand in it.
-        late_s: So much may a live event be late behind the latest one.
-        journal: The folder from which types are known to `isa`.
-    """
-
-    rules: list[AnyRule]
-    subject: str = "derived.{rule}"
-    late_s: float = 10.0
-    journal: str | None = None
-
-    def __post_init__(self) -> None:
-        names = [rule.name for rule in self.rules]
-        if not names or len(set(names)) < len(names):
-            raise UsageError(f"rules need names that differ, and at least one: {names}")
-        if not self.late_s >= 0:
-            raise UsageError(f"late_s={self.late_s}: must not be below 0")
-        if not Template(self.subject).names <= {"rule", "key"}:
-            raise UsageError(f"subject {self.subject!r}: only {{rule}} and {{key}} stand in braces")
-        check_subject(_subject(self.subject, "x", "x"))
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
@@ -114,13 +70,13 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         )
         found = hits.groupBy("rule", "key").transformWithState(
-            _Follower(options), _FOUND_DDL, "append", "eventTime"
+            Follower(options), FOUND, "append", "eventTime"
         )
     else:
         # Whether something stayed away is known only up to the last event there is.
         last = events.agg(F.unix_micros(F.max("_time")).alias("until_us"))
         by_key = hits.crossJoin(last).groupBy("rule", "key")
-        found = by_key.applyInArrow(_follower(options), _FOUND_DDL)
+        found = by_key.applyInArrow(_follower(options), FOUND)
     return found.select(
         "_subject",
         "rule",
@@ -194,7 +150,7 @@ class _Known:
                     value = None if path is None else _number(read(attributes, path))
                     hit = Hit(times_us[row], offsets[row], tuple(its_steps), ids[row], value)
                     found[rule, key].append(hit)
-        made = [(rule, key, _encode(hits)) for (rule, key), hits in found.items()]
+        made = [(rule, key, encode(hits)) for (rule, key), hits in found.items()]
         columns_made = list(zip(*made, strict=True)) or [()] * len(_HITS)
         arrays = [pa.array(one, field.type) for one, field in zip(columns_made, _HITS, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=_HITS)
@@ -223,32 +179,6 @@ def _known(encoded: bytes) -> _Known:
     return _Known(msgspec.json.decode(encoded, type=Options))
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode_hits = msgspec.msgpack.Decoder(list[Hit]).decode
-
-
-def _hits_in(packed: Iterable[bytes]) -> list[Hit]:
-    return [hit for some in packed for hit in _decode_hits(some)]
-
-
-def _row(options: Options, rule: AnyRule, key: str, found: Found) -> tuple[Any, ...]:
-    """A finding, by the columns of `_FOUND`."""
-    subject = _subject(options.subject, rule.name, key)
-    times = (found.first_us, found.last_us)
-    return (subject, rule.name, key, *times, found.count, found.value, list(found.ids))
-
-
-def _subject(template: str, rule: str, key: str) -> str:
-    """The subject of a finding; whatever a key holds, it is one element there."""
-    subject = Template(template).filled({"rule": rule, "key": key}, _element)
-    assert subject is not None
-    return subject
-
-
-def _element(text: str) -> str:
-    return re.sub(r"[^\w-]", "_", text)[:100] or "_"
-
-
 # History: all events of a key at once.
 
 
@@ -256,9 +186,9 @@ def _follower(options: Options) -> Any:
     def follow_all(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         number, value = (one.as_py() for one in key)
         rule = options.rules[number]
-        hits = _hits_in(table["hits"].to_pylist())
+        hits = hits_in(table["hits"].to_pylist())
         found = follow(rule, Memory(), hits, table["until_us"][0].as_py())
-        rows = [_row(options, rule, value, one) for one in found]
+        rows = [row_of(options, rule, value, one) for one in found]
         columns = list(zip(*rows, strict=True)) or [()] * len(_FOUND)
         arrays = [
             pa.array(column, field.type) for column, field in zip(columns, _FOUND, strict=True)
@@ -266,87 +196,3 @@ def _follower(options: Options) -> Any:
         return pa.Table.from_arrays(arrays, schema=_FOUND)
 
     return follow_all
-
-
-# Live: a memory for each key, and what still waits for the watermark.
-
-
-class _State(Struct, array_like=True):
-    memory: Memory
-    waiting: list[Hit]
-    timer_ms: int | None = None
-    """Kept here, because to ask Spark for it takes as long as all the rest."""
-
-
-_decode = msgspec.msgpack.Decoder(_State).decode
-
-
-class _Follower(StatefulProcessor):
-    """Keeps the memory of each rule and key; event-time timers say when to look again."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._kept = handle.getValueState("kept", "state binary")
-
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """Take in new events; they are looked at when the watermark has passed them."""
-        until_ms = timerValues.getCurrentWatermarkInMs()
-        hits = _hits_in(row["hits"] for row in rows)
-        new = [hit for hit in hits if hit.time_us > until_ms * 1000]
-        if not new:
-            return iter(())
-        state = self._state()
-        found: list[Row] = []
-        if state.timer_ms is not None and state.timer_ms <= until_ms:
-            # The timer would go off after this: every question to Spark that is saved counts.
-            found = self._found(key, state, until_ms)
-        state.waiting += new
-        self._keep(key, state)
-        return iter(found)
-
-    def handleExpiredTimer(
-        self, key: Any, timerValues: Any, expiredTimerInfo: Any
-    ) -> Iterator[Row]:
-        """Look at the events, and at the time, up to the watermark."""
-        state = self._state()
-        if state.timer_ms == expiredTimerInfo.getExpiryTimeInMs():
-            state.timer_ms = None  # Spark forgets it, too
-        found = self._found(key, state, timerValues.getCurrentWatermarkInMs())
-        self._keep(key, state)
-        return iter(found)
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def _state(self) -> _State:
-        kept = self._kept.get()
-        return _State(Memory(), []) if kept is None else _decode(bytes(kept[0]))
-
-    def _found(self, key: Any, state: _State, until_ms: int) -> list[Row]:
-        """What the events up to this time, and the time itself, have brought about."""
-        rule, until_us = self._options.rules[key[0]], until_ms * 1000
-        ready = [hit for hit in state.waiting if hit.time_us <= until_us]
-        state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
-        found = follow(rule, state.memory, ready, until_us)
-        return [Row(*_FOUND.names)(*_row(self._options, rule, key[1], one)) for one in found]
-
-    def _keep(self, key: Any, state: _State) -> None:
-        """Remember the state, and when to look at it again; forget it if there is nothing."""
-        rule = self._options.rules[key[0]]
-        moments = [hit.time_us for hit in state.waiting]
-        if (next_us := rule.next_us(state.memory)) is not None:
-            moments.append(next_us)
-        wanted_ms = -(-min(moments) // 1000) if moments else None
-        if wanted_ms != state.timer_ms:
-            if state.timer_ms is not None:
-                self._handle.deleteTimer(state.timer_ms)
-            if wanted_ms is not None:
-                self._handle.registerTimer(wanted_ms)
-            state.timer_ms = wanted_ms
-        if wanted_ms is None:
-            self._kept.clear()
-        else:
-            self._kept.update((_encode(state),))

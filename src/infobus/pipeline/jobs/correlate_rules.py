@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from infobus.errors import UsageError
 from infobus.filters import compile
 from infobus.filters.values import read
-from infobus.pipeline.jobs.interest import Subscription
+from infobus.pipeline.jobs.subscription import Subscription
 
 STEPS_COUNT_MAX = 32
 _ANY_TIME = -(2**62)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from msgspec import Struct
 
 from infobus.filters import Filter, Matcher, compile
 from infobus.filters.batches import columns_of
 from infobus.filters.tree import Name, nodes
 from infobus.objects import find_type
+from infobus.pipeline.jobs.subscription import Subscription
 from infobus.stores.journal import Journal
 from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, REST, TIME
 from infobus.stores.journal_rows import attributes_by_row, only_about
 from infobus.stores.journal_values import object_under
-from infobus.subjects import SubjectTrie, check_pattern
+from infobus.subjects import SubjectTrie
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,23 +30,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Pairs = tuple[Array, Array]
 """Numbers of rows, and of the subscriptions that want them."""
-
-
-class Subscription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody may ask for: a subject and a filter, as in `subscribe`.
-
-    Raises:
-        BadSubject: The subject is no pattern.
-        BadFilter: The filter is none.
-    """
-
-    subject: str = ">"
-    where: str | None = None
-
-    def __post_init__(self) -> None:
-        check_pattern(self.subject)
-        if self.where is not None:
-            compile(self.where)
 
 
 def asked_columns(frame: DataFrame, names: Iterable[str]) -> Column:
