@@ -25,8 +25,8 @@ def test_workers_here_run_the_pyspark_that_is_installed(monkeypatch, tmp_path):
     assert str(tmp_path) in said
 
 
-def test_elsewhere_and_with_a_spark_of_ones_own_it_is_the_python_of_this_process(monkeypatch):
+def test_elsewhere_and_with_a_spark_of_ones_own_it_is_this_python(monkeypatch, tmp_path):
     monkeypatch.delenv("SPARK_HOME", raising=False)
     assert python_for("spark://127.0.0.1:7077") == sys.executable
-    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert python_for("local[*]") == sys.executable
