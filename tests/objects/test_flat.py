@@ -330,6 +330,19 @@ def test_the_collector_walks_only_over_objects_that_may_refer_to_themselves():
     assert not gc.is_tracked(FLAT.decode(body, None))
 
 
+def test_the_collector_is_as_it_was_after_a_run():
+    good, bad = FLAT.encode(one()), b"\xc1"
+    for bodies in ([good, good], [good, bad]):
+        FLAT.decode_run(bodies, "node", [1, 2])
+        assert gc.isenabled()
+        gc.disable()
+        try:
+            FLAT.decode_run(bodies, "node", [1, 2])
+            assert not gc.isenabled()
+        finally:
+            gc.enable()
+
+
 def test_classes_that_are_let_go_are_collected():
     def make() -> weakref.ref[type]:
         cls = type("Passing", (), {"__slots__": ("tag",)})

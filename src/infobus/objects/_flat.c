@@ -233,12 +233,14 @@ static PyObject *Flat_decode_run(Flat *self, PyObject *const *args, Py_ssize_t n
     if (nargs != 3 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[2])
         || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[2]))
         return PyErr_Format(PyExc_TypeError, "decode_run(bodies: list, sender, numbers: list)");
-    /* Making objects may run the collector, and that anything: the lists may change. */
+    /* Copies: the lists are anybody's to change. */
     PyObject *bodies = PyList_AsTuple(args[0]), *numbers = PyList_AsTuple(args[2]);
     int failed = bodies == NULL || numbers == NULL
                  || PyTuple_GET_SIZE(bodies) != PyTuple_GET_SIZE(numbers);
     PyObject *objects = failed ? NULL : PyList_New(PyTuple_GET_SIZE(bodies));
     failed = objects == NULL;
+    /* All of them are new: the collector would walk over them four times, for nothing. */
+    int is_collecting = PyGC_Disable();
     for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(bodies); i++) {
         PyObject *id = id_of(args[1], PyTuple_GET_ITEM(numbers, i)), *obj = NULL;
         if (id != NULL)
@@ -248,6 +250,8 @@ static PyObject *Flat_decode_run(Flat *self, PyObject *const *args, Py_ssize_t n
         if (!failed)
             PyList_SET_ITEM(objects, i, obj);
     }
+    if (is_collecting)
+        PyGC_Enable();
     Py_XDECREF(bodies);
     Py_XDECREF(numbers);
     if (failed)
