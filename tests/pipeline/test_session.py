@@ -8,6 +8,7 @@ from pathlib import Path
 import pyspark
 
 from infobus.pipeline.jobs.session import python_for
+from tests.spark.java import ENVIRONMENT, needs_java
 
 
 def test_workers_here_run_the_pyspark_that_is_installed(monkeypatch, tmp_path):
@@ -30,3 +31,28 @@ def test_elsewhere_and_with_a_spark_of_ones_own_it_is_this_python(monkeypatch, t
     assert python_for("spark://127.0.0.1:7077") == sys.executable
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert python_for("local[*]") == sys.executable
+
+
+PROGRAM = """
+from infobus.pipeline.jobs.session import session
+
+def where(number):
+    import pyspark
+
+    return pyspark.__file__
+
+spark = session("where", master="local[1]")
+print(spark.sparkContext.parallelize([1], 1).map(where).first())
+spark.stop()
+"""
+
+
+@needs_java
+def test_a_worker_of_a_session_runs_it_too():
+    given = {**os.environ, **ENVIRONMENT}
+    for name in ("PYSPARK_PYTHON", "SPARK_HOME", "INFOBUS_SPARK_PYTHON"):
+        given.pop(name, None)
+    said = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=given, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == [pyspark.__file__]
