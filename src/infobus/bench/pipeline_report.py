@@ -63,8 +63,7 @@ def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress
         folder / "journal", count, lambda done: progress.update(task, completed=done)
     )
     progress.update(task, description="storing objects", total=None)
-    rounds, objects = (3, 500) if quick else (9, 2000)
-    stored, left_out = repository.measure(folder, rounds=rounds, count=objects)
+    stored, left_out = repository.measure(folder, rounds=3 if quick else 9)
     progress.update(task, description="starting Spark")
     spark = pipeline.open_session()
     try:
