@@ -44,6 +44,12 @@ def where(number):
 spark = session("where", master="local[1]")
 print(spark.sparkContext.parallelize([1], 1).map(where).first())
 spark.stop()
+try:
+    session("elsewhere", master="spark:")  # no cluster at all: what matters is left behind
+except Exception:
+    import os
+
+    print(os.environ["PYSPARK_PYTHON"])
 """
 
 
@@ -55,4 +61,4 @@ def test_a_worker_of_a_session_runs_it_too():
     said = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=given, capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == [pyspark.__file__]
+    assert said.split() == [pyspark.__file__, sys.executable]  # elsewhere, nobody has our script

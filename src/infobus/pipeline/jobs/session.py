@@ -20,6 +20,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
 }
+_QUICK_PYTHON = Path(__file__).parent / "data" / "python"
 
 
 def session(
@@ -44,7 +45,8 @@ def session(
         )
     from infobus.pipeline import register  # says what to install if there is no PySpark
 
-    os.environ.setdefault("PYSPARK_PYTHON", python_for(master))
+    if os.environ.get("PYSPARK_PYTHON") in (None, str(_QUICK_PYTHON)):  # else it is the user's
+        os.environ["PYSPARK_PYTHON"] = python_for(master)
     if master.startswith("local"):
         # Or Spark asks for the name of this host, which may be nobody's address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -64,10 +66,9 @@ def session(
 
 def python_for(master: str) -> str:
     """The Python that workers of Spark shall run: on this machine, one that starts at once."""
-    quick = Path(__file__).parent / "data" / "python"
     # To a Spark of the user's own belongs the PySpark in its zip file.
     is_own = "SPARK_HOME" in os.environ
-    if is_own or not master.startswith("local") or not os.access(quick, os.X_OK):
+    if is_own or not master.startswith("local") or not os.access(_QUICK_PYTHON, os.X_OK):
         return sys.executable
     os.environ["INFOBUS_SPARK_PYTHON"] = sys.executable
-    return str(quick)
+    return str(_QUICK_PYTHON)
