@@ -179,3 +179,31 @@ def test_importing_the_engine_does_not_import_zenoh() -> None:
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SOURCE)}
     )
     assert done.returncode == 0
+
+
+# Names of threads are told by Linux; elsewhere there is nothing to look at.
+THREADS = """
+names = {
+    Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+    for thread in os.listdir("/proc/self/task")
+}
+print(sorted({name.split("-")[0] for name in names} & {"rx", "acc", "net"}))
+print(os.environ.get("ZENOH_RUNTIME"))
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="no /proc to see threads in")
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [(None, ["['rx']", "None"]), ("(tx: (worker_threads: 2))", ["['acc', 'net', 'rx']"])],
+    ids=["ours", "the user's"],
+)
+def test_links_are_watched_by_the_threads_that_read_them_unless_the_user_chose(
+    monkeypatch: pytest.MonkeyPatch, chosen: str | None, expected: list[str]
+) -> None:
+    monkeypatch.delenv("ZENOH_RUNTIME", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("ZENOH_RUNTIME", chosen)
+        expected = [*expected, chosen]
+    ended = run("from pathlib import Path\n" + THREADS, "zenoh")
+    assert ended.stdout.splitlines() == expected, ended.stderr

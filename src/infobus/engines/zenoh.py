@@ -29,6 +29,7 @@ from infobus.engines.changing import Changed
 from infobus.engines.rendezvous import Rendezvous
 from infobus.engines.zenoh_library import (
     call_at_exit_of_child,
+    few_threads,
     in_daemon_thread,
     join_callback_threads,
     never_free,
@@ -307,7 +308,8 @@ class ZenohEngine:
                 shared_memory=shared_memory,
             )
             config = zenoh.Config.from_json5(json.dumps(merged(settings, self._extra)))
-            return zenoh.open(config)
+            with few_threads():
+                return zenoh.open(config)
 
         zenoh = self._zenoh
         try:

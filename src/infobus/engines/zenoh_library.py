@@ -16,13 +16,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
 _Result = TypeVar("_Result")
 _Argument = TypeVar("_Argument")
+
+# By itself Zenoh learns on one thread that a link can be read, and reads it on another: one more
+# sleeping thread to wake for every frame, which took 40 us on each side of a round trip.
+_RUNTIME = "ZENOH_RUNTIME"
+_FEW_THREADS = "(acc: (handover: rx), net: (handover: rx))"
 
 _CALLBACK_THREAD = "pyo3-closure"  # as Zenoh names the threads that it starts itself
 
@@ -38,6 +44,22 @@ def zenoh_library() -> ModuleType:
 
         _library = zenoh if _copies == 0 else _fresh_copy(Path(zenoh.__file__).parent)
     return _library
+
+
+@contextmanager
+def few_threads() -> Iterator[None]:
+    """While the first session opens: let Zenoh watch links on the threads that read them.
+
+    It asks the environment for this once in a process; what the user set there stands.
+    """
+    if _RUNTIME in os.environ:
+        yield
+        return
+    os.environ[_RUNTIME] = _FEW_THREADS
+    try:
+        yield
+    finally:
+        os.environ.pop(_RUNTIME, None)
 
 
 def in_daemon_thread(
