@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -56,17 +57,32 @@ def test_a_worker_that_breaks_is_a_failure_that_names_its_role_and_reason():
 
 
 def test_a_consumer_counts_what_came_and_what_came_out_of_order():
-    tally = workers.Tally(wanted=4, next_number=FIRST_NUMBER)
     greeted, finished = threading.Event(), threading.Event()
-    note = workers._noting(tally, greeted, finished)
+    note, begin, tally = workers._meter(greeted, finished)
+    begin(FIRST_NUMBER, 4)
     note(HELLO_NUMBER)
-    assert (greeted.is_set(), tally.received) == (True, 0)
+    assert (greeted.is_set(), tally().received) == (True, 0)
     for offset in (0, 1, 3):
         note(FIRST_NUMBER + offset)
     assert not finished.is_set()
-    note(FIRST_NUMBER + 4)
+    assert tally().received == 3
+    note(FIRST_NUMBER + 2)
     assert finished.is_set()
-    assert (tally.received, tally.misordered) == (4, 1)
+    assert (tally().received, tally().misordered) == (4, 2)
+    assert 0 < tally().last_ns <= time.monotonic_ns()
+
+
+def test_the_next_round_is_counted_from_nothing():
+    note, begin, tally = workers._meter(threading.Event(), finished := threading.Event())
+    for first in (FIRST_NUMBER, FIRST_NUMBER + 100):
+        finished.clear()
+        begin(first, 100)
+        assert (tally().received, tally().misordered) == (0, 0)
+        for number in range(first, first + 99):
+            note(number)
+        assert (finished.is_set(), tally().received) == (False, 99)
+        note(first + 99)
+        assert (finished.is_set(), tally().received, tally().misordered) == (True, 100, 0)
 
 
 def test_a_receiving_thread_that_dies_is_a_failure_not_a_silence(monkeypatch):

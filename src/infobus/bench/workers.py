@@ -26,6 +26,9 @@ from infobus.errors import EngineError
 PATIENCE_S = 5.0
 """A consumer that has heard nothing new for so long reports what it has got."""
 
+STAMP_COUNT = 64
+"""How often a consumer looks at the clock: each event would make it a part of what is measured."""
+
 What = TypeVar("What")
 """What is measured: a `Scenario`, or whatever else a role goes by."""
 
@@ -39,14 +42,13 @@ class Connected(msgspec.Struct):
     threads: int = 0
 
 
-class Tally(msgspec.Struct):
+class Tally(msgspec.Struct, frozen=True):
     """What one consumer saw of one round."""
 
-    wanted: int = 0
-    next_number: int = 0
-    received: int = 0
-    misordered: int = 0
-    last_ns: int = 0
+    received: int
+    misordered: int
+    last_ns: int
+    """When the last one came; up to `STAMP_COUNT` events earlier if some never did."""
 
 
 class Failed(msgspec.Struct):
@@ -93,9 +95,8 @@ def publish(pipe: Connection, scenario: Scenario, address: str) -> None:
 
 def consume(pipe: Connection, scenario: Scenario, address: str) -> None:
     """Subscribes, reports the first greeting, then awaits each round and answers a `Tally`."""
-    peer, tally = load(scenario.engine), Tally()
-    greeted, finished = threading.Event(), threading.Event()
-    note = _noting(tally, greeted, finished)
+    peer, greeted, finished = load(scenario.engine), threading.Event(), threading.Event()
+    note, begin, tally = _meter(greeted, finished)
     subjects = None if scenario.subscriptions == 1 else subject_names(scenario.subscriptions)
     # A receiving thread that dies would otherwise look like an engine that delivers nothing.
     broken: list[str] = []
@@ -107,36 +108,49 @@ def consume(pipe: Connection, scenario: Scenario, address: str) -> None:
         pipe.send("greeted")
         while order := pipe.recv():
             finished.clear()
-            tally.received = tally.misordered = tally.last_ns = 0
-            tally.next_number, tally.wanted = order
+            begin(*order)
             pipe.send("armed")
             seen = -1
-            while not finished.wait(PATIENCE_S) and tally.received != seen:
-                seen = tally.received
+            while not finished.wait(PATIENCE_S) and tally().received != seen:
+                seen = tally().received
             if broken:
                 raise EngineError(f"a receiving thread died of {broken[0]}")
-            pipe.send(tally)
+            pipe.send(tally())
 
 
-def _noting(
-    tally: Tally, greeted: threading.Event, finished: threading.Event
-) -> Callable[[int], None]:
-    """What a consumer does with each event: count it, check its order, stamp the time."""
+def _meter(
+    greeted: threading.Event, finished: threading.Event
+) -> tuple[Callable[[int], None], Callable[[int, int], None], Callable[[], Tally]]:
+    """What a consumer does with each event's number, how a round begins, and what it came to.
+
+    It is the same for all engines, and so little that it is hardly a part of what is measured.
+    """
     now_ns = time.monotonic_ns
+    expected = end = wanted = misordered = last_ns = 0
 
     def note(number: int) -> None:
-        if number != tally.next_number:
+        nonlocal expected, end, misordered, last_ns
+        if number != expected:
             if number == HELLO_NUMBER:
                 greeted.set()
                 return
-            tally.misordered += 1
-        tally.next_number = number + 1
-        tally.received += 1
-        tally.last_ns = now_ns()
-        if tally.received == tally.wanted:
+            misordered += 1
+            end += number - expected  # so that it stays as far away as events are missing
+        expected = number + 1
+        if expected == end:
+            last_ns = now_ns()
             finished.set()
+        elif not expected % STAMP_COUNT:
+            last_ns = now_ns()
 
-    return note
+    def begin(first: int, count: int) -> None:
+        nonlocal expected, end, wanted, misordered, last_ns
+        expected, end, wanted, misordered, last_ns = first, first + count, count, 0, 0
+
+    def tally() -> Tally:
+        return Tally(wanted - (end - expected), misordered, last_ns or now_ns())
+
+    return note, begin, tally
 
 
 def ping(pipe: Connection, scenario: Scenario, address: str) -> None:
