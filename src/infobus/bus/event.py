@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import chain, islice, repeat
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +17,9 @@ from infobus.protocols.wire import Items
 from infobus.subjects import TEST_SPACE
 
 _TEST_CHANNEL = TEST_SPACE.rstrip(".")
+
+READ_COUNT = 64
+"""Events of a long run that are decoded at once; they take some 30 KiB."""
 
 
 class Run(Struct, frozen=True, gc=False):
@@ -103,15 +106,21 @@ def weight_of(items: Items) -> int:
     return count + sum(len(body) >> 11 for body in bodies)
 
 
-def objects_of(run: Run, on_bad_object: Callable[[str, BadFrame], None]) -> tuple[list[Any], bool]:
-    """The objects of a run, and whether all could be read; those that could not are None."""
+def objects_of(
+    run: Run,
+    on_bad_object: Callable[[str, BadFrame], None],
+    start: int = 0,
+    end: int | None = None,
+) -> tuple[list[Any], bool]:
+    """The objects of (a part of) a run, and whether all could be read; others are None."""
     sender, items = run.sender, run.items
     if len(items) > 1 and len(items.types) == 1 and not items.object_ids:
-        objects = runs.decode(items.types[0], items.bodies, sender, list(items.each_number()))
+        numbers = list(items.each_number()[start:end])
+        objects = runs.decode(items.types[0], items.bodies[start:end], sender, numbers)
         if objects is not None:
             return objects, True
     objects, are_whole = [], True
-    for item in items:
+    for item in items[start:end]:
         try:
             object_id = item.object_id or (sender, item.number)
             objects.append(reader_for(item.type)(item.body, object_id))
@@ -129,7 +138,6 @@ def events_of(
     items = run.items
     if run.places:
         return _transaction(run, on_bad_object, default_class)
-    class_ = run.class_ or default_class
     bodies, sender = items.bodies, run.sender
     if len(bodies) == 1 and not items.qos and run.channel[:1] != "~":
         number = items.numbers[0]
@@ -140,9 +148,18 @@ def events_of(
             on_bad_object(sender, error)
             return []
         subject, seq, time = items.subjects[0], run.seqs[0], items.times[0]
+        class_ = run.class_ or default_class
         return [Event(subject, data, sender, seq, time, number, class_, run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
-    place = (repeat(sender), run.seqs, items.each_time(), items.each_number())
+    events = list(_events_with(objects, run, default_class))
+    return events if are_whole else [event for event in events if event.data is not None]
+
+
+def _events_with(objects: Iterable[Any], run: Run, default_class: str) -> Iterator[Event]:
+    """The events of a run, of which these are the objects."""
+    items = run.items
+    class_ = run.class_ or default_class
+    place = (repeat(run.sender), run.seqs, items.each_time(), items.each_number())
     is_test = run.channel.startswith(_TEST_CHANNEL)
     classes: Iterable[str] = repeat(class_)
     kept: Iterable[bool] = repeat(False)
@@ -153,8 +170,38 @@ def events_of(
     subjects = items.each_subject()
     if is_test:
         subjects = (subject.removeprefix(TEST_SPACE) for subject in subjects)
-    events = list(map(Event, subjects, objects, *place, *marks))
-    return events if are_whole else [event for event in events if event.data is not None]
+    return map(Event, subjects, objects, *place, *marks)
+
+
+class Reading:
+    """A long run that is decoded a few events at a time, as its consumer gets to them.
+
+    Objects that are made all at once have left the processor's cache when they are looked at.
+    """
+
+    __slots__ = ("_are_whole", "_events", "_on_bad_object", "_run", "left_count")
+
+    def __init__(
+        self, run: Run, on_bad_object: Callable[[str, BadFrame], None], default_class: str
+    ) -> None:
+        self.left_count = len(run.items.bodies)
+        self._run = run
+        self._on_bad_object = on_bad_object
+        self._are_whole = True
+        parts = map(self._objects_from, range(0, self.left_count, READ_COUNT))
+        self._events = _events_with(chain.from_iterable(parts), run, default_class)
+
+    def read(self, count: int | None = READ_COUNT) -> list[Event]:
+        """The next few events (all, if None), without those whose object cannot be read."""
+        events = list(islice(self._events, count))
+        self.left_count -= len(events)
+        return events if self._are_whole else [one for one in events if one.data is not None]
+
+    def _objects_from(self, start: int) -> list[Any]:
+        end = start + READ_COUNT
+        objects, are_whole = objects_of(self._run, self._on_bad_object, start, end)
+        self._are_whole &= are_whole
+        return objects
 
 
 def _transaction(

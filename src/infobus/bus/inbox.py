@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from infobus.bus.classed import Classed, Demand
-from infobus.bus.event import Event, Run, weight_of
+from infobus.bus.event import Event, Reading, Run, weight_of
 from infobus.protocols.effects import Lost
 from infobus.protocols.peers import Terms
 from infobus.protocols.qos import Marks
@@ -50,6 +50,7 @@ class Inbox:
         self.taken = 0  # from the plain queue
         # Of runs taken from the queue; the next event is last. The list is never replaced.
         self._ready: list[Event] = []
+        self._reading: Reading | None = None  # the rest of the run that they are from
         # Between the two.
         self.classed: Classed | None = self._make_classed() if demand else None
         self.is_interrupted = False  # something waits that goes before what is ready
@@ -125,7 +126,9 @@ class Inbox:
 
     def left_in(self, class_: str) -> int:
         """The same, with what the consumer has at hand."""
-        return self.waiting_in(class_) + len(self._ready)
+        reading = self._reading
+        unread = reading.left_count if reading is not None else 0
+        return self.waiting_in(class_) + len(self._ready) + unread
 
     @property
     def thinned(self) -> int:
@@ -178,7 +181,7 @@ class Inbox:
         """Whether there is nothing to take now."""
         return (
             self._queue.empty()
-            and not (self._ready or self._dropped)
+            and not (self._ready or self._reading or self._dropped)
             and (self.classed is None or self.classed.is_empty())
         )
 
@@ -186,7 +189,7 @@ class Inbox:
         """Begin anew in a forked child, where the parent's threads may hold locks for ever."""
         self._drop_lock = threading.Lock()
         self._queue, self._waiters = SimpleQueue(), []
-        self._ready.clear()
+        self._forget_ready()
         self._dropped, self.classed, self._must_look = {}, None, False
 
     def _wake_async(self) -> None:
@@ -251,12 +254,19 @@ class Inbox:
         """Let what is more urgent go before what is ready."""
         self.is_interrupted = False
         assert self.classed is not None
+        reading, self._reading = self._reading, None
+        later = reading.read(None) if reading is not None else []
         aside: list[Event] = []
         with suppress(IndexError):  # one by one: other threads may be taking some
             while True:
                 aside.append(self._ready.pop())
+        aside += later
         aside.reverse()
         self.classed.set_aside(aside)
+
+    def _forget_ready(self) -> None:
+        self._reading = None
+        self._ready.clear()
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -26,7 +26,7 @@ _STREAM_COUNT, _STREAM_S = 16, 5e-3
 Every frame costs every receiver about as much as a hundred events in it."""
 
 _GATHER_BYTES = 32 * 1024  # larger frames gain little, and make emergencies wait
-_GATHER_MANY = 4  # times as much for so many receivers: each of them has to read every frame
+_GATHER_MANY = 8  # times as much for so many receivers: each of them has to read every frame
 _ITEM_BYTES = 64  # of an event's envelope, about, when it is received
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002

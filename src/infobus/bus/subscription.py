@@ -17,7 +17,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from infobus.bus.classed import Demand
-from infobus.bus.event import Event, Run, events_of
+from infobus.bus.event import READ_COUNT, Event, Reading, Run, events_of
 from infobus.bus.inbox import Inbox, Look
 from infobus.bus.losses import loss_error
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
@@ -292,6 +292,9 @@ class Subscription(Inbox):
                         return ready.pop()
                 except IndexError:
                     pass
+                if self._reading is not None:
+                    self._read_on(self._reading)
+                    continue
                 if self._dropped and not self._report_dropped():
                     return None
                 if not self._next_run(deadline_s, wait_for_types):
@@ -315,6 +318,9 @@ class Subscription(Inbox):
             self._host.wait_for_types(items)
         if self.watched:
             self._look_whether_relieved()
+        if len(items.bodies) > READ_COUNT and entry.is_sifted:
+            self._reading = Reading(entry, self._host.on_bad_object, self.default_class)
+            return True
         events = events_of(entry, self._host.on_bad_object, self.default_class)
         if not entry.is_sifted and (where := self.where) is not None:
             events = [event for event in events if where.matches(event.data)]
@@ -322,6 +328,14 @@ class Subscription(Inbox):
             events.reverse()
         self._ready[:0] = events
         return True
+
+    def _read_on(self, reading: Reading) -> None:
+        """Make the next few events of a long run ready."""
+        events = reading.read()
+        events.reverse()
+        if not reading.left_count:
+            self._reading = None
+        self._ready[:0] = events
 
     def _deal_with(self, entry: Lost | list[Event] | Look | None) -> bool:
         """What is in the queue beside runs of events; False at the end."""
@@ -361,14 +375,14 @@ class Subscription(Inbox):
             case "quit":
                 log.warning("%s; the subscription quits", error)
                 self.close()
-                self._ready.clear()
+                self._forget_ready()
                 self._dropped.clear()
                 self.clear()
                 self._queue.put(None)
                 return False
             case "quit_and_recover":
                 log.warning("%s; the subscription starts anew", error)
-                self._ready.clear()
+                self._forget_ready()
                 self._dropped.clear()
                 self._host.recover(self)
         return True
