@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from infobus import UsageError
 from infobus.pipeline.jobs import correlate_rules as rules
+from infobus.pipeline.jobs.correlate_live import Share
 from infobus.pipeline.jobs.correlate_rules import Hit, Memory, follow
 from infobus.pipeline.jobs.subscription import Subscription
 
@@ -112,6 +113,34 @@ def test_looking_piece_by_piece_finds_the_same_and_remembers_little(rule, hits, 
         assert memory.is_empty or rule.next_us(memory) > stop
     assert pieces == whole
     assert memory.is_empty
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@settings(max_examples=60, deadline=None)
+@given(st.lists(HITS, min_size=1, max_size=4), st.lists(st.integers(0, 35), max_size=8))
+def test_keys_that_share_their_state_have_nothing_else_in_common(rule, of_each, stops):
+    """Each finds what it would find alone. The watermark is where the batch before has ended."""
+    if len(rule.wanted()) == 1:
+        of_each = [[msgspec.structs.replace(one, steps=(0,)) for one in hits] for hits in of_each]
+    by_key = {f"key {at}": hits for at, hits in enumerate(of_each)}
+    share, pieces, since = Share(), [], -S
+    for stop in [*sorted(stop * S for stop in stops), 100 * S]:
+        new = {
+            key: part
+            for key, hits in by_key.items()
+            if (part := [one for one in hits if since < one.time_us <= stop])
+        }
+        pieces += share.look(rule, new, since // 1000)
+        assert share.due_ms is None or share.due_ms > since // 1000
+        since = max(since, stop)
+        share = msgspec.msgpack.decode(msgspec.msgpack.encode(share), type=Share)
+    pieces += share.look(rule, {}, 200 * S // 1000)
+    for key, hits in by_key.items():
+        assert [one for owner, one in pieces if owner == key] == follow(
+            rule, Memory(), hits, 200 * S
+        )
+    assert share.keys == {}
+    assert share.due_ms is None
 
 
 @settings(max_examples=60, deadline=None)

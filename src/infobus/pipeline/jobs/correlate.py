@@ -18,7 +18,15 @@ from pyspark.sql import functions as F
 
 from infobus.filters import compile
 from infobus.filters.values import read
-from infobus.pipeline.jobs.correlate_live import FOUND, Follower, Options, encode, hits_in, row_of
+from infobus.pipeline.jobs.correlate_live import (
+    FOUND,
+    SHARE_COUNT,
+    Follower,
+    Options,
+    encode,
+    hits_in,
+    row_of,
+)
 from infobus.pipeline.jobs.correlate_rules import Aggregate, Hit, Memory, Template, follow
 from infobus.pipeline.jobs.interest import (
     Interest,
@@ -64,14 +72,14 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
         seen = seen.withWatermark("_time", f"{options.late_s} seconds")
     hits = _hits_of(seen, options)
     if live:
-        # The state of each key is small and there are many; RocksDB is what Spark has for that.
+        # There may be much of it; RocksDB is what Spark has for that.
         events.sparkSession.conf.set(
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         )
-        found = hits.groupBy("rule", "key").transformWithState(
-            Follower(options), FOUND, "append", "eventTime"
-        )
+        share = F.pmod(F.hash("key"), F.lit(SHARE_COUNT)).alias("share")
+        by_share = hits.select("rule", share, "key", "hits").groupBy("rule", "share")
+        found = by_share.transformWithState(Follower(options), FOUND, "append", "eventTime")
     else:
         # Whether something stayed away is known only up to the last event there is.
         last = events.agg(F.unix_micros(F.max("_time")).alias("until_us"))

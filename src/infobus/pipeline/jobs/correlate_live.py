@@ -7,7 +7,7 @@ alone what is slow to load.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,6 +27,8 @@ FOUND = (
     "value double, events array<string>"
 )
 """The columns of findings."""
+SHARE_COUNT = 64
+"""Shares of a rule's keys. A running query keeps its state by them: never another number."""
 _FoundRow = Row(*(column.split()[0] for column in FOUND.split(", ")))
 
 
@@ -85,16 +87,74 @@ def _element(text: str) -> str:
 
 class _State(Struct, array_like=True):
     memory: Memory
-    waiting: list[Hit]
+    waiting: list[Hit]  # for the watermark
+
+
+class _Kept(Struct, array_like=True, frozen=True):
+    """What is kept of one key."""
+
+    due_ms: int  # when it must be looked at
+    state: msgspec.Raw  # encoded: most keys are not looked at in most batches
+
+
+_decode_state = msgspec.msgpack.Decoder(_State).decode
+
+
+class Share(Struct, array_like=True):
+    """What is kept for all keys of one rule that fall to the same share."""
+
+    keys: dict[str, _Kept] = {}
     timer_ms: int | None = None
     """Kept here, because to ask Spark for it takes as long as all the rest."""
 
+    def look(
+        self, rule: AnyRule, new: Mapping[str, Iterable[Hit]], until_ms: int
+    ) -> list[tuple[str, Found]]:
+        """Take new hits in, and tell what was found up to the watermark, by key."""
+        due = [key for key, kept in self.keys.items() if kept.due_ms <= until_ms]
+        found: list[tuple[str, Found]] = []
+        for key in dict.fromkeys([*due, *new]):
+            kept = self.keys.get(key)
+            state = _State(Memory(), []) if kept is None else _decode_state(kept.state)
+            if kept is not None and kept.due_ms <= until_ms:
+                found += ((key, one) for one in _follow(rule, state, until_ms * 1000))
+            state.waiting += new.get(key, ())
+            due_ms = _due_ms(rule, state)
+            if due_ms is None:
+                self.keys.pop(key, None)
+            else:
+                self.keys[key] = _Kept(due_ms, msgspec.Raw(encode(state)))
+        return found
 
-_decode = msgspec.msgpack.Decoder(_State).decode
+    @property
+    def due_ms(self) -> int | None:
+        """When the next key must be looked at; None if nothing is kept."""
+        return min((kept.due_ms for kept in self.keys.values()), default=None)
+
+
+def _follow(rule: AnyRule, state: _State, until_us: int) -> list[Found]:
+    """What the events up to this time, and the time itself, have brought about."""
+    ready = [hit for hit in state.waiting if hit.time_us <= until_us]
+    state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
+    return follow(rule, state.memory, ready, until_us)
+
+
+def _due_ms(rule: AnyRule, state: _State) -> int | None:
+    moments = [hit.time_us for hit in state.waiting]
+    if (next_us := rule.next_us(state.memory)) is not None:
+        moments.append(next_us)
+    return -(-min(moments) // 1000) if moments else None
+
+
+_decode = msgspec.msgpack.Decoder(Share).decode
 
 
 class Follower(StatefulProcessor):
-    """Keeps the memory of each rule and key; event-time timers say when to look again."""
+    """Keeps what rules remember; event-time timers say when to look again.
+
+    Keys share their state and their timer, `SHARE_COUNT` shares to a rule: every question to
+    Spark takes longer than to look at a key.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -106,59 +166,47 @@ class Follower(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         """Take in new events; they are looked at when the watermark has passed them."""
         until_ms = timerValues.getCurrentWatermarkInMs()
-        hits = hits_in(row["hits"] for row in rows)
-        new = [hit for hit in hits if hit.time_us > until_ms * 1000]
-        if not new:
-            return iter(())
-        state = self._state()
-        found: list[Row] = []
-        if state.timer_ms is not None and state.timer_ms <= until_ms:
-            # The timer would go off after this: every question to Spark that is saved counts.
-            found = self._found(key, state, until_ms)
-        state.waiting += new
-        self._keep(key, state)
-        return iter(found)
+        new: dict[str, list[Hit]] = {}
+        for row in rows:
+            hits = [hit for hit in _decode_hits(row["hits"]) if hit.time_us > until_ms * 1000]
+            if hits:
+                new.setdefault(row["key"], []).extend(hits)
+        return self._look(key[0], self._share(), new, until_ms) if new else iter(())
 
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
         """Look at the events, and at the time, up to the watermark."""
-        state = self._state()
-        if state.timer_ms == expiredTimerInfo.getExpiryTimeInMs():
-            state.timer_ms = None  # Spark forgets it, too
-        found = self._found(key, state, timerValues.getCurrentWatermarkInMs())
-        self._keep(key, state)
-        return iter(found)
+        share = self._share()
+        if share.timer_ms == expiredTimerInfo.getExpiryTimeInMs():
+            share.timer_ms = None  # Spark forgets it, too
+        return self._look(key[0], share, {}, timerValues.getCurrentWatermarkInMs())
 
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _state(self) -> _State:
+    def _share(self) -> Share:
         kept = self._kept.get()
-        return _State(Memory(), []) if kept is None else _decode(bytes(kept[0]))
+        return Share() if kept is None else _decode(bytes(kept[0]))
 
-    def _found(self, key: Any, state: _State, until_ms: int) -> list[Row]:
-        """What the events up to this time, and the time itself, have brought about."""
-        rule, until_us = self._options.rules[key[0]], until_ms * 1000
-        ready = [hit for hit in state.waiting if hit.time_us <= until_us]
-        state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
-        found = follow(rule, state.memory, ready, until_us)
-        return [_FoundRow(*row_of(self._options, rule, key[1], one)) for one in found]
+    def _look(
+        self, number: int, share: Share, new: Mapping[str, Iterable[Hit]], until_ms: int
+    ) -> Iterator[Row]:
+        rule = self._options.rules[number]
+        found = share.look(rule, new, until_ms)
+        self._keep(share)
+        return iter([_FoundRow(*row_of(self._options, rule, key, one)) for key, one in found])
 
-    def _keep(self, key: Any, state: _State) -> None:
-        """Remember the state, and when to look at it again; forget it if there is nothing."""
-        rule = self._options.rules[key[0]]
-        moments = [hit.time_us for hit in state.waiting]
-        if (next_us := rule.next_us(state.memory)) is not None:
-            moments.append(next_us)
-        wanted_ms = -(-min(moments) // 1000) if moments else None
-        if wanted_ms != state.timer_ms:
-            if state.timer_ms is not None:
-                self._handle.deleteTimer(state.timer_ms)
-            if wanted_ms is not None:
-                self._handle.registerTimer(wanted_ms)
-            state.timer_ms = wanted_ms
-        if wanted_ms is None:
+    def _keep(self, share: Share) -> None:
+        """Remember a share, and when to look at it again; forget it if there is nothing."""
+        due_ms = share.due_ms
+        if due_ms != share.timer_ms:
+            if share.timer_ms is not None:
+                self._handle.deleteTimer(share.timer_ms)
+            if due_ms is not None:
+                self._handle.registerTimer(due_ms)
+            share.timer_ms = due_ms
+        if due_ms is None:
             self._kept.clear()
         else:
-            self._kept.update((encode(state),))
+            self._kept.update((encode(share),))
