@@ -32,6 +32,7 @@ from infobus.engines.zenoh_library import (
     few_threads,
     in_daemon_thread,
     join_callback_threads,
+    keep_freed_memory,
     never_free,
     start_callback_thread,
     zenoh_library,
@@ -132,6 +133,7 @@ class ZenohEngine:
                 + ", ".join(interfaces)
             )
         self._zenoh = zenoh_library()
+        keep_freed_memory()
         with self._rendezvous.gate(), _reserved_port() as port:
             self._zid = zid = session_id(time.time_ns(), secrets.randbits(63))
             neighbours = self._rendezvous.neighbours()

@@ -30,6 +30,8 @@ _Argument = TypeVar("_Argument")
 _RUNTIME = "ZENOH_RUNTIME"
 _FEW_THREADS = "(acc: (handover: rx), net: (handover: rx))"
 
+_LARGE_BYTES = 8 * 1024 * 1024
+
 _CALLBACK_THREAD = "pyo3-closure"  # as Zenoh names the threads that it starts itself
 
 _library: ModuleType | None = None
@@ -60,6 +62,16 @@ def few_threads() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(_RUNTIME, None)
+
+
+def keep_freed_memory() -> None:
+    """Let the memory of one large frame serve for the next.
+
+    glibc gives back to the system what is free beyond 128 KiB, and then the system has to hand out,
+    and to clear, every page of the next frame. But it goes by the largest block that was ever
+    freed: twice its size is kept.
+    """
+    bytes(_LARGE_BYTES)
 
 
 def in_daemon_thread(
