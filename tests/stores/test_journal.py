@@ -247,6 +247,16 @@ class TestFolder:
         assert table["headline"].to_pylist() == ["h0", "h1", "h2"]
         assert table["_offset"].to_pylist() == [0, 1, 2]
 
+    def test_numbers_that_grow_and_ids_take_little_room(self, tmp_path):
+        written = write(tmp_path, [event(n, Story(headline=f"{n}")) for n in range(2000)])
+        group = pq.read_metadata(written.files("journals.Story")[0]).row_group(0)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        room = {column.path_in_schema: column.total_uncompressed_size for column in columns}
+        assert max(room["_offset"], room["_number"], room["_time"]) < 1000  # 16,000 as they are
+        dictionaries = {one.path_in_schema for one in columns if one.has_dictionary_page}
+        assert {"_subject", "_attributes.key_value.key"} <= dictionaries
+        assert not {"_offset", "_number", "_time", "_object_id", "_event_id"} & dictionaries
+
     def test_one_writes_at_a_time(self, tmp_path):
         with JournalWriter.open(tmp_path), pytest.raises(StoreError, match="another process"):
             JournalWriter.open(tmp_path)

@@ -7,6 +7,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,16 @@ SUBJECT_COUNT_MAX = 64
 ROW_GROUP_COUNT = 131_072
 DICTIONARY_BYTES_MAX = 32_768
 """Columns with more different values than fit in here are written value by value: a dictionary of
-what hardly comes twice, such as ids, makes files larger, and slower to write and to read."""
+what hardly comes twice makes files larger, and slower to write and to read."""
+ENCODINGS = {
+    "_offset": "DELTA_BINARY_PACKED",
+    "_number": "DELTA_BINARY_PACKED",
+    "_time": "DELTA_BINARY_PACKED",
+    "_object_id": "DELTA_LENGTH_BYTE_ARRAY",
+    "_event_id": "DELTA_LENGTH_BYTE_ARRAY",
+}
+"""Columns that never need a dictionary: numbers that grow by little, and ids, which are all
+different, but mostly as long as each other."""
 
 
 class JournalWriter:
@@ -151,7 +161,9 @@ class JournalWriter:
             sink,
             compression="zstd",
             row_group_size=ROW_GROUP_COUNT,
+            use_dictionary=_dictionary_paths(table.schema),
             dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
+            column_encoding=ENCODINGS,
         )
         content = sink.getvalue()
         self._put(path, memoryview(content))
@@ -235,6 +247,16 @@ def _needs(fingerprint: int, events: Iterable[Journaled]) -> Iterator[int]:
         for event in events:
             found.update(dict.fromkeys(codec.encode(event.data)[2]))
     return iter(found)
+
+
+@lru_cache(256)
+def _dictionary_paths(schema: pa.Schema) -> list[str]:
+    """The columns that may have a dictionary, also those within others, as Parquet calls them."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    columns = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    paths = [columns.column(at).path for at in range(len(columns))]
+    return [path for path in paths if path not in ENCODINGS]
 
 
 def _moved(positions: Positions, later: Positions) -> Positions:
