@@ -12,7 +12,7 @@ test: .venv/ready-to-test
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy --strict src
-	.venv/bin/python -m pytest -n 2 --dist loadfile
+	.venv/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .venv/ready-to-run: $(ENVIRONMENT)
 	scripts/environment sql,spark
