@@ -250,6 +250,8 @@ class TestWhatGoesWrong:
 
 class TestTypesAndDescribe:
     def test_types_on_the_bus_with_subtypes_indented(self, shell, bus):
+        # Other tests of this process may have made types with long names, which fill the line.
+        shell.environment["COLUMNS"] = "1000"
         code, out, _ = shell.run("types")
         lines = [line.rstrip() for line in out.splitlines() if "cli_process" in line]
         assert code == 0
