@@ -7,7 +7,7 @@ Runs repeat exactly, so that a red test is red for everyone. To look for new fai
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from infobus.bench.postgres import temporary_postgres
 from infobus.errors import UsageError
@@ -15,9 +15,11 @@ from infobus.errors import UsageError
 # A shell starts what runs in the background with Ctrl-C ignored, and programs inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Deadlines measure the machine, not the code; a hang is caught by the timeout per test.
-settings.register_profile("repeatable", deadline=None, max_examples=100, derandomize=True)
-settings.register_profile("explore", deadline=None, max_examples=2_000)
+# Deadlines, and how long it takes to draw values, measure the machine, not the code; a hang is
+# caught by the timeout per test.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repeatable", untimed, max_examples=100, derandomize=True)
+settings.register_profile("explore", untimed, max_examples=2_000)
 settings.load_profile("repeatable")
 
 

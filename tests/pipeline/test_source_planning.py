@@ -30,7 +30,10 @@ def read(reader, parts) -> list[int]:
     return sorted(offset for batch in batches for offset in batch["_offset"].to_pylist())
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(
     st.lists(st.lists(st.booleans(), min_size=1, max_size=8), min_size=1, max_size=8),
     st.integers(1, 12),

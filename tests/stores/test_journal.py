@@ -49,7 +49,10 @@ class TestObjects:
     def test_typed_maps_hold_any_value_whole(self, attributes):
         assert attributes_in(read_entries(entries_of(attributes))) == attributes
 
-    @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=25,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
     @given(st.lists(UNTYPED, min_size=1, max_size=5))
     def test_untyped_events_come_back_as_they_were(self, new_folder, many):
         journal = write(new_folder(), [event(n, data) for n, data in enumerate(many)])
