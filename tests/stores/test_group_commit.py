@@ -24,7 +24,7 @@ class Disk:
     def commit(self, works):
         self.threads.append(threading.current_thread())
         self.begun.release()
-        assert self.may_end.acquire(timeout=10)
+        assert self.may_end.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         self.commits.append([*works])
@@ -61,7 +61,7 @@ def wait_for_waiting(group, count):
 def publishers_behind_one(group, disk, works):
     """One publisher is committing, the others wait behind it."""
     first = Publisher(group, 0)
-    assert disk.begun.acquire(timeout=10)
+    assert disk.begun.acquire(timeout=60)
     others = []
     for count, work in enumerate(works, 1):
         others.append(Publisher(group, work))
@@ -75,7 +75,7 @@ def assert_next_is_served(group, disk, first):
     wait_for_waiting(group, 1)
     disk.may_end.release(2)
     for one in (first, another):
-        one.join(10)
+        one.join(60)
     assert disk.commits == [[0], [2]]
 
 
@@ -91,18 +91,18 @@ def test_those_that_wait_share_the_next_commit(group, disk):
     publishers = publishers_behind_one(group, disk, [1, 2, 3])
     disk.may_end.release(2)
     for one in publishers:
-        one.join(10)
+        one.join(60)
     assert disk.commits == [[0], [1, 2, 3]]
 
 
 def test_a_failure_is_told_to_all_that_shared_it_and_to_no_one_else(group, disk):
     publishers = publishers_behind_one(group, disk, [1, 2])
     disk.may_end.release()
-    assert disk.begun.acquire(timeout=10)
+    assert disk.begun.acquire(timeout=60)
     disk.error = StoreError("no", path="here")
     disk.may_end.release()
     for one in publishers:
-        one.join(10)
+        one.join(60)
     assert [one.error for one in publishers] == [None, disk.error, disk.error]
     disk.error = None
     disk.may_end.release()
@@ -114,11 +114,11 @@ def test_one_that_is_interrupted_leaves_those_behind_it_served(group, disk):
     publishers = publishers_behind_one(group, disk, [1, 2])
     disk.error = KeyboardInterrupt()
     disk.may_end.release()
-    assert disk.begun.acquire(timeout=10)
+    assert disk.begun.acquire(timeout=60)
     disk.error = None
     disk.may_end.release()
     for one in publishers:
-        one.join(10)
+        one.join(60)
     assert isinstance(publishers[0].error, KeyboardInterrupt)
     assert disk.commits == [[1, 2]]
 
@@ -153,13 +153,13 @@ def test_one_that_gave_up_while_the_commit_was_under_way_keeps_nobody_asleep(
     publishers = publishers_behind_one(group, disk, [1, 2, 3, 4, 5, 6])
     disk.may_end.release(2)
     for one in publishers:
-        one.join(10)
+        one.join(60)
         assert not one.is_alive()
     assert len(hits) == 1
     assert disk.commits == [[0], [1, 2, 3, 4, 5, 6]]
     disk.may_end.release(3)
     for one in [Publisher(group, 7), Publisher(group, 8), Publisher(group, 9)]:
-        one.join(10)
+        one.join(60)
     assert sorted(work for commit in disk.commits[2:] for work in commit) == [7, 8, 9]
 
 
@@ -170,9 +170,9 @@ def test_one_that_gave_up_before_its_turn_is_not_committed(group, disk, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(commits._Gate, "wait", wait)
         first = Publisher(group, 0)
-        assert disk.begun.acquire(timeout=10)
+        assert disk.begun.acquire(timeout=60)
         second = Publisher(group, 1)
-        second.join(10)
+        second.join(60)
     assert isinstance(second.error, KeyboardInterrupt)
     assert_next_is_served(group, disk, first)
 
@@ -184,35 +184,35 @@ def be_patient(monkeypatch, seconds):
 
 
 def test_those_of_the_last_round_are_waited_for(group, disk, monkeypatch):
-    be_patient(monkeypatch, 5.0)
+    be_patient(monkeypatch, 60.0)
     publishers = publishers_behind_one(group, disk, [1, 2, 3])
     disk.may_end.release(3)
     for one in publishers:
-        one.join(10)
+        one.join(60)
     returned = [Publisher(group, 4), Publisher(group, 5)]
     wait_for_waiting(group, 2)
     group.run(6)
     for one in returned:
-        one.join(10)
+        one.join(60)
     assert [sorted(commit) for commit in disk.commits] == [[0], [1, 2, 3], [4, 5, 6]]
 
 
 def test_those_that_waited_behind_the_last_round_are_waited_for(group, disk, monkeypatch):
     """Else some would always wait for the commit of the others."""
-    be_patient(monkeypatch, 5.0)
+    be_patient(monkeypatch, 60.0)
     publishers = publishers_behind_one(group, disk, [1, 2])
     disk.may_end.release()
-    assert disk.begun.acquire(timeout=10)  # of 1 and 2
+    assert disk.begun.acquire(timeout=60)  # of 1 and 2
     publishers.append(Publisher(group, 3))
     wait_for_waiting(group, 1)
     disk.may_end.release()
     for one in publishers[:3]:
-        one.join(10)
+        one.join(60)
     returned = [Publisher(group, 4), Publisher(group, 5)]
-    assert disk.begun.acquire(timeout=10)
+    assert disk.begun.acquire(timeout=60)
     disk.may_end.release()
     for one in [*publishers, *returned]:
-        one.join(10)
+        one.join(60)
     assert [sorted(commit) for commit in disk.commits] == [[0], [1, 2], [3, 4, 5]]
 
 
@@ -221,7 +221,7 @@ def test_nobody_is_waited_for_in_vain_more_than_once(group, disk, monkeypatch):
     publishers = publishers_behind_one(group, disk, [1, 2, 3])
     disk.may_end.release(4)
     for one in publishers:
-        one.join(10)
+        one.join(60)
     group.run(4)
     group.run(5)
     assert disk.commits[2:] == [[4], [5]]
@@ -234,11 +234,11 @@ def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_again(group, disk
         publishers = publishers_behind_one(group, disk, [1])
         disk.may_end.release(2)
         for one in publishers:
-            one.join(10)
+            one.join(60)
         thread = disk.threads[-1]
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
-        assert disk.begun.acquire(timeout=10)
+        assert disk.begun.acquire(timeout=60)
     assert disk.commits == [[0], [1]] * 2
 
 
@@ -253,7 +253,7 @@ def test_many_that_come_back_again_and_again_are_all_served(group, disk):
     for one in threads:
         one.start()
     for one in threads:
-        one.join(20)
+        one.join(60)
     kept = [work for commit in disk.commits for work in commit]
     assert sorted(kept) == [(name, count) for name in range(24) for count in range(50)]
 
@@ -272,7 +272,7 @@ def test_one_that_cannot_wait_is_turned_away_and_the_others_are_served(
         raise error
 
     first = Publisher(group, 0)
-    assert disk.begun.acquire(timeout=10)
+    assert disk.begun.acquire(timeout=60)
     with monkeypatch.context() as patched:
         patched.setattr(where, what, fail)
         with pytest.raises(StoreError, match="nothing was accepted now"):

@@ -33,20 +33,20 @@ def test_what_cannot_be_made_is_told_to_its_own_thread_alone(ledger):
 
     def make_slowly():
         is_made.set()
-        assert may_go_on.wait(10)
+        assert may_go_on.wait(60)
         return [record(0)], {}
 
     with ThreadPoolExecutor(8) as threads:
         first = threads.submit(ledger.append_made, make_slowly)
-        assert is_made.wait(10)
+        assert is_made.wait(60)
         others = [threads.submit(ledger.append, [record(n), record(n)], {n: b"t"}) for n in (1, 2)]
         failing = threads.submit(ledger.append_made, nonsense)
         while len(ledger._writer._commits._gathering.works) < 3:
             threading.Event().wait(0.001)
         may_go_on.set()
         with pytest.raises(BadValue, match="nonsense"):
-            failing.result(10)
-        numbers = [first.result(10), *(one.result(10) for one in others)]
+            failing.result(60)
+        numbers = [first.result(60), *(one.result(60) for one in others)]
     assert sorted(numbers) == [1, 2, 4]
     kept = bodies(ledger)
     assert kept == {1: 0} | {numbers[n] + i: n for n in (1, 2) for i in (0, 1)}
