@@ -22,6 +22,7 @@ from tests.bus.helpers import wait_until
 from tests.cli.running import Shell
 
 KILL_ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "2"))
+PATIENCE_S = 60.0
 
 
 class Story(DataObject, name="capture.Story"):
@@ -41,7 +42,7 @@ def buses(tmp_path):
 
 
 def wait_stored(capture: Capture, count: int) -> None:
-    wait_until(lambda: capture.stored >= count)
+    wait_until(lambda: capture.stored >= count, PATIENCE_S)
 
 
 def test_everything_under_the_subjects_is_stored_with_subject_and_time(repository, buses):
@@ -78,8 +79,12 @@ def test_guaranteed_events_wait_while_nobody_captures(repository, buses):
     with repository.capture(node, ["news.>"]):
         pass
     stories = [Story(title=f"{n:03}") for n in range(300)]
-    publisher.publish_many([("news.a", story) for story in stories], guaranteed=True)
-    publisher.publish("news.a", Story(title="not guaranteed"))
+    with node.subscribe("news.a") as others:
+        publisher.publish_many([("news.a", story) for story in stories], guaranteed=True)
+        publisher.publish("news.a", Story(title="not guaranteed"))
+        # What is still on its way is news to whoever begins to capture meanwhile.
+        while others.receive(PATIENCE_S).data.title != "not guaranteed":
+            pass
     with repository.capture(node, ["news.>"]) as capture:
         wait_stored(capture, 300)
     assert repository.query("capture.Story", order="title") == stories
@@ -92,9 +97,11 @@ def test_a_guaranteed_state_that_comes_late_does_not_replace_a_newer_one(reposit
         pass
     publisher.publish("news.a", story, guaranteed=True)
     story.title = "new"
-    event = node.subscribe("news.a")
+    subscription = node.subscribe("news.a")
     publisher.publish("news.a", story)
-    repository.store([event.receive(5)])
+    while (event := subscription.receive(PATIENCE_S)).data.title != "new":
+        pass  # the old one may have been on its way
+    repository.store([event])
     with repository.capture(node, ["news.>"]) as capture:
         wait_stored(capture, 1)
     assert capture.set_aside == 0
@@ -113,7 +120,7 @@ def test_what_the_database_refuses_is_set_aside_and_the_others_go_on(
         publisher.publish("news.a", Story(title="refused"))
         publisher.publish("news.a", Story(title="refused, too"), guaranteed=True)
         publisher.publish("news.b", {"fine": True})
-        wait_until(lambda: capture.set_aside == 2 and capture.stored == 1)
+        wait_until(lambda: capture.set_aside == 2 and capture.stored == 1, PATIENCE_S)
     assert repository.query("dict") == [{"fine": True}]
     aside = repository.all_set_aside()
     assert {one.record().obj.title for one in aside} == {"refused", "refused, too"}
@@ -136,7 +143,7 @@ def test_an_object_that_nobody_reckoned_with_does_not_end_the_capture(tmp_path, 
         with repository.capture(node, ["news.>"]) as capture:
             for title in ("before", "poison", "after"):
                 publisher.publish("news.a", Story(title=title))
-            wait_until(lambda: capture.set_aside == 1 and capture.stored == 2)
+            wait_until(lambda: capture.set_aside == 1 and capture.stored == 2, PATIENCE_S)
         assert len(repository.query("capture.Story")) == 2
         (aside,) = repository.all_set_aside()
         assert aside.reason == "RuntimeError: a mistake of ours"
@@ -156,10 +163,10 @@ def test_a_subscription_that_ends_is_made_anew(tmp_path, buses, monkeypatch):
     with Repository(f"sqlite:///{tmp_path}/again.db") as repository:
         with repository.capture(node, ["news.>"]) as capture:
             durable[0].offer(DurableInUse("another one has it", name="capture"))
-            wait_until(lambda: len(durable) == 2)
+            wait_until(lambda: len(durable) == 2, PATIENCE_S)
             story = Story(title="guaranteed")
             publisher.publish("news.a", story, guaranteed=True)
-            wait_until(lambda: capture.stored == 1)
+            wait_stored(capture, 1)
         assert repository.query("capture.Story") == [story]
 
 
@@ -172,7 +179,7 @@ def test_while_the_database_is_busy_events_wait(tmp_path, buses, monkeypatch):
             other = sqlite3.connect(tmp_path / "busy.db", isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
             publisher.publish("news.a", Story(title="waits"))
-            wait_until(lambda: "locked" in capture.problem)
+            wait_until(lambda: "locked" in capture.problem, PATIENCE_S)
             assert capture.stored == 0
             other.execute("COMMIT")
             other.close()
@@ -193,6 +200,7 @@ def test_the_effects_of_a_batch_are_in_its_transaction(repository):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_however_often_it_is_killed_each_guaranteed_event_is_stored_once(url, tmp_path):
     """`kill -9` while it stores; every state of every object arrives, the last one counts."""
     shell = Shell(tmp_path)
@@ -208,14 +216,14 @@ def test_however_often_it_is_killed_each_guaranteed_event_is_stored_once(url, tm
                     story.title = f"state {published}"
                 bus.publish_many([("news.a", story) for story in stories], guaranteed=True)
             capture.send_signal(signal.SIGKILL)
-            capture.wait(30)
+            capture.wait(PATIENCE_S)
         events = 40 * published
         last = shell.start("capture", "news.>", "--db", url)
         assert last.stderr.readline().startswith("capturing")
         with Repository(url) as repository:
-            wait_until(lambda: _position(repository) >= events, timeout_s=60)
+            wait_until(lambda: _position(repository) >= events, PATIENCE_S)
             last.send_signal(signal.SIGTERM)
-            last.communicate(timeout=60)
+            last.communicate(timeout=PATIENCE_S)
             assert last.returncode == 0
             found = repository.query("capture.Story")
             assert sorted(map(repr, found)) == sorted(map(repr, stories))
