@@ -10,6 +10,7 @@ import pexpect
 
 COMMAND = [sys.executable, "-m", "infobus.cli"]
 SOURCE = Path(__file__).parents[2] / "src"
+PATIENT = Path(__file__).parents[1] / "processes" / "patient"
 
 
 class Shell:
@@ -22,7 +23,7 @@ class Shell:
             **{name: text for name, text in os.environ.items() if "INFOBUS" not in name},
             "INFOBUS_BUS": self.bus,
             "INFOBUS_HOME": str(folder),
-            "PYTHONPATH": str(SOURCE),
+            "PYTHONPATH": f"{SOURCE}{os.pathsep}{PATIENT}",
             "COLUMNS": "100",
         }
         self._started = []
@@ -52,7 +53,7 @@ class Shell:
             env=self.environment | settings | environment,
             cwd=str(self.folder),
             encoding="utf-8",
-            timeout=30,
+            timeout=60,
             dimensions=(24, columns),
         )
         self._terminals.append(child)

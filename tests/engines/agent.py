@@ -6,6 +6,7 @@ It declares `c/**`, shows a token `l/<node>` and watches `l/*`.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,12 +14,21 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[2] / "src"
+PATIENT = Path(__file__).parents[1] / "processes" / "patient"
 
 
 class Agent:
-    """The test's end of such a process."""
+    """The test's end of such a process; if it is not patient, it is taken for dead in a second."""
 
-    def __init__(self, bus: str, node: str, prefix: tuple[str, ...] = (), **options: Any) -> None:
+    def __init__(
+        self,
+        bus: str,
+        node: str,
+        prefix: tuple[str, ...] = (),
+        patient: bool = True,
+        **options: Any,
+    ) -> None:
+        path = [SOURCE, PATIENT] if patient else [SOURCE]
         arguments = json.dumps([bus, node, options])
         self.node = node
         self._process = subprocess.Popen(
@@ -26,7 +36,10 @@ class Agent:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={"PYTHONPATH": str(SOURCE), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            env={
+                "PYTHONPATH": os.pathsep.join(map(str, path)),
+                "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            },
         )
         self.pid = self._process.pid
 
@@ -41,11 +54,11 @@ class Agent:
         """Put many frames; return the longest time that one took."""
         return float(self._call("flood", key, count, size))
 
-    def received(self, count: int, timeout_s: float = 10.0) -> list[str]:
+    def received(self, count: int, timeout_s: float = 60.0) -> list[str]:
         """Return what came, as soon as it is `count` frames, or in time; forget it."""
         return list(self._call("received", count, timeout_s))
 
-    def living(self, count: int, timeout_s: float = 10.0) -> list[str]:
+    def living(self, count: int, timeout_s: float = 60.0) -> list[str]:
         """Return the tokens seen, as soon as they are `count`, or in time."""
         return list(self._call("living", count, timeout_s))
 

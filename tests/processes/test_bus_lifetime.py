@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ import pytest
 
 import infobus
 from infobus import Bus, DataObject, LossError
-from tests.processes.programs.node import SOURCE
+from tests.bus.helpers import wait_until
+from tests.processes.programs.node import PATIENT
 
 FILL = "x" * 50
 
@@ -24,7 +24,7 @@ def bus() -> Iterator[Bus]:
         yield bus
 
 
-def run(bus: Bus, code: str, timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+def run(bus: Bus, code: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
     """Run a program on the same bus to its end; `bus` is its own connection."""
     opening = "import infobus, os, sys, threading, time\nbus = infobus.connect()\n"
     return subprocess.run(
@@ -32,7 +32,7 @@ def run(bus: Bus, code: str, timeout_s: float = 30.0) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "INFOBUS_BUS": bus.name},
+        env={**os.environ, "PYTHONPATH": PATIENT, "INFOBUS_BUS": bus.name},
     )
 
 
@@ -54,12 +54,10 @@ class TestForgettingToClose:
     )  # fmt: skip
     def test_it_ends_and_its_last_events_arrive(self, bus: Bus, ending: str, code: int) -> None:
         sub = bus.subscribe("x.y")
-        started_s = time.monotonic()
         program = run(bus, self.PUBLISH + ending)
         assert program.returncode == code, program.stderr
-        assert time.monotonic() - started_s < 15
         for n in range(3000):
-            assert sub.receive(5).data["n"] == n
+            assert sub.receive(30).data["n"] == n
         if code != 1:
             assert program.stderr == ""
 
@@ -79,17 +77,17 @@ class TestForgettingToClose:
                     for method in ("spawn", "fork"):
                         child = multiprocessing.get_context(method).Process(target=work)
                         child.start()
-                        child.join(20)
+                        child.join(50)
                         if child.exitcode != 0:
                             sys.exit(f"{method}: {child.exitcode}")
                 """
             )
         )
         sub = bus.subscribe("x.y")
-        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "INFOBUS_BUS": bus.name}
-        subprocess.run([sys.executable, script], check=True, timeout=60, env=environment)
+        environment = {**os.environ, "PYTHONPATH": PATIENT, "INFOBUS_BUS": bus.name}
+        subprocess.run([sys.executable, script], check=True, timeout=110, env=environment)
         for _ in ("spawn", "fork"):
-            assert [sub.receive(5).data["n"] for _ in range(3000)] == list(range(3000))
+            assert [sub.receive(30).data["n"] for _ in range(3000)] == list(range(3000))
 
 
 class TestForking:
@@ -101,16 +99,17 @@ class TestForking:
             sub, waited_for = bus.subscribe("x.y"), bus.subscribe("x.z")
             threading.Thread(target=lambda: list(waited_for), daemon=True).start()
             bus.publish("x.y", {"n": 1})
-            sub.receive(5)
+            sub.receive(30)
             time.sleep(0.05)  # until the thread waits, with the subscription's lock in its hand
             pid = os.fork()
             if pid == 0:
                 started = time.monotonic()
                 calls = [
                     lambda: bus.publish("x.y", {}), lambda: bus.publish("new.one", {}),
-                    lambda: bus.publish_many([("x.y", {})]), lambda: bus.subscribe("x.y"),
-                    lambda: bus.types(), bus.flush, lambda: next(sub), lambda: next(waited_for),
-                    lambda: sub.receive(5), lambda: waited_for.receive(5),
+                    lambda: bus.publish_many([("x.y", {})]),
+                    lambda: bus.subscribe("x.y", timeout_s=50), lambda: bus.types(50), bus.flush,
+                    lambda: next(sub), lambda: next(waited_for),
+                    lambda: sub.receive(50), lambda: waited_for.receive(50),
                     lambda: bus.initial_state("x", list),
                 ]
                 for number, call in enumerate(calls):
@@ -122,17 +121,18 @@ class TestForking:
                         print("call", number, "raised", repr(error), flush=True)
                     else:
                         print("call", number, "did not raise", flush=True)
-                bus.stats(); repr(bus); sub.close(); bus.close()
-                print("child done" if time.monotonic() - started < 2 else "slow", flush=True)
+                bus.stats(); repr(bus); sub.close(); bus.close(50)
+                # Less than any of these would have waited for the parent's locks or for others.
+                print("child done" if time.monotonic() - started < 40 else "slow", flush=True)
                 sys.exit(0)
             assert os.waitpid(pid, 0)[1] == 0
             bus.publish("x.y", {"n": 2})
-            assert sub.receive(5).data == {"n": 2}
+            assert sub.receive(30).data == {"n": 2}
             """,
         )
         assert program.stdout == "child done\n"
         assert (program.returncode, program.stderr) == (0, "")
-        assert [sub.receive(5).data["n"] for _ in range(2)] == [1, 2]
+        assert [sub.receive(30).data["n"] for _ in range(2)] == [1, 2]
 
     def test_a_child_connects_anew_and_talks(self, bus: Bus) -> None:
         sub = bus.subscribe("x.>")
@@ -147,12 +147,12 @@ class TestForking:
                 bus.publish("y", {"n": 2})
                 sys.exit(0)
             assert os.waitpid(pid, 0)[1] == 0
-            assert back.receive(5).data == {"n": 2}
+            assert back.receive(30).data == {"n": 2}
             bus.publish("x.parent", {"n": 3})
             """,
         )
         assert (program.returncode, program.stderr) == (0, "")
-        assert [sub.receive(5).subject for _ in range(2)] == ["x.child", "x.parent"]
+        assert [sub.receive(30).subject for _ in range(2)] == ["x.child", "x.parent"]
 
     def test_while_other_threads_publish(self, bus: Bus) -> None:
         """Their locks may be held at the moment of the fork."""
@@ -197,7 +197,7 @@ class TestTypesOfOthers:
             """,
         )
         assert program.returncode == 0, program.stderr
-        event = sub.receive(5)
+        event = sub.receive(30)
         assert event.type == "OnlyThereTruck"
         assert (event.data.wheels, event.data.load, event.data.stops) == (6, 0.5, ["A"])
         kind = infobus.type_of(event.data)
@@ -212,13 +212,13 @@ class TestTypesOfOthers:
             """
         sub = bus.subscribe("x.y")
         assert run(bus, publish).returncode == 0
-        first = sub.receive(5)
+        first = sub.receive(30)
 
         class LateShip(DataObject):
             knots: float
 
         assert run(bus, publish).returncode == 0
-        second = sub.receive(5)
+        second = sub.receive(30)
         assert type(second.data) is LateShip
         assert (first.data.knots, second.data.knots) == (12.5, 12.5)
         assert first.type == second.type == "LateShip"
@@ -236,11 +236,11 @@ class TestTypesOfOthers:
                 "input()\n",
             ],
             stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(SOURCE), "INFOBUS_BUS": bus.name},
+            env={**os.environ, "PYTHONPATH": PATIENT, "INFOBUS_BUS": bus.name},
         )
         try:
-            sub.receive(10)
-            assert "SomewhereElse" in {kind.name for kind in bus.types(5)}
+            sub.receive(30)
+            assert "SomewhereElse" in {kind.name for kind in bus.types(30)}
         finally:
             child.communicate(b"\n")
 
@@ -249,8 +249,10 @@ def test_a_consumer_that_is_much_too_slow_is_told_what_it_missed(bus: Bus) -> No
     sub = bus.subscribe("x.y", when_full="drop_oldest", queue_count_max=100)
     program = run(bus, 'for n in range(20_000): bus.publish("x.y", {"n": n})')
     assert program.returncode == 0, program.stderr
+    # Before the last one has come, more of them may go between the loss and what follows it.
+    wait_until(lambda: bus.stats().received_events == 20_000, 60)
     with pytest.raises(LossError) as caught:
-        sub.receive(5)
+        sub.receive(30)
     assert caught.value.first == 1
     assert caught.value.last is not None
-    assert sub.receive(5).data["n"] == caught.value.last
+    assert sub.receive(30).data["n"] == caught.value.last

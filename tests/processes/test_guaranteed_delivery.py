@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.programs.node import SOURCE
+from tests.processes.programs.node import PATIENT
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20"))
 
@@ -44,7 +44,7 @@ def run(tmp_path: Path) -> Iterator[object]:
                 [sys.executable, "-c", code, *map(str, arguments)],
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(SOURCE),
+                    "PYTHONPATH": PATIENT,
                     "INFOBUS_BUS": bus,
                     "INFOBUS_HOME": str(tmp_path / home),
                 },
@@ -152,7 +152,7 @@ if child == 0:
         own.publish("x", {"n": 3}, guaranteed=True)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-assert {sub.receive(20).data["n"] for _ in range(2)} == {1, 3}
+assert {sub.receive(50).data["n"] for _ in range(2)} == {1, 3}
 """
 
 

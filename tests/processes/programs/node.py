@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[3] / "src"
+PATIENT = f"{SOURCE}{os.pathsep}{Path(__file__).parents[1] / 'patient'}"
+"""The PYTHONPATH of programs that do not take each other for dead when they are only slow."""
 
 
 class Node:
-    """The test's end of such a program."""
+    """The test's end of such a program; if it is not patient, it is taken for dead in a second."""
 
-    def __init__(self, bus: str, **options: Any) -> None:
+    def __init__(self, bus: str, patient: bool = True, **options: Any) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__, json.dumps([bus, options])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            env={**os.environ, "PYTHONPATH": PATIENT if patient else str(SOURCE)},
         )
         self.pid = self._process.pid
         self.name = ""
@@ -64,7 +66,7 @@ class Node:
         self._process.kill()
         self._process.communicate()
 
-    def wait_exit(self, timeout_s: float = 20.0) -> int:
+    def wait_exit(self, timeout_s: float = 60.0) -> int:
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._process.wait(timeout_s)

@@ -1,0 +1,39 @@
+"""Programs that have this folder on their path are patient with each other from their start on.
+
+The defaults of the bus are for people: after a second of silence a node is taken for dead, and
+nobody is waited for much longer. A machine that has much else to do stops a process for as long
+as that at any moment, though, and then the bus rightly reports losses and looks for other servers.
+Tests that are not about that wait longer, which costs nothing as long as nobody is stopped.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE_S = 10.0
+
+
+def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Wait for slow nodes; `put` may be that of a fixture which takes everything back."""
+    from infobus import Bus, connect
+    from infobus.bus import hub
+    from infobus.engines import rendezvous, zenoh, zenoh_settings
+
+    def put_default(function: Any, **defaults: Any) -> None:
+        known = function.__kwdefaults__
+        assert defaults.keys() <= known.keys(), function
+        put(function, "__kwdefaults__", known | defaults)
+
+    put(rendezvous, "_GATE_PATIENCE_S", PATIENCE_S)
+    put(zenoh_settings, "HANDSHAKE_MS", int(1000 * PATIENCE_S))
+    put(zenoh, "_NEIGHBOURS_PATIENCE_S", PATIENCE_S)
+    put(zenoh, "_TOKENS_PATIENCE_S", PATIENCE_S)
+    put(hub, "TYPE_WAIT_S", PATIENCE_S)
+    put(Bus.types, "__defaults__", (PATIENCE_S,))
+    put(Bus.close, "__defaults__", (PATIENCE_S,))
+    put_default(zenoh.ZenohEngine.__init__, lease_ms=int(1000 * PATIENCE_S))
+    put_default(connect, sync_timeout_s=PATIENCE_S)
+    put_default(Bus.subscribe_many, timeout_s=PATIENCE_S)
+
+
+if __name__ == "sitecustomize":
+    be_patient()
