@@ -13,8 +13,12 @@ import pytest
 
 from infobus.engines.zenoh_settings import well_known_port
 from tests.engines.agent import Agent
+from tests.processes.patient.sitecustomize import PATIENCE_S
 
 Start = Callable[..., Agent]
+
+ZENOH_PATIENCE_S = 8.0
+"""Zenoh waits 10 s for one that does not answer; the engine must be through well before that."""
 
 
 @pytest.fixture
@@ -71,7 +75,7 @@ def test_survivors_and_newcomers_talk_after_the_first_process_was_killed(
     assert second.living(2) == ["l/1", "l/3"]
     first.kill()
     newcomer = start("4", wait=False, multicast=multicast)
-    assert newcomer.wait_open() < 1.0
+    assert newcomer.wait_open() < PATIENCE_S / 2  # the dead are not waited for
     newcomer.put("c/x", "new")
     assert (second.received(1), third.received(1)) == (["new"], ["new"])
     second.put("c/x", "old")
@@ -107,7 +111,7 @@ def test_a_stranger_on_the_well_known_port_does_not_matter(
     with socket.create_server(("127.0.0.1", well_known_port(bus))):
         first = start("first", multicast=multicast)
         second = start("second", wait=False, multicast=multicast)
-        assert second.wait_open() < 1.0
+        assert second.wait_open() < PATIENCE_S / 2  # the stranger is not waited for
         second.put("c/x", "hello")
         assert first.received(1) == ["hello"]
 
@@ -118,6 +122,7 @@ def test_processes_that_share_no_folder_find_each_other_too(
 ) -> None:
     first = start("first", prefix=("env", f"TMPDIR={tmp_path}"), multicast=multicast)
     second = start("second", multicast=multicast)
+    assert second.living(1) == ["l/first"]
     second.put("c/x", "hello")
     assert first.received(1) == ["hello"]
 
@@ -142,19 +147,21 @@ def test_explicit_endpoints_join_processes_that_cannot_find_each_other(
         assert first.received(1) == ["hello"]
 
 
-def test_a_frozen_process_costs_a_sender_about_a_second_and_comes_back(start: Start) -> None:
-    sender, frozen, healthy = start("sender"), start("frozen"), start("healthy")
+def test_a_frozen_process_costs_a_sender_a_bounded_time_and_comes_back(start: Start) -> None:
+    sender, frozen, healthy = (
+        start(name, patient=False) for name in ("sender", "frozen", "healthy")
+    )
     assert len(sender.living(2)) == len(healthy.living(2)) == 2
     frozen.send_signal(signal.SIGSTOP)
     longest_s = sender.flood("c/x", count=20_000, size=1024)
-    assert longest_s < 1.5
+    assert longest_s < ZENOH_PATIENCE_S
     assert len(healthy.received(20_000)) == 20_000
-    assert sender.living(1, timeout_s=3.0) == ["l/healthy"]
+    assert sender.living(1, timeout_s=ZENOH_PATIENCE_S) == ["l/healthy"]
     frozen.send_signal(signal.SIGCONT)
     assert len(sender.living(2)) == 2
     frozen.received(-1, timeout_s=0.1)
     sender.put("c/x", "welcome back")
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 60
     came: list[str] = []
     while "welcome back" not in came and time.monotonic() < deadline_s:
         came += frozen.received(1)
@@ -164,19 +171,20 @@ def test_a_frozen_process_costs_a_sender_about_a_second_and_comes_back(start: St
 def test_opening_beside_a_frozen_process_takes_a_bounded_time(start: Start, multicast: str) -> None:
     frozen, healthy = start("frozen", multicast=multicast), start("healthy", multicast=multicast)
     frozen.send_signal(signal.SIGSTOP)
-    newcomer = start("newcomer", wait=False, multicast=multicast)
-    assert newcomer.wait_open() < 2.5
+    newcomer = start("newcomer", wait=False, patient=False, multicast=multicast)
+    assert newcomer.wait_open() < ZENOH_PATIENCE_S
+    assert newcomer.living(1) == ["l/healthy"]
     newcomer.put("c/x", "hello")
     assert healthy.received(1) == ["hello"]
 
 
 def test_closing_beside_a_frozen_process_takes_a_bounded_time(start: Start) -> None:
-    frozen, closing = start("frozen"), start("closing")
+    frozen, closing = start("frozen"), start("closing", patient=False)
     assert closing.living(1) == ["l/frozen"]
     frozen.send_signal(signal.SIGSTOP)
     before_s = time.monotonic()
     closing.close()
-    assert time.monotonic() - before_s < 2.5
+    assert time.monotonic() - before_s < ZENOH_PATIENCE_S
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount a broken /dev/shm")
