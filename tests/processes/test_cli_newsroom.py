@@ -73,5 +73,5 @@ def test_control_c_ends_all_of_it_at_once(shell, tmp_path):
     out, _ = demo.communicate(timeout=60)
     assert "The newsroom is closed before its time" in out
     assert demo.returncode == 0
-    _, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=60)
     assert not alive
