@@ -15,7 +15,7 @@ from infobus.adapters.file_targets import OPERATORS, Targets, Tree, look, target
 from infobus.adapters.files import FileChanged, FileMonitor
 from infobus.filters import compile
 from infobus.filters.quenching import Wants
-from tests.bus.helpers import wait_until
+from tests.bus.helpers import wait_until as wait_so_long_until
 
 
 @pytest.fixture
@@ -55,12 +55,16 @@ def monitor(buses, folder):
         yield monitor
 
 
+def wait_until(is_so):
+    wait_so_long_until(is_so, 60)
+
+
 def wait_for(monitor, *paths):
     wait_until(lambda: monitor.watching == {str(path) for path in paths})
 
 
 def told(subscription):
-    data = subscription.receive(10).data
+    data = subscription.receive(60).data
     assert isinstance(data, FileChanged)
     assert os.path.join(data.directory, data.filename) == data.path
     return data.change, data.filename, data.size
@@ -257,7 +261,7 @@ class TestWhatIsTold:
         subscription = subscriber.subscribe("files.changed")
         wait_for(monitor, folder)
         (folder / "a").touch()
-        data = subscription.receive(10).data
+        data = subscription.receive(60).data
         assert abs(data.mtime.timestamp() - (folder / "a").stat().st_mtime) < 1e-3
 
 

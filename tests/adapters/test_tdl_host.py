@@ -146,7 +146,7 @@ def test_programs_may_do_only_what_the_host_allows(start, nodes):
             send(nodes[1], HOST, program)
     send(nodes[1], HOST, '(let ((h (make-hash-table))) (setf (gethash "n" h) 1) '
                          '(publish "plant.x" h))')  # fmt: skip
-    assert wanted.receive(5).data == {"n": 1}
+    assert wanted.receive(60).data == {"n": 1}
     with pytest.raises(UsageError, match="'frob' is not one of"):
         Programs(lambda: nodes[0], allow=["frob"])
 
@@ -162,7 +162,7 @@ def test_programs_handle_events_and_report_what_fails(start, nodes):
         (publish "answers.x" h))))""")  # fmt: skip
     nodes[1].publish("plant.a", {"n": "not a number"})
     nodes[1].publish("plant.b", {"n": 21})
-    assert answers.receive(5).data == {"twice": 42, "of": "plant.b"}
+    assert answers.receive(60).data == {"twice": 42, "of": "plant.b"}
     assert ["expected a number" in str(error) for error in told] == [True]
 
 

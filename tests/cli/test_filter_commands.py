@@ -207,7 +207,7 @@ class TestWhere:
         watching = shell.listen("trades.>", "--where", WHERE, "--json", "--count", "2")
         lines = 'trades.a {"symbol": "GMC", "price": %s}\n' * 3 % (41, 12, 43)
         assert shell.run("pub", "-", stdin=lines)[0] == 0
-        events = [json.loads(line) for line in watching.communicate(timeout=30)[0].splitlines()]
+        events = [json.loads(line) for line in watching.communicate(timeout=60)[0].splitlines()]
         assert [event["data"]["price"] for event in events] == [41, 43]
 
     def test_what_is_listened_for_is_told(self, shell):

@@ -30,7 +30,7 @@ def next_json(process):
 def interrupt(process):
     """Ctrl-C; returns the exit code and what was still said on standard error."""
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     return process.returncode, err
 
 
@@ -108,7 +108,7 @@ class TestWatch:
         assert next_json(watch) == {"watching": [str(folder / "b")]}
         with (folder / "b").open("ab") as file:
             file.write(b"news")
-        event = subscription.receive(20)
+        event = subscription.receive(60)
         assert event.type == "files.FileChanged"
         assert event.data.path == str(folder / "b")
         assert (event.data.change, event.data.size) == ("modified", 4)

@@ -65,7 +65,7 @@ def test_a_host_serves_what_it_is_sent_until_it_is_ended(shell):
         service = bus.service("plant.thermostat")
         assert (service.set_target(25), service.set_target(21)) == (20.0, 25.0)
     host.terminate()
-    assert host.wait(20) == 0
+    assert host.wait(60) == 0
 
 
 def test_a_killed_host_serves_again_what_it_has_kept(shell):

@@ -42,7 +42,7 @@ class Shop(Service):
     def wait(self) -> str:
         """Until nobody waits for it any more."""
         self.has_begun.set()
-        if infobus.current_call().stopped.wait(30):
+        if infobus.current_call().stopped.wait(60):
             self.is_stopped.set()
         return "done"
 
@@ -90,9 +90,9 @@ def test_names_are_completed_and_objects_are_typed_as_json(terminal):
 @pytest.mark.parametrize("operation", ["ticks", "wait"])
 def test_control_c_gives_up_a_call_but_not_the_prompt(terminal, shop, operation):
     answer(terminal, "operation (Enter lists them)> ", operation)
-    assert shop.has_begun.wait(30)
+    assert shop.has_begun.wait(60)
     terminal.sendintr()
     terminal.expect_exact("given up")
-    assert shop.is_stopped.wait(30)
+    assert shop.is_stopped.wait(60)
     answer(terminal, "operation (Enter lists them)> ", "")
     terminal.expect_exact("ticks() -> stream of int")

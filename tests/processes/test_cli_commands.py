@@ -41,7 +41,7 @@ def bus(shell):
 
 def numbers_in(watching):
     """The n of all events that a watching process shows."""
-    return [json.loads(line)["data"]["n"] for line in watching.communicate(timeout=30)[0].split()]
+    return [json.loads(line)["data"]["n"] for line in watching.communicate(timeout=60)[0].split()]
 
 
 class TestPubAndSub:
@@ -49,7 +49,7 @@ class TestPubAndSub:
         watching = shell.listen("news.>", "--count", "2")
         assert shell.run("pub", "news.equity.gmc", "headline=GM up", "price:=41.5") == (0, "", "")
         assert shell.run("pub", "news.equity.gmc", '{"headline": "GM down"}')[0] == 0
-        first, second = watching.communicate(timeout=30)[0].splitlines()
+        first, second = watching.communicate(timeout=60)[0].splitlines()
         assert first.endswith("news.equity.gmc - headline='GM up' price=41.5")
         assert second.endswith("news.equity.gmc - headline='GM down'")
         assert watching.returncode == 0
@@ -67,7 +67,7 @@ class TestPubAndSub:
     def test_full_shows_all_of_an_object(self, shell, bus):
         watching = shell.listen("quotes.*", "--full", "--count", "1")
         bus.publish("quotes.gmc", LateQuote(symbol="GMC"))
-        out, _ = watching.communicate(timeout=30)
+        out, _ = watching.communicate(timeout=60)
         assert "cli_process.LateQuote (supertypes: cli_process.Quote)" in out
         assert "minutes: int = 15" in out
 
@@ -76,7 +76,7 @@ class TestPubAndSub:
         other = f"other-{uuid.uuid4().hex[:8]}"
         assert "nobody subscribes" in shell.run("pub", "news.a", "x=there", "--bus", other)[2]
         shell.run("pub", "news.a", "x=here")
-        assert watching.communicate(timeout=30)[0].endswith("x='here'\n")
+        assert watching.communicate(timeout=60)[0].endswith("x='here'\n")
 
     def test_watching_ends_when_time_is_up(self, shell):
         assert shell.run("sub", "news.>", "--seconds", "0.1")[:2] == (0, "")
@@ -105,8 +105,8 @@ class TestPubAndSub:
     def test_who_waits_is_told_when_somebody_subscribes(self, shell):
         waiting = shell.start("pub", "news.a", "x=1", "--wait", "60")
         watching = shell.listen("news.*", "--count", "1")
-        assert watching.communicate(timeout=30)[0].endswith("x='1'\n")
-        assert waiting.communicate(timeout=30) == ("", "")
+        assert watching.communicate(timeout=60)[0].endswith("x='1'\n")
+        assert waiting.communicate(timeout=60) == ("", "")
         assert waiting.returncode == 0
 
     def test_what_nobody_wants_is_said_to_be_quenched(self, shell):
@@ -117,16 +117,16 @@ class TestPubAndSub:
     def test_urgent_events_overtake_and_old_ones_are_let_go(self, shell, bus):
         city = bus.subscribe("city.>")
         assert shell.run("pub", "city.library", "n:=1") == (0, "", "")
-        assert shell.run("pub", "city.order", "n:=2", "--max-age", "0.01") == (0, "", "")
+        assert shell.run("pub", "city.order", "n:=2", "--max-age", "1") == (0, "", "")
         assert shell.run("pub", "city.911", "n:=3", "--priority", "emergency") == (0, "", "")
-        wait_until(lambda: bus.stats().expired == 1)
-        assert [city.receive(10).data["n"] for _ in range(2)] == [3, 1]
+        wait_until(lambda: bus.stats().expired == 1, 60)
+        assert [city.receive(60).data["n"] for _ in range(2)] == [3, 1]
 
     def test_a_consumer_may_ask_for_a_class_and_an_age(self, shell, bus):
         watching = shell.listen("city.>", "--priority", "business", "--max-age", "60")
         lane = bus.subscribe("city.>")
         bus.publish("city.library", {"n": 1})
-        assert lane.receive(10).priority == "regular"
+        assert lane.receive(60).priority == "regular"
         assert watching.stdout.readline().endswith("n=1\n")
         [request] = bus._hub.node.rows.records.popitem()[1].requests
         assert (request.class_, request.max_age) == ("business", 60.0)
@@ -141,7 +141,7 @@ class TestPubAndSub:
 
     def test_guaranteed_events_wait_for_a_durable_consumer(self, shell):
         durable = ("news.>", "views.>", "--durable", "archive", "--json")
-        shell.listen(*durable, "--seconds", "0").communicate(timeout=30)
+        shell.listen(*durable, "--seconds", "0").communicate(timeout=60)
         lines = 'news.a {"n": 1}\nviews.a {"n": 2}\nnews.a {"n": 3}\n'
         assert shell.run("pub", "-", "--guaranteed", stdin=lines) == (0, "", "")
         watching = shell.listen(*durable, "--count", "2")
@@ -160,7 +160,7 @@ class TestPubAndSub:
         quotes = bus.subscribe("quotes.>")
         typed = ("pub", "quotes.gmc", "--type", "cli_process.Quote")
         assert shell.run(*typed, "symbol=GMC", "price=41.5") == (0, "", "")
-        assert quotes.receive(10).data == Quote(symbol="GMC", price=41.5)
+        assert quotes.receive(60).data == Quote(symbol="GMC", price=41.5)
         code, _, err = shell.run(*typed, "symbol=GMC", "price=high")
         assert (code, err) == (
             2,
@@ -238,13 +238,13 @@ class TestWhatGoesWrong:
         assert json.loads(watching.stdout.readline())["data"] == {"n": 1}
         watching.stdout.close()
         bus.publish("n.a", {"n": 2})
-        assert watching.wait(30) != 0
+        assert watching.wait(60) != 0
         assert watching.stderr.read() == ""
 
     def test_control_c_ends_quietly(self, shell):
         watching = shell.listen("news.>")
         watching.send_signal(signal.SIGINT)
-        assert watching.communicate(timeout=30) == ("", "")
+        assert watching.communicate(timeout=60) == ("", "")
         assert watching.returncode == 130
 
 
@@ -276,7 +276,7 @@ class TestTypesAndDescribe:
         describing = shell.start("describe", "quotes.>")
         assert describing.stderr.readline().endswith("listening on quotes.>\n")
         bus.publish("quotes.gmc", LateQuote(symbol="GMC"))
-        out, _ = describing.communicate(timeout=30)
+        out, _ = describing.communicate(timeout=60)
         assert "quotes.gmc cli_process.LateQuote" in out
         assert "symbol: str = 'GMC'" in out
 

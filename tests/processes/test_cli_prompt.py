@@ -44,7 +44,7 @@ def test_it_asks_for_each_attribute_and_publishes(terminal, bus):
     answer(terminal, "symbol: str> ", "GMC")
     answer(terminal, "price: float [1.0]> ", "41.5")
     terminal.expect("published under bids.gmc")
-    assert bids.receive(10).data == Bid(symbol="GMC", price=41.5)
+    assert bids.receive(60).data == Bid(symbol="GMC", price=41.5)
     terminal.expect("subject> ")
     terminal.sendeof()
     terminal.expect(pexpect.EOF)
@@ -65,7 +65,7 @@ def test_it_asks_again_when_an_answer_does_not_fit(terminal, bus):
     terminal.expect("price: expected float, got str 'high'")
     answer(terminal, "price: float [1.0]> ", "")
     terminal.expect("published under bids.gmc")
-    assert bids.receive(10).data == Bid(symbol="GMC", price=1.0)
+    assert bids.receive(60).data == Bid(symbol="GMC", price=1.0)
 
 
 def test_untyped_objects_attribute_by_attribute(terminal, bus):
@@ -78,7 +78,7 @@ def test_untyped_objects_attribute_by_attribute(terminal, bus):
     answer(terminal, "Enter ends)> ", "number:=3")
     answer(terminal, "Enter ends)> ", "")
     terminal.expect("published under notes.a")
-    assert notes.receive(10).data == {"text": "hello", "number": 3}
+    assert notes.receive(60).data == {"text": "hello", "number": 3}
 
 
 def test_it_says_when_nobody_wants_it(terminal):

@@ -92,7 +92,7 @@ def test_methods_travel_with_their_class_to_who_permits_them(shell):
     with infobus.connect(shell.bus, home=shell.folder) as bus:
         orders = bus.subscribe("orders.>")
         assert shell.run("tdl", "run", "order.tdl", "--key", "key") == (0, "", "")
-        order = orders.receive(20).data
+        order = orders.receive(60).data
     assert order.price == 8.0
     with pytest.raises(AttributeError, match="methods in TDL came with it"):
         order.total(3)
