@@ -9,8 +9,14 @@ import pytest
 
 import infobus
 from infobus import Bus
+from tests.bus.helpers import PATIENCE_S, make_nodes_patient
 
 Connect = Callable[..., Bus]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_nodes_patient(monkeypatch)
 
 
 @pytest.fixture
@@ -24,7 +30,8 @@ def connect(bus_name: str) -> Iterator[Connect]:
     with contextlib.ExitStack() as stack:
 
         def connect(**options: Any) -> Bus:
-            bus = infobus.connect(bus_name, **{"engine": "memory", **options})
+            usual = {"engine": "memory", "sync_timeout_s": PATIENCE_S}
+            bus = infobus.connect(bus_name, **{**usual, **options})
             stack.callback(bus.close, 0.2)
             return bus
 

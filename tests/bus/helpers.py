@@ -4,12 +4,39 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from infobus import Bus, Event, LossError, Subscription
+from infobus.bus import serving, state
+from infobus.bus.qos_manager import QosMember
+from infobus.bus.service_methods import ServiceMethods
+from infobus.engines import memory
 from infobus.engines.memory import MemoryEngine, live_network
-from infobus.protocols import wire
+from infobus.protocols import invocation, wire
+from infobus.services import client
+
+PATIENCE_S = 20.0
+"""How long a test waits for what is certain to come, however long the machine stalls."""
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 5.0) -> None:
+def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nodes wait for each other's answers for as long as a test would.
+
+    A program goes on after a second or two without an answer; a test would then see what is
+    right for nodes that do not answer, and not what it is about.
+    """
+    for function in (Bus.subscribe_many, Subscription.change_filter, QosMember.__init__):
+        monkeypatch.setitem(function.__kwdefaults__, "timeout_s", PATIENCE_S)
+    for function in (Bus.close, ServiceMethods.who_is_out_there):
+        monkeypatch.setattr(function, "__defaults__", (PATIENCE_S,))
+    monkeypatch.setattr(memory, "_PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(state, "STATE_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(serving, "_KNOWN_S_MAX", PATIENCE_S)
+    monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)
+    monkeypatch.setattr(invocation, "ANSWERS_S", PATIENCE_S)
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Return as soon as it is so; fail if that takes too long."""
     deadline_s = time.monotonic() + timeout_s
     while not is_so():
@@ -25,7 +52,7 @@ def send(bus: Bus, subject: str, *numbers: int) -> None:
 
 
 def take(subscription: Subscription, count: int) -> list[Event]:
-    return [subscription.receive(5.0) for _ in range(count)]
+    return [subscription.receive(PATIENCE_S) for _ in range(count)]
 
 
 def numbers_of(events: list[Event]) -> list[int]:
@@ -38,7 +65,7 @@ def account(subscription: Subscription, until: int) -> tuple[list[int], list[tup
     losses: list[tuple[int, Any]] = []
     while not received or received[-1] != until:
         try:
-            received.append(subscription.receive(5.0).data["n"])
+            received.append(subscription.receive(PATIENCE_S).data["n"])
         except LossError as loss:
             losses.append((loss.first, loss.last))
     return received, losses

@@ -6,6 +6,12 @@ import uuid
 import pytest
 
 import infobus
+from tests.bus.helpers import PATIENCE_S, make_nodes_patient
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    make_nodes_patient(monkeypatch)
 
 
 @pytest.fixture
@@ -15,7 +21,8 @@ def connect(tmp_path):
     with contextlib.ExitStack() as stack:
 
         def connect(**options):
-            bus = infobus.connect(name, **{"engine": "memory", "home": tmp_path, **options})
+            usual = {"engine": "memory", "home": tmp_path, "sync_timeout_s": PATIENCE_S}
+            bus = infobus.connect(name, **{**usual, **options})
             stack.callback(bus.close, 0.5)
             return bus
 

@@ -48,7 +48,8 @@ class Echo(Service):
 
 
 @pytest.fixture
-def stranger(bus):
+def stranger(bus, other):
+    # After the nodes have met: those who come later would wait for the stranger to say hello.
     engine = MemoryEngine(live_network(bus.name))
     engine.open(ME)
     engine.announce(f"l/{ME}")
@@ -59,7 +60,7 @@ def stranger(bus):
 @pytest.fixture
 def client(bus, other, stranger):
     bus.serve("svc.echo", Echo())
-    client = other.service("svc.echo", timeout_s=10)
+    client = other.service("svc.echo", timeout_s=20)
     assert client.echo("x") == "x"
     return client
 
@@ -107,12 +108,12 @@ def test_an_answer_of_somebody_else_answers_no_call(bus, other, stranger):
     class Slow(Service):
         def wait(self) -> str:
             begun.set()
-            go_on.wait(10)
+            go_on.wait(20)
             return "mine"
 
     bus.serve("svc.slow", Slow())
     call = other.service("svc.slow").wait.start()
-    assert begun.wait(10)
+    assert begun.wait(20)
     evil = wire.Reply(ME, 1, msgspec.msgpack.encode({"value": "evil"}))
     send(stranger, other, msgspec.msgpack.encode(evil))
     go_on.set()
