@@ -43,26 +43,28 @@ def test_every_waiting_call_has_a_twin(bus: Bus) -> None:
 
 
 def test_the_loop_goes_on_while_a_publication_waits(connect: Connect) -> None:
-    bus = connect(send_timeout_s=0.3)
-    bus.subscribe("x", when_full="block", queue_count_max=2)
+    bus = connect(send_timeout_s=60)
+    sub = bus.subscribe("x", when_full="block", queue_count_max=2)
 
-    async def main() -> int:
-        turns = 0
+    async def publish() -> None:
+        for _ in range(10):
+            await bus.aio.publish("x", {})
 
-        async def count_turns() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0.01)
-                turns += 1
-
-        counting = asyncio.create_task(count_turns())
+    async def main() -> None:
+        publishing = asyncio.create_task(publish())
+        while not sub.holding:
+            await asyncio.sleep(0.01)
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            assert not publishing.done()
+        for _ in range(10):  # so there is room: only if this loop comes to it
+            await anext(sub)
+        await publishing
+        bus.send_timeout_s = 0.05
         with pytest.raises(Backpressure):
-            for _ in range(10):
-                await bus.aio.publish("x", {})
-        counting.cancel()
-        return turns
+            await publish()
 
-    assert asyncio.run(main()) >= 5
+    asyncio.run(main())
 
 
 def test_cancelled_waiting_leaves_nothing_behind_and_loses_nothing(bus: Bus, other: Bus) -> None:
@@ -90,7 +92,7 @@ def test_a_cancelled_subscribe_leaves_no_subscription(
     subscribe, may_go_on = bus.subscribe, threading.Event()
 
     def slow(pattern: str) -> object:
-        may_go_on.wait(5)
+        may_go_on.wait(20)
         return subscribe(pattern)
 
     monkeypatch.setattr(bus, "subscribe", slow)
@@ -119,7 +121,7 @@ def test_tasks_share_a_subscription(bus: Bus, other: Bus) -> None:
 
         tasks = [asyncio.create_task(consume()) for _ in range(5)]
         await bus.aio.publish_many([("x", {"n": number}) for number in range(200)])
-        await asyncio.wait_for(asyncio.gather(*tasks), 10)
+        await asyncio.wait_for(asyncio.gather(*tasks), 20)
         return seen
 
     assert sorted(asyncio.run(main())) == list(range(200))
@@ -141,7 +143,7 @@ def test_loops_of_several_threads_share_a_subscription(bus: Bus, other: Bus) -> 
     wait_until(lambda: len(seen) == 300)
     sub.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
     assert sorted(seen) == list(range(300))
 
@@ -181,7 +183,7 @@ def test_losses_are_raised_in_the_loop(bus_name: str, connect: Connect) -> None:
         return seen
 
     send(bus, "x", 1, 2, 3)
-    assert asyncio.run(asyncio.wait_for(main(), 10)) == [1, 2, 3]
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == [1, 2, 3]
 
 
 def test_a_full_queue_does_not_starve_the_rest_of_the_loop(bus: Bus) -> None:

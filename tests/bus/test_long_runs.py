@@ -66,10 +66,10 @@ def test_read_a_few_at_a_time_a_run_is_the_same_as_read_at_once(run, times):
 def test_an_emergency_goes_before_the_rest_of_a_long_run(bus: Bus, other: Bus) -> None:
     ticks = other.subscribe("x")
     bus.publish_many(("x", Tick(n=n)) for n in range(COUNT))
-    assert [ticks.receive(5).data.n for _ in range(READ_COUNT + 1)] == list(range(READ_COUNT + 1))
+    assert [ticks.receive(20).data.n for _ in range(READ_COUNT + 1)] == list(range(READ_COUNT + 1))
     bus.publish("x", Tick(n=-1), priority="emergency")
     wait_until(lambda: ticks.waiting_in("emergency") == 1)
-    rest = [ticks.receive(5).data.n for _ in range(COUNT - READ_COUNT)]
+    rest = [ticks.receive(20).data.n for _ in range(COUNT - READ_COUNT)]
     assert rest == [-1, *range(READ_COUNT + 1, COUNT)]
 
 
@@ -88,7 +88,7 @@ def test_threads_share_a_long_run_and_none_of_it_is_lost_or_doubled(bus: Bus, ot
     wait_until(lambda: ticks.is_empty())
     ticks.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(20)
     assert Counter(taken) == dict.fromkeys(range(COUNT), 20)
 
 
@@ -103,7 +103,7 @@ def test_a_callback_gets_all_of_a_long_run(bus: Bus, other: Bus) -> None:
 def test_what_is_left_of_a_long_run_can_be_taken_after_closing(bus: Bus, other: Bus) -> None:
     ticks = other.subscribe("x")
     bus.publish_many(("x", Tick(n=n)) for n in range(COUNT))
-    first = ticks.receive(5).data.n
+    first = ticks.receive(20).data.n
     wait_until(lambda: ticks.left_in("regular") == COUNT - 1)
     ticks.close()
     assert [first, *(event.data.n for event in ticks)] == list(range(COUNT))

@@ -65,7 +65,7 @@ class TestReactions:
         lose_the_second_of_three(bus, engine)
         assert numbers_of(take(sub, 1)) == [1]
         with pytest.raises(LossError, match="events 2 to 2") as caught:
-            sub.receive(5)
+            sub.receive(20)
         loss = caught.value
         assert (loss.sender, loss.channel, loss.first, loss.last) == (bus.node, "x", 2, 2)
         assert not loss.retry_is_safe
@@ -133,7 +133,7 @@ class TestReactions:
         assert sub.is_closed
         assert list(sub) == []
         with pytest.raises(BusClosed):
-            sub.receive(1)
+            sub.receive(20)
         assert sub.loss is not None
         send(bus, "x.y", 4)
         assert numbers_of(take(goes_on, 1)) == [4]
@@ -174,5 +174,5 @@ def test_a_consumer_that_waits_is_woken_by_a_loss(
     thread = threading.Thread(target=consume)
     thread.start()
     lose_the_second_of_three(bus, engine)
-    thread.join(5)
+    thread.join(20)
     assert outcome == [1, 2]

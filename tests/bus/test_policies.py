@@ -52,7 +52,7 @@ def test_a_request_may_be_raised(members):
     one.publish("bank.order", {"n": 1})
     wait_until(lambda: sub.waiting_in("business") == 1)  # the consumer's part was raised, too
     assert "bank\x1fbusiness" in one._outlets
-    assert sub.receive(5).priority == "regular"  # as its supplier said
+    assert sub.receive(20).priority == "regular"  # as its supplier said
 
 
 def test_another_policy_is_kept_to_from_then_on(manager, members):

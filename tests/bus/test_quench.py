@@ -78,7 +78,7 @@ class TestChanges:
     def test_each_change_is_told_once(self, bus: Bus, other: Bus) -> None:
         with bus.quench("x.>") as wanted:
             sub = other.subscribe("x.y", where="n > 5")
-            feed = wanted.changes(timeout_s=5)
+            feed = wanted.changes(timeout_s=20)
             change = next(feed)
             assert (change.added, change.removed) == ((("x.y", "n > 5"),), ())
             sub.change_filter("n > 7")
@@ -97,14 +97,14 @@ class TestChanges:
         thread = threading.Thread(target=lambda: seen.extend(wanted.changes()))
         thread.start()
         (wanted if what == "view" else bus).close()
-        thread.join(5)
+        thread.join(20)
         assert not thread.is_alive()
         assert not seen
 
     def test_in_an_event_loop(self, bus: Bus, other: Bus) -> None:
         async def watch() -> list[str]:
             seen = []
-            async for change in bus.quench("x").changes(timeout_s=5):
+            async for change in bus.quench("x").changes(timeout_s=20):
                 seen.append(str(change.expression))
                 if len(seen) == 2:
                     break

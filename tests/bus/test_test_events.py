@@ -46,7 +46,7 @@ def test_filters_and_transactions_work_as_ever(bus: Bus, other: Bus) -> None:
     with bus.transaction(test=True) as tx:
         for number in range(4):
             tx.publish("x.y", {"n": number})
-    event = sub.receive(2)
+    event = sub.receive(20)
     assert event.test
     assert [(e.subject, e.data["n"], e.test) for e in event.data] == [
         ("x.y", 2, True),
@@ -54,7 +54,7 @@ def test_filters_and_transactions_work_as_ever(bus: Bus, other: Bus) -> None:
     ]
     sub.change_filter("n == 1")
     bus.publish("x.y", {"n": 1}, test=True)
-    assert sub.receive(2).data == {"n": 1}
+    assert sub.receive(20).data == {"n": 1}
 
 
 def test_a_program_can_run_wholly_in_test_mode(bus: Bus, connect: Connect) -> None:
