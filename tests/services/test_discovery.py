@@ -56,12 +56,12 @@ def test_any_role_can_be_found(bus, other):
 def test_a_new_server_learns_of_clients_that_wait_for_one(bus, other):
     call = other.service("svc.new").ping.start()
     with bus.watch("svc.new", role="client") as clients:
-        change = clients.next(5)
+        change = clients.next(20)
         assert (change.what, change.found.node) == ("arrived", other.stats().node)
         assert change.found.info["waiting"] == 1
         bus.serve("svc.new", Nothing())
         assert call.result() is None
-        assert clients.next(5).what == "departed"
+        assert clients.next(20).what == "departed"
 
 
 def test_a_feed_tells_who_comes_changes_and_goes(bus, other, connect):
@@ -83,5 +83,5 @@ def test_a_feed_tells_who_comes_changes_and_goes(bus, other, connect):
 
 
 def _told(changes):
-    change = changes.next(5)
+    change = changes.next(20)
     return change.what, change.found.subject

@@ -7,6 +7,7 @@ import pytest
 
 import infobus
 from infobus import BadCall, CallMayHaveRun, NoServer, Service, UsageError
+from tests.bus.helpers import wait_until
 
 
 class Named(Service):
@@ -22,13 +23,13 @@ class Named(Service):
 
     def wait(self) -> str:
         self.began.release()
-        self.gate.wait(10)
+        self.gate.wait(20)
         return self.name
 
     @infobus.idempotent
     def wait_safely(self) -> str:
         self.began.release()
-        self.gate.wait(10)
+        self.gate.wait(20)
         return self.name
 
     def fail_at(self, name: str) -> str:
@@ -47,7 +48,13 @@ def servers(connect):
         for rank, service in enumerate(services):
             nodes.append(connect())
             nodes[-1].serve("svc.named", service, tags=[service.name], rank=-rank, **options)
+        wait_until(lambda: not options or all(len(others_of(node)) == 2 for node in nodes))
         return services
+
+    def others_of(node):
+        """The servers that a node knows of: by a rule they decide about each other."""
+        found = node._services.exchange.directory.found("svc.named", "server")
+        return {one.node for one in found} - {node.node}
 
     yield serve, nodes
     for service in services:
@@ -212,7 +219,7 @@ class TestVersions:
     def client(self, connect):
         connect().serve("svc.prices", Old(), version="1")
         connect().serve("svc.prices", New(), version="2")
-        client = connect().service("svc.prices", timeout_s=5)
+        client = connect().service("svc.prices", timeout_s=20)
         client.servers()
         return client
 
@@ -251,11 +258,12 @@ class TestReplacing:
         running = client.wait.start()
         old.began.acquire()
         other.replace("svc.x", Named("new"))
+        wait_until(lambda: served.is_retired)
         assert client.who() == "new"
         assert not served.wait_retired(0)
         old.gate.set()
         assert running.result() == "old"
-        assert served.wait_retired(5)
+        assert served.wait_retired(20)
 
     def test_a_retired_service_is_found_no_longer(self, bus, other):
         served = bus.serve("svc.x", Named("x"))

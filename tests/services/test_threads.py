@@ -9,6 +9,7 @@ import pytest
 
 from infobus.services import threads as module
 from infobus.services.threads import Threads
+from tests.bus.helpers import wait_until
 
 
 @pytest.fixture
@@ -20,18 +21,11 @@ def count_of(name):
     return sum(thread.name.startswith(name) for thread in threading.enumerate())
 
 
-def wait_until(is_so):
-    deadline_s = time.monotonic() + 10
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.001)
-
-
 def test_jobs_that_wait_for_each_other_all_run(name):
     threads, all_here = Threads(name), threading.Barrier(21)
     for _ in range(20):
         threads.do(all_here.wait)
-    all_here.wait(10)
+    all_here.wait(20)
 
 
 def test_one_job_after_the_other_needs_one_thread(name):
@@ -61,7 +55,7 @@ def test_an_error_does_not_end_the_thread(name, caplog):
         threads.do(lambda: 1 // 0)
         wait_until(lambda: threads._idle)
         threads.do(done.set)
-        assert done.wait(10)
+        assert done.wait(20)
     assert "goes on after an error of its own" in caplog.text
     assert count_of(name) == 1
 
