@@ -143,6 +143,7 @@ def test_explicit_endpoints_join_processes_that_cannot_find_each_other(
         apart = ("env", f"TMPDIR={tmp_path}")
         first = start("first", prefix=apart, multicast="off", listen=[endpoint])
         second = start("second", multicast="off", connect=[endpoint])
+        assert second.living(1) == ["l/first"]
         second.put("c/x", "hello")
         assert first.received(1) == ["hello"]
 

@@ -93,7 +93,7 @@ def test_calls_between_processes(serve, bus):
     process = serve("1")
     client = bus.service("svc.counter")
     assert (client.who(), client.pid()) == ("1", process.pid)
-    assert [one.version for one in bus.who_is_out_there("svc.>")] == ["1"]
+    assert [one.version for one in bus.who_is_out_there("svc.>", 60)] == ["1"]
 
 
 def test_ten_mebibytes_go_there_and_back(serve, bus):
@@ -177,10 +177,12 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_has(serve, bus):
     """Start the new one, then retire the old one by ending its program."""
     with Load(bus, 0.005) as load:
         serve("0")
+        _wait_for(lambda: load.returned)
         with infobus.connect(bus.name, home=bus.home) as second:
             local = _Version("1")
             offered = second.serve("svc.counter", local)
-            _wait_for(lambda: len(load.returned) > 20)
+            before_count = len(load.returned)
+            _wait_for(lambda: len(load.returned) > before_count + 20)
             assert offered.load == 0, "the first one that answered has all calls"
             second.replace("svc.counter", local)
             _wait_for(lambda: load.returned[-4:] == ["1"] * 4)
