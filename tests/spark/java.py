@@ -9,10 +9,14 @@ import sys
 
 import pytest
 
+from infobus.pipeline.jobs.session import python_for
+
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 ENVIRONMENT = {
-    "PYSPARK_PYTHON": sys.executable,
+    # As in a pipeline: Spark gives its Python processes ten seconds to start, not one more.
+    "PYSPARK_PYTHON": python_for("local[1]"),
+    "INFOBUS_SPARK_PYTHON": sys.executable,
     "PYSPARK_SUBMIT_ARGS": (
         f"--driver-java-options '{OPTIONS}' "
         f"--conf 'spark.executor.extraJavaOptions={OPTIONS}' pyspark-shell"
