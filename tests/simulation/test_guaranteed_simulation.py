@@ -15,6 +15,7 @@ CHUNK = 250
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # all of it is work, and others may have the processors
 @pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
 def test_every_accepted_event_is_settled_dead_lettered_or_reported_lost(first):
     outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]

@@ -15,6 +15,7 @@ CHUNK = 250
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # all of it is work, and others may have the processors
 @pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
 def test_no_call_runs_twice_and_each_has_an_end(first):
     outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]

@@ -15,6 +15,7 @@ CHUNK = 250
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # all of it is work, and others may have the processors
 @pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
 def test_priorities_age_limits_bounds_and_upgrades_hold(first):
     outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]

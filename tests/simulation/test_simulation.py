@@ -13,6 +13,7 @@ SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
 CHUNK = 250
 
 
+@pytest.mark.timeout(600)  # all of it is work, and others may have the processors
 @pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
 def test_every_event_is_delivered_once_in_order_or_reported_lost(first):
     outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]

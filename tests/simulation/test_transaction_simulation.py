@@ -17,6 +17,7 @@ CHUNK = 250
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # all of it is work, and others may have the processors
 @pytest.mark.parametrize("first", range(0, SEEDS_COUNT, CHUNK))
 def test_every_transaction_comes_whole_once_and_in_its_place_or_is_reported_lost(first):
     outcomes = [simulate(seed) for seed in range(first, min(first + CHUNK, SEEDS_COUNT))]
