@@ -103,7 +103,7 @@ def test_live_events_give_what_history_gives_across_a_restart(spark, tmp_path):
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(300)
+        assert query.awaitTermination(300)
 
     write(folder, events[:60])
     run_to_the_end()

@@ -18,9 +18,9 @@ def shell(tmp_path):
 def test_what_is_published_is_kept_until_ctrl_c(shell, tmp_path):
     recorder = shell.start("journal", "news.>", "raw.*", "--to", "j", "--count", "2")
     assert recorder.stderr.readline() == f"keeping news.>, raw.* in j (bus {shell.bus})\n"
-    assert shell.run("pub", "news.a", "headline=GM up", "price:=41.5", "--wait", "20")[0] == 0
-    assert shell.run("pub", "raw.b", "n:=1", "--wait", "20")[0] == 0
-    _, err = recorder.communicate(timeout=30)
+    assert shell.run("pub", "news.a", "headline=GM up", "price:=41.5", "--wait", "40")[0] == 0
+    assert shell.run("pub", "raw.b", "n:=1", "--wait", "40")[0] == 0
+    _, err = recorder.communicate(timeout=60)
     assert "2 events kept, 0 of them guaranteed" in err
     code, out, _ = shell.run("journal", "show", "j", "--json")
     shown = json.loads(out)

@@ -60,7 +60,7 @@ def test_from_the_bus_through_spark_and_back(spark, tmp_path):
             assert is_written(folder)
     finally:
         query.stop()
-    wait_until(lambda: not is_written(folder), 30)
+    wait_until(lambda: not is_written(folder), 60)
     history = spark.read.format("infobus").options(**bus_options, subject="quotes.>").load()
     assert history.count() == 5
 

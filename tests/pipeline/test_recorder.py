@@ -18,7 +18,7 @@ from infobus import DataObject
 from infobus.errors import StoreFull
 from infobus.pipeline.journal import Recorder
 from infobus.stores.journal import Journal, JournalWriter
-from tests.cli.running import SOURCE, Shell
+from tests.cli.running import Shell
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20"))
 
@@ -44,11 +44,11 @@ def recording(bus, folder, *patterns, **options):
         yield recorder
     finally:
         recorder.stop()
-        thread.join(30)
+        thread.join(60)
 
 
 def wait_for(recorder, count):
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while recorder.progress.events < count:
         assert time.monotonic() < deadline_s, recorder.progress
         time.sleep(0.005)
@@ -176,9 +176,12 @@ def test_killed_at_any_moment_no_guaranteed_event_is_lost_or_doubled(tmp_path):
     recorder = record()
     publisher = subprocess.Popen(
         [sys.executable, "-c", PUBLISHER, str(accepted), "0"],
-        env=shell.environment | {"PYTHONPATH": str(SOURCE)},
+        env=shell.environment,
     )
     try:
+        while not (accepted.exists() and accepted.read_text()):
+            assert publisher.poll() is None
+            time.sleep(0.01)
         for _ in range(max(ROUNDS // 4, 3)):
             time.sleep(draw.uniform(0.1, 0.8))
             recorder.kill()
@@ -192,7 +195,7 @@ def test_killed_at_any_moment_no_guaranteed_event_is_lost_or_doubled(tmp_path):
             assert time.monotonic() < deadline_s, f"{latest} of {last}"
             time.sleep(0.2)
         recorder.send_signal(signal.SIGINT)
-        recorder.communicate(timeout=30)
+        recorder.communicate(timeout=60)
     finally:
         publisher.kill()
         publisher.wait()

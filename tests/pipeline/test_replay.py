@@ -70,7 +70,7 @@ def replayed(spark, journal, **options):
     with infobus.connect(f"test-{uuid.uuid4().hex}", engine="memory") as bus:
         bus.subscribe("news.>", take, test=True)
         assert replay.publish(bus, result, chosen, clock=clock) == 30
-        assert all_there.wait(20)
+        assert all_there.wait(60)
     return [event for event, _ in got], clock
 
 
@@ -130,7 +130,7 @@ def test_the_command(quick_java, journal, tmp_path):
         process = shell.start("replay", "--journal", str(journal.folder), "--speed", "100")
         _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
-        out, _ = listener.communicate(timeout=30)
+        out, _ = listener.communicate(timeout=60)
         assert len(out.splitlines()) == 29  # all but the test event
         assert "30 events replayed" in err
         code, _, err = shell.run("replay", "--journal", str(journal.folder), "--speed", "fast")

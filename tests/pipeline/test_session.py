@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pyspark
+import pytest
 
 from infobus.pipeline.jobs.session import python_for
 from tests.spark.java import ENVIRONMENT, needs_java
@@ -53,6 +54,7 @@ except Exception:
 """
 
 
+@pytest.mark.timeout(300)  # a JVM that shares its cores takes long to start
 @needs_java
 def test_a_worker_of_a_session_runs_it_too():
     given = {**os.environ, **ENVIRONMENT}

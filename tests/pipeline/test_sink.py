@@ -15,6 +15,7 @@ from infobus import UsageError, id_of, type_of
 from infobus.errors import StoreCorrupt
 from infobus.pipeline.sink_ledger import SinkLedger
 from infobus.pipeline.sink_publishing import Job, publish_batch
+from tests.bus.helpers import wait_until
 
 
 @pytest.fixture
@@ -136,6 +137,7 @@ def test_reliable_events_go_at_most_once(job, monkeypatch):
     with infobus.connect(job.bus, home=job.home) as bus:
         bus.subscribe("alerts.>", events.append)
         assert publish_batch(structs.replace(job, guaranteed=False)) == 5
+        wait_until(lambda: len(events) >= 5, 30)
         assert publish_batch(structs.replace(job, guaranteed=False)) == 0
     assert [event.data.n for event in events] == [0, 1, 2, 3, 4]
 

@@ -183,7 +183,7 @@ class Batches:
         query = (
             writer.option("checkpointLocation", self.checkpoint).trigger(availableNow=True).start()
         )
-        query.awaitTermination(120)
+        assert query.awaitTermination(240)
         return self.seen
 
 
