@@ -13,7 +13,7 @@ from infobus.bus import crowd
 from infobus.bus.subscription import WhenFull
 from infobus.protocols.peers import Terms
 from tests.bus.conftest import Connect
-from tests.bus.helpers import PATIENCE_S, account, numbers_of, send, take, wait_until
+from tests.bus.helpers import account, numbers_of, send, take, wait_until
 
 WINDOW_COUNT = 32
 FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
@@ -21,12 +21,12 @@ FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
 
 @pytest.fixture
 def slow_bus(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """A node that has patience for a fraction of a second, and a small window."""
+    """A node with a small window, which waits for its receivers longer than a machine stalls."""
     monkeypatch.setattr(
         "infobus.bus.connecting.Terms",
         partial(Terms, window_count_max=WINDOW_COUNT, ack_count=8, stall_s=60.0),
     )
-    yield connect(send_timeout_s=0.3)
+    yield connect(send_timeout_s=60.0)
 
 
 @pytest.fixture(params=["here", "elsewhere"])
@@ -50,6 +50,7 @@ class TestBlock:
         self, slow_bus: Bus, consumer: Bus
     ) -> None:
         sub = consumer.subscribe("x", when_full="block", queue_count_max=16)
+        slow_bus.send_timeout_s = 0.3
         started_s = time.monotonic()
         taken, error = publish_until_refused(slow_bus)
         assert time.monotonic() - started_s >= 0.3
@@ -59,7 +60,7 @@ class TestBlock:
         assert sub.waiting_count <= 16 + WINDOW_COUNT + FRAME_COUNT
         received = numbers_of(take(sub, taken))
         assert received == list(range(taken))
-        slow_bus.send_timeout_s = PATIENCE_S
+        slow_bus.send_timeout_s = 60.0
         slow_bus.publish("x", {"n": taken})  # trying again is safe, and now there is room
         assert numbers_of(take(sub, 1)) == [taken]
         assert sub.lost == 0
@@ -67,7 +68,6 @@ class TestBlock:
     def test_the_publisher_goes_on_as_soon_as_there_is_room(
         self, slow_bus: Bus, consumer: Bus
     ) -> None:
-        slow_bus.send_timeout_s = 10.0
         sub = consumer.subscribe("x", when_full="block", queue_count_max=4)
 
         def publish() -> None:
@@ -81,7 +81,6 @@ class TestBlock:
         assert not thread.is_alive()
 
     def test_a_queue_of_one(self, slow_bus: Bus, consumer: Bus) -> None:
-        slow_bus.send_timeout_s = 10.0
         seen: list[int] = []
         consumer.subscribe(
             "x",
@@ -99,13 +98,13 @@ class TestBlock:
     ) -> None:
         connect().subscribe("x", when_full="block", queue_count_max=16)
         here = slow_bus.subscribe("x")
+        slow_bus.send_timeout_s = 0.3
         taken, _ = publish_until_refused(slow_bus)
         assert numbers_of(take(here, taken)) == list(range(taken))
         assert here.waiting_count == 0
 
     def test_another_channel_is_not_held(self, slow_bus: Bus, connect: Connect) -> None:
         connect().subscribe("x", when_full="block", queue_count_max=16)
-        slow_bus.send_timeout_s = 60.0
         quick = connect().subscribe("y")
 
         def publish() -> None:
@@ -127,7 +126,6 @@ class TestBlock:
     def test_closing_does_not_wait_for_a_blocked_publisher(
         self, slow_bus: Bus, consumer: Bus
     ) -> None:
-        slow_bus.send_timeout_s = 60.0
         consumer.subscribe("x", when_full="block", queue_count_max=16)
         outcome: list[BaseException] = []
 
@@ -156,7 +154,6 @@ class TestPace:
     ) -> None:
         monkeypatch.setattr(crowd, "PACE_S", 0.3)
         monkeypatch.setattr(crowd, "STUCK_S", 60.0)
-        slow_bus.send_timeout_s = 60.0
         sub = consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
@@ -179,7 +176,6 @@ class TestPace:
     ) -> None:
         monkeypatch.setattr(crowd, "PACE_S", 60.0)
         monkeypatch.setattr(crowd, "STUCK_S", 0.3)
-        slow_bus.send_timeout_s = 60.0
         consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
@@ -190,7 +186,6 @@ class TestPace:
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(crowd, "PACE_S", 60.0)
-        slow_bus.send_timeout_s = 60.0
         seen: list[int] = []
 
         class Hold(crowd.Hold):
@@ -223,7 +218,6 @@ class TestPace:
         # It keeps up even if the machine stalls it for a while.
         monkeypatch.setattr(crowd, "PACE_S", 60.0)
         monkeypatch.setattr(crowd, "STUCK_S", 60.0)
-        slow_bus.send_timeout_s = 60.0
         sub = consumer.subscribe("x", queue_count_max=8)
         received: list[int] = []
 
@@ -344,7 +338,6 @@ def test_another_consumer_on_the_node_gets_everything(
     slow_bus: Bus, consumer: Bus, when_full: WhenFull, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crowd, "PACE_S", 0.2)
-    slow_bus.send_timeout_s = 10.0
     seen: list[int] = []
     release = threading.Event()
 
