@@ -1,4 +1,4 @@
-"""A database of the test's own, on SQLite and on PostgreSQL."""
+"""A database of the test's own, on SQLite and on PostgreSQL, and nodes with patience."""
 
 import uuid
 
@@ -6,6 +6,9 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from infobus.repository import Repository
+from tests.cli.conftest import patient
+
+__all__ = ["patient"]
 
 
 @pytest.fixture
