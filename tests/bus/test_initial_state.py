@@ -63,8 +63,8 @@ def test_state_and_events_fit_together_while_the_producer_goes_on(bus: Bus, othe
     thread.start()
     try:
         for node in (other, other, bus, other):
-            with recovering(node) as sub:
-                events = take(sub, 20)
+            sub = recovering(node)
+            events = take(sub, 20)
             assert [event.initial for event in events] == [True] + [False] * 19
             # The state may contain one event that is just being published.
             start = events[0].data["n"]
