@@ -133,10 +133,11 @@ def test_rows_are_answered_with_the_numbers_at_which_the_peer_starts():
     told = interest("r", 2, 3, ["a.>"], welcome=1)
     assert node.take(told, 0.0) == [
         InterestChanged(),
-        ToPeer("r", wire.Known("me", 3, 1, {"b": 1, "a": 1})),
+        ToPeer("r", wire.Known("me", 3, 1, {"b": 1, "a": 1}, [], {"b": 2, "a": 3})),
     ]
     publish(node, channel="a")
-    assert messages(node.take(told, 0.0)) == [wire.Known("me", 3, 1, {"b": 1, "a": 1})]
+    known = wire.Known("me", 3, 1, {"b": 1, "a": 1}, [], {"b": 2, "a": 3})
+    assert messages(node.take(told, 0.0)) == [known]
 
 
 def test_descriptors_of_a_route_go_with_the_answer():
@@ -144,7 +145,7 @@ def test_descriptors_of_a_route_go_with_the_answer():
     node.peer_up("r", 0.0)
     node.route("a", 0.0).types.update({7, 5})
     effects = node.take(interest("r", 0, 2, ["a.>"]), 0.0)
-    known = wire.Known("me", 2, 1, {"a": 1}, [b"5", b"7"])
+    known = wire.Known("me", 2, 1, {"a": 1}, [b"5", b"7"], {"a": 2})
     assert ToPeer("r", known, bulk=True) in effects
     assert Node("r").take(known, 0.0)[0] == Learn([b"5", b"7"])
 
@@ -463,6 +464,49 @@ def test_a_number_told_for_rows_that_were_taken_back_since_is_no_baseline():
     node.take(data("p", 3, 2), 1.0)
     assert numbers(node.take(wire.Known("p", 2, 1, {"a": 3}), 1.0)) == []
     assert numbers(node.take(wire.Known("p", 4, 1, {"a": 4}), 1.0)) == [(4, 4)]
+
+
+def test_whoever_leaves_and_comes_back_at_one_stroke_begins_anew():
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    one.add_interest(["a.>"], 0.0)
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    publish(two, channel="a")
+    one.remove_interest(["a.>"], 1.0)  # of which no word gets through
+    publish(two, channel="a")
+    talk.do(one, one.add_interest(["a.x"], 1.0))
+    assert one.is_synced()
+    talk.do(one, one.take(data("two", 1, 3), 1.0))
+    assert numbers(talk.log) == [(3, 3)]
+    assert two.routes["a"].receivers["one"].next == 3
+
+
+def test_whoever_changes_what_it_wants_of_a_channel_goes_on_where_it_was():
+    one, two = Node("one"), Node("two")
+    talk = Talk(one, two)
+    one.add_interest(["a.>"], 0.0)
+    talk.do(one, one.peer_up("two", 0.0))
+    talk.do(two, two.peer_up("one", 0.0))
+    publish(two, channel="a")
+    one.add_interest(["a.x"], 1.0)  # of which no word gets through
+    talk.do(one, one.remove_interest(["a.>"], 1.0))
+    assert one.is_synced()
+    talk.do(one, one.take(data("two", 1), 1.0))
+    assert numbers(talk.log) == [(1, 1)]
+
+
+def test_a_peer_that_never_lets_one_begin_anew_is_asked_once():
+    node = subscriber("a.>")
+    node.remove_interest(["a.>"], 1.0)
+    node.add_interest(["a.>"], 1.0)
+    told = messages(node.take(wire.Known("p", 4, 1, {"a": 3}, [], {"a": 2}), 1.0))
+    assert [(one.version, one.left) for one in told] == [(5, {"a": 5})]
+    assert not node.is_known(4)
+    assert messages(node.take(wire.Known("p", 4, 1, {"a": 3}, [], {"a": 2}), 1.0)) == []
+    assert messages(node.take(wire.Known("p", 5, 1, {"a": 3}, [], {"a": 2}), 1.0)) == []
+    assert node.is_known(5)
+    assert numbers(node.take(data("p", 3), 1.0)) == [(3, 3)]
 
 
 def test_a_loss_is_reported_if_the_sender_vanishes_before_it_has_the_rows_again():

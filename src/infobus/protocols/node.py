@@ -156,7 +156,7 @@ class Node:
         effects = self._tell(name, peer, now_s)
         if peer.welcomed and name not in self.rows.records:
             # It may not know that it was given up here, and so would not tell its rows.
-            effects.append(self._known(name, peer, now_s))
+            effects.append(self._known(name, peer))
         return effects
 
     def peer_down(self, name: str, now_s: float) -> Effects:
@@ -243,7 +243,7 @@ class Node:
 
     def _on_ask(self, peer: Peer, ask: wire.Ask, now_s: float) -> Effects:
         answer = self._routes.on_ask(ask)
-        return [self._known(ask.sender, peer, now_s)] if answer is None else answer
+        return [self._known(ask.sender, peer)] if answer is None else answer
 
     def _on_gone(self, peer: Peer, gone: wire.Gone, now_s: float) -> Effects:
         return self._streams.on_gone(peer, gone, now_s)
@@ -252,7 +252,7 @@ class Node:
         effects: Effects = []
         record = self.rows.records.get(beat.sender)
         if record is None or record.version != beat.interest:
-            effects.append(self._known(beat.sender, peer, now_s))
+            effects.append(self._known(beat.sender, peer))
         effects += self._streams.ends(beat.sender, peer, beat.nexts, now_s)
         for channel in beat.nexts:
             receiver = peer.receivers.get(channel)
@@ -277,15 +277,18 @@ class Node:
         if name in self.rows.records or peer.welcomed in (0, told.welcome):
             if not peer.welcomed:
                 self._new_welcome(peer)
+            record = self.rows.records.get(name)
+            before = 0 if record is None else record.version
             changes = (told.since, told.version, told.rows(), told.removed, told.dropped)
             if self.rows.update(name, *changes):
                 self.requests.take(told)
                 effects.append(InterestChanged())
-                self._routes.rows_changed(name, now_s)
+                left = {channel for channel, version in told.left.items() if version > before}
+                self._routes.rows_changed(name, left, now_s)
                 if self.rows.records[name].is_over_limit:
                     what = "tells too many rows; it is sent more than it wants"
                     effects.append(Complain(name, what))
-        effects.append(self._known(name, peer, now_s))
+        effects.append(self._known(name, peer))
         if not peer.welcome and now_s >= peer.tell_at_s:
             effects += self._tell(name, peer, now_s)
         return effects
@@ -299,9 +302,16 @@ class Node:
             # We were given up. What it sends now is not meant for us until it has our rows.
             self._streams.break_off(peer)
             peer.tell_at_s, peer.tell_wait_s = now_s, 0.0
-        peer.welcome, peer.confirmed = known.welcome, known.version
-        effects += self._streams.baselines(peer, known, now_s)
-        if peer.confirmed < self.own.version and now_s >= peer.tell_at_s:
+        stale = self._streams.stale(peer, known)
+        peer.welcome = known.welcome
+        peer.confirmed = min([known.version, *(since - 1 for since in stale.values())])
+        effects += self._streams.baselines(peer, known, stale, now_s)
+        unasked = [c for c, since in stale.items() if peer.restarts.get(c, 0) < since]
+        if unasked:
+            self.own.version += 1
+            peer.restarts |= dict.fromkeys(unasked, self.own.version)
+            effects += self._tell_everyone(now_s)
+        elif peer.confirmed < self.own.version and now_s >= peer.tell_at_s:
             effects += self._tell(known.sender, peer, now_s)
         return effects
 
@@ -352,7 +362,8 @@ class Node:
 
     def _tell_less(self, now_s: float) -> Effects:
         for peer in self.peers.values():
-            for noted in (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels):
+            notes = (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels, peer.restarts)
+            for noted in notes:
                 for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
                     del noted[channel]
         return self._tell_everyone(now_s)
@@ -388,16 +399,19 @@ class Node:
             filters if any(filters) else [],
             dropped,
             *self.requests.told(),
+            {channel: version for channel, version in peer.restarts.items() if version > held},
         )
         return [ToPeer(name, told, bulk=True)]
 
-    def _known(self, name: str, peer: Peer, now_s: float) -> ToPeer:
+    def _known(self, name: str, peer: Peer) -> ToPeer:
         record = self.rows.records.get(name)
         if record is None:
             return ToPeer(name, wire.Known(self.name, 0, peer.welcomed))
-        nexts, types = self._routes.starts(name, now_s)
+        starts, types = self._routes.starts(name)
+        nexts = {channel: progress.next for channel, progress in starts.items()}
+        joined = {channel: progress.joined for channel, progress in starts.items()}
         descriptors = self._describe_types(sorted(types))
-        known = wire.Known(self.name, record.version, peer.welcomed, nexts, descriptors)
+        known = wire.Known(self.name, record.version, peer.welcomed, nexts, descriptors, joined)
         return ToPeer(name, known, bulk=bool(descriptors))
 
     def _new_welcome(self, peer: Peer) -> None:

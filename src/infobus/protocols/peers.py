@@ -50,6 +50,7 @@ class Peer(Struct):
     confirmed: int = 0  # version of our rows that the peer holds
     cut_version: int = 0  # version it held when it gave us up; 0 once the loss is reported
     cut_channels: dict[str, int] = field(default_factory=dict)  # where their streams broke off
+    restarts: dict[str, int] = field(default_factory=dict)  # channels begun anew, by version
     wants_rows: bool = False  # it has asked for all of them
     tell_at_s: float = 0.0
     tell_wait_s: float = 0.0

@@ -61,6 +61,7 @@ class Progress(Struct):
 
     next: int  # everything before it is confirmed
     since_s: float  # when it last moved, or said that it is held
+    joined: int = 0  # version of its rows under which it did
     waited_for: bool = True  # False: it stalled, and the window no longer waits for it
     window: int = NO_LIMIT  # how many unconfirmed events it takes
 
@@ -95,14 +96,16 @@ class Sender(Struct, kw_only=True):
         self.sent_bytes += len(frame)
         self.next = end
 
-    def join(self, node: str, now_s: float, window: int = 0) -> int:
+    def join(self, node: str, now_s: float, window: int = 0, version: int = 0) -> int:
         """Count `node` among the receivers; its first number is returned.
 
-        `window` is how many unconfirmed events it takes, if it said so.
+        `window` is how many unconfirmed events it takes, if it said so, and `version` that of
+        the rows by which it joins.
         """
         progress = self.receivers.get(node)
         if progress is None:
-            progress = self.receivers[node] = Progress(self.next, now_s, window=window or NO_LIMIT)
+            progress = Progress(self.next, now_s, version, window=window or NO_LIMIT)
+            self.receivers[node] = progress
             self._settle()
         return progress.next
 

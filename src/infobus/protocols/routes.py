@@ -7,6 +7,8 @@ told that it may have missed something there.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec import Struct, field
 
 from infobus.protocols import wire
@@ -14,6 +16,7 @@ from infobus.protocols.effects import Complain, Effects, ToPeer
 from infobus.protocols.lanes import channel_in
 from infobus.protocols.peer_rows import PeerRows
 from infobus.protocols.peers import Route, Terms
+from infobus.protocols.reliable import Progress
 
 _UNWANTED_COUNT_MAX = 100_000
 
@@ -33,7 +36,7 @@ class Routes(Struct):
         if route is None:
             route = self.by_channel[channel] = Route.on(self.terms)
             for name in self.rows.listeners(channel_in(channel)):
-                route.join(name, now_s, self.rows.records[name].window)
+                self._join(route, name, now_s)
         return route
 
     def note_unwanted(self, channel: str) -> None:
@@ -43,31 +46,31 @@ class Routes(Struct):
             if len(self.unwanted) > _UNWANTED_COUNT_MAX:
                 del self.unwanted[next(iter(self.unwanted))]
 
-    def rows_changed(self, name: str, now_s: float) -> None:
-        """Let a peer join the routes that its rows touch, and leave the others."""
+    def rows_changed(self, name: str, left: Collection[str], now_s: float) -> None:
+        """Let a peer join the routes that its rows touch, and leave the others.
+
+        On the channels that it has `left` meanwhile it joins anew.
+        """
         for channel in [c for c in self.unwanted if name in self.rows.listeners(channel_in(c))]:
             del self.unwanted[channel]
             self.route(channel, now_s)
         for channel, route in self.by_channel.items():
-            if name in self.rows.listeners(channel_in(channel)):
-                route.join(name, now_s, self.rows.records[name].window)
-            else:
+            is_listening = name in self.rows.listeners(channel_in(channel))
+            if not is_listening or channel in left:
                 route.leave(name)
+            if is_listening:
+                self._join(route, name, now_s)
 
     def leave(self, name: str) -> None:
         """A peer listens to nothing any more."""
         for route in self.by_channel.values():
             route.leave(name)
 
-    def starts(self, name: str, now_s: float) -> tuple[dict[str, int], set[int]]:
-        """The first number of a peer on every route that it has joined, and their types."""
-        nexts: dict[str, int] = {}
-        types: set[int] = set()
-        for channel, route in self.by_channel.items():
-            if name in route.receivers:
-                nexts[channel] = route.join(name, now_s)
-                types |= route.types
-        return nexts, types
+    def starts(self, name: str) -> tuple[dict[str, Progress], set[int]]:
+        """How far a peer is on every route that it has joined, and the types of these."""
+        joined = {c: route for c, route in self.by_channel.items() if name in route.receivers}
+        types = {type_ for route in joined.values() for type_ in route.types}
+        return {c: route.receivers[name] for c, route in joined.items()}, types
 
     def ends(self) -> dict[str, int]:
         """The next number of every route not wholly confirmed."""
@@ -90,6 +93,10 @@ class Routes(Struct):
         if gone is not None:
             effects.insert(0, ToPeer(ask.sender, wire.Gone(self.name, ask.channel, *gone)))
         return effects
+
+    def _join(self, route: Route, name: str, now_s: float) -> None:
+        record = self.rows.records[name]
+        route.join(name, now_s, record.window, record.version)
 
     def tick(self, now_s: float) -> Effects:
         """Stop waiting for receivers that stall a full window."""

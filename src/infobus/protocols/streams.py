@@ -8,6 +8,8 @@ another channel is dropped, which is complained about, and told to the subscript
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from msgspec import Struct, field
 
 from infobus.protocols import wire
@@ -74,12 +76,30 @@ class Streams(Struct):
                 effects += self._lift(name, channel, receiver.on_pause(paused, now_s))
         return effects
 
-    def baselines(self, peer: Peer, known: wire.Known, now_s: float) -> Effects:
+    def stale(self, peer: Peer, known: wire.Known) -> dict[str, int]:
+        """The channels whose numbers are from before we left them, which the peer did not notice.
+
+        With the version since which they are wanted again. A peer that was told of leaving and
+        coming back at one stroke has kept our place; it is asked for another, once.
+        """
+        found = {}
+        for channel, joined in known.joined.items():
+            since = self.own.version_that_touched(channel)
+            if since is None or not joined < since <= known.version:
+                continue
+            asked = peer.restarts.get(channel, 0)
+            if not (since <= asked <= known.version or self._has_begun(peer, channel)):
+                found[channel] = since
+        return found
+
+    def baselines(
+        self, peer: Peer, known: wire.Known, stale: Container[str], now_s: float
+    ) -> Effects:
         """Start at the numbers that the peer has told; report where it had given us up."""
         effects: Effects = []
         for channel, number in known.nexts.items():
             version = self.own.version_that_touched(channel)
-            if version is None:
+            if version is None or channel in stale:
                 continue  # told for rows that have been taken back since
             receiver = peer.receivers.get(channel)
             if receiver is None and not self._has_room(peer, channel):
@@ -90,14 +110,14 @@ class Streams(Struct):
             if is_new and was_cut:
                 broke_off_at = peer.cut_channels.pop(channel, 0)
                 effects.append(Lost(known.sender, channel, broke_off_at, None))
-            if receiver is None or receiver.next is None:
+            if (receiver is None or receiver.next is None) and version <= known.version:
                 peer.nexts[channel] = max(number, peer.nexts.get(channel, 1))
         if known.version >= peer.cut_version:
             peer.cut_version = 0
             peer.cut_channels.clear()
         for channel, receiver in peer.receivers.items():
             version = self.own.version_that_touched(channel)
-            if receiver.next is None and version is not None and version <= known.version:
+            if receiver.next is None and version is not None and version <= peer.confirmed:
                 number = peer.nexts.pop(channel, 1)
                 effects += self._lift(known.sender, channel, receiver.on_baseline(number, now_s))
         return effects
@@ -159,6 +179,11 @@ class Streams(Struct):
             # A channel that the peer did not name had no numbers yet: they start at 1.
             receiver.on_baseline(peer.nexts.pop(channel, 1), now_s)
         return receiver
+
+    def _has_begun(self, peer: Peer, channel: str) -> bool:
+        """Whether we know our place in the stream, which does not change while it is wanted."""
+        receiver = peer.receivers.get(channel)
+        return channel in peer.nexts or (receiver is not None and receiver.next is not None)
 
     def _has_room(self, peer: Peer, channel: str) -> bool:
         count = len(peer.receivers) + len(peer.nexts)

@@ -117,6 +117,7 @@ class Interest(Struct, array_like=True, tag=6):
     classes: list[ClassName] = []  # the priority classes of the bus; none: as usual
     requests: list[Request] = []  # all of them, every time
     window: Count = 0  # unconfirmed events that I take of one of your lanes; 0: as you like
+    left: dict[ChannelName, Count] = {}  # channels on which I begin anew, by the versions of that
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows added."""
@@ -128,6 +129,7 @@ class Known(Struct, array_like=True, tag=7):
 
     `welcome` names this acquaintance (0: we have never met). A new one tells the other side
     that it had been given up for dead, and so may have missed events that were never numbered.
+    `joined` are the versions of your rows under which you joined the channels.
     """
 
     sender: NodeName
@@ -135,6 +137,7 @@ class Known(Struct, array_like=True, tag=7):
     welcome: Count
     nexts: dict[ChannelName, Count] = {}
     descriptors: list[bytes] = []
+    joined: dict[ChannelName, Count] = {}
 
 
 class WantTypes(Struct, array_like=True, tag=8):

@@ -3,7 +3,8 @@
 An `Account` watches simulated nodes from outside. It knows nothing of how they work, only
 what they promise:
 
-* no subscription gets an event twice, or a sender's events of one channel out of order;
+* no subscription gets an event twice, or a sender's events of one channel out of order, or one
+  that was published before anything on its node wanted the channel;
 * of each sender's channel a node delivers or reports every number, from where it began;
 * an event published while its publisher had said that it knows the subscription is delivered,
   or lies in a reported loss, unless publisher or subscription end first, or the subscription
@@ -38,6 +39,7 @@ class _Ledger:
     """What one subscription is owed and has got."""
 
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # sender, channel -> event
+    before: dict[str, int] = field(default_factory=dict)  # sender -> last event before it began
     owed: dict[tuple[str, str], dict[int, Debt]] = field(default_factory=dict)
 
 
@@ -64,6 +66,7 @@ class Account:
     delivered_count: int = 0
     lost_count: int = 0
     _ledgers: dict[SimulatedSubscription, _Ledger] = field(default_factory=dict)
+    _events: dict[str, int] = field(default_factory=dict)  # sender -> last event
     _expected: dict[Stream, int] = field(default_factory=dict)
     _baselines: dict[Stream, int] = field(default_factory=dict)
     _heard: dict[Stream, int] = field(default_factory=dict)
@@ -87,6 +90,7 @@ class Account:
     ) -> None:
         """Note who is owed the event."""
         self.published_count += 1
+        self._events[node.name] = event
         self.quenched_count += number is None
         stream = (node.name, lane)
         debt = Debt(number, subject, attributes)
@@ -152,6 +156,10 @@ class Account:
 
     # What the run reports.
 
+    def subscribed(self, subscription: SimulatedSubscription) -> None:
+        """Note what was published too early for it."""
+        self._ledger(subscription).before = dict(self._events)
+
     def unsubscribed(self, node: SimulatedNode, subscription: SimulatedSubscription) -> None:
         """Nothing is owed any more; channels that nobody wants start anew."""
         self._ledgers.pop(subscription, None)
@@ -196,6 +204,11 @@ class Account:
         attributes = msgspec.msgpack.decode(item.body)
         for subscription in node.subscriptions:
             if subscription.accepts(item.subject, attributes):
+                before = self._ledger(subscription).before.get(events.sender, 0)
+                is_new = not touches(subscription.beside, channel_in(events.channel))
+                if is_new and item.number <= before:
+                    what = f"event {item.number} of {events.sender}, from before it began"
+                    raise Uneven(f"{subscription.pattern!r} got {what}")
                 self._deliver(subscription, events.sender, events.channel, item.number)
 
     def _ledger(self, subscription: SimulatedSubscription) -> _Ledger:

@@ -39,6 +39,7 @@ class SimulatedSubscription:
     pattern: str
     filters: list[tuple[int, Filter | None]]  # all it has had, and the rows' version of each
     changed_at_s: float
+    beside: set[str]  # channel patterns that were wanted before it began
     known: dict[str, int] = field(default_factory=dict)  # node -> version it has confirmed
 
     def accepts(self, subject: str, attributes: Attributes) -> bool:
@@ -120,9 +121,10 @@ class SimulatedNode:
     def subscribe(self, pattern: str, where: str = "") -> SimulatedSubscription:
         """Want what `where` lets through of `pattern` from now on."""
         new = compile(where) if where else None
+        beside = self.node.own.channel_patterns()
         effects = self.node.add_interest([pattern], self.network.now_s, _text(new))
         subscription = SimulatedSubscription(
-            pattern, [(self.node.own.version, new)], self.network.now_s
+            pattern, [(self.node.own.version, new)], self.network.now_s, beside
         )
         self.subscriptions.append(subscription)
         self._tell(subscription, effects)

@@ -285,7 +285,8 @@ class Run:
     def _subscribe(self) -> None:
         if awake := self._awake():
             node = self.random.choice(awake)
-            node.subscribe(self.random.choice(_PATTERNS), self.random.choice(_FILTERS))
+            pattern, where = self.random.choice(_PATTERNS), self.random.choice(_FILTERS)
+            self.account.subscribed(node.subscribe(pattern, where))
 
     def _replace(self) -> None:
         if subscribed := [node for node in self._awake() if node.subscriptions]:
