@@ -96,6 +96,23 @@ def test_after_a_loss_it_starts_anew(bus_name: str, connect: Connect) -> None:
     assert sub.lost >= 1
 
 
+def test_an_event_of_before_the_state_that_is_repaired_later_is_in_the_state(
+    bus_name: str, connect: Connect
+) -> None:
+    engine = LossyEngine(bus_name)
+    bus, other = connect(engine=engine), connect()
+    producer = Producer(bus, "x.y")
+    early = other.subscribe("x.y")
+    engine.drop = {2}
+    producer.count(2)
+    sub = recovering(other)
+    state = sub.receive(20)
+    assert (state.initial, state.data["n"]) == (True, 2)
+    producer.count(1)
+    assert numbers_of(take(early, 3)) == [1, 2, 3]
+    assert numbers_of(take(sub, 1)) == [3]
+
+
 def test_with_a_callback(bus_name: str, connect: Connect) -> None:
     engine = LossyEngine(bus_name)
     bus, other = connect(engine=engine), connect()

@@ -140,6 +140,8 @@ class Delivery:
 
     def offer(self, subscription: Subscription, run: Run) -> None:
         """Put a run of events into the queue of a subscription."""
+        if subscription.contained and not (run := subscription.not_contained(run)).items:
+            return
         if subscription.staged is not None:
             subscription.staged.append(run)
             subscription.offered += weight_of(run.items)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -46,6 +47,7 @@ class Inbox:
         self.holding: set[str] = set()  # classes whose senders are asked to wait
         self.watched: set[str] = set()  # classes that are to tell when they have room again
         self.staged: list[Run] | None = None  # runs that wait for initial state
+        self.contained: dict[tuple[str, str], int] = {}  # route -> last event in its state
         # The consumer's side.
         self.taken = 0  # from the plain queue
         # Of runs taken from the queue; the next event is last. The list is never replaced.
@@ -62,6 +64,16 @@ class Inbox:
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     # What the bus does, under its lock.
+
+    def not_contained(self, run: Run) -> Run:
+        """The part of a run that its sender published after it gave its state."""
+        route = (run.sender, run.channel)
+        last = self.contained.get(route, 0)
+        if not last or not run.seqs[0] or run.initial:
+            return run
+        if run.seqs[-1] > last:
+            del self.contained[route]  # a sender's events are in order
+        return run.part(bisect_right(run.seqs, last), None)
 
     def offer(self, run: Run) -> None:
         """Put a run of events into the queue."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
@@ -146,9 +145,23 @@ class InitialState:
         subscription.offered -= _count(staged)
         if subscription.is_closed:
             return
-        for run in recovery.runs + [_after(run, recovery.lasts) for run in staged]:
-            if run.items:
-                self._hub.delivery.offer(subscription, run)
+        for run in recovery.runs:
+            self._hub.delivery.offer(subscription, run)
+        subscription.contained |= recovery.lasts
+        for run in staged:
+            self._hub.delivery.offer(subscription, run)
+        # Of others, events that the state contains may still be repaired and come after it.
+        for route, last in recovery.lasts.items():
+            if self._is_past(*route, last):
+                subscription.contained.pop(route, None)
+
+    def _is_past(self, sender: str, channel: str, last: int) -> bool:
+        peer = self._hub.node.peers.get(sender)
+        if peer is None:
+            return True
+        receiver = peer.receivers.get(channel)
+        following = peer.nexts.get(channel) if receiver is None else receiver.next
+        return following is not None and following > last
 
     # Giving state.
 
@@ -221,9 +234,3 @@ class InitialState:
 
 def _count(runs: list[Run]) -> int:
     return sum(weight_of(run.items) for run in runs)
-
-
-def _after(run: Run, lasts: dict[tuple[str, str], int]) -> Run:
-    """The part of a run that a sender published after it gave its state."""
-    last = lasts.get((run.sender, run.channel), 0)
-    return run.part(bisect_right(run.seqs, last), None) if run.seqs[0] else run
