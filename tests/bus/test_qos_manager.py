@@ -107,6 +107,17 @@ class TestReservations:
         member.close()
         wait_until(lambda: not manager.held())
 
+    def test_a_policy_that_was_on_its_way_does_not_bring_it_back(self, manager, connect: Connect):
+        member = member_on(connect())
+        member.reserve("prices", 100)
+        with member._lock:  # a policy that has come waits to be taken in
+            wait_until(lambda: member._subscription.waiting_count > 0)
+        member.close()
+        wait_until(lambda: member._subscription.waiting_count == 0)
+        wait_until(lambda: not manager.held())
+        other = member_on(connect())
+        other.reserve("prices", 100)
+
     def test_a_name_is_used_once(self, manager, connect: Connect):
         member = member_on(connect())
         member.reserve("prices", 10)

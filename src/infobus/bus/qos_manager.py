@@ -236,6 +236,7 @@ class QosMember:
         self._numbers = itertools.count(1)
         self._questions: dict[int, _Question] = {}
         self._policy_came = threading.Event()
+        self._has_left = False
         self._managers = bus.quench(f"{self._subject}.ask")
         self._subscription = bus.subscribe_many(
             [f"{self._subject}.policy", f"{self._subject}.answer.{bus.node}"],
@@ -306,7 +307,8 @@ class QosMember:
     def close(self) -> None:
         """Leave the group; what this node had reserved of its share is free. Idempotent."""
         self._subscription.close()
-        with suppress(BusClosed):
+        with self._lock, suppress(BusClosed):
+            self._has_left = True  # policies that came before still tell what this node holds
             self._bus.publish(f"{self._subject}.held", QosHeld(held={}, asking=[]))
 
     def _is_managed(self) -> bool:
@@ -333,6 +335,8 @@ class QosMember:
     def _tell(self) -> None:
         """Tell a manager what this node holds, without what is not answered yet."""
         with self._lock, suppress(BusClosed):
+            if self._has_left:
+                return
             asking = {question.reservation for question in self._questions.values()}
             held = {
                 name: [load.events_per_s, load.bytes_per_s]
