@@ -115,7 +115,7 @@ def test_an_event_loop_can_open_one(bus, other):
 
 
 def test_nobody_supplies(other):
-    with pytest.raises(NoServer):
+    with pytest.raises(NoServer, match=r"'video.feed' within 0.2 s; begin_session has not run"):
         other.open_session("video.feed", timeout_s=0.2)
 
 

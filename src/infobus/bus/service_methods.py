@@ -159,7 +159,7 @@ class ServiceMethods:
 
         serving, bus = self._serving(), cast("Bus", self)
         client = serving.service(subject, timeout_s=timeout_s)
-        return open_session(bus, serving.exchange, client, choose, qos or QoS())
+        return open_session(bus, serving.exchange, client, choose, qos or QoS(), timeout_s)
 
     def _serving(self) -> Serving:
         """What serves, finds and calls; begun when it is first needed."""

@@ -20,6 +20,7 @@ from typing import Any, Protocol, Self
 
 from infobus.errors import BusClosed, LossError, UsageError
 from infobus.objects import DataObject
+from infobus.services.calls import no_server
 from infobus.services.exchange import Exchange
 from infobus.services.finding import Found
 from infobus.services.service import Service, current_call
@@ -218,21 +219,27 @@ class SessionSupplier(Service):
 
 
 def open_session(
-    bus: Bus, exchange: Exchange, client: Any, choose: Callable[[list[Found]], Found], qos: QoS
+    bus: Bus,
+    exchange: Exchange,
+    client: Any,
+    choose: Callable[[list[Found]], Found],
+    qos: QoS,
+    timeout_s: float,
 ) -> Session:
     """Begin a session with a supplier of the client's subject; see `Bus.open_session`."""
-    found = client.servers()
+    found = client.servers(timeout_s)
+    if not found:
+        raise no_server(client.subject, "begin_session", timeout_s, "")
     able = [one for one in found if "begin_session" in one.interface.operations.names]
-    if found and not able:
+    if not able:
         raise UsageError(f"{client.subject!r} is served, but not for sessions")
-    chosen = choose(able) if able else None
+    chosen = choose(able)
     session = Session(bus, exchange, os.urandom(8).hex(), hears="down", speaks="up")
     try:
-        target = client if chosen is None else client.options(policy=lambda found: chosen)
+        target = client.options(policy=lambda found: chosen)
         agreed = target.begin_session(session.id, qos.priority, qos.max_age, qos.max_rate)
     except BaseException:
         session.close()
         raise
-    assert chosen is not None  # without a server, the call has raised
     session.begin(chosen.node, QoS(**agreed))
     return session
