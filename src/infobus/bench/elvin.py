@@ -98,7 +98,7 @@ def _consume(pipe: Connection, bus_name: str) -> None:
         subscriptions = [bus.subscribe(_SUBJECT, count, where=text) for text in filters()]
         pipe.send("ready")
         end.receive()
-        while any(subscription.waiting_count for subscription in subscriptions):
+        while any(subscription.is_scheduled for subscription in subscriptions):
             time.sleep(0.0001)
         pipe.send((matched, time.monotonic_ns()))
         pipe.poll(None)

@@ -101,10 +101,10 @@ def record(
         recorder = Recorder(
             node, patterns, to, name=name, where=where, test=test, upkeep=upkeep, linger_s=linger_s
         )
-        told = f"keeping {', '.join(patterns)} in {to} (bus {node.name})"
-        err.print(printable(told), style="dim", markup=False, soft_wrap=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: recorder.stop())
+        told = f"keeping {', '.join(patterns)} in {to} (bus {node.name})"
+        err.print(printable(told), style="dim", markup=False, soft_wrap=True)
         if seconds is not None:
             _later(seconds, recorder.stop)
         if until_eof:

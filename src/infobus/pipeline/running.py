@@ -68,7 +68,7 @@ class Pipeline:
         self._on_status = on_status or self._on_status
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / LOCK) as lock:
-            if not lock.acquire():
+            if not lock.acquire(patience_s=0.2):  # whoever only looks holds it for a moment
                 raise UsageError(
                     f"the pipeline {self.plan.name} runs already (its state is in {self.folder}): "
                     "infobus pipeline stop FILE ends it"

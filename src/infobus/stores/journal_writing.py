@@ -74,7 +74,7 @@ class JournalWriter:
                 f"cannot make the folder {folder}: {error.strerror}", path=str(folder)
             ) from error
         lock = FileLock(folder / ".lock")
-        if not lock.acquire():
+        if not lock.acquire(patience_s=0.2):  # whoever only looks holds it for a moment
             raise StoreError(
                 f"another process writes to the journal in {folder}; stop it first, or take "
                 "another folder",
