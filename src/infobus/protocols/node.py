@@ -207,21 +207,7 @@ class Node:
 
     def acks(self, name: str, peer: Peer) -> Effects:
         """Confirm to `peer` what has come, except on channels that are held on purpose."""
-        nexts: dict[str, int] = {}
-        held: dict[str, int] = {}
-        for channel, receiver in peer.receivers.items():
-            if receiver.next is not None and receiver.next != receiver.acked:
-                if self.is_held(name, channel):
-                    held[channel] = receiver.acked
-                else:
-                    nexts[channel] = receiver.acked = receiver.next
-                    receiver.unacked_bytes = 0
-        effects: Effects = []
-        if nexts:
-            effects.append(ToPeer(name, wire.Ack(self.name, nexts)))
-        if held:
-            effects.append(ToPeer(name, wire.Ack(self.name, held, True)))
-        return effects
+        return self._streams.acks(name, peer, self.is_held)
 
     def pause(self, channel: str, paused: bool, now_s: float) -> Effects:
         """Take nothing in on `channel` for lack of room, or take it up again."""
@@ -362,10 +348,7 @@ class Node:
 
     def _tell_less(self, now_s: float) -> Effects:
         for peer in self.peers.values():
-            notes = (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels, peer.restarts)
-            for noted in notes:
-                for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
-                    del noted[channel]
+            self._streams.forget_unwanted(peer)
         return self._tell_everyone(now_s)
 
     def _tell_everyone(self, now_s: float) -> Effects:

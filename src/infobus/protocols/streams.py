@@ -8,7 +8,7 @@ another channel is dropped, which is complained about, and told to the subscript
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from msgspec import Struct, field
 
@@ -121,6 +121,31 @@ class Streams(Struct):
                 number = peer.nexts.pop(channel, 1)
                 effects += self._lift(known.sender, channel, receiver.on_baseline(number, now_s))
         return effects
+
+    def acks(self, name: str, peer: Peer, is_held: Callable[[str, str], bool]) -> Effects:
+        """Confirm to `peer` what has come, except on channels that are held on purpose."""
+        nexts: dict[str, int] = {}
+        held: dict[str, int] = {}
+        for channel, receiver in peer.receivers.items():
+            if receiver.next is not None and receiver.next != receiver.acked:
+                if is_held(name, channel):
+                    held[channel] = receiver.acked
+                else:
+                    nexts[channel] = receiver.acked = receiver.next
+                    receiver.unacked_bytes = 0
+        effects: Effects = []
+        if nexts:
+            effects.append(ToPeer(name, wire.Ack(self.name, nexts)))
+        if held:
+            effects.append(ToPeer(name, wire.Ack(self.name, held, True)))
+        return effects
+
+    def forget_unwanted(self, peer: Peer) -> None:
+        """Forget all about channels that nobody wants any more."""
+        notes = (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels, peer.restarts)
+        for noted in notes:
+            for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
+                del noted[channel]
 
     def break_off(self, peer: Peer) -> None:
         """The peer had given us up: end all its streams, to begin anew where it says."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 
 from infobus.errors import StoreCorrupt, StoreError
@@ -25,6 +24,7 @@ from infobus.filters.tree import Name, nodes
 from infobus.objects import codec, find_type, kinds
 from infobus.stores.journal_columns import ENVELOPE, REST
 from infobus.stores.journal_conditions import Conditions
+from infobus.stores.journal_decoding import BATCH_COUNT_MAX, decode_file, repeated
 from infobus.stores.journal_filters import Place, file_places, may_match, push_down
 from infobus.stores.journal_manifest import Segment
 from infobus.stores.journal_rows import (
@@ -35,9 +35,6 @@ from infobus.stores.journal_rows import (
 )
 from infobus.stores.journal_schemas import Column, attribute_columns, source_of
 from infobus.stores.journal_values import object_under
-
-BATCH_COUNT_MAX = 10_000
-"""Rows of one batch: few enough to stay near the processor of whoever goes over them."""
 
 
 class JournalEvent(Struct, frozen=True, gc=False):
@@ -139,11 +136,19 @@ class Selection:
 
     # From a file to what was asked for.
 
+    @cached_property
+    def _sources(self) -> dict[str, dict[str, pa.Field | None]]:
+        """Of the files of each schema, the columns that become those of the batches."""
+        return {
+            key: {name: source_of(column, schema) for name, column in self.columns.items()}
+            for key, schema in self.schemas.items()
+        }
+
     def _needed(self, segment: Segment) -> set[str]:
         """The columns of a file that become columns of the batches."""
         if self.is_generic and REST in self.columns:
             return set(self.schemas[segment.schema].names)
-        sources = (source_of(one, self.schemas[segment.schema]) for one in self.columns.values())
+        sources = self._sources[segment.schema].values()
         return {field.name for field in sources if field is not None}
 
     def _read(self, segment: Segment, needed: set[str]) -> pa.Table:
@@ -153,13 +158,12 @@ class Selection:
         asked = set() if where is None else columns_asked(where, schema, segment.has_rest)
         conditions = self.conditions.left_for(segment)
         names = needed | asked | conditions.columns
-        # What is the same in every row is repeated, which takes a tenth of the time to decode it.
+        # What is the same in every row is repeated, which takes no time in place of decoding it.
         same = _same_texts(segment, schema)
         columns = [name for name in schema.names if name in names]
         table = read_file(self.folder, segment, [one for one in columns if one not in same])
         for name in (one for one in columns if one in same):
-            texts = pa.repeat(pa.scalar(same[name]), segment.count)
-            table = table.append_column(schema.field(name), texts)
+            table = table.append_column(schema.field(name), repeated(same[name], segment.count))
         table = conditions.holding(table.select(columns))
         return table if where is None else self._satisfying(where, segment, table)
 
@@ -191,7 +195,7 @@ class Selection:
                 _learn_all(self.folder)  # or objects inside of others would be plain dicts
                 arrays.append(typed_maps(table))
                 continue
-            source = source_of(column, self.schemas[segment.schema])
+            source = self._sources[segment.schema][name]
             if source is None:
                 arrays.append(pa.nulls(table.num_rows, column.field.type))
             else:
@@ -302,9 +306,7 @@ def read_file(folder: Path, segment: Segment, columns: list[str] | None = None) 
             path=str(path),
             problems=(problem,),
         )
-    # Not `read_table`: it needs the dataset module, which takes longer to load than most files.
-    # Without threads: Spark reads as many files at once as there are processors.
-    return pq.ParquetFile(pa.BufferReader(content)).read(columns, use_threads=False)
+    return decode_file(content, columns)
 
 
 def damage(segment: Segment, content: bytes) -> str | None:
