@@ -509,6 +509,15 @@ def test_a_peer_that_never_lets_one_begin_anew_is_asked_once():
     assert numbers(node.take(data("p", 3), 1.0)) == [(3, 3)]
 
 
+def test_a_peer_that_tells_of_countless_old_places_fills_no_memory():
+    node = subscriber(">", channels_count_max=10)
+    node.remove_interest([">"], 1.0)
+    node.add_interest([">"], 1.0)
+    places = {f"c{n}": 1 for n in range(1000)}
+    node.take(wire.Known("p", 4, 1, places, [], places), 1.0)
+    assert len(node.peers["p"].restarts) <= 10
+
+
 def test_a_loss_is_reported_if_the_sender_vanishes_before_it_has_the_rows_again():
     node = subscriber("a.>")
     node.take(wire.Known("p", 0, 2), 0.0)

@@ -82,8 +82,10 @@ class Streams(Struct):
         With the version since which they are wanted again. A peer that was told of leaving and
         coming back at one stroke has kept our place; it is asked for another, once.
         """
-        found = {}
+        found: dict[str, int] = {}
         for channel, joined in known.joined.items():
+            if len(found) + len(peer.restarts) >= self.channels_count_max:
+                break  # no honest peer gets here
             since = self.own.version_that_touched(channel)
             if since is None or not joined < since <= known.version:
                 continue
