@@ -105,15 +105,21 @@ class Talk:
                     self.log.append(effect)
 
 
-# Meeting.
-
-
-def test_two_nodes_that_see_each_other_hold_each_others_rows():
+def acquainted():
+    """Two nodes that see each other, of which `one` wants a.>, and their talk."""
     one, two = Node("one"), Node("two")
     talk = Talk(one, two)
     one.add_interest(["a.>"], 0.0)
     talk.do(one, one.peer_up("two", 0.0))
     talk.do(two, two.peer_up("one", 0.0))
+    return one, two, talk
+
+
+# Meeting.
+
+
+def test_two_nodes_that_see_each_other_hold_each_others_rows():
+    one, two, talk = acquainted()
     assert one.is_synced()
     assert two.is_synced()
     assert two.rows.wanted("a.x") is True
@@ -467,11 +473,7 @@ def test_a_number_told_for_rows_that_were_taken_back_since_is_no_baseline():
 
 
 def test_whoever_leaves_and_comes_back_at_one_stroke_begins_anew():
-    one, two = Node("one"), Node("two")
-    talk = Talk(one, two)
-    one.add_interest(["a.>"], 0.0)
-    talk.do(one, one.peer_up("two", 0.0))
-    talk.do(two, two.peer_up("one", 0.0))
+    one, two, talk = acquainted()
     publish(two, channel="a")
     one.remove_interest(["a.>"], 1.0)  # of which no word gets through
     publish(two, channel="a")
@@ -483,11 +485,7 @@ def test_whoever_leaves_and_comes_back_at_one_stroke_begins_anew():
 
 
 def test_whoever_changes_what_it_wants_of_a_channel_goes_on_where_it_was():
-    one, two = Node("one"), Node("two")
-    talk = Talk(one, two)
-    one.add_interest(["a.>"], 0.0)
-    talk.do(one, one.peer_up("two", 0.0))
-    talk.do(two, two.peer_up("one", 0.0))
+    one, two, talk = acquainted()
     publish(two, channel="a")
     one.add_interest(["a.x"], 1.0)  # of which no word gets through
     talk.do(one, one.remove_interest(["a.>"], 1.0))
