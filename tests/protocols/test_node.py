@@ -119,7 +119,7 @@ def acquainted():
 
 
 def test_two_nodes_that_see_each_other_hold_each_others_rows():
-    one, two, talk = acquainted()
+    one, two, _ = acquainted()
     assert one.is_synced()
     assert two.is_synced()
     assert two.rows.wanted("a.x") is True
