@@ -1,5 +1,8 @@
 """Fewer things are decoded than a file holds, and what comes out is what Parquet says."""
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -7,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.stores.journal_decoding import BATCH_COUNT_MAX, decode_file, repeated
+from tests.stores.journals import stories, write
 
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "æ" * 50]) | st.text(max_size=20)
 
@@ -61,3 +65,21 @@ def test_a_repeated_text_is_there_as_often_as_it_shall_be(count):
     column = repeated("x", count)
     assert len(column) == count
     assert set(column.to_pylist()) <= {"x"}
+
+
+READ = """
+import sys
+from pathlib import Path
+from infobus.stores.journal import Journal
+
+events = Journal.open(Path(sys.argv[1])).select("journals.Story")
+print(sum(batch.num_rows for batch in events.batches()), "pandas" in sys.modules)
+"""
+
+
+def test_reading_takes_no_time_to_load_pandas(tmp_path):
+    write(tmp_path, stories(range(9)))
+    said = subprocess.run(
+        [sys.executable, "-c", READ, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == ["9", "False"]

@@ -7,6 +7,7 @@ one is the other one: so it is with the ids of objects, which mostly are those o
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Container
 from functools import lru_cache
 
@@ -59,7 +60,11 @@ def repeated(text: str, count: int) -> pa.ChunkedArray:
 
 @lru_cache(maxsize=64)
 def _block(text: str) -> pa.Array:
-    return pa.repeat(pa.scalar(text), BATCH_COUNT_MAX)
+    # By its bytes, because `pa.array` and `pa.scalar` load pandas: longer than many files take.
+    content = text.encode()
+    offsets = pa.py_buffer(struct.pack("=2i", 0, len(content)))
+    one = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(content))
+    return pa.repeat(one[0], BATCH_COUNT_MAX)
 
 
 class _Plan(Struct):
