@@ -38,12 +38,12 @@ PROGRAM = """
 from infobus.pipeline.jobs.session import session
 
 def where(number):
-    import pyspark
+    import os, pyspark
 
-    return pyspark.__file__
+    return pyspark.__file__, os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
 
 spark = session("where", master="local[1]")
-print(spark.sparkContext.parallelize([1], 1).map(where).first())
+print(*spark.sparkContext.parallelize([1], 1).map(where).first())
 spark.stop()
 try:
     session("elsewhere", master="spark:")  # no cluster at all: what matters is left behind
@@ -56,11 +56,14 @@ except Exception:
 
 @pytest.mark.timeout(300)  # a JVM that shares its cores takes long to start
 @needs_java
-def test_a_worker_of_a_session_runs_it_too():
+def test_a_worker_of_a_session_runs_it_too_and_talks_by_sockets_that_go_with_it():
     given = {**os.environ, **ENVIRONMENT}
     for name in ("PYSPARK_PYTHON", "SPARK_HOME", "INFOBUS_SPARK_PYTHON"):
         given.pop(name, None)
     said = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=given, capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == [pyspark.__file__, sys.executable]  # elsewhere, nobody has our script
+    installed, folder, elsewhere = said.split()
+    assert (installed, elsewhere) == (pyspark.__file__, sys.executable)  # only here is our script
+    assert Path(folder).name.startswith("infobus-")
+    assert not Path(folder).exists()
