@@ -47,8 +47,12 @@ __all__ = ["events", "register"]
 
 log = logging.getLogger("infobus")
 
-PARTITION_COUNT = 131_072
-"""Rows of one task of Spark, about; more if a file has more."""
+TASK_COUNT = 16
+"""Tasks that a selection is cut into, unless they would be too small or too large."""
+TASK_EVENTS_MIN, TASK_EVENTS_MAX = 131_072, 524_288
+"""Events of one task, about. Spark spends some 15 ms on a task, whatever it reads."""
+TASK_BYTES_MAX = 128 * 1024**2
+"""Bytes of the files of one task, about: as with Spark's own sources."""
 
 
 def register(spark: SparkSession) -> None:
@@ -109,7 +113,9 @@ class Part(InputPartition):
 def _parts(selection: Selection) -> list[Part]:
     """The tasks of a selection, about as large as each other: of one large file, or small ones."""
     total = sum(segment.count for segment in selection.segments)
-    wanted = -(-total // PARTITION_COUNT)
+    bytes_total = sum(segment.bytes for segment in selection.segments)
+    events = min(max(total // TASK_COUNT, TASK_EVENTS_MIN), TASK_EVENTS_MAX)
+    wanted = max(-(-total // events), -(-bytes_total // TASK_BYTES_MAX))
     parts: dict[int, list[Segment]] = {}
     before = 0
     for segment in selection.segments:
@@ -120,10 +126,10 @@ def _parts(selection: Selection) -> list[Part]:
 
 
 def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    _make_collections_cheap()
     if isinstance(partition, Part):  # where there are no parts, Spark asks for one of its own
         for batch in partition.selection.batches():
             yield fitted(batch, target)
+    _make_collections_cheap()
 
 
 @cache
@@ -131,7 +137,7 @@ def _make_collections_cheap() -> None:
     """In a worker of Spark, have the garbage collector pass by what has been imported.
 
     A worker collects after every task, which took longer than reading a small file did, because
-    of all the modules.
+    of all the modules. So this comes after the first task, which has imported what reading needs.
     """
     if TaskContext.get() is not None:
         gc.collect()
