@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -268,13 +268,14 @@ def _wait_until(is_so: Callable[[], bool]) -> float:
     return time.perf_counter() - begun_s
 
 
-def open_session() -> SparkSession:
-    """A session on all cores of this machine."""
+def open_session(complaints: IO[bytes]) -> SparkSession:
+    """A session on all cores of this machine; Spark's own words go to that file."""
     from infobus.bench.pipeline_nothing import NothingSource
 
     spark = session(
         "bench",
         settings={"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": str(os.cpu_count())},
+        complaints=complaints,
     )
     spark.dataSource.register(NothingSource)
     return spark

@@ -65,7 +65,8 @@ def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress
     progress.update(task, description="storing objects", total=None)
     stored, left_out = repository.measure(folder, rounds=3 if quick else 9)
     progress.update(task, description="starting Spark")
-    spark = pipeline.open_session()
+    with (folder / "spark.log").open("wb") as log:
+        spark = pipeline.open_session(log)
     try:
         found, streams = pipeline.measure_reading(
             spark,

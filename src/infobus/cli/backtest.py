@@ -13,6 +13,7 @@ from rich.table import Table
 
 from infobus import UsageError
 from infobus.cli.rendering import printable, to_json
+from infobus.cli.sparking import quiet_session
 
 _SUBSUMERS_COUNT_MAX = 5
 
@@ -55,32 +56,26 @@ def command(
     """
     from infobus.stores.journal import Journal
 
-    err = Console(stderr=True, highlight=False)
     history = Journal.open(journal)
     if where is None and file is None:
         raise UsageError("what shall be tried out? Give --where EXPR or --file FILE")
-    with err.status("starting Spark") as status:
-        from infobus.pipeline.jobs import backtest
-        from infobus.pipeline.jobs.history import histories
-        from infobus.pipeline.jobs.session import session
-        from infobus.pipeline.jobs.subscription import Subscription
+    from infobus.pipeline.jobs import backtest
+    from infobus.pipeline.jobs.history import histories
+    from infobus.pipeline.jobs.subscription import Subscription
 
-        options = backtest.Options(
-            subscriptions=[Subscription(subject=subject, where=one) for one in where or ()],
-            file=None if file is None else str(file),
-            journal=str(journal.absolute()),
-            test=test,
-        )
-        asked = len(options.all())
-        spark = session("infobus backtest", master=master)
-        try:
-            start_s = time.monotonic()
-            count = sum(segment.count for segment in history.manifest.segments)
-            status.update(f"matching {asked:,} subscriptions with {count:,} events")
-            result = backtest.over(histories(spark, journal), options)
-            rows = result.orderBy("subscription").toArrow().to_pylist()
-        finally:
-            spark.stop()
+    options = backtest.Options(
+        subscriptions=[Subscription(subject=subject, where=one) for one in where or ()],
+        file=None if file is None else str(file),
+        journal=str(journal.absolute()),
+        test=test,
+    )
+    asked = len(options.all())
+    with quiet_session("infobus backtest", master=master) as (spark, status):
+        start_s = time.monotonic()
+        count = sum(segment.count for segment in history.manifest.segments)
+        status.update(f"matching {asked:,} subscriptions with {count:,} events")
+        result = backtest.over(histories(spark, journal), options)
+        rows = result.orderBy("subscription").toArrow().to_pylist()
     took_s = time.monotonic() - start_s
     if as_json:
         for row in rows:

@@ -12,6 +12,7 @@ from rich.console import Console
 from infobus import UsageError
 from infobus.cli.options import BusName, Connect, Home, Listen, join
 from infobus.cli.rendering import printable
+from infobus.cli.sparking import quiet_session
 
 _SHOWN_S = 0.2
 
@@ -59,28 +60,24 @@ def command(
     asked |= {"since": since, "until": until}
     given = {name: value for name, value in asked.items() if value is not None}
     SourceOptions.of(given, is_stream=False).select(Journal.open(journal))
-    err = Console(stderr=True, highlight=False)
-    with err.status("starting Spark") as status:
-        from infobus.pipeline.jobs import replay
-        from infobus.pipeline.jobs.session import session
+    from infobus.pipeline.jobs import replay
 
-        options = replay.Options(
-            speed=pace,  # type: ignore[arg-type]
-            journal=str(journal.absolute()),
-            guaranteed=guaranteed,
-        )
-        spark = session("infobus replay")
-        count, latest_s = 0, 0.0
+    options = replay.Options(
+        speed=pace,  # type: ignore[arg-type]
+        journal=str(journal.absolute()),
+        guaranteed=guaranteed,
+    )
+    count, latest_s, shown_s = 0, 0.0, 0.0
 
-        def on_event(late_s: float) -> None:
-            nonlocal count, latest_s
-            count += 1
-            latest_s = max(latest_s, late_s)
-            if time.monotonic() >= shown_s[0]:
-                shown_s[0] = time.monotonic() + _SHOWN_S
-                status.update(f"{count:,} events replayed")
+    def on_event(late_s: float) -> None:
+        nonlocal count, latest_s, shown_s
+        count += 1
+        latest_s = max(latest_s, late_s)
+        if time.monotonic() >= shown_s:
+            shown_s = time.monotonic() + _SHOWN_S
+            status.update(f"{count:,} events replayed")
 
-        shown_s = [0.0]
+    with quiet_session("infobus replay") as (spark, status):
         try:
             events = spark.read.format("infobus").options(**given).load()
             result = replay.transform(events, options)
@@ -91,11 +88,10 @@ def command(
                 name = node.name
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
-        finally:
-            spark.stop()
     told = f"{count:,} events replayed on the bus {name}"
     told += f", {quenched:,} of which nobody wanted" if quenched else ""
     told += "" if pace == "full" else f", at most {latest_s:.3f} s late"
+    err = Console(stderr=True, highlight=False)
     err.print(printable(told), style="dim", markup=False, soft_wrap=True)
 
 

@@ -7,12 +7,9 @@ packed environment (`spark.archives`). docs/pipeline.md tells how.
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +31,9 @@ def open_session(plan: Plan, folder: Path) -> SparkSession:
         UsageError: Spark or Java is not installed.
     """
     on_interrupt = signal.getsignal(signal.SIGINT)
-    with _complaints_to(folder / LOG):
-        spark = session(plan.name, master=plan.master, settings=texts(plan.spark))
+    with (folder / LOG).open("ab") as log:
+        settings = texts(plan.spark)
+        spark = session(plan.name, master=plan.master, settings=settings, complaints=log)
     if threading.current_thread() is threading.main_thread():
         # Spark's own way to take Ctrl-C cancels batches in the middle.
         signal.signal(signal.SIGINT, on_interrupt)
@@ -46,19 +44,6 @@ def open_session(plan: Plan, folder: Path) -> SparkSession:
         else:
             spark.sparkContext.addPyFile(packed)
     return spark
-
-
-@contextmanager
-def _complaints_to(path: Path) -> Iterator[None]:
-    """What is started meanwhile writes its complaints to a file: Spark has many."""
-    before = os.dup(2)
-    try:
-        with path.open("ab") as log:
-            os.dup2(log.fileno(), 2)
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
 
 
 def pack(folder: Path) -> Path:

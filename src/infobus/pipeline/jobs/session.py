@@ -7,10 +7,11 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from infobus.errors import UsageError
 
@@ -23,13 +24,18 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
 }
+_GET_JAVA = "on Debian and Ubuntu: apt-get install openjdk-17-jre-headless"
 _SOCKET_FOLDER_MAX = 61
 """Characters that Spark allows for the name of the folder in which it makes Unix sockets."""
 _QUICK_PYTHON = Path(__file__).parent / "data" / "python"
 
 
 def session(
-    name: str, *, master: str = "local[*]", settings: Mapping[str, str] | None = None
+    name: str,
+    *,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    complaints: IO[bytes] | None = None,
 ) -> SparkSession:
     """The session of this process, in which `format("infobus")` is known.
 
@@ -38,16 +44,14 @@ def session(
         master: Where it runs, if it is not running yet: `local[*]` is this machine, `sc://HOST`
             a server of Spark Connect.
         settings: Further settings of Spark.
+        complaints: An open file for what Spark and its processes write to standard error.
 
     Raises:
-        UsageError: Spark or Java is not installed.
+        UsageError: Spark or Java is not installed, or Java does not start.
     """
     is_remote = master.startswith("sc://")
     if not is_remote and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        raise UsageError(
-            "Spark needs a Java runtime, and there is none; on Debian and Ubuntu: "
-            "apt-get install openjdk-17-jre-headless"
-        )
+        raise UsageError(f"Spark needs a Java runtime, and there is none; {_GET_JAVA}")
     from infobus.pipeline import register  # says what to install if there is no PySpark
 
     if os.environ.get("PYSPARK_PYTHON") in (None, str(_QUICK_PYTHON)):  # else it is the user's
@@ -55,6 +59,7 @@ def session(
     if master.startswith("local"):
         # Or Spark asks for the name of this host, which may be nobody's address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
@@ -64,11 +69,36 @@ def session(
         ours |= _unix_sockets()
     for key, value in {**ours, **(settings or {})}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        with _complaining_to(complaints):
+            spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        where = os.environ.get("JAVA_HOME") or shutil.which("java")
+        raise UsageError(
+            f"Spark could not start Java ({where}), or Java ended at once; what it said is above "
+            f"or in the log. Spark needs Java 17 or newer; {_GET_JAVA}"
+        ) from error
     if not is_remote:
         spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+@contextmanager
+def _complaining_to(file: IO[bytes] | None) -> Iterator[None]:
+    """Processes that are started meanwhile have this file as their standard error."""
+    if file is None:
+        yield
+        return
+    before = os.dup(2)
+    try:
+        os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 @cache

@@ -1,0 +1,40 @@
+"""Spark behind a command: the terminal shows what it does, and its own words only if it fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.status import Status
+
+from infobus import BusError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def quiet_session(name: str, *, master: str = "local[*]") -> Iterator[tuple[SparkSession, Status]]:
+    """A session of Spark while the block runs, and the line that tells what is being done."""
+    # The line has a way of its own to the terminal, since what Spark starts takes over the usual.
+    with TemporaryFile() as complaints, os.fdopen(os.dup(2), "w") as terminal:
+        has_started = False
+        try:
+            with Console(file=terminal, highlight=False).status("starting Spark") as status:
+                from infobus.pipeline.jobs.session import session
+
+                spark = session(name, master=master, complaints=complaints)
+                has_started = True
+                try:
+                    yield spark, status
+                finally:
+                    spark.stop()
+        except Exception as error:
+            if not (has_started and isinstance(error, BusError)):
+                complaints.seek(0)
+                terminal.write(complaints.read().decode(errors="replace"))
+            raise
