@@ -8,7 +8,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from infobus.pipeline.jobs.session import python_for
+from infobus.pipeline.jobs import session as sessions
+from infobus.pipeline.jobs.session import UNIX_SOCKETS, python_for, sockets_for
+from tests.bus.helpers import wait_until
 from tests.spark.java import ENVIRONMENT, needs_java
 
 
@@ -32,6 +34,33 @@ def test_elsewhere_and_with_a_spark_of_ones_own_it_is_this_python(monkeypatch, t
     assert python_for("spark://127.0.0.1:7077") == sys.executable
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert python_for("local[*]") == sys.executable
+
+
+@pytest.fixture
+def temporary(monkeypatch, tmp_path):
+    """A function that has temporary folders made in that one."""
+    monkeypatch.chdir(tmp_path)
+
+    def set_to(folder):
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        sessions._socket_folder.cache_clear()
+
+    yield set_to
+    sessions._socket_folder.cache_clear()
+
+
+def test_unix_sockets_are_for_this_machine_and_for_paths_that_the_system_takes(temporary):
+    temporary("/tmp")
+    here = sockets_for("local[*]")
+    assert here.pop(UNIX_SOCKETS) == "true"
+    (folder,) = map(Path, here.values())
+    assert folder.is_absolute() and folder.stat().st_mode & 0o777 == 0o700
+    assert sockets_for("spark://127.0.0.1:7077") == {UNIX_SOCKETS: "false"}
+    folder.rmdir()
+    long = Path("ünïcödé" * 6)  # in bytes, not in characters
+    long.mkdir()
+    temporary(str(long))
+    assert sockets_for("local[*]") == {UNIX_SOCKETS: "false"}
 
 
 PROGRAM = """
@@ -66,4 +95,4 @@ def test_a_worker_of_a_session_runs_it_too_and_talks_by_sockets_that_go_with_it(
     installed, folder, elsewhere = said.split()
     assert (installed, elsewhere) == (pyspark.__file__, sys.executable)  # only here is our script
     assert Path(folder).name.startswith("infobus-")
-    assert not Path(folder).exists()
+    wait_until(lambda: not Path(folder).exists())

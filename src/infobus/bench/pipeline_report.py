@@ -31,7 +31,7 @@ def run(quick: bool, out: Path, console: Console) -> None:
         Progress(*columns, console=console, transient=True) as progress,
         TemporaryDirectory(dir=out.absolute()) as scratch,
     ):
-        report = measure(Path(scratch), quick, facts, progress)
+        report = measure(Path(scratch), quick, facts, progress, log=out / "spark.log")
     console.print(found_table(report.found, report.events))
     console.print(stream_table(report.streams))
     console.print(rules_table(report.rules))
@@ -55,8 +55,10 @@ def run(quick: bool, out: Path, console: Console) -> None:
         console.print(f"Plot: {path}")
 
 
-def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress) -> Report:
-    """All of it, with what is on at the moment shown."""
+def measure(
+    folder: Path, quick: bool, facts: dict[str, str], progress: Progress, *, log: Path
+) -> Report:
+    """All of it, with what is on at the moment shown; what Spark says goes to `log`."""
     count = COUNT_QUICK if quick else COUNT
     task = progress.add_task("writing a journal", total=count)
     journal_per_s = pipeline.write_journal(
@@ -65,8 +67,8 @@ def measure(folder: Path, quick: bool, facts: dict[str, str], progress: Progress
     progress.update(task, description="storing objects", total=None)
     stored, left_out = repository.measure(folder, rounds=3 if quick else 9)
     progress.update(task, description="starting Spark")
-    with (folder / "spark.log").open("wb") as log:
-        spark = pipeline.open_session(log)
+    with log.open("wb") as complaints:
+        spark = pipeline.open_session(complaints)
     try:
         found, streams = pipeline.measure_reading(
             spark,

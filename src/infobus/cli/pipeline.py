@@ -79,7 +79,7 @@ def _shown() -> Iterator[OnStatus]:
     from infobus.pipeline.progress import draw, summary
 
     # On a descriptor of its own: while Spark starts, the usual one leads to a file.
-    with os.fdopen(os.dup(2), "w") as out:
+    with os.fdopen(os.dup(2), "w", errors="backslashreplace") as out:
         console = Console(file=out, highlight=False)
         if console.is_terminal:
             spinner = Spinner("dots")

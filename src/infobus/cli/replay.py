@@ -77,8 +77,8 @@ def command(
             shown_s = time.monotonic() + _SHOWN_S
             status.update(f"{count:,} events replayed")
 
-    with quiet_session("infobus replay") as (spark, status):
-        try:
+    try:
+        with quiet_session("infobus replay") as (spark, status):
             events = spark.read.format("infobus").options(**given).load()
             result = replay.transform(events, options)
             status.update("putting events in order")
@@ -86,8 +86,8 @@ def command(
                 replay.publish(node, result, options, on_event=on_event)
                 quenched = node.stats().quenched
                 name = node.name
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
     told = f"{count:,} events replayed on the bus {name}"
     told += f", {quenched:,} of which nobody wanted" if quenched else ""
     told += "" if pace == "full" else f", at most {latest_s:.3f} s late"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from tempfile import TemporaryFile
@@ -20,15 +22,25 @@ if TYPE_CHECKING:
 @contextmanager
 def quiet_session(name: str, *, master: str = "local[*]") -> Iterator[tuple[SparkSession, Status]]:
     """A session of Spark while the block runs, and the line that tells what is being done."""
+    # What links Spark to Java logs the traceback of a Ctrl-C, by the root logger itself.
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: record.name != "root")
+    logging.getLogger().addHandler(handler)
     # The line has a way of its own to the terminal, since what Spark starts takes over the usual.
-    with TemporaryFile() as complaints, os.fdopen(os.dup(2), "w") as terminal:
+    with (
+        TemporaryFile() as complaints,
+        os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal,
+    ):
         has_started = False
         try:
             with Console(file=terminal, highlight=False).status("starting Spark") as status:
                 from infobus.pipeline.jobs.session import session
 
+                on_interrupt = signal.getsignal(signal.SIGINT)
                 spark = session(name, master=master, complaints=complaints)
                 has_started = True
+                # Spark's own way to take Ctrl-C asks Java, which may be in the midst of an answer.
+                signal.signal(signal.SIGINT, on_interrupt)
                 try:
                     yield spark, status
                 finally:

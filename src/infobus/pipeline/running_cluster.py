@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import infobus
-from infobus.pipeline.jobs.session import session
+from infobus.pipeline.jobs.session import UNIX_SOCKETS, session
 from infobus.pipeline.toml import Plan, texts
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def open_session(plan: Plan, folder: Path) -> SparkSession:
     """
     on_interrupt = signal.getsignal(signal.SIGINT)
     with (folder / LOG).open("ab") as log:
-        settings = texts(plan.spark)
+        # Java remembers the path of each such socket until it ends, and pipelines run for weeks.
+        settings = {UNIX_SOCKETS: "false"} | texts(plan.spark)
         spark = session(plan.name, master=plan.master, settings=settings, complaints=log)
     if threading.current_thread() is threading.main_thread():
         # Spark's own way to take Ctrl-C cancels batches in the middle.

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -112,16 +114,15 @@ class Part(InputPartition):
 
 def _parts(selection: Selection) -> list[Part]:
     """The tasks of a selection, about as large as each other: of one large file, or small ones."""
-    total = sum(segment.count for segment in selection.segments)
-    bytes_total = sum(segment.bytes for segment in selection.segments)
-    events = min(max(total // TASK_COUNT, TASK_EVENTS_MIN), TASK_EVENTS_MAX)
-    wanted = max(-(-total // events), -(-bytes_total // TASK_BYTES_MAX))
+    count = sum(segment.count for segment in selection.segments)
+    events = min(max(count // TASK_COUNT, TASK_EVENTS_MIN), TASK_EVENTS_MAX)
+    shares = [max(one.count / events, one.bytes / TASK_BYTES_MAX) for one in selection.segments]
+    total, before = sum(shares), 0.0
     parts: dict[int, list[Segment]] = {}
-    before = 0
-    for segment in selection.segments:
-        middle = before + segment.count // 2
-        parts.setdefault(middle * wanted // total, []).append(segment)
-        before += segment.count
+    for segment, share in zip(selection.segments, shares, strict=True):
+        middle = before + share / 2
+        parts.setdefault(int(middle * ceil(total) / total), []).append(segment)
+        before += share
     return [Part(selection.part(segments)) for segments in parts.values()]
 
 
@@ -129,15 +130,15 @@ def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBat
     if isinstance(partition, Part):  # where there are no parts, Spark asks for one of its own
         for batch in partition.selection.batches():
             yield fitted(batch, target)
-    _make_collections_cheap()
+    _make_collections_cheap(len(sys.modules))
 
 
 @cache
-def _make_collections_cheap() -> None:
+def _make_collections_cheap(module_count: int) -> None:
     """In a worker of Spark, have the garbage collector pass by what has been imported.
 
     A worker collects after every task, which took longer than reading a small file did, because
-    of all the modules. So this comes after the first task, which has imported what reading needs.
+    of all the modules. So this comes after a task, if that has imported more than those before.
     """
     if TaskContext.get() is not None:
         gc.collect()

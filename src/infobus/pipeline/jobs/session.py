@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from infobus.errors import UsageError
 
@@ -25,8 +24,10 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "4",
 }
 _GET_JAVA = "on Debian and Ubuntu: apt-get install openjdk-17-jre-headless"
-_SOCKET_FOLDER_MAX = 61
-"""Characters that Spark allows for the name of the folder in which it makes Unix sockets."""
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+"""Whether Spark and its Python processes talk by Unix sockets; by TCP otherwise."""
+_SOCKET_FOLDER_BYTES_MAX = 61
+"""What Spark allows for the path of the folder in which it makes them."""
 _QUICK_PYTHON = Path(__file__).parent / "data" / "python"
 
 
@@ -49,41 +50,50 @@ def session(
     Raises:
         UsageError: Spark or Java is not installed, or Java does not start.
     """
-    is_remote = master.startswith("sc://")
+    is_remote, is_local = master.startswith("sc://"), master.startswith("local")
     if not is_remote and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise UsageError(f"Spark needs a Java runtime, and there is none; {_GET_JAVA}")
     from infobus.pipeline import register  # says what to install if there is no PySpark
 
     if os.environ.get("PYSPARK_PYTHON") in (None, str(_QUICK_PYTHON)):  # else it is the user's
         os.environ["PYSPARK_PYTHON"] = python_for(master)
-    if master.startswith("local"):
+    if is_local:
         # Or Spark asks for the name of this host, which may be nobody's address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(master) if is_remote else builder.master(master)
     ours = {key: value for key, value in _SETTINGS.items() if not is_remote or "sql" in key}
-    if master.startswith("local"):
-        ours |= _unix_sockets()
+    if not is_remote:
+        ours |= sockets_for(master)
     for key, value in {**ours, **(settings or {})}.items():
         builder = builder.config(key, value)
+    spark = _started(builder, complaints)
+    if not is_remote:
+        spark.sparkContext.setLogLevel("ERROR")
+    if is_local:
+        _remove_when_java_ends(spark, _socket_folder())
+    register(spark)
+    return spark
+
+
+def _started(builder: SparkSession.Builder, complaints: IO[bytes] | None) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
+
     try:
         with _complaining_to(complaints):
-            spark = builder.getOrCreate()
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
+        shutil.rmtree(_socket_folder())  # no Java is there to do it
+        _socket_folder.cache_clear()
         where = os.environ.get("JAVA_HOME") or shutil.which("java")
         raise UsageError(
             f"Spark could not start Java ({where}), or Java ended at once; what it said is above "
             f"or in the log. Spark needs Java 17 or newer; {_GET_JAVA}"
         ) from error
-    if not is_remote:
-        spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
-    return spark
 
 
 @contextmanager
@@ -101,21 +111,30 @@ def _complaining_to(file: IO[bytes] | None) -> Iterator[None]:
         os.close(before)
 
 
-@cache
-def _unix_sockets() -> dict[str, str]:
-    """Settings by which Spark and its Python processes on this machine talk by Unix sockets.
+def sockets_for(master: str) -> dict[str, str]:
+    """Settings by which Spark and its Python processes talk: on this machine by Unix sockets.
 
     By TCP, each task begins 40 ms late: Java sends its orders in two pieces and Nagle's algorithm
     keeps the second one until the first is acknowledged, for which Linux takes its time.
     """
-    folder = tempfile.mkdtemp(prefix="infobus-")  # Spark leaves its sockets behind
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if len(folder) > _SOCKET_FOLDER_MAX:
-        return {}
-    return {
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": folder,
-    }
+    if master.startswith("local"):
+        folder = _socket_folder()
+        if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES_MAX:
+            return {UNIX_SOCKETS: "true", "spark.python.unix.domain.socket.dir": folder}
+    # Said aloud, because Java remembers the settings of a session before this one.
+    return {UNIX_SOCKETS: "false"}
+
+
+@cache
+def _socket_folder() -> str:
+    return os.path.abspath(tempfile.mkdtemp(prefix="infobus-"))
+
+
+def _remove_when_java_ends(spark: SparkSession, folder: str) -> None:
+    """Spark leaves its sockets behind; Java ends soon after this process, whatever ends that."""
+    jvm: Any = spark.sparkContext._jvm
+    hooks = jvm.org.apache.spark.util.ShutdownHookManager
+    hooks.registerShutdownDeleteDir(jvm.java.io.File(folder))
 
 
 def python_for(master: str) -> str:
