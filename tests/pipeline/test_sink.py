@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
+from pyspark.sql.types import DateType, DecimalType, NullType, StringType, StructType
 
 import infobus
 from infobus import UsageError, id_of, type_of
 from infobus.errors import StoreCorrupt
+from infobus.pipeline.sink import SinkOptions
 from infobus.pipeline.sink_ledger import SinkLedger
 from infobus.pipeline.sink_publishing import Job, publish_batch
 from tests.bus.helpers import wait_until
@@ -32,6 +34,7 @@ def job(tmp_path):
         connect=[],
         listen=[],
         journal=None,
+        is_stream=True,
     )
 
 
@@ -95,6 +98,49 @@ def test_a_repeated_commit_publishes_nothing_twice(job, tmp_path):
     # A new checkpoint is another query.
     assert publish_batch(structs.replace(job, query="r", files=[stage(tmp_path, range(2))])) == 2
     assert len(kept(job)) == 9
+
+
+def test_a_dataframe_that_is_written_again_is_published_once_and_another_one_is_refused(
+    job, tmp_path
+):
+    job = structs.replace(job, is_stream=False)
+    assert publish_batch(job) == 5
+    again = [stage(tmp_path, range(2, 5)), stage(tmp_path, range(2))]  # in another order
+    assert publish_batch(structs.replace(job, files=again)) == 0
+    other = structs.replace(job, files=[stage(tmp_path, range(4))])
+    with pytest.raises(UsageError, match=r"other rows as batch 0 .* the option batch, such as 1"):
+        publish_batch(other)
+    assert not Path(other.files[0]).exists()
+    assert publish_batch(structs.replace(job, batch=1, files=[stage(tmp_path, range(4))])) == 4
+
+
+def test_a_row_without_a_part_of_its_subject_is_refused(job, tmp_path):
+    table = pa.table({"symbol": ["s", None]})
+    pq.write_table(table, tmp_path / "nulls.parquet")
+    with pytest.raises(UsageError, match="a row has no subject"):
+        publish_batch(structs.replace(job, files=[str(tmp_path / "nulls.parquet")]))
+    assert kept(job) == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "subject", "message"),
+    [
+        (DateType(), "a.{symbol}", r"column more: objects hold no values of date32"),
+        (DecimalType(9, 2), "a.{symbol}", "column more: .* decimal"),
+        (NullType(), "a.{symbol.__class__}", "columns stand in braces"),
+        (NullType(), "a.{symbol!r}", "columns stand in braces"),
+        (NullType(), "a.{}", "columns stand in braces"),
+        (NullType(), "a.{symbol", "expected '}'"),
+    ],
+)
+def test_columns_and_subjects_that_cannot_be_are_refused_before_anything_is_staged(
+    type_, subject, message
+):
+    schema = StructType().add("symbol", StringType()).add("more", type_)
+    with pytest.raises(UsageError, match=message):
+        SinkOptions.of({"type": "sink.Alert", "subject": subject}, schema)
+    nothing = StructType().add("symbol", StringType()).add("more", NullType())
+    assert SinkOptions.of({"type": "sink.Alert", "subject": "a.{symbol}"}, nothing)
 
 
 class Died(BaseException):

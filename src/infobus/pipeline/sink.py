@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
 
 from infobus.bus.settings import load_settings
 from infobus.errors import DeliveryError, UsageError
-from infobus.pipeline.sink_publishing import Job
+from infobus.pipeline.schema import arrow_schema
+from infobus.pipeline.sink_publishing import Job, kind_of, subject_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -75,6 +76,7 @@ class SinkOptions:
                 "the sink infobus needs subjects: a column _subject, or the option subject, such "
                 "as alerts.{symbol}"
             )
+        _check_columns(schema, subject)
         settings = load_settings(bus=options.get("bus"), home=options.get("home"))
         home = settings.home.absolute()
         job = Job(
@@ -92,6 +94,17 @@ class SinkOptions:
         )
         staging = Path(options.get("staging", home / "staging")).absolute()
         return cls(job, staging, options.get("checkpointlocation"))
+
+
+def _check_columns(schema: StructType, subject: str | None) -> None:
+    if subject is not None:
+        subject_columns(subject, schema.names)
+    for field in arrow_schema(schema):
+        if not field.name.startswith("_"):
+            try:
+                kind_of(field.type)
+            except UsageError as error:
+                raise UsageError(f"column {field.name}: {error}") from None
 
 
 def _list(value: str | None) -> list[str]:
@@ -153,7 +166,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         options = self._options
         query = options.job.query or _query_id(options.checkpoint)
         job = msgspec.structs.replace(
-            options.job, query=query, batch=batchId, files=_files(messages)
+            options.job, query=query, batch=batchId, files=_files(messages), is_stream=True
         )
         _publish(job)
 

@@ -25,6 +25,10 @@ from infobus.stores.scanning import checked, rows_after
 from infobus.stores.shelf import glance, ledger_ids
 
 
+NO_DIGEST = 0
+"""Of a batch without rows, and of one from before there were digests."""
+
+
 class Progress(Struct, kw_only=True):
     """Where the sink of one query stands."""
 
@@ -39,6 +43,8 @@ class Progress(Struct, kw_only=True):
     ledgers: dict[str, int] = {}
     """Which number was the next in each ledger when that was intended."""
     is_done: bool = True
+    digest: int = NO_DIGEST
+    """Of all rows of the batch, in whatever order."""
 
     def id_of(self, ordinal: int) -> str:
         """The id of a row of this batch."""

@@ -7,9 +7,11 @@ its own, `python -m infobus.pipeline.sink_publishing`, and waits for it to end w
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import msgspec
@@ -19,9 +21,10 @@ from msgspec import Struct
 
 import infobus
 from infobus import BusError, DataObject, UsageError, define_type
+from infobus.filters.values import attributes_of
 from infobus.objects import find_type, identify
 from infobus.objects.classes import class_for
-from infobus.pipeline.sink_ledger import SinkLedger
+from infobus.pipeline.sink_ledger import NO_DIGEST, Progress, SinkLedger
 from infobus.stores.journal import Journal
 from infobus.stores.journal_schemas import word
 
@@ -43,22 +46,27 @@ class Job(Struct, kw_only=True):
     connect: list[str]
     listen: list[str]
     journal: str | None
+    is_stream: bool = False
+    """A batch of a stream that is repeated is the same batch; a DataFrame may be another one."""
 
 
 def publish_batch(job: Job) -> int:
     """Publish the rows of a batch that were not published yet; how many these were.
 
     Raises:
-        UsageError: A row does not fit the type, or its subject is none; nothing was published.
+        UsageError: A row does not fit the type, or its subject is none, or it was another
+            DataFrame that was written as this batch before; nothing was published.
         BusError: The bus could not take everything; the same job goes on where it ended.
     """
     with SinkLedger(Path(job.home), job.bus, job.query) as ledger:
         progress = ledger.progress
+        if job.batch == progress.batch and not job.is_stream:
+            _check_same(job, progress)
         if job.batch < progress.batch or (job.batch == progress.batch and progress.is_done):
             return _cleared(job.files, 0)
         if job.batch > progress.batch:
-            for _ in _events(job, job.files):
-                pass  # what is wrong with a row is said before any is published
+            # What is wrong with a row is said before any is published.
+            progress.digest = _digest(_events(job, job.files))
             progress.batch, progress.files = job.batch, job.files
             progress.next, progress.intended, progress.is_done = 0, 0, False
             ledger.save()
@@ -69,6 +77,23 @@ def publish_batch(job: Job) -> int:
         progress.is_done = True
         ledger.save()
         return _cleared(progress.files, published)
+
+
+def _check_same(job: Job, progress: Progress) -> None:
+    """See that rows that are written again are those that were written before."""
+    if progress.digest in (NO_DIGEST, _digest(_events(job, job.files))):
+        return
+    _cleared(job.files, 0)
+    raise UsageError(
+        f"the query {job.query!r} has written other rows as batch {job.batch} before, and these "
+        "would be taken for the same: name another query, or say that this is another batch by "
+        f"the option batch, such as {progress.batch + 1}"
+    )
+
+
+def _digest(events: Iterable[tuple[str, DataObject]]) -> int:
+    """The same for the same rows, whatever their order."""
+    return sum(zlib.crc32(f"{subject}\0{attributes_of(obj)!r}".encode()) for subject, obj in events)
 
 
 def _cleared(files: list[str], published: int) -> int:
@@ -116,15 +141,34 @@ def _events(job: Job, files: list[str]) -> Iterator[tuple[str, DataObject]]:
                 yield subject, cls(**given)
 
 
-def _subject(job: Job, row: dict[str, Any]) -> str:
+def _subject(job: Job, row: dict[str, Any]) -> str | None:
+    """The subject of a row; None if a column that is a part of it has no value."""
     assert job.subject is not None
+    columns = subject_columns(job.subject, row)
+    return None if any(row[name] is None for name in columns) else job.subject.format_map(row)
+
+
+def subject_columns(subject: str, columns: Iterable[str]) -> list[str]:
+    """The columns in the braces of a subject.
+
+    >>> subject_columns("alerts.{symbol}", ["symbol", "price"])
+    ['symbol']
+
+    Raises:
+        UsageError: There is something else in braces, or a brace alone.
+    """
+    known = list(columns)
     try:
-        return job.subject.format_map(row)
-    except (KeyError, ValueError, IndexError) as error:
-        raise UsageError(
-            f"option subject={job.subject!r}: {error!r}; columns stand in braces, such as "
-            "alerts.{symbol}, and there are " + ", ".join(row)
-        ) from error
+        parts = [part[1:] for part in Formatter().parse(subject) if part[1] is not None]
+    except ValueError as error:
+        raise UsageError(f"option subject={subject!r}: {error}") from error
+    for part in parts:
+        if part[0] not in known or part[1:] != ("", None):
+            raise UsageError(
+                f"option subject={subject!r}: columns stand in braces, such as alerts.{{symbol}}, "
+                f"and there are {', '.join(known)}"
+            )
+    return [str(name) for name, *_ in parts]
 
 
 def _class(job: Job, schema: pa.Schema) -> type[DataObject]:
@@ -135,14 +179,17 @@ def _class(job: Job, schema: pa.Schema) -> type[DataObject]:
     if known is not None and (cls := class_for(known.fingerprint)) is not None:
         return cls
     columns = (field for field in schema if not field.name.startswith("_"))
-    return define_type(job.type, [], {one.name: (_kind(one.type), None) for one in columns})
+    return define_type(job.type, [], {one.name: (kind_of(one.type), None) for one in columns})
 
 
-def _kind(type_: pa.DataType) -> str:
+def kind_of(type_: pa.DataType) -> str:
     """The kind of an attribute that holds the values of a column, or nothing.
 
-    >>> _kind(pa.list_(pa.int32()))
+    >>> kind_of(pa.list_(pa.int32()))
     'list[int] | None'
+
+    Raises:
+        UsageError: No kind does.
     """
     return f"{_inner_kind(type_)} | None"
 
@@ -158,7 +205,15 @@ def _inner_kind(type_: pa.DataType) -> str:
         return "float"
     if pa.types.is_timestamp(type_):
         return "datetime"
-    return word(type_) if not pa.types.is_nested(type_) else "any"
+    if pa.types.is_nested(type_) or pa.types.is_null(type_):
+        return "any"
+    try:
+        return word(type_)
+    except KeyError:
+        raise UsageError(
+            f"objects hold no values of {type_}: cast the column, such as to timestamp, double or "
+            "string"
+        ) from None
 
 
 def _reader(type_: pa.DataType) -> Any:
