@@ -17,7 +17,7 @@ from msgspec import structs
 
 from infobus.errors import StoreError, StoreFull
 from infobus.objects import codec, find_type
-from infobus.stores import journal_schemas
+from infobus.stores import journal_leftovers, journal_schemas
 from infobus.stores.journal_columns import REST, Journaled, table_of, type_key
 from infobus.stores.journal_filters import limits_of
 from infobus.stores.journal_manifest import (
@@ -61,10 +61,12 @@ class JournalWriter:
     def open(cls, folder: str | Path) -> JournalWriter:
         """Open the journal in `folder` for writing, or make a new one there.
 
-        What a writer that died has left half done is cleared away.
+        What a writer that died has left is cleared away; files that may be the only copy of
+        events are renamed instead.
 
         Raises:
             StoreError: The folder cannot be used, or another process writes there.
+            StoreCorrupt: The manifest is damaged, or it is lost while there are segments.
         """
         folder = Path(folder)
         try:
@@ -83,10 +85,16 @@ class JournalWriter:
         try:
             if (folder / NAME).exists():
                 writer = cls(folder, load(folder), lock)
-                writer._clear_leftovers()
+                journal_leftovers.clear(folder, writer.manifest)
             else:
+                journal_leftovers.refuse_without_manifest(folder)
                 manifest = replace(folder, Manifest(journal=uuid.uuid4().hex))
                 writer = cls(folder, manifest, lock)
+        except OSError as error:
+            lock.release()
+            raise StoreError(
+                f"cannot clear up the folder {folder}: {error.strerror}", path=str(folder)
+            ) from error
         except BaseException:
             lock.release()
             raise
@@ -198,20 +206,23 @@ class JournalWriter:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _put(self, path: Path, content: Any) -> None:
-        target = self.folder / path
+    def _put(self, name: Path, content: Any) -> None:
+        target = self.folder / name
+        beside = journal_leftovers.unfinished(target)
         try:
             if not target.parent.is_dir():
                 target.parent.mkdir(parents=True)
                 sync_folder(target.parent.parent)
                 sync_folder(self.folder)
-            with target.open("wb") as file:
+            with beside.open("wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
+            beside.replace(target)
             sync_folder(target.parent)
         except OSError as error:
-            target.unlink(missing_ok=True)
+            for path in (beside, target):
+                path.unlink(missing_ok=True)
             raise StoreFull(
                 f"cannot write {target}: {error.strerror}; nothing of this was added",
                 path=str(target),
@@ -229,14 +240,6 @@ class JournalWriter:
                 self._put(Path(DESCRIPTORS) / key, known.descriptor)
                 types[known.name] = (*types.get(known.name, ()), key)
         return types
-
-    def _clear_leftovers(self) -> None:
-        """Remove files that a writer wrote and did not come to list."""
-        manifest = self.manifest
-        listed = {one.path for one in manifest.segments} | {one.path for one in manifest.retired}
-        for path in self.folder.glob("*/**/*.parquet"):
-            if str(path.relative_to(self.folder)) not in listed:
-                path.unlink(missing_ok=True)
 
 
 def _needs(fingerprint: int, events: Iterable[Journaled]) -> Iterator[int]:
