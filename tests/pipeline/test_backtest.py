@@ -165,6 +165,7 @@ def test_the_command(quick_java, journal, tmp_path):
         code, _, err = shell.run("backtest", "--where", "n > 10", "--journal", str(journal.folder))
         *said, told = err.splitlines()
         assert any("nowhere/bin/java" in line for line in said)
-        assert code == 2 and told.startswith("infobus: Spark could not start Java (nowhere)")
+        assert code == 2 and told.startswith("infobus: Spark did not start: ")
+        assert "nowhere/bin/java: No such file" in told and "apt-get install" in told
     finally:
         shell.close()

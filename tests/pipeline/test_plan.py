@@ -56,6 +56,7 @@ def test_a_plan_is_named_after_its_file_and_keeps_its_state_beside_it(written):
         ("", "missing required field `sources`"),
         ("[sources.news]\n[jobs]", "there is no job in it"),
         ("[sources", "newsroom.toml: "),
+        (PLAN + "every = '2 parsecs'", "jobs.decompose.every is '2 parsecs', .* '2 seconds'"),
         (PLAN.replace('"news"', '"nws"'), "jobs.decompose.source is 'nws', .* there are: news"),
         (PLAN.replace("jobs.decompose", "jobs.decomp"), "there is no job 'decomp'; there are deco"),
         (PLAN + 'sink = "x"', "jobs.decompose.sink is 'x', which is not described; .*: none"),

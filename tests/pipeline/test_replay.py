@@ -1,5 +1,6 @@
 """Replays: history back onto the bus, in order, when it is due, and marked."""
 
+import shutil
 import threading
 import uuid
 
@@ -139,5 +140,13 @@ def test_the_command(quick_java, journal, tmp_path):
         assert (code, "an empty element" in err) == (2, True)
         code, _, err = shell.run("replay", "--journal", str(tmp_path / "none"))
         assert code == 1 and "none" in err
+        segment = journal.manifest.segments[0]
+        shutil.copytree(journal.folder, tmp_path / "damaged")
+        (tmp_path / "damaged" / segment.path).write_bytes(b"?")
+        process = shell.start("replay", "--journal", "damaged", "--speed", "full")
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 1
+        assert err.startswith("infobus: segment ") and err.count("\n") == 1
+        assert "infobus journal repair" in err
     finally:
         shell.close()

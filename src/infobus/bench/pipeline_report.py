@@ -67,7 +67,7 @@ def measure(
     progress.update(task, description="storing objects", total=None)
     stored, left_out = repository.measure(folder, rounds=3 if quick else 9)
     progress.update(task, description="starting Spark")
-    with log.open("wb") as complaints:
+    with log.open("w+b") as complaints:
         spark = pipeline.open_session(complaints)
     try:
         found, streams = pipeline.measure_reading(

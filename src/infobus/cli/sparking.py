@@ -46,7 +46,16 @@ def quiet_session(name: str, *, master: str = "local[*]") -> Iterator[tuple[Spar
                 finally:
                     spark.stop()
         except Exception as error:
-            if not (has_started and isinstance(error, BusError)):
+            told = _told(error)
+            if not (has_started and isinstance(told, BusError)):
                 complaints.seek(0)
                 terminal.write(complaints.read().decode(errors="replace"))
-            raise
+            if told is error:
+                raise
+            raise told from error
+
+
+def _told(error: Exception) -> Exception:
+    from infobus.pipeline.telling import unwrapped
+
+    return error if isinstance(error, BusError) else unwrapped(error)

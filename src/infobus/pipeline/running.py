@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infobus import errors
-from infobus.errors import BusError, UsageError
+from infobus.errors import BusError, StoreCorrupt, UsageError
 from infobus.pipeline import jobs, source_live
 from infobus.pipeline.progress import LOCK, STOP, JobProgress, Status, write_status
 from infobus.pipeline.running_cluster import open_session
 from infobus.pipeline.source_options import SourceOptions
+from infobus.pipeline.telling import class_of, what_happened
 from infobus.pipeline.toml import JobUse, Plan, texts
 from infobus.stores.journal import Journal
 from infobus.stores.locks import FileLock
@@ -207,7 +207,7 @@ class _Use:
         try:
             self._begin(spark.read.format("infobus").options(**self._read).load(), None)
         except Exception as error:  # of Spark, of a database, of whatever the job works with
-            self.progress.state, self.progress.problem = "failed", _first_line(error)
+            self.progress.state, self.progress.problem = "failed", what_happened(error)
         else:
             self.progress.state = "done"
 
@@ -245,8 +245,8 @@ class _Use:
     def _note_failure(self, error: Exception) -> None:
         """Have the job started again after a pause, unless it has failed too often."""
         self._failures += 1
-        self.progress.problem = _first_line(error)
-        if self._failures == FAILURES_MAX or _is_usage_error(self.progress.problem):
+        self.progress.problem = what_happened(error)
+        if self._failures == FAILURES_MAX or _is_for_good(self.progress.problem):
             self.progress.state = "failed"
         else:
             self._start_at_s = time.monotonic() + min(
@@ -289,19 +289,10 @@ def _offset_in(place: str | None) -> int:
     return int((json.loads(place or "null") or {}).get("offset", 0))
 
 
-def _is_usage_error(problem: str) -> bool:
+def _is_for_good(problem: str) -> bool:
     """Whether trying again would change nothing."""
-    found = getattr(errors, problem.partition(":")[0], None)
-    return isinstance(found, type) and issubclass(found, UsageError)
-
-
-def _first_line(error: BaseException) -> str:
-    """What happened, out of all that Spark has to say about it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith("infobus.errors.")]
-    return (told or lines or [type(error).__name__])[-1 if told else 0].removeprefix(
-        "infobus.errors."
-    )
+    found = class_of(problem)
+    return found is not None and issubclass(found, (UsageError, StoreCorrupt))
 
 
 def request_stop(folder: Path) -> None:

@@ -31,7 +31,7 @@ def open_session(plan: Plan, folder: Path) -> SparkSession:
         UsageError: Spark or Java is not installed.
     """
     on_interrupt = signal.getsignal(signal.SIGINT)
-    with (folder / LOG).open("ab") as log:
+    with (folder / LOG).open("a+b") as log:
         # Java remembers the path of each such socket until it ends, and pipelines run for weeks.
         settings = {UNIX_SOCKETS: "false"} | texts(plan.spark)
         spark = session(plan.name, master=plan.master, settings=settings, complaints=log)

@@ -24,7 +24,6 @@ from infobus.stores.locks import FileLock
 from infobus.stores.scanning import checked, rows_after
 from infobus.stores.shelf import glance, ledger_ids
 
-
 NO_DIGEST = 0
 """Of a batch without rows, and of one from before there were digests."""
 

@@ -21,6 +21,7 @@ options.categories.energy = ["oil", "gas"]
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,10 @@ from infobus.errors import UsageError
 from infobus.pipeline.jobs import NAMES
 
 Value = str | int | float | bool
+
+_PAUSE = re.compile(
+    r"\s*(interval\s+)?(\d+\s+(millisecond|second|minute|hour|day)s?\s*)+", re.IGNORECASE
+)
 
 
 class JobUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +96,11 @@ def load_plan(path: Path) -> Plan:
         job = use.job or name
         if job not in NAMES:
             raise UsageError(f"{path}: there is no job {job!r}; there are {', '.join(NAMES)}")
+        if not _PAUSE.fullmatch(use.every):
+            raise UsageError(
+                f"{path}: jobs.{name}.every is {use.every!r}, which is no time; expected one such "
+                "as '500 milliseconds', '2 seconds' or '1 minute'"
+            )
         _check(path, f"jobs.{name}.source", use.source, plan.sources)
         if use.sink is not None:
             _check(path, f"jobs.{name}.sink", use.sink, plan.sinks)

@@ -45,7 +45,8 @@ def session(
         master: Where it runs, if it is not running yet: `local[*]` is this machine, `sc://HOST`
             a server of Spark Connect.
         settings: Further settings of Spark.
-        complaints: An open file for what Spark and its processes write to standard error.
+        complaints: A file, open to read and write, that is the standard error of Spark and its
+            processes.
 
     Raises:
         UsageError: Spark or Java is not installed, or Java does not start.
@@ -91,8 +92,8 @@ def _started(builder: SparkSession.Builder, complaints: IO[bytes] | None) -> Spa
         _socket_folder.cache_clear()
         where = os.environ.get("JAVA_HOME") or shutil.which("java")
         raise UsageError(
-            f"Spark could not start Java ({where}), or Java ended at once; what it said is above "
-            f"or in the log. Spark needs Java 17 or newer; {_GET_JAVA}"
+            f"Spark did not start: {_last_words(complaints)}. If it is for Java ({where}), Spark "
+            f"needs 17 or newer; {_GET_JAVA}"
         ) from error
 
 
@@ -109,6 +110,16 @@ def _complaining_to(file: IO[bytes] | None) -> Iterator[None]:
     finally:
         os.dup2(before, 2)
         os.close(before)
+
+
+def _last_words(complaints: IO[bytes] | None) -> str:
+    """What Java, or the script that was to start it, said at its end."""
+    if complaints is None:
+        return "what it said is above"
+    complaints.seek(0)
+    lines = complaints.read().decode(errors="replace").splitlines()
+    said = [line for line in lines if line.strip() and not line.lstrip().startswith("at ")]
+    return "; ".join(line.strip() for line in said[-2:]) or "it said nothing"
 
 
 def sockets_for(master: str) -> dict[str, str]:
