@@ -405,3 +405,10 @@ def test_repr_shows_what_would_make_the_object_and_ends_for_cycles():
     assert repr(loop) == "Loop(next=None)"
     loop.next = loop
     assert repr(loop) == "Loop(next=...)"
+
+
+def test_a_type_that_no_receiver_would_take_is_refused_where_it_is_made():
+    most = {f"a{n}": "int" for n in range(1024)}
+    assert len(type_of(define_type("declaring.Most", [], most)).attributes) == 1024
+    with pytest.raises(BadType, match=r"declaring.Many has 1025 attributes; 1024 are allowed"):
+        define_type("declaring.Many", [], most | {"one_more": "int"})

@@ -94,6 +94,13 @@ class Description(Struct, frozen=True):
         }
         if self.code is not None:
             fields["code"] = self.code._asdict()
+        for what, some, most in (
+            ("supertypes", self.supertypes, SUPERTYPE_COUNT_MAX),
+            ("attributes", self.attributes, MEMBER_COUNT_MAX),
+            ("operations", self.operations, MEMBER_COUNT_MAX),
+        ):
+            if len(some) > most:
+                raise BadType(f"type {self.name} has {len(some)} {what}; {most} are allowed")
         descriptor = _canonical(fields)
         if len(descriptor) > DESCRIPTOR_BYTES_MAX:
             raise BadType(
