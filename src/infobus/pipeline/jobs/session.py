@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -26,6 +27,7 @@ _SETTINGS = {
 _GET_JAVA = "on Debian and Ubuntu: apt-get install openjdk-17-jre-headless"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 """Whether Spark and its Python processes talk by Unix sockets; by TCP otherwise."""
+_IS_NOISE = re.compile(r"^\s*(at .*)?$|\b(INFO|WARN|WARNING)\b")
 _SOCKET_FOLDER_BYTES_MAX = 61
 """What Spark allows for the path of the folder in which it makes them."""
 _QUICK_PYTHON = Path(__file__).parent / "data" / "python"
@@ -118,8 +120,8 @@ def _last_words(complaints: IO[bytes] | None) -> str:
         return "what it said is above"
     complaints.seek(0)
     lines = complaints.read().decode(errors="replace").splitlines()
-    said = [line for line in lines if line.strip() and not line.lstrip().startswith("at ")]
-    return "; ".join(line.strip() for line in said[-2:]) or "it said nothing"
+    said = [line.strip(" \t.") for line in lines if not _IS_NOISE.search(line)]
+    return "; ".join(said[-3:]) or "it said nothing"
 
 
 def sockets_for(master: str) -> dict[str, str]:
