@@ -60,7 +60,7 @@ def clear(folder: Path, manifest: Manifest) -> None:
 
     Dying on the way does no harm: each file is dealt with by itself, at one stroke.
     """
-    listed = {one.path for one in (*manifest.segments, *manifest.retired)}
+    listed = {one.path for one in manifest.segments} | {one.path for one in manifest.retired}
     repaired = {one.path for one in manifest.lost}
     for path in sorted(_files(folder)):
         name = str(path.relative_to(folder))
