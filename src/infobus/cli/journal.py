@@ -17,6 +17,7 @@ from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
     from infobus.pipeline.journal import Progress
+    from infobus.stores.journal_manifest import Lost
 
 
 class _Group(typer.core.TyperGroup):
@@ -161,8 +162,8 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
         f"offsets {found['first_offset']} to {found['next_offset']}, "
         f"generation {found['generation']}, journal {found['journal']}"
     )
-    for one in found["lost"]:
-        out.print(f"lost: {one['count']} events of {printable(one['type'])}, in {one['path']}")
+    for one in journal.manifest.lost:
+        out.print(printable(_loss(one)), soft_wrap=True, markup=False)
 
 
 def _holdings(journal: Any) -> dict[str, Any]:
@@ -183,6 +184,14 @@ def _holdings(journal: Any) -> dict[str, Any]:
         "positions": manifest.positions,
         "lost": [{"type": one.type, "count": one.count, "path": one.path} for one in manifest.lost],
     }
+
+
+def _loss(lost: Lost) -> str:
+    where = f"kept: {lost.path}" if lost.is_kept else f"missing: {lost.path}"
+    type = lost.type or "(untyped)"
+    if lost.descriptor is not None:
+        return f"descriptor of {type} lost; {where}"
+    return f"{lost.count} events of {type} lost; {where}"
 
 
 @app.command()
@@ -211,7 +220,7 @@ def repair(folder: Folder) -> None:
     with JournalWriter.open(folder) as writer:
         lost = mend(writer)
     for one in lost:
-        print(printable(f"{one.count} events of {one.type or '(untyped)'} lost; kept: {one.path}"))
+        print(printable(_loss(one)))
     if not lost:
         print(f"the journal in {folder} is whole; nothing was changed")
 

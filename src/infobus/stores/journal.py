@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from infobus.errors import UsageError
+from infobus.errors import StoreCorrupt, UsageError
 from infobus.filters import compile
 from infobus.objects import Type, find_type
 from infobus.stores import journal_schemas
@@ -105,11 +105,12 @@ class Journal:
 
         Raises:
             UsageError: No such type or column; a bad pattern or filter.
+            StoreCorrupt: It is asked for a type, and the descriptor of one is damaged or lost.
         """
         if subject is not None:
             check_pattern(subject)
-        if where is not None:
-            compile(where)
+        if where is not None and compile(where).asks_for_type:
+            _ = self._versions  # or events of a type whose descriptor is lost would be missed
         for moment in (since, until):
             if moment is not None and moment.utcoffset() is None:
                 raise UsageError(f"{moment} has no time zone; add one, for example tzinfo=UTC")
@@ -137,13 +138,14 @@ class Journal:
         """By name: the versions of each type whose descriptor is there, newest last."""
         found = {}
         for name, fingerprints in self.manifest.types.items():
-            learn(self.folder, fingerprints)
+            learn(self.folder, fingerprints, are_listed=True)
             known = [find_type(int(fingerprint, 16)) for fingerprint in fingerprints]
             found[name] = [one for one in known if one is not None]
         return found
 
     def _family(self, name: str) -> set[str]:
         """The names of a type and of its subtypes, as far as the journal knows."""
+        self._check_descriptors_of(name)
         if name not in self._versions and find_type(name) is None:
             close = difflib.get_close_matches(name, self._versions, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
@@ -154,6 +156,27 @@ class Journal:
             if any(name in version.lineage for version in versions)
         }
         return family | {name}
+
+    def _check_descriptors_of(self, name: str) -> None:
+        """Refuse a type that was given up by repair and that this process does not know either.
+
+        Raises:
+            StoreCorrupt: So it is.
+        """
+        listed = {one for fingerprints in self.manifest.types.values() for one in fingerprints}
+        for lost in self.manifest.lost:
+            version = lost.descriptor
+            if version is None or lost.type != name or version in listed:
+                continue
+            if find_type(int(version, 16)) is None:
+                path = self.folder / lost.path
+                what = f"the descriptor of {name} was lost ({path})"
+                raise StoreCorrupt(
+                    f"{what}: its events can be read without a type, and by its name when somebody "
+                    "who knows the type has recorded one more",
+                    path=str(path),
+                    problems=(what,),
+                )
 
     def _kinds(self, name: str, names: set[str], subtypes: bool) -> dict[str, list[pa.DataType]]:
         """The Arrow types of each attribute that is to have a column, newest first."""

@@ -66,13 +66,24 @@ class Retired(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """Events of a segment that was damaged and set aside."""
+    """Events of a segment, or a type's descriptor, that was damaged and set aside, or missing."""
 
     type: str
     first: int
     last: int
     count: int
     path: str
+    """Where it is kept; its own path if it was missing."""
+
+    @property
+    def descriptor(self) -> str | None:
+        """The fingerprint of the type whose descriptor was lost; None for events."""
+        name = self.path.removeprefix("descriptors/")
+        return None if name == self.path else name[:16]
+
+    @property
+    def is_kept(self) -> bool:
+        return self.path.endswith(".damaged")
 
 
 class Manifest(Struct, frozen=True, kw_only=True):

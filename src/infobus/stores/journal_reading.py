@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from infobus.errors import StoreCorrupt, StoreError
+from infobus.errors import BadFrame, StoreCorrupt, StoreError
 from infobus.filters import Filter, compile
 from infobus.filters.tree import Name, nodes
-from infobus.objects import codec, find_type, kinds
+from infobus.objects import codec, descriptors, find_type, kinds
 from infobus.stores.journal_columns import ENVELOPE, REST
 from infobus.stores.journal_conditions import Conditions
 from infobus.stores.journal_decoding import BATCH_COUNT_MAX, decode_file, repeated
@@ -319,20 +319,49 @@ def damage(segment: Segment, content: bytes) -> str | None:
 DESCRIPTORS = "descriptors"
 
 
-def learn(folder: Path, fingerprints: Iterable[str], *, even_if_known: bool = False) -> None:
+def descriptor_damage(folder: Path, fingerprint: str) -> str | None:
+    """What is wrong with a descriptor, None if nothing is; nothing is learned by that."""
+    try:
+        found = descriptors.read((folder / DESCRIPTORS / fingerprint).read_bytes()).fingerprint
+    except FileNotFoundError:
+        return "it is missing"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    except BadFrame as error:
+        return str(error)
+    is_right = found == int(fingerprint, 16)
+    return None if is_right else f"it describes another type, {found:016x}"
+
+
+def learn(folder: Path, fingerprints: Iterable[str], *, are_listed: bool = False) -> None:
     """Teach this process types out of a journal.
 
+    Args:
+        folder: The journal's.
+        fingerprints: Of the types.
+        are_listed: The manifest lists these types, so their descriptors were there. Those of
+            other types may never have come.
+
     Raises:
-        StoreCorrupt: A descriptor is damaged.
+        StoreCorrupt: A descriptor is damaged or lost.
     """
     for fingerprint in fingerprints:
-        if codec.known(int(fingerprint, 16)) and not even_if_known:
+        if codec.known(int(fingerprint, 16)):
             continue
         path = folder / DESCRIPTORS / fingerprint
         try:
             learned = codec.learn(path.read_bytes())
-        except FileNotFoundError:
-            continue  # of a type whose descriptor never came
+        except FileNotFoundError as error:
+            if not are_listed:
+                continue
+            what = "it is missing"
+            raise StoreCorrupt(
+                f"descriptor {path}: {what}, so events of its type cannot be told from others. "
+                "Bring it back from a backup, or have somebody who knows the type record an event "
+                f"of it; to go on without: infobus journal repair {folder}",
+                path=str(path),
+                problems=(what,),
+            ) from error
         except Exception as error:
             raise StoreCorrupt(
                 f"descriptor {path} cannot be read: {error}", path=str(path), problems=(str(error),)

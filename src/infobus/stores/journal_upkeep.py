@@ -15,9 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 from msgspec import structs
 
-from infobus.errors import StoreCorrupt, StoreError
+from infobus.errors import StoreCorrupt
+from infobus.stores.journal_leftovers import DAMAGED, set_aside
 from infobus.stores.journal_manifest import Lost, Manifest, Retired, Segment, load
-from infobus.stores.journal_reading import damage, learn, read_file
+from infobus.stores.journal_reading import DESCRIPTORS, damage, descriptor_damage, read_file
 from infobus.stores.journal_writing import JournalWriter
 
 log = logging.getLogger("infobus")
@@ -183,29 +184,47 @@ def verify(folder: Path) -> dict[str, str]:
             problem = f"it cannot be read: {error.strerror}"
         if problem is not None:
             problems[segment.path] = problem
-    for fingerprints in manifest.types.values():
+    for name, fingerprints in manifest.types.items():
         for fingerprint in fingerprints:
-            try:
-                learn(folder, [fingerprint], even_if_known=True)
-            except StoreError as error:
-                problems[error.path] = str(error)
+            if (problem := descriptor_damage(folder, fingerprint)) is not None:
+                path = folder / DESCRIPTORS / fingerprint
+                problems[str(path)] = f"descriptor of {name}: {problem}"
     return problems
 
 
 def repair(writer: JournalWriter) -> tuple[Lost, ...]:
-    """Set damaged files aside, under another name, so that all others can be read again."""
+    """Set damaged files aside, under another name, so that all others can be read again.
+
+    A type whose descriptor is damaged or missing is listed no longer. Its events stay, and can be
+    read without a type; by its name when somebody who knows the type has recorded one more.
+
+    Returns:
+        What was lost: events, or a descriptor (see `Lost.descriptor`).
+    """
     problems = verify(writer.folder)
-    before = writer.manifest
-    damaged = [segment for segment in before.segments if segment.path in problems]
-    lost = tuple(
-        Lost(one.type, one.first, one.last, one.count, f"{one.path}.damaged") for one in damaged
-    )
-    if not lost:
+    if not problems:
         return ()
+    # Descriptors are renamed before the commit: should this process die between, they are
+    # missing, which the next repair sees. Segments after it, and the next writer finishes that.
+    before = writer.manifest
+    lost: list[Lost] = []
+    types: dict[str, tuple[str, ...]] = {}
+    for name, fingerprints in before.types.items():
+        bad = [one for one in fingerprints if str(writer.folder / DESCRIPTORS / one) in problems]
+        for fingerprint in bad:
+            path = writer.folder / DESCRIPTORS / fingerprint
+            kept = set_aside(path, DAMAGED) if path.exists() else path
+            lost.append(Lost(name, 0, 0, 0, str(kept.relative_to(writer.folder))))
+        if left := tuple(one for one in fingerprints if one not in bad):
+            types[name] = left
+    damaged = [segment for segment in before.segments if segment.path in problems]
+    for one in damaged:
+        is_there = (writer.folder / one.path).exists()
+        where = f"{one.path}.{DAMAGED}" if is_there else one.path
+        lost.append(Lost(one.type, one.first, one.last, one.count, where))
     whole = tuple(one for one in before.segments if one not in damaged)
-    writer.commit(structs.replace(before, segments=whole, lost=(*before.lost, *lost)))
+    writer.commit(structs.replace(before, segments=whole, types=types, lost=(*before.lost, *lost)))
     for segment in damaged:
-        path = writer.folder / segment.path
-        if path.exists():
-            path.rename(path.with_name(f"{path.name}.damaged"))
-    return lost
+        if (writer.folder / segment.path).exists():
+            set_aside(writer.folder / segment.path, DAMAGED)
+    return tuple(lost)

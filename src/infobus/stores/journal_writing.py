@@ -29,7 +29,7 @@ from infobus.stores.journal_manifest import (
     replace,
     sync_folder,
 )
-from infobus.stores.journal_reading import DESCRIPTORS
+from infobus.stores.journal_reading import DESCRIPTORS, descriptor_damage
 from infobus.stores.locks import FileLock
 
 SUBJECT_COUNT_MAX = 64
@@ -229,17 +229,28 @@ class JournalWriter:
             ) from error
 
     def _describe(self, groups: Mapping[int, tuple[list[Journaled], list[int]]]) -> dict[str, Any]:
-        """Put the descriptors of types that are new here into the folder; all types then."""
+        """Put descriptors that are not there, or damaged, into the folder; all types then."""
         types = dict(self.manifest.types)
         for fingerprint, (events, _) in groups.items():
             for needed in _needs(fingerprint, events):
                 known = find_type(needed)
                 key = f"{needed:016x}"
-                if known is None or not known.is_known or key in types.get(known.name, ()):
+                if known is None or not known.is_known:
                     continue
-                self._put(Path(DESCRIPTORS) / key, known.descriptor)
-                types[known.name] = (*types.get(known.name, ()), key)
+                # Also of types that are listed: it may have been lost or damaged since.
+                if not self._has_descriptor(key, known.descriptor):
+                    self._put(Path(DESCRIPTORS) / key, known.descriptor)
+                if key not in types.get(known.name, ()):
+                    types[known.name] = (*types.get(known.name, ()), key)
         return types
+
+    def _has_descriptor(self, key: str, descriptor: bytes) -> bool:
+        try:
+            is_same = (self.folder / DESCRIPTORS / key).read_bytes() == descriptor
+        except OSError:
+            return False
+        # Another one may mean the same, in other words.
+        return is_same or descriptor_damage(self.folder, key) is None
 
 
 def _needs(fingerprint: int, events: Iterable[Journaled]) -> Iterator[int]:
