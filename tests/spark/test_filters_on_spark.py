@@ -129,6 +129,30 @@ def test_the_widths_and_collations_of_columns_are_minded(spark):
     ]
 
 
+@pytest.mark.slow
+def test_nothing_is_sure_of_typed_maps_but_that_they_are_missing(spark):
+    typed = T.MapType(TEXT, struct(kind=TEXT, int=INTEGER, text=TEXT))
+    schema = struct(value=typed, o=struct(value=typed), many=T.ArrayType(typed), a=INTEGER)
+    texts = """
+        value == 1
+        int32(value)
+        2 in value
+        2 in many
+        o.value matches("G")
+        !exists(value)
+        value.deep == 1
+        size(value) == 2
+    """.strip().splitlines()
+    filters = [compile(text) for text in texts]
+    assert [filter.to_spark(schema).residual for filter in filters] == filters
+    there = {"": {"kind": "int", "int": 1, "text": None}}
+    rows = [{"value": there, "o": {"value": there}, "many": [there]}, {"a": 1}]
+    frame = spark.createDataFrame(rows, schema)
+    pushed = [filter.to_spark(schema).condition for filter in filters]
+    counts = [frame.count() if one is None else frame.where(one).count() for one in pushed]
+    assert counts == [1, 1, 1, 1, 1, 2, 2, 1]
+
+
 def test_pyspark_is_loaded_when_asked_for_and_missed_aloud():
     code = """if True:
         import sys

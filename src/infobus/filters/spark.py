@@ -118,6 +118,8 @@ def _kind(data_type: types.DataType) -> str:
             return "opaque"
         case types.ArrayType():
             return "list"
+        case types.MapType(valueType=types.StructType() as entry) if "kind" in entry.names:
+            return ""  # a typed map of a journal, which may stand for a value of any kind
         case types.StructType() | types.MapType():
             return "object"
         case _:
