@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -74,6 +75,16 @@ class TestIntoADatabase:
         other = write(tmp_path / "other", stories(0, 3))
         decompose.store(repository, events_of(journal), str(journal.folder), "q")
         assert decompose.store(repository, events_of(other), str(other.folder), "q") == 3
+
+    def test_a_journal_that_went_back_is_refused(self, journal, repository, tmp_path):
+        older = tmp_path / "older"
+        shutil.copytree(journal.folder, older)
+        later = write(journal.folder, stories(20, 25))
+        decompose.store(repository, events_of(later), str(later.folder), "q")
+        back = Journal.open(older)
+        with pytest.raises(UsageError, match=r"up to offset 25, but the journal ends at 20"):
+            decompose.store(repository, events_of(back), str(older), "q")
+        assert decompose.store(repository, events_of(back), str(older), "another") == 20
 
     def test_what_the_database_refuses_is_set_aside_and_the_rest_goes_on(self, journal, repository):
         folder = str(journal.folder)

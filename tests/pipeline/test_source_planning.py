@@ -93,6 +93,17 @@ def test_places_that_are_gone_or_foreign_are_refused(tmp_path):
     with JournalWriter.open(tmp_path) as writer:
         keep = sum(one.bytes for one in journal.manifest.segments[2:])
         retain(writer, NOW_S, Upkeep(keep_bytes=keep))
+    end, beyond = ({"journal": journal.id, "offset": offset} for offset in (4, 5))
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    for ask in (
+        lambda: reader.latestOffset(beyond, ReadAllAvailable()),
+        lambda: reader.partitions(end, beyond),
+    ):
+        with pytest.raises(UsageError, match=r"at offset 5, but .* ends at 4: it seems to have"):
+            ask()
+    assert live(tmp_path, startingOffset="4").initialOffset() == end
+    with pytest.raises(UsageError, match=r"startingOffset=5: the journal in .* ends at 4"):
+        live(tmp_path, startingOffset="5").initialOffset()
     with pytest.raises(StoreError, match="retention has taken events from offset 0 on, up to 2"):
         reader.partitions(begin, {"journal": journal.id, "offset": 4})
     assert reader.initialOffset()["offset"] == 2

@@ -192,6 +192,11 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         journal = self._journal()
         starting = self._options.starting
         if isinstance(starting, int):
+            if starting > journal.next_offset:
+                raise UsageError(
+                    f"option startingOffset={starting}: the journal in {journal.folder} ends at "
+                    f"{journal.next_offset}; expected an offset up to there, earliest or latest"
+                )
             return _place(journal, starting)
         is_late = starting == "latest"
         return _place(journal, journal.next_offset if is_late else journal.first_offset)
@@ -279,7 +284,7 @@ def _offset(journal: Journal, place: Mapping[str, Any]) -> int:
     """The offset of a place in this journal.
 
     Raises:
-        UsageError: It is a place in another journal.
+        UsageError: It is a place in another journal, or beyond the end of this one.
         StoreError: Retention has taken what was to be read.
     """
     if place["journal"] != journal.id:
@@ -293,6 +298,12 @@ def _offset(journal: Journal, place: Mapping[str, Any]) -> int:
             f"retention has taken events from offset {offset} on, up to {journal.first_offset}, "
             "before this query has read them: begin with a new checkpoint to go on without them",
             path=str(journal.folder),
+        )
+    if offset > journal.next_offset:
+        raise UsageError(
+            f"the checkpoint is at offset {offset}, but the journal in {journal.folder} ends at "
+            f"{journal.next_offset}: it seems to have been restored from an older copy; begin "
+            "with a new checkpoint, and with startingOffset where this query is to go on"
         )
     return offset
 

@@ -111,12 +111,22 @@ def store(repository: Repository, table: pa.Table, folder: str, query: str) -> i
     """Store the objects of events that are not there yet; how many these were.
 
     An object that the database refuses is set aside, and the others go on.
+
+    Raises:
+        UsageError: The database is further than the journal, so new events would pass for old.
     """
     journal = Journal.open(folder)
     positions = PositionsIn(query)
     with repository.transaction() as connection:
         positions.create(connection)
         number = positions.position(connection, journal.id)
+    if number > journal.next_offset:
+        raise UsageError(
+            f"job decompose: the database has the events of {folder} up to offset {number}, but "
+            f"the journal ends at {journal.next_offset}: it seems to have been restored from an "
+            f"older copy; give the job another name, or begin with a new checkpoint after deleting "
+            f"the row of {query!r} from infobus_positions. Objects that are there are kept"
+        )
     table = table.sort_by("_offset").filter(pa.compute.field("_offset") >= number)
     if not table.num_rows:
         return 0
