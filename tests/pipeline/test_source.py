@@ -1,6 +1,7 @@
 """`format("infobus")`: journals as DataFrames, once as history and once as they grow."""
 
 import math
+import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
@@ -161,6 +162,101 @@ def test_versions_and_mistakes(tmp_path, source, spark):
         pipeline.events(spark, journal.folder, columns=["_attributes"])
 
 
+ABOUT_ANY = """
+    value == 1
+    value > 1
+    value
+    int32(value)
+    value in [1, 2]
+    2 in value
+    datatype(value) == string
+    value matches("[A-Z]")
+    value matches("G") || headline == "none"
+    value == 1 && headline == "h0"
+    exists(value)
+    !exists(value)
+    size(value) == 2
+    value.deep == 1
+    exists(source.staff)
+""".strip().splitlines()
+
+
+def test_filters_on_values_of_any_kind_find_the_same_rows_in_every_way(tmp_path, source, spark):
+    from infobus import define_type
+
+    values = [1, 2.5, "GM", "gm", [1, 2], None, True, {"deep": 1}]
+    told = [event(n, Story(headline=f"h{n}", value=one)) for n, one in enumerate(values)]
+    journal = write(tmp_path / "j", told)
+    loose = define_type("journals.Loose", [], {"headline": str, "value": "any", "n": int})
+    below = define_type("journals.Looser", [loose], {"source": "any"})
+    write(journal.folder, [event(9, below(headline="h9", value="GM", n=1, source={"staff": 1}))])
+    journal = Journal.open(journal.folder)
+    for type in ("journals.Story", "journals.Loose"):
+        for where in ABOUT_ANY:
+            expected = sorted(one.offset for one in journal.select(type, where=where).events())
+            native = pipeline.events(spark, journal.folder, type, where=where)
+            assert offsets(native) == expected, where
+    assert offsets(source(journal, type="journals.Story", where="value == 1")) == [0]
+
+
+def test_values_that_do_not_fit_their_column_are_seen_by_filters(tmp_path, spark):
+    from infobus import define_type
+    from infobus.objects import type_of
+    from infobus.objects.codec import set_tag
+    from infobus.objects.data import Foreign
+
+    kind = define_type("journals.Misfit", [], {"n": int})
+    fits, other = kind(n=1), kind(n=0)
+    sent = Foreign(type_of(other).fingerprint, extra={"n": "many", "more": 1}, filled={"n": 0})
+    set_tag(other, sent)
+    journal = write(tmp_path / "j", [event(0, fits), event(1, other)])
+    for where, expected in [('n == "many"', [1]), ("n == 1", [0]), ("exists(n)", [0, 1])]:
+        native = pipeline.events(spark, journal.folder, "journals.Misfit", where=where)
+        assert offsets(native) == expected, where
+
+
+@pytest.mark.parametrize(
+    ("kinds", "columns"),
+    [
+        (["list[int]", "int"], ["v", "v__list_int"]),
+        (["list[str]", "str"], ["v", "v__list_str"]),
+        (["list[str]", "list[int]"], ["v", "v__list_str"]),
+        (["list[int]", "list[float]"], ["v"]),
+        (["dict[str, int]", "dict[str, float]", "dict[str, str]"], ["v", "v__dict_float"]),
+        (["any", "list[str]"], ["v", "v__any"]),
+    ],
+)
+def test_lists_that_change_their_type_are_the_same_in_every_way(
+    tmp_path, source, spark, kinds, columns
+):
+    from infobus import define_type
+
+    values = {
+        "int": 1,
+        "str": "x",
+        "any": "x",
+        "list[int]": [1],
+        "list[str]": ["x"],
+        "list[float]": [1.5],
+        "dict[str, int]": {"a": 1},
+        "dict[str, float]": {"a": 1.5},
+        "dict[str, str]": {"a": "x"},
+    }
+    made = [
+        [event(n, define_type("journals.Turns", [], {"v": kind})(v=values[kind]))]
+        for n, kind in enumerate(kinds)
+    ]
+    journal = write(tmp_path / "j", *made)
+    frame = source(journal, type="journals.Turns")
+    native = pipeline.events(spark, journal.folder, "journals.Turns")
+    assert [name for name in native.columns if name.startswith("v")] == columns
+    assert native.schema == frame.schema
+    assert as_json(native) == as_json(frame)
+    assert all(any(row[name] is not None for name in columns) for row in native.collect())
+    some = pipeline.events(spark, journal.folder, "journals.Turns", where="exists(v)")
+    assert as_json(some) == as_json(frame)
+
+
 class Batches:
     """Runs a query over a journal until it has read all that is there; collects its batches."""
 
@@ -209,6 +305,23 @@ def test_a_stream_reads_each_event_once_and_the_same_ones_again(journal, spark, 
     # Nothing of the type, but the place moves on.
     write(journal.folder, [event(1, {"n": 1})])
     assert list(chain(*batches.run())) == []
+
+
+def test_a_journal_that_went_back_is_refused(journal, spark, tmp_path):
+    older = tmp_path / "older"
+    shutil.copytree(journal.folder, older)
+    write(journal.folder, made(40, 44))
+    batches = Batches(spark, journal.folder, tmp_path / "c")
+    assert list(chain(*batches.run())) == list(range(44))
+    shutil.rmtree(journal.folder)
+    older.rename(journal.folder)
+    with pytest.raises(PySparkException, match=r"at offset 44, but the journal .* ends at 40"):
+        batches.run()
+    again = Batches(spark, journal.folder, tmp_path / "new", startingOffset="38")
+    assert again.run() == [[38, 39]]
+    beyond = Batches(spark, journal.folder, tmp_path / "beyond", startingOffset="41")
+    with pytest.raises(PySparkException, match=r"startingOffset=41: .* ends at 40"):
+        beyond.run()
 
 
 def test_a_new_version_is_told_and_read_as_far_as_the_columns_go(spark, tmp_path):

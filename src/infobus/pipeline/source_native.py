@@ -89,8 +89,7 @@ def _frame(spark: SparkSession, selection: Selection, segments: list[Segment]) -
         if source is None:
             chosen.append(F.lit(None).cast(wanted).alias(name))
             continue
-        # Structs get the fields of all versions when they are read, numbers are cast after.
-        read.append(column.field if pa.types.is_nested(source.type) else source)
+        read.append(source.with_type(_readable(source.type, column.field.type)))
         quoted = f"`{source.name}`"
         chosen.append(F.col(quoted).cast(wanted).alias(name))
     conditions = selection.conditions
@@ -98,15 +97,40 @@ def _frame(spark: SparkSession, selection: Selection, segments: list[Segment]) -
     names = {field.name for field in read}
     asked = set(_CONDITIONED)
     if where is not None:
-        asked |= columns_asked(where, schema, any(one.has_rest for one in segments))
+        has_rest = any(one.has_rest for one in segments)
+        asked |= columns_asked(where, schema, has_rest)
     read += [field for field in schema if field.name in asked - names]
     paths = [str(selection.folder / segment.path) for segment in segments]
     frame = spark.read.schema(spark_schema(pa.schema(read))).parquet(*paths)
     for condition in _conditions(selection):
         frame = frame.where(condition)
     if where is not None:
-        frame = _where(frame, where, asked, selection.folder, segments[0], schema)
+        columns = pa.schema([field for field in schema if field.name in asked])
+        frame = _where(frame, where, columns, has_rest, selection.folder, segments[0].fingerprint)
     return frame.select(*chosen)
+
+
+def _readable(held: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """What Spark can read a column as, and cast to what is wanted.
+
+    Structs get the fields of all versions when they are read, numbers are cast after.
+
+    >>> _readable(pa.list_(pa.int64()), pa.list_(pa.float64()))
+    ListType(list<item: int64>)
+    """
+    if pa.types.is_struct(held):
+        own = {field.name: field.type for field in held}
+        return pa.struct(
+            [
+                one.with_type(_readable(own[one.name], one.type)) if one.name in own else one
+                for one in wanted
+            ]
+        )
+    if pa.types.is_list(held):
+        return pa.list_(pa.field("item", _readable(held.value_type, wanted.value_type)))
+    if pa.types.is_map(held):
+        return pa.map_(pa.string(), _readable(held.item_type, wanted.item_type))
+    return held
 
 
 _CONDITIONED = ("_subject", "_time")
@@ -127,18 +151,20 @@ def _conditions(selection: Selection) -> Iterator[Column]:
 def _where(
     frame: DataFrame,
     where: Filter,
-    asked: set[str],
+    columns: pa.Schema,
+    has_rest: bool,
     folder: Path,
-    segment: Segment,
-    schema: pa.Schema,
+    fingerprint: str,
 ) -> DataFrame:
-    pushed = where.to_spark(frame.schema)
+    """The rows that a filter is true of, which must see these columns as the files have them."""
+    # A value of another kind than its column may be among the rest, which Spark knows nothing of.
+    sure = [one for one in columns if not has_rest or one.name in ENVELOPE.names]
+    pushed = where.to_spark(spark_schema(pa.schema(sure)))
     if pushed.condition is not None:
         frame = frame.where(pushed.condition)
     if pushed.residual is None:
         return frame
-    residual, fingerprint = pushed.residual, segment.fingerprint
-    columns = pa.schema([field for field in schema if field.name in asked])
+    residual = pushed.residual
 
     def is_match(rows: pa.Array) -> pa.Array:
         table = pa.Table.from_struct_array(rows).cast(columns)
