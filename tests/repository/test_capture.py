@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sqlite3
+import threading
 import uuid
 
 import pytest
@@ -23,6 +24,7 @@ from tests.cli.running import Shell
 
 KILL_ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "2"))
 PATIENCE_S = 60.0
+CLOSE_S = 30.0
 
 
 class Story(DataObject, name="capture.Story"):
@@ -186,6 +188,41 @@ def test_while_the_database_is_busy_events_wait(tmp_path, buses, monkeypatch):
             wait_stored(capture, 1)
             assert capture.problem == ""
         assert len(repository.query("capture.Story")) == 2
+
+
+@pytest.mark.parametrize("guaranteed", [True, False], ids=["guaranteed", "plain"])
+def test_closing_ends_the_capture_whatever_keeps_coming(tmp_path, buses, guaranteed):
+    publisher, node = buses
+    published, is_over = [], threading.Event()
+
+    def flood():
+        while not is_over.is_set():
+            story = Story(title=f"{len(published):06}")
+            publisher.publish("news.a", story, guaranteed=guaranteed)
+            published.append(story.title)
+
+    flooding = threading.Thread(target=flood)
+    with Repository(f"sqlite:///{tmp_path}/flood.db") as repository:
+        capture = repository.capture(node, ["news.>"])
+        flooding.start()
+        try:
+            wait_stored(capture, 10)
+            closing = threading.Thread(target=capture.close, daemon=True)
+            closing.start()
+            closing.join(CLOSE_S)
+            assert not closing.is_alive() and flooding.is_alive()
+        finally:
+            is_over.set()
+            flooding.join()
+        first = capture.stored
+        found = {one.title for one in repository.query("capture.Story")}
+        assert len(found) == first and found <= {*published}  # a flood may lose plain ones
+        if guaranteed:  # what had not come yet comes now, and nothing else
+            with repository.capture(node, ["news.>"]) as rest:
+                wait_stored(rest, len(published) - first)
+            assert first + rest.stored == len(published)
+            found = repository.query("capture.Story", order="title")
+            assert [one.title for one in found] == published
 
 
 def test_the_effects_of_a_batch_are_in_its_transaction(repository):

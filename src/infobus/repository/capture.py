@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlalchemy import Connection
 
 from infobus import Bus, BusClosed, BusError, Event, LossError
-from infobus.bus.durable import DurableEvent
+from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.errors import StoreCorrupt, StoreError
 from infobus.repository.repository import records_of
 from infobus.stores.positions_sql import PositionsIn
@@ -81,7 +81,10 @@ class Capture:
         )
 
     def close(self) -> None:
-        """Store what has come, and stop. Idempotent."""
+        """Store what has come, and stop, whatever else keeps coming. Idempotent.
+
+        Guaranteed events that have not come by then wait for the next capture of this name.
+        """
         self._is_closed.set()
         for thread in self._threads:
             thread.join()
@@ -102,17 +105,9 @@ class Capture:
         thread.start()
 
     def _work(self, subscribe: Callable[[], _Source], source: _Source, store: Store) -> None:
-        while True:
-            # Looked at before the queue, so that nothing is left in it at the end.
-            is_last = self._is_closed.is_set()
-            batch, error = self._gather(source, 0 if is_last else GLANCE_S)
-            try:
-                if batch:
-                    self._keep(batch, store)
-            except StoreError as failure:  # only after closing; before, it is tried again
-                log.error("capture: %d events were not stored: %s", len(batch), failure)
-                break
-            if is_last and not batch:
+        while not self._is_closed.is_set():
+            batch, error, _ = self._gather(source, GLANCE_S)
+            if not self._keep(batch, store):
                 break
             if error is not None:
                 source.close()
@@ -120,28 +115,48 @@ class Capture:
                 if again is None:
                     return
                 source = again
+        else:
+            self._finish(source, store)
         source.close()
 
-    def _gather(self, source: _Source, timeout_s: float) -> tuple[list[Any], BusError | None]:
-        """The next events, as many as are there already, and what ended the subscription."""
+    def _finish(self, source: _Source, store: Store) -> None:
+        """Store what has come until now, whatever else keeps coming."""
+        if isinstance(source, DurableSubscription):
+            # Once: every acknowledgement lets further ones come, and these wait for the next time.
+            batch, _, _ = self._gather(source, 0)
+            self._keep(batch, store)
+            return
+        source.close()  # what is in its queue can still be taken, and no more is put there
+        is_over = False
+        while not is_over:
+            batch, _, is_over = self._gather(source, 0)
+            if not self._keep(batch, store):
+                return
+
+    def _gather(self, source: _Source, timeout_s: float) -> tuple[list[Any], BusError | None, bool]:
+        """The next events, as many as are there already.
+
+        And what ended the subscription, if something did, and whether nothing more is there.
+        """
         batch: list[Any] = []
-        try:
-            while len(batch) < BATCH_COUNT_MAX:
-                try:
-                    event = source.receive(0 if batch else timeout_s)
-                    if isinstance(event, DurableEvent) or not event.guaranteed:
-                        batch.append(event)  # else it comes out of a ledger, too
-                except LossError as error:
-                    log.warning("capture: %s", error)
-                    with self._counting:
-                        self.lost += 1
-        except TimeoutError:
-            pass
-        except BusClosed:
-            self._is_closed.set()
-        except BusError as error:
-            return batch, error
-        return batch, None
+        # Those that are left out count, too: they may come for ever.
+        for taken in range(BATCH_COUNT_MAX):
+            try:
+                event = source.receive(0 if taken else timeout_s)
+                if isinstance(event, DurableEvent) or not event.guaranteed:
+                    batch.append(event)  # else it comes out of a ledger, too
+            except LossError as error:
+                log.warning("capture: %s", error)
+                with self._counting:
+                    self.lost += 1
+            except TimeoutError:
+                return batch, None, True
+            except BusClosed:
+                self._is_closed.set()
+                return batch, None, True
+            except BusError as error:
+                return batch, error, True
+        return batch, None, False
 
     def _subscribe_again(self, subscribe: Callable[[], _Source], error: BusError) -> _Source | None:
         """Another subscription for one that ended, as soon as it can be had.
@@ -162,8 +177,21 @@ class Capture:
             except BusError as again:
                 error = again
 
-    def _keep(self, batch: list[Any], store: Store) -> None:
-        """Store a batch, however long that takes; what is refused is set aside."""
+    def _keep(self, batch: list[Any], store: Store) -> bool:
+        """Store a batch, however long that takes; what is refused is set aside.
+
+        Returns whether it is stored: if not, this was closed while the database was away.
+        """
+        try:
+            self._store(batch, store)
+        except StoreError as error:
+            log.error("capture: %d events were not stored: %s", len(batch), error)
+            return False
+        return True
+
+    def _store(self, batch: list[Any], store: Store) -> None:
+        if not batch:
+            return
         if self._insist(lambda: store(batch)) is None:
             with self._counting:
                 self.stored += len(batch)
