@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import create_engine, event, text
+from sqlalchemy.exc import DBAPIError
 
 from infobus import define_type, id_of
 from infobus.errors import StoreCorrupt, StoreError, StoreFull
@@ -303,10 +305,68 @@ class TestAlteredByHand:
         assert repository.all_set_aside() == []
         assert second in repository.query("Story")
 
+    @pytest.mark.parametrize("is_opened_anew", [True, False])
+    def test_views_that_were_dropped_are_made_again(
+        self, url, repository, database, story, is_opened_anew
+    ):
+        for view in ("every_story_topics", "every_story"):
+            database(f"DROP VIEW {view}")
+        database("ALTER TABLE story DROP COLUMN rank")
+        second = story(title="second", rank=2, topics=["b"])
+        with pytest.raises(StoreCorrupt, match="rank is missing"):
+            repository.store([second])
+        with Repository(url), pytest.raises(DBAPIError):  # not of a column that is not there
+            database("SELECT * FROM every_story")
+        database("ALTER TABLE story ADD COLUMN rank BIGINT")
+        if is_opened_anew:
+            Repository(url).close()
+        else:
+            repository.store([second])
+        count = 1 if is_opened_anew else 2
+        assert len(database("SELECT title, rank FROM every_story")) == count
+        assert len(database("SELECT value FROM every_story_topics")) == count
+
+    @pytest.mark.parametrize("own", ["infobus_tables", "infobus_types"])
+    def test_a_catalog_that_does_not_agree_with_itself_is_said(self, url, database, story, own):
+        database(f"DELETE FROM {own}")
+        with pytest.raises(StoreCorrupt, match=f"Story.*restore {own} from a backup"):
+            Repository(url)
+
     def test_values_written_by_hand_are_shown_as_they_are(self, repository, database, story):
         database("UPDATE story SET title = NULL, rank = 77, _extra = NULL")
         (found,) = repository.query("Story")
         assert (found.rank, found.topics) == (77, ["a"])
+
+    @pytest.mark.parametrize(
+        ("statement", "said"),
+        [
+            ("UPDATE kinds SET i = 'abc'", r"kinds\.i is 'abc', expected int"),
+            ("UPDATE kinds SET i = 2.5", r"kinds\.i is 2\.5, expected int"),
+            ("UPDATE kinds SET f = 'abc'", r"kinds\.f is 'abc', expected float"),
+            ("UPDATE kinds SET s = x'00'", r"kinds\.s is b'.x00', expected str"),
+            ("UPDATE kinds SET o = 7", r"kinds\.o is 7, expected bytes"),
+            ("UPDATE kinds SET o = 'abc'", r"kinds\.o is 'abc', expected bytes"),
+            ("UPDATE kinds SET b = 'abc'", r"kinds\.b is 'abc', expected bool"),
+            ("UPDATE kinds SET d = 'abc'", r"kinds\.d is 'abc', expected datetime"),
+            ("UPDATE kinds SET _l_size = 'abc'", r"kinds\._l_size is 'abc', expected a number"),
+            ("UPDATE kinds_l SET value = 'abc'", r"kinds_l\.value is 'abc', expected int"),
+        ],
+    )
+    def test_a_value_that_does_not_fit_is_said(self, tmp_path, statement, said):
+        """Only SQLite takes such values."""
+        kinds = {"i": int, "f": float, "s": str, "o": bytes, "b": bool, "d": datetime}
+        cls = define_type("Kinds", [], {**kinds, "l": "list[int]"})
+        moment = datetime(2024, 5, 1, tzinfo=UTC)
+        one = cls(i=1, f=2.0, s="x", o=b"y", b=True, d=moment, l=[1])
+        with Repository(f"sqlite:///{tmp_path}/kinds.db") as repository:
+            repository.store([one])
+            assert repository.query("Kinds") == [one]
+            other = sqlite3.connect(tmp_path / "kinds.db", isolation_level=None)
+            other.execute(statement)
+            other.close()
+            with pytest.raises(StoreCorrupt, match=said) as caught:
+                repository.query("Kinds")
+            assert id_of(one) in str(caught.value)
 
     def test_an_extra_that_is_no_json_is_said(self, repository, database, story):
         database("UPDATE story SET _extra = 'nonsense'")

@@ -250,3 +250,34 @@ def test_a_type_of_which_nothing_was_stored_yet_has_no_objects(repository):
 def test_a_url_of_something_else_is_refused(url):
     with pytest.raises(UsageError):
         Repository(url)
+
+
+@pytest.mark.parametrize("wrong", [5, None, "x", Outer], ids=repr)
+def test_what_is_no_object_is_not_stored(repository, wrong):
+    with pytest.raises(UsageError, match=r"objects\[1\] is .*: expected an object, a dict"):
+        repository.store([{"fine": True}, wrong])
+    assert repository.query("DataObject") == []
+
+
+@pytest.mark.parametrize("wrong", [5, {"a": 1}, Outer(a=1.0, s="", p=Inner(flag=True))], ids=repr)
+def test_objects_are_stored_by_the_list(repository, wrong):
+    with pytest.raises(UsageError, match="expected a list, or another iterable, of objects"):
+        repository.store(wrong)
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ({"limit": "3"}, "expected a number from 0 on"),
+        ({"limit": True}, "expected a number from 0 on"),
+        ({"limit": -1}, "expected a number from 0 on"),
+        ({"order": 5}, "expected attributes"),
+        ({"order": [5]}, "expected attributes"),
+        ({"where": 5}, "expected a filter"),
+        ({"type_name": Outer}, "expected a name"),
+    ],
+    ids=repr,
+)
+def test_an_argument_that_will_not_do_is_said(repository, argument, expected):
+    with pytest.raises(UsageError, match=expected):
+        repository.query(**{"type_name": "query.Outer", **argument})

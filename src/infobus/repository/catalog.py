@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, select
 
-from infobus.errors import BadFrame
+from infobus.errors import BadFrame, StoreCorrupt
 from infobus.objects import Type, codec, find_type
 from infobus.objects.kinds import ANY, NOTHING, Kind, Maybe
 from infobus.objects.types import ROOT_NAME
@@ -223,6 +223,20 @@ def read_catalog(connection: Connection) -> Catalog:
     ordered = select(schema.columns).order_by(schema.columns.c.type_name, schema.columns.c.position)
     for row in connection.execute(ordered):
         home = Home(row.attribute, Form.parse(row.form), row.column_name, row.item_table)
+        if row.type_name not in tables:
+            raise _disagreement(connection, row.type_name, schema.columns, schema.tables)
         tables[row.type_name].homes.append(home)
-    parts = connection.execute(select(schema.parts)).all()
-    return Catalog(number, versions, tables.values(), [(p.whole_type, p.part_type) for p in parts])
+    parts = [(row.whole_type, row.part_type) for row in connection.execute(select(schema.parts))]
+    for name in (name for pair in parts for name in pair if name not in tables):
+        raise _disagreement(connection, name, schema.parts, schema.tables)
+    for name in tables.keys() - {version.type_name for version in versions}:
+        raise _disagreement(connection, name, schema.tables, schema.types)
+    return Catalog(number, versions, tables.values(), parts)
+
+
+def _disagreement(connection: Connection, name: str, has: Table, lacks: Table) -> StoreCorrupt:
+    url = connection.engine.url.render_as_string(hide_password=True)
+    problem = f"{has.name} names type {name}, and {lacks.name} does not know it"
+    message = f"{url} cannot be used, because somebody altered its catalog: {problem}; "
+    message += f"restore {lacks.name} from a backup"
+    return StoreCorrupt(message, path=url, problems=(problem,))

@@ -112,15 +112,37 @@ def moment_text(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
+class Flag(Boolean):
+    """True or False; what is neither is left as it is, where the database has only numbers."""
+
+    cache_ok = True
+
+    def result_processor(self, dialect: Any, coltype: object) -> Any:
+        """What makes values of what the driver gives."""
+        if dialect.supports_native_boolean:
+            return None
+        return lambda value: bool(value) if value in (0, 1) else value
+
+
+class Blob(LargeBinary):
+    """Bytes as the driver gives them; what is none is left as it is."""
+
+    cache_ok = True
+
+    def result_processor(self, dialect: Any, coltype: object) -> Any:
+        """What makes values of what the driver gives: nothing."""
+        return None
+
+
 # Compared byte by byte, as SQLite does: then strings are in the order that they have in Python.
 TEXT = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
 
 COLUMN_TYPES: dict[str, TypeEngine[Any]] = {
-    "bool": Boolean(),
+    "bool": Flag(),
     "int": BigInteger(),
     "float": Double(),
     "str": TEXT,
-    "bytes": LargeBinary(),
+    "bytes": Blob(),
     "datetime": Moment(),
     OPEN: Text(),
 }
@@ -134,6 +156,13 @@ _PYTHON_TYPES: dict[str, type] = {
     "bytes": bytes,
     "datetime": datetime,
 }
+
+
+def is_of(value: Any, form: Form) -> bool:
+    """Whether a column of this form may hold what a database gave; None is a matter of its own."""
+    if not form.is_column:
+        return value.__class__ is int
+    return value.__class__ is _PYTHON_TYPES.get(form.of, str)
 
 
 def all_fit(values: Sequence[Any], of: str) -> bool:

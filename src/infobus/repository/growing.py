@@ -29,7 +29,7 @@ from infobus.repository.catalog import (
 )
 from infobus.repository.forms import Form, form_of
 from infobus.repository.names import column_name, table_name
-from infobus.repository.views import refresh_views
+from infobus.repository.views import refresh_views, without_views
 
 log = logging.getLogger("infobus")
 
@@ -63,9 +63,7 @@ def grow(
 
     Returns what the database holds then. The transaction is to be committed at once.
     """
-    lock_structure(connection)
-    if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}"))
+    _begin(connection)
     growth = _Growth(connection)
     for fingerprint in fingerprints:
         growth.add_version(fingerprint)
@@ -75,6 +73,19 @@ def grow(
     catalog = read_catalog(connection)
     refresh_views(connection, catalog, growth.touched)
     return catalog
+
+
+def mend_views(connection: Connection) -> None:
+    """Make the views again that somebody dropped."""
+    _begin(connection)
+    catalog = read_catalog(connection)
+    refresh_views(connection, catalog, without_views(connection, catalog))
+
+
+def _begin(connection: Connection) -> None:
+    lock_structure(connection)
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}"))
 
 
 class _Growth:

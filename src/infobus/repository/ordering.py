@@ -36,6 +36,8 @@ def terms_of(order: str | Sequence[str] | None) -> list[Term]:
     if order is None:
         return []
     words = order.split(",") if isinstance(order, str) else order
+    if not isinstance(words, Sequence) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"order={order!r}: expected attributes, such as '-date' or ['-date']")
     names = [word.strip() for word in words]
     for name in names:
         bare = name.removeprefix("-")

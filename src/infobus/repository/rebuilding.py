@@ -14,7 +14,7 @@ from infobus.objects.bodies import put_together
 from infobus.repository import schema
 from infobus.repository.catalog import UNTYPED, Catalog, Slot, TypeTable
 from infobus.repository.database import is_one_of
-from infobus.repository.forms import OBJECT, OPEN
+from infobus.repository.forms import OBJECT, OPEN, Form, is_of
 from infobus.repository.open_values import read_open
 from infobus.repository.schema import AT, ATTRIBUTE, EXTRA, HOLDER, ID, KEY, PART, VERSION
 
@@ -58,7 +58,7 @@ class Rebuilding:
 
     def _object(self, row: AnyRow) -> Any:
         version = self._catalog.by_number.get(row[VERSION])
-        if version is None:
+        if version is None or self._catalog.layout(version.fingerprint) is None:
             raise self._damaged(row, f"its version {row[VERSION]} is not among the types")
         layout = self._catalog.layout(version.fingerprint)
         assert layout is not None
@@ -82,6 +82,8 @@ class Rebuilding:
         stored, (shape, of) = row[slot.at], slot.form
         if stored is None:
             return None
+        if not is_of(stored, slot.form):
+            raise self._misfit(row, slot, slot.form, stored)
         if slot.form.is_column:
             return self._open(row, stored) if of == OPEN else stored
         if of == OBJECT:
@@ -89,6 +91,9 @@ class Rebuilding:
         assert slot.item_table is not None
         rows = self._items.get((slot.item_table, row[ID], row[PART]), [])
         values = [item[-1] for item in rows]
+        for value in values:
+            if value is not None and not is_of(value, Form("", of)):
+                raise self._misfit(row, slot, Form("", of), value)
         if of == OPEN:
             values = [None if value is None else self._open(row, value) for value in values]
         if shape == "list":
@@ -112,6 +117,14 @@ class Rebuilding:
             return read_open(text)
         except ValueError as error:
             raise self._damaged(row, str(error)) from None
+
+    def _misfit(self, row: AnyRow, slot: Slot, form: Form, value: Any) -> StoreCorrupt:
+        home = self._catalog.tables[self._catalog.by_number[row[VERSION]].type_name]
+        place = f"{home.name}.{home.table.columns.keys()[slot.at]}"
+        if form != slot.form:  # it is an item
+            place = f"{slot.item_table}.{schema.VALUE}"
+        expected = str(form) if form.is_column else "a number of items"
+        return self._damaged(row, f"{place} is {value!r:.80}, expected {expected}")
 
     def _damaged(self, row: AnyRow, problem: str) -> StoreCorrupt:
         message = f"object {row[ID]} (part {row[PART]}) cannot be read: {problem}"

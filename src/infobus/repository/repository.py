@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import threading
 import time
 import uuid
@@ -22,15 +23,18 @@ from infobus.repository.catalog import Catalog, Layout, TypeTable, read_catalog,
 from infobus.repository.checking import check_tables
 from infobus.repository.database import open_database, reading, sqlstate, writing
 from infobus.repository.forms import moment_text
-from infobus.repository.growing import create_own_tables, grow, has_own_tables
+from infobus.repository.growing import create_own_tables, grow, has_own_tables, mend_views
 from infobus.repository.ordering import terms_of
 from infobus.repository.schema import ID
 from infobus.repository.setting_aside import SetAside, all_set_aside, set_aside
 from infobus.repository.taking import Record, Taking
+from infobus.repository.views import without_views
 from infobus.repository.writing import make_way, write_rows
 
 if TYPE_CHECKING:
     from infobus.repository.capture import Capture
+
+log = logging.getLogger("infobus")
 
 GROW_AGAIN_S = 5.0
 """How long to wait before asking again for a column that could not be had."""
@@ -52,6 +56,7 @@ class Repository:
 
     Raises:
         UsageError: The URL is not one of these, or SQLAlchemy is not installed.
+        StoreCorrupt: Somebody altered the repository's own tables.
         StoreError: The database cannot be reached.
 
     >>> class Reading(DataObject):
@@ -73,8 +78,16 @@ class Repository:
         self._checked: set[str] = set()
         self._grown_at_s: dict[int, float] = {}
         self._catalog = Catalog(0)
-        with reading(self._engine) as connection:
-            self._newest(connection)
+        self._is_altered = False  # somebody altered tables, and may have dropped views for that
+        try:
+            with reading(self._engine) as connection:
+                catalog = self._newest(connection)
+                is_lacking = bool(without_views(connection, catalog))
+            if is_lacking:
+                self._mend_views()
+        except BaseException:
+            self.close()
+            raise
 
     # Storing.
 
@@ -98,6 +111,7 @@ class Repository:
 
         Raises:
             BadValue: An object holds what cannot be sent either.
+            UsageError: One of `objects` is none.
             StoreCorrupt: Somebody altered the tables; the message says how to mend them.
             StoreError: The database failed; nothing was stored, and trying again is safe.
         """
@@ -217,12 +231,26 @@ class Repository:
         """Look once whether a type's tables are as they were made."""
         if table.name in self._checked:
             return
-        if connection is None:
-            with reading(self._engine) as connection:
+        try:
+            if connection is None:
+                with reading(self._engine) as fresh:
+                    check_tables(fresh, table)
+            else:
                 check_tables(connection, table)
-        else:
-            check_tables(connection, table)
+        except StoreCorrupt:
+            self._is_altered = True
+            raise
         self._checked.add(table.name)
+        if self._is_altered and connection is None:  # a reader cannot; the next one who stores does
+            self._is_altered = False
+            self._mend_views()
+
+    def _mend_views(self) -> None:
+        try:
+            with writing(self._engine) as connection:
+                mend_views(connection)
+        except StoreError as error:
+            log.warning("views that somebody dropped are not made again: %s", error)
 
     # Asking.
 
@@ -252,14 +280,19 @@ class Repository:
 
         Raises:
             BadFilter: `where` is no filter.
-            UsageError: Neither the repository nor this process has heard of such a type.
+            UsageError: Neither the repository nor this process has heard of such a type, or an
+                argument is not what is expected.
             StoreCorrupt: Somebody altered the tables; the message says how to mend them.
             StoreError: The database failed.
         """
+        if not isinstance(type_name, str):
+            raise UsageError(f"type_name={type_name!r}: expected a name such as 'news.Story'")
         filter = compile(where) if isinstance(where, str) else where
+        if not isinstance(filter, Filter | None):
+            raise UsageError(f"where={where!r}: expected a filter, as a string or compiled")
         terms = terms_of(order)
-        if limit is not None and limit < 0:
-            raise UsageError(f"limit is {limit}; it cannot be less than 0")
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise UsageError(f"limit is {limit!r}: expected a number from 0 on, or None")
         with reading(self._engine) as connection:
             catalog = self._newest(connection)
             for table, _ in catalog.members(type_name) or self._nothing(catalog, type_name):
@@ -370,12 +403,20 @@ def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
 
 def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Record]:
     # Later ones are greater, so an index is filled in order.
+    if isinstance(objects, DataObject | dict | Event | Record) or not isinstance(objects, Iterable):
+        raise UsageError(f"objects={objects!r}: expected a list, or another iterable, of objects")
+    if not isinstance(subject, str | None):
+        raise UsageError(f"subject={subject!r}: expected a string, or None")
     maker = f"repository-{time.time_ns():016x}-{uuid.uuid4().hex[:16]}"
     for number, obj in enumerate(objects):
         if isinstance(obj, Event):
             yield from records_of(obj)
         elif isinstance(obj, Record):
             yield obj
+        elif not isinstance(obj, DataObject | dict):
+            raise UsageError(
+                f"objects[{number}] is {obj!r}: expected an object, a dict or an event"
+            )
         else:
             new_id = spelled((maker, number))
             id = spelled(identify(obj, new_id)) if isinstance(obj, DataObject) else new_id

@@ -1,10 +1,12 @@
 """Views for people who ask in SQL: `every_story` has all stories, those of subtypes included.
 
-They are a convenience: when one cannot be made just now, it is made with the next change.
+They are a convenience: when one cannot be made just now, it is made with the next change, or when
+the repository is opened the next time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +19,7 @@ from sqlalchemy import (
     Table,
     Text,
     cast,
+    inspect,
     literal,
     null,
     select,
@@ -25,8 +28,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
+from infobus.errors import StoreCorrupt
 from infobus.repository import schema
 from infobus.repository.catalog import Catalog, Home, TypeTable
+from infobus.repository.checking import check_tables
 from infobus.repository.forms import TEXT
 
 log = logging.getLogger("infobus")
@@ -47,6 +52,24 @@ def refresh_views(connection: Connection, catalog: Catalog, type_names: Iterable
             if home.item_table is not None:
                 chosen = [_items(home, member) for member in members]
                 _create(connection, home.item_table, [one for one in chosen if one is not None])
+
+
+def without_views(connection: Connection, catalog: Catalog) -> list[str]:
+    """The types of which a view is missing that could be made: their tables are as they were."""
+    there = set(inspect(connection).get_view_names())
+    found = []
+    for name, table in catalog.tables.items():
+        members = [member for member, _ in catalog.members(name)]
+        wanted = {f"every_{one}" for one in (table.name, *table.items)}
+        if wanted <= there or len(members) > MEMBER_COUNT_MAX:
+            continue
+        with contextlib.suppress(
+            StoreCorrupt
+        ):  # SQLite would make it of columns that are not there
+            for member in members:
+                check_tables(connection, member)
+            found.append(name)
+    return found
 
 
 def _objects(table: TypeTable, member: TypeTable) -> Select[tuple[object, ...]]:
