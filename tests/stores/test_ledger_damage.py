@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from infobus.errors import StoreCorrupt, StoreError
-from infobus.stores import database, shelf, writing
+from infobus.stores import database, inspecting, shelf, writing
 from infobus.stores.ledger import Ledger
 from infobus.stores.log_checking import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from infobus.stores.repair import repair
@@ -175,7 +175,47 @@ def test_a_bit_flipped_in_the_head_of_the_log(patients):
     for byte in range(LOG_HEADER):
         patient = patients()
         flip(patient.log, byte * 8)
-        assert patient.outcome() in (None, patient.ends[-1]), byte
+        assert patient.outcome() is None, byte
+
+
+HEADS = {
+    "the head is zeroed": lambda log: bytes(LOG_HEADER) + log[LOG_HEADER:],
+    "the first salt, too": lambda log: bytes(48) + log[48:],
+    "a sector is zeroed": lambda log: bytes(512) + log[512:],
+    "a page is zeroed": lambda log: bytes(PAGE_BYTES) + log[PAGE_BYTES:],
+    "a page is another": lambda log: log[2 * PAGE_BYTES : 3 * PAGE_BYTES] + log[PAGE_BYTES:],
+}
+
+
+@pytest.mark.parametrize("damage", HEADS.values(), ids=HEADS)
+def test_a_log_without_its_head_is_refused_left_alone_and_salvaged(patients, damage):
+    """SQLite takes it for an empty one, and would write over it."""
+    patient = patients()
+    damaged = damage(patient.log.read_bytes())
+    patient.log.write_bytes(damaged)
+    assert patient.outcome() is None
+    with pytest.raises(StoreCorrupt, match="the head of its log is damaged"):
+        inspecting.check_ledger(patient.folder, patient.id)
+    assert shelf.orphans(patient.folder) == {patient.id: None}
+    with shelf.open_free(patient.folder) as other:
+        assert other.id != patient.id
+    assert patient.log.read_bytes() == damaged
+    assert repair(patient.folder, patient.id).lost == ()
+    assert patient.outcome() == patient.ends[-1]
+
+
+def test_a_log_of_nothing_but_zeros_is_refused(patients):
+    patient = patients()
+    patient.log.write_bytes(bytes(patient.log.stat().st_size))
+    assert patient.outcome() is None
+
+
+@pytest.mark.parametrize("content", [b"", bytes(7), bytes(LOG_HEADER), b"torn" * 8])
+def test_a_log_that_was_never_begun_holds_nothing(patients, content):
+    """The power failed before its head was synced, so before any commit was."""
+    patient = patients()
+    patient.log.write_bytes(content)
+    assert patient.outcome() == patient.ends[0]
 
 
 def test_the_log_cut_short_anywhere_ends_at_a_commit(patients):

@@ -5,12 +5,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from infobus.errors import DurableInUse, LedgerInUse
-from infobus.stores import shelf
+from infobus.stores import database, inspecting, shelf
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 from infobus.testing.store_conformance import PLENTY, records
@@ -46,6 +47,15 @@ ledger = Ledger.open(Path(sys.argv[1]))
 store = ConsumerStore.open(Path(sys.argv[2]), "billing", [">"], now_s=5.0)
 print("open", ledger.id, flush=True)
 sys.stdin.readline()
+"""
+
+LOCKER = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as index:
+    try:
+        fcntl.lockf(index, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)
+    except BlockingIOError:
+        print("held")
 """
 
 
@@ -174,3 +184,47 @@ def test_a_glance_at_a_ledger_in_use_sees_what_is_in_it(tmp_path):
         seen = shelf.glance(tmp_path, ledger.id)
         assert (seen.is_owned, seen.extent.count, seen.extent.next) == (True, 5, 6)
         assert shelf.ledger_ids(tmp_path) == [ledger.id]
+
+
+def test_a_publisher_survives_that_others_look_at_its_ledger(start, tmp_path):
+    process, id = start(WRITER, tmp_path)
+    # It must never wait for somebody to read what it prints: it is to write during every look.
+    draining = threading.Thread(target=process.stdout.read)
+    draining.start()
+    first = shelf.glance(tmp_path, id).extent.next
+    for _ in range(100):
+        last = shelf.glance(tmp_path, id).extent.next
+        assert process.poll() is None
+    assert last > first
+    process.kill()
+    draining.join()
+
+
+def is_index_locked(path):
+    """Whether other processes see that this one uses the index of a file's log.
+
+    SQLite truncates the index if nobody holds this lock.
+    """
+    _, index = database.companions(path)
+    command = [sys.executable, "-c", LOCKER, str(index)]
+    return subprocess.run(command, capture_output=True, check=True).stdout == b"held\n"
+
+
+def test_an_open_ledger_is_seen_to_be_in_use_whatever_its_own_process_does(tmp_path):
+    with Ledger.open(tmp_path) as ledger:
+        ledger.append(records(1, 5))
+        assert is_index_locked(ledger.path)
+        shelf.glance(tmp_path, ledger.id)
+        shelf.orphans(tmp_path)
+        inspecting.check_ledger(tmp_path, ledger.id)
+        assert ledger.verify() == []
+        assert is_index_locked(ledger.path)
+
+
+def test_an_open_consumer_is_seen_to_be_in_use_whatever_its_own_process_does(tmp_path):
+    with ConsumerStore.open(tmp_path, "billing", [">"], now_s=5.0) as store:
+        store.note("l1", 3)
+        store.flush()
+        inspecting.glance_consumer(tmp_path, "billing")
+        inspecting.check_consumer(tmp_path, "billing")
+        assert is_index_locked(store.path)

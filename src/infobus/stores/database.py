@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from infobus.errors import StoreCorrupt, StoreError, StoreFull
-from infobus.stores.log_checking import PAGE_BYTES, log_problems
+from infobus.stores.log_checking import PAGE_BYTES, is_head_damaged, log_problems
 
 Mode = Literal["ro", "rw"]
 
@@ -60,6 +60,10 @@ class Database:
         self.kind = kind
         self.id = id
         with self.errors():
+            # First, because SQLite takes such a log for an empty one, and removes it on closing.
+            with self._reading_log():
+                if is_head_damaged(companions(path)[0]):
+                    raise Damage("the head of its log is damaged")
             self.connection = connect(path, mode)
             try:
                 self._check_kind()
@@ -140,9 +144,13 @@ class Database:
 
     def log_problems(self) -> list[str]:
         """Return what is wrong with the write-ahead log; nobody may write to it meanwhile."""
-        self.connection.execute("SELECT count(*) FROM facts").fetchone()  # makes SQLite read it
+        with self._reading_log():
+            return log_problems(companions(self.path)[0])
+
+    @contextmanager
+    def _reading_log(self) -> Iterator[None]:
         try:
-            return log_problems(*companions(self.path))
+            yield
         except OSError as error:
             what = _too_many_files() or error.strerror
             raise StoreError(

@@ -3,7 +3,13 @@
 SQLite reads a log up to the first frame whose checksum is wrong, and takes that for the place
 at which a crash stopped the writing. That is right for the last commit only: each is synced
 before the next is written. So two commits or more after that place mean that the disk has
-damaged what was synced. The layout is that of https://sqlite.org/walformat.html.
+damaged what was synced. A log whose head is wrong counts as empty for SQLite. But the head is
+synced before the first frame is written: where anything follows it, it must be whole.
+
+Only the log is read here. SQLite knows how far it has read, and keeps that in the index. But
+whoever closes the index, or the main file, takes away all locks that SQLite holds on it in the
+same process. Then the next process that looks takes itself for the only one and truncates the
+index, on which all others die. The layout is that of https://sqlite.org/walformat.html.
 """
 
 from __future__ import annotations
@@ -15,42 +21,90 @@ from pathlib import Path
 PAGE_BYTES = 4096
 LOG_HEADER, FRAME_HEADER = 32, 24
 _FRAME_BYTES = FRAME_HEADER + PAGE_BYTES
-_INDEX_HEADER = 48
+_MAGIC = 0x377F0682  # or one more, if the checksums are over big-endian words
+
+Sums = tuple[int, int]
 
 
-def log_problems(log: Path, index: Path) -> list[str]:
-    """Return what is wrong with a log whose index was made anew by SQLite, in words."""
+def is_head_damaged(log: Path) -> bool:
+    """Return whether frames follow a head that is not as SQLite wrote it.
+
+    Somebody may write to the log meanwhile.
+    """
+    # A head that is read while it is written is another one the next time.
+    return (head := _damaged_head(log)) is not None and head == _damaged_head(log)
+
+
+def _damaged_head(log: Path) -> bytes | None:
+    try:
+        with log.open("rb") as file:
+            head = file.read(LOG_HEADER + 1)
+    except FileNotFoundError:
+        return None
+    return head if len(head) > LOG_HEADER and not _is_whole(head) else None
+
+
+def log_problems(log: Path) -> list[str]:
+    """Return what is wrong with a log after its head, in words; nobody may write to it."""
     try:
         content = log.read_bytes()
-        state = index.read_bytes()[:_INDEX_HEADER]
     except FileNotFoundError:
         return []
-    if len(content) < LOG_HEADER + _FRAME_BYTES or len(state) < _INDEX_HEADER:
+    if len(content) < LOG_HEADER + _FRAME_BYTES:
         return []
-    (read_count,) = struct.unpack_from("=I", state, 16)
-    salt = content[16:24]
-    if not _header_is_whole(content):
-        salt = content[LOG_HEADER + 8 : LOG_HEADER + 16]
-    passed_over = sum(_commits_after(content, read_count, salt))
+    read_count = _readable_count(content)
+    passed_over = sum(_is_commit(content, frame) for frame in _frames(content, read_count))
     if passed_over < 2:
         return []
     return [f"frame {read_count + 1} of its log is damaged, and {passed_over} commits follow it"]
 
 
-def _commits_after(content: bytes, read_count: int, salt: bytes) -> Iterator[bool]:
-    """Go through the frames after those that were read, of this round of writing the log."""
-    start = LOG_HEADER + read_count * _FRAME_BYTES
-    for frame in range(start, len(content) - _FRAME_BYTES + 1, _FRAME_BYTES):
-        (pages_after_commit,) = struct.unpack_from(">I", content, frame + 4)
-        yield content[frame + 8 : frame + 16] == salt and pages_after_commit > 0
+def _frames(content: bytes, after: int = 0) -> Iterator[int]:
+    """Return where the frames begin that follow the first few."""
+    start = LOG_HEADER + after * _FRAME_BYTES
+    return iter(range(start, len(content) - _FRAME_BYTES + 1, _FRAME_BYTES))
 
 
-def _header_is_whole(content: bytes) -> bool:
-    magic = int.from_bytes(content[:4], "big")
-    order = ">" if magic & 1 else "<"
-    words = struct.unpack_from(f"{order}6I", content)
-    one = two = 0
+def _readable_count(content: bytes) -> int:
+    """Return how many frames are whole, up to the first that is not."""
+    order = _order(content)
+    sums: Sums = struct.unpack_from(">2I", content, 24)
+    count = 0
+    for frame in _frames(content):
+        if not _is_of_this_round(content, frame):
+            break
+        sums = _summed(order, content[frame : frame + 8], sums)
+        sums = _summed(order, content[frame + FRAME_HEADER : frame + _FRAME_BYTES], sums)
+        if sums != struct.unpack_from(">2I", content, frame + 16):
+            break
+        count += 1
+    return count
+
+
+def _is_commit(content: bytes, frame: int) -> bool:
+    (pages_after_commit,) = struct.unpack_from(">I", content, frame + 4)
+    return pages_after_commit > 0 and _is_of_this_round(content, frame)
+
+
+def _is_of_this_round(content: bytes, frame: int) -> bool:
+    """Whether a frame was written since the log was last begun anew; others lie behind those."""
+    return content[frame + 8 : frame + 16] == content[16:24]
+
+
+def _is_whole(head: bytes) -> bool:
+    if int.from_bytes(head[:4], "big") not in (_MAGIC, _MAGIC + 1):
+        return False
+    return _summed(_order(head), head[:24], (0, 0)) == struct.unpack_from(">2I", head, 24)
+
+
+def _order(head: bytes) -> str:
+    return ">" if head[3] & 1 else "<"
+
+
+def _summed(order: str, content: bytes, sums: Sums) -> Sums:
+    one, two = sums
+    words = struct.unpack(f"{order}{len(content) // 4}I", content)
     for even, odd in zip(words[::2], words[1::2], strict=True):
         one = (one + even + two) & 0xFFFFFFFF
         two = (two + odd + one) & 0xFFFFFFFF
-    return (one, two) == struct.unpack_from(">2I", content, 24)
+    return one, two

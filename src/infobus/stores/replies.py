@@ -31,7 +31,7 @@ KIND = Kind(
         "CREATE TABLE replies (call TEXT PRIMARY KEY, owner TEXT NOT NULL, began REAL NOT NULL, "
         "answer BLOB, crc INTEGER) WITHOUT ROWID",
     ),
-    repair="stop all services of this home, and move the file {} away",
+    repair="stop all services of this home, and move {} away, with -wal and -shm beside it",
 )
 KEEP_S = 7 * 24 * 3600.0
 """How long a reply is kept whose caller does not say that it has it."""
