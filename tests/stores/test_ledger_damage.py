@@ -321,6 +321,16 @@ class TestRepair:
         assert f"infobus ledger repair {patient.id}" in caplog.text
         assert patient.id in shelf.orphans(patient.folder)
 
+    def test_damaged_text_that_sqlite_quotes_does_not_either(self, patient, caplog):
+        flip(patient.path, (patient.path.read_bytes().index(b"CREATE TABLE records") + 6) * 8 + 7)
+        with shelf.open_free(patient.folder) as other:
+            assert other.id != patient.id
+        assert f"infobus ledger repair {patient.id}" in caplog.text
+        with pytest.raises(StoreCorrupt, match="malformed database schema"):
+            inspecting.check_ledger(patient.folder, patient.id)
+        assert repair(patient.folder, patient.id).lost == ()
+        assert patient.outcome() == patient.ends[-1]
+
     def test_a_ledger_with_lost_records_can_be_pruned(self, patient):
         flip(patient.path, (4 * PAGE_BYTES) * 8)
         report = repair(patient.folder, patient.id)

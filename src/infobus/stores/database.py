@@ -37,6 +37,11 @@ class Damage(Exception):
     """Something in a file is not as it was written."""
 
 
+FAILURES = (sqlite3.Error, UnicodeDecodeError, Damage)
+"""What working on a file may raise. `sqlite3` raises the second one for a message of SQLite that
+quotes damaged text."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """What sort of file it is: how it is marked, laid out and repaired."""
@@ -94,12 +99,14 @@ class Database:
         """Turn what SQLite says into what a user can act on."""
         try:
             yield
-        except (sqlite3.Error, Damage) as error:
+        except FAILURES as error:
             raise self.complaint(error) from error
 
-    def complaint(self, error: sqlite3.Error | Damage) -> StoreError:
-        """Return the error of the bus that says the same."""
+    def complaint(self, error: Exception) -> StoreError:
+        """Return the error of the bus that says the same as one of the `FAILURES`."""
         path = str(self.path)
+        if isinstance(error, UnicodeDecodeError):
+            return self.corrupt([error.object.decode(errors="replace")])
         code = getattr(error, "sqlite_errorcode", None) or 0
         if isinstance(error, Damage) or code & 0xFF in _DAMAGED:
             return self.corrupt([str(error)])
@@ -320,7 +327,7 @@ def _too_many_files() -> str:
 
 def roll_back(connection: sqlite3.Connection) -> None:
     """Undo an open transaction; SQLite may have done so by itself."""
-    with suppress(sqlite3.Error):
+    with suppress(*FAILURES):
         connection.execute("ROLLBACK")
 
 

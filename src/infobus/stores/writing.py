@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 from infobus.errors import StoreError
 from infobus.stores import scanning
 from infobus.stores.commits import GroupCommit
-from infobus.stores.database import Damage, Database, Kind, roll_back
+from infobus.stores.database import FAILURES, Database, Kind, roll_back
 from infobus.stores.records import Position, Record, checksum, encode
 from infobus.stores.scanning import Extent
 
@@ -126,7 +125,7 @@ class Writer:
                 self._insert(rows)
         except BaseException as error:
             self._recover(unsaved)
-            if isinstance(error, (sqlite3.Error, Damage)):
+            if isinstance(error, FAILURES):
                 raise self._database.complaint(error) from error
             raise
         self.extent = self._working
@@ -147,7 +146,7 @@ class Writer:
         with self._guard:
             self._unsaved = {**unsaved, **self._unsaved}
         roll_back(self._database.connection)
-        with suppress(sqlite3.Error, Damage):  # a disk that fails altogether: the next commit tells
+        with suppress(*FAILURES):  # a disk that fails altogether: the next commit tells
             self.extent = scanning.measure(self._database)
         self._working = self.extent
 
@@ -221,7 +220,7 @@ class Writer:
     def _checkpoint(self) -> None:
         # A reader would keep the log from being written anew. On failure all is safe in the
         # log, which grows until the disk has room again.
-        with self._no_readers, suppress(sqlite3.Error):
+        with self._no_readers, suppress(*FAILURES):
             self._database.checkpoint()
             self._unmarked_bytes = 0
 
