@@ -99,6 +99,15 @@ def test_nested_objects_keep_type_and_id_and_are_named_among_the_needs():
     assert encode({"a": [fast]})[2] == encode(fast)[2]
 
 
+def test_the_types_of_objects_inside_are_found_without_decoding_them():
+    quote, trade, fast = (type_of(one).fingerprint for one in (Quote, Trade, FastQuote))
+    inner = FastQuote(symbol="GM", price=1.0)
+    _, first, _ = encode({"a": [Trade(quote=inner)], "at": datetime(2026, 1, 1, tzinfo=UTC)})
+    _, second, _ = encode(Trade(quote=Quote(symbol="GM", price=1.0)))
+    assert codec.types_in([first]) == {trade, fast}
+    assert codec.types_in([b"\xc1", second, memoryview(first), b""]) == {quote, trade, fast}
+
+
 def test_the_object_id_given_with_the_payload_is_the_objects_id():
     fingerprint, payload, _ = encode(Quote(symbol="a", price=1))
     assert id_of(decode(fingerprint, payload, "abc")) == "abc"

@@ -6,10 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.errors import DeliveryError
+from infobus.protocols import groups
 from infobus.protocols import guaranteed_wire as wire
 from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.groups import GROUP, Group
 from infobus.protocols.guaranteed import Failed
 from infobus.protocols.guaranteed_wire import Durable, Fetch, Ledgers
+from infobus.protocols.items import Item, Items
 from infobus.stores.records import Record
 from infobus.testing.guaranteed_node import let_go
 from tests.protocols.ledgers import Serving, event, noted, numbers
@@ -139,6 +142,20 @@ class TestAnswers:
         assert serving.fetch(0, credit_count=1)[0].descriptors == [b"type 7"]
         assert serving.fetch(0, credit_count=1)[0].descriptors == [b"type 7"]
         assert serving.fetch(1)[0].descriptors == []
+
+    def test_bring_descriptors_of_what_sits_inside(self):
+        ext = msgspec.msgpack.Ext(1, msgspec.msgpack.encode([9, {}, None]))
+        items = [Item("a", 1, 0.0, 7, b"\x80"), Item("b", 2, 0.0, 8, b"\x80")]
+        group = groups.encode(Group(1, 1, 1, Items.of(items), 2))
+        serving = Serving()
+        serving.open(
+            "L",
+            Record("a", 0.0, GROUP, group),
+            Record("a", 0.0, 0, msgspec.msgpack.encode({"x": [ext]})),
+            Record("a", 0.0, GROUP, b"no transaction"),
+        )
+        serving.announce(">")
+        assert serving.fetch(0)[0].descriptors == [b"type 7", b"type 8", b"type 9"]
 
 
 class TestGone:

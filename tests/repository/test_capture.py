@@ -21,6 +21,7 @@ from infobus.repository.capture import Capture
 from infobus.repository.taking import Taking
 from tests.bus.helpers import wait_until
 from tests.cli.running import Shell
+from tests.objects.worlds import another_process
 
 KILL_ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "2"))
 PATIENCE_S = 60.0
@@ -30,6 +31,10 @@ CLOSE_S = 30.0
 class Story(DataObject, name="capture.Story"):
     title: str
     topics: list[str] = []
+
+
+class Alert(Story, name="capture.Alert"):
+    level: int = 0
 
 
 @pytest.fixture
@@ -90,6 +95,27 @@ def test_guaranteed_events_wait_while_nobody_captures(repository, buses):
     with repository.capture(node, ["news.>"]) as capture:
         wait_stored(capture, 300)
     assert repository.query("capture.Story", order="title") == stories
+
+
+def test_types_of_a_publisher_that_is_gone_are_known(tmp_path):
+    name, home, url = f"test-{uuid.uuid4().hex}", tmp_path / "home", f"sqlite:///{tmp_path}/o.db"
+    with infobus.connect(name, engine="memory", home=home) as publisher:
+        with Repository(url) as repository, repository.capture(publisher, ["news.>"]):
+            pass
+        publisher.publish("news.a", Story(title="a"), guaranteed=True)
+        publisher.publish("news.a", Alert(title="b", level=2), guaranteed=True)
+        with publisher.transaction(guaranteed=True) as transaction:
+            transaction.publish("news.a", Alert(title="c", level=3))
+    with (
+        another_process(),
+        infobus.connect(name, engine="memory", home=home) as node,
+        Repository(url) as repository,
+    ):
+        with repository.capture(node, ["news.>"]) as capture:
+            wait_stored(capture, 3)
+        found = repository.query("capture.Story", order="title")
+        assert [one.title for one in found] == ["a", "b", "c"]
+        assert [one.level for one in repository.query("capture.Alert", order="title")] == [2, 3]
 
 
 def test_a_guaranteed_state_that_comes_late_does_not_replace_a_newer_one(repository, buses):

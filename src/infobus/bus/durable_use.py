@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from infobus.bus.durable import DurableSubscription
 from infobus.bus.event import Run, Transaction, events_of
 from infobus.errors import BadFrame, StoreError
-from infobus.objects import codec
+from infobus.objects import codec, find_type
 from infobus.protocols import groups
 from infobus.protocols.durable import DurableConsumer
 from infobus.protocols.durable_effects import Rewound
 from infobus.protocols.durable_stream import Saved
 from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed_wire import Entry
-from infobus.protocols.ledger_reading import choosing
+from infobus.protocols.ledger_reading import choosing, types_of
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 
@@ -69,6 +70,15 @@ def decode_record(record: Any) -> object:
     return codec.decode(record.type, record.body)
 
 
+def decode_kept(ledgers: Mapping[str, Ledger], record: Any) -> object:
+    """As `decode_record`; types that are not known are learned from the ledgers.
+
+    Filters may ask for them, and the publisher that knew them may be gone.
+    """
+    _learn_from(ledgers, types_of([record]))
+    return decode_record(record)
+
+
 def saved_in(store: ConsumerStore) -> dict[str, Saved]:
     """What a durable consumer has saved of each ledger."""
     progress = store.progress().items()
@@ -77,13 +87,22 @@ def saved_in(store: ConsumerStore) -> dict[str, Saved]:
 
 def descriptors_in(ledgers: Mapping[str, Ledger], types: Iterable[int]) -> list[bytes]:
     """The descriptors of types; those that are not known are looked for in the ledgers."""
+    types = list(types)
+    _learn_from(ledgers, types)
+    return codec.descriptors(types)
+
+
+def _learn_from(ledgers: Mapping[str, Ledger], types: Iterable[int]) -> None:
+    """Learn types that are not known here, and their supertypes, from the ledgers."""
     for type_ in types:
         if not codec.known(type_):
             for ledger in ledgers.values():
                 if (descriptor := ledger.descriptor(type_)) is not None:
-                    codec.learn(descriptor)
+                    with suppress(BadFrame):  # then nobody can learn it
+                        codec.learn(descriptor)
                     break
-    return codec.descriptors(types)
+        if (known := find_type(type_)) is not None:
+            _learn_from(ledgers, [one for one in known.closure if not codec.known(one)])
 
 
 def rewound_error(consumer: str, rewound: Rewound) -> StoreError:

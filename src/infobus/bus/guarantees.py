@@ -21,7 +21,7 @@ from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.bus.durable_use import (
     ServedLedger,
     Use,
-    decode_record,
+    decode_kept,
     descriptors_in,
     rewound_error,
     saved_in,
@@ -66,7 +66,8 @@ class Guarantees:
         self._publish_dead = publish_dead
         self._ledgers: dict[str, Ledger] = {}
         describe = partial(descriptors_in, self._ledgers)
-        self._server = LedgerServer(name=hub.name, decode=decode_record, describe=describe)
+        decode = partial(decode_kept, self._ledgers)
+        self._server = LedgerServer(name=hub.name, decode=decode, describe=describe)
         self._own: Ledger | None = None  # the one that this node writes to
         self._opening = threading.Lock()
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other

@@ -49,7 +49,8 @@ def records_of(
 
 def descriptors_of(types: Iterable[int]) -> dict[int, bytes]:
     """The descriptors of those types that are known here, by fingerprint."""
-    return {type_: found[0] for type_ in types if (found := codec.descriptors([type_]))}
+    # The last one is the type's own; those of its supertypes come before it.
+    return {type_: found[-1] for type_ in types if (found := codec.descriptors([type_]))}
 
 
 def record_of_group(

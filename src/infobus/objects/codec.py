@@ -13,6 +13,7 @@ process does not know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, TypeAlias
 
@@ -60,6 +61,7 @@ __all__ = [
     "known",
     "learn",
     "reader_for",
+    "types_in",
 ]
 
 Payload: TypeAlias = bytes | Raw | memoryview
@@ -207,6 +209,29 @@ def descriptors(fingerprints: Iterable[int]) -> list[bytes]:
     Types of which only the fingerprint is known are left out.
     """
     return descriptors_of(fingerprints)
+
+
+def types_in(payloads: Iterable[Payload]) -> set[int]:
+    """The types of all objects that sit inside these payloads; their own are said beside them.
+
+    Bytes that are no object are passed over: whoever decodes them says what is wrong.
+    """
+    found: set[int] = set()
+    unread: list[Payload] = []
+
+    def look(code: int, content: memoryview) -> None:
+        if code == OBJECT_EXT:
+            nested = _decode_nested(content)
+            found.add(nested.fingerprint)
+            unread.append(nested.body)
+
+    read = msgspec.msgpack.Decoder(ext_hook=look).decode
+    for payload in payloads:
+        unread.append(payload)
+        while unread:
+            with suppress(*_DECODE_ERRORS):
+                read(unread.pop())
+    return found
 
 
 # --- encoding what is not flat ---------------------------------------------------------------

@@ -40,7 +40,7 @@ from infobus.protocols.guaranteed_wire import (
     Ledgers,
     Refused,
 )
-from infobus.protocols.ledger_reading import Ledger, Record, entry, wanting
+from infobus.protocols.ledger_reading import Ledger, Record, entry, types_of, wanting
 
 
 class Failed(Struct, frozen=True):
@@ -337,7 +337,7 @@ class LedgerServer:
                 return []  # the question waits
         question.is_open = False
         served.waiting.pop(name, None)
-        question.types = {found.type for found in entries} - session.types - {0}
+        question.types = types_of(entries) - session.types
         kept = Kept(
             self.name,
             name,

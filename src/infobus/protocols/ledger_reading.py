@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from infobus.errors import BadFilter, BadFrame, BusError
+from infobus.objects import codec
 from infobus.protocols import groups
 from infobus.protocols.groups import GROUP
 from infobus.protocols.guaranteed_wire import Durable, Entry
@@ -109,6 +111,22 @@ def _filter(where: str) -> Callable[[object], bool] | None:
         return compile(where).matches if where else None
     except BadFilter:
         return None
+
+
+def types_of(records: Iterable[Record | Entry]) -> set[int]:
+    """The types of all objects in these records, in transactions and in other objects, too."""
+    types: set[int] = set()
+    bodies: list[bytes] = []
+    for record in records:
+        if record.type != GROUP:
+            types.add(record.type)
+            bodies.append(record.body)
+            continue
+        with suppress(BadFrame):
+            events = groups.decode(record.body).events
+            types.update(events.types)
+            bodies += events.bodies
+    return (types | codec.types_in(bodies)) - {0}
 
 
 def entry(number: int, record: Record) -> Entry:

@@ -69,7 +69,9 @@ class Ledger:
                 if problems := problems or reader.log_problems():
                     raise reader.corrupt(problems)
                 self._positions = scanning.positions(reader.facts)
-                types = {int(name, 16) for name in reader.facts.under("type/")}
+                found = {int(name, 16): one for name, one in reader.facts.under("type/").items()}
+            # Those that are missing here are written with the next record that needs them.
+            types = {key for key, one in found.items() if not scanning.is_misplaced(one, key)}
             self._writer = Writer(path, KIND, extent, types, no_readers=self._reading)
         except BaseException:
             reader.close()
@@ -184,12 +186,15 @@ class Ledger:
                 return scanning.first_since(reader.connection, self._extent_of(reader), time)
 
     def descriptor(self, fingerprint: int) -> bytes | None:
-        """Return the descriptor of the type with that fingerprint, if it is kept here."""
+        """Return the descriptor of the type with that fingerprint, if it is kept here.
+
+        One that describes another type is not believed.
+        """
         with self._reading:
             reader = self._open_reader()
             with reader.errors():
                 found: bytes | None = reader.facts.get(f"type/{fingerprint:016x}")
-                return found
+        return None if found is None or scanning.is_misplaced(found, fingerprint) else found
 
     def positions(self) -> dict[str, Position]:
         """Return how far each known consumer has come, by its name."""

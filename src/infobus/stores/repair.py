@@ -30,7 +30,7 @@ from infobus.stores.database import (
 from infobus.stores.ledger import KIND, Ledger, ledger_path
 from infobus.stores.locks import FileLock
 from infobus.stores.salvage import Row, Value, salvage
-from infobus.stores.scanning import RecordRow, find_problems, is_whole, measure
+from infobus.stores.scanning import RecordRow, find_problems, is_misplaced, is_whole, measure
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,10 @@ def _refill(connection: sqlite3.Connection, rows: Iterator[Row]) -> None:
             found.setdefault(fact[0], []).append(fact[1])
     facts = Facts(connection)
     for key, versions in found.items():
-        if key.startswith(("position/", "type/")):
+        if key.startswith("type/"):
+            fingerprint = int(key.removeprefix("type/"), 16)
+            versions = [one for one in versions if not is_misplaced(one, fingerprint)]
+        if key.startswith(("position/", "type/")) and versions:
             facts.put(key, max(versions))  # a position never goes back, and a type is for ever
     pruned = max(found.get("pruned", [[]]), key=lambda times: times[-1:])
     gone = pruned[-1][0] if pruned else 0

@@ -7,7 +7,7 @@ Facts of a ledger, beside its records:
     sealed          why no more records are taken
     end             the last number when the log was last copied into the main file
     position/NAME   [position, seen_at]: how far a consumer has come
-    type/HEX        the descriptor of the type with that fingerprint
+    type/HEX        the descriptor of the type with that fingerprint (see `is_misplaced`)
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import Any
 
 import msgspec
 
+from infobus.errors import BadFrame
+from infobus.objects import descriptors
 from infobus.stores.database import Damage, Database, Facts
 from infobus.stores.records import Position, Record, checksum, decode
 
@@ -27,6 +29,14 @@ COLUMNS = "number, kept_at, record, crc"
 RecordRow = tuple[int, float, bytes, int]
 _PROBLEM_COUNT_MAX = 100
 _PRUNED_COUNT_MAX = 64
+
+
+def is_misplaced(descriptor: bytes, fingerprint: int) -> bool:
+    """Whether a descriptor is of another type: once, a supertype's was kept for each type."""
+    try:
+        return descriptors.read(descriptor).fingerprint != fingerprint
+    except BadFrame:
+        return False  # of a newer version, perhaps; whoever learns it says what is wrong
 
 
 class Extent(msgspec.Struct, frozen=True):
