@@ -323,6 +323,34 @@ class TestSettling:
         assert (letter.data.reason, letter.data.deliveries) == ("delivered too often", 2)
         assert letter.data.subject == "orders.new"
 
+    @pytest.mark.parametrize("is_gone", [False, True])
+    def test_they_keep_their_class(self, join: Join, is_gone: bool) -> None:
+        shop, office = join("shop"), join("office")
+        sub = office.subscribe("orders.>", durable="billing")
+        if is_gone:
+            sub.close()
+        place(shop, 1)
+        place(shop, 2, priority="emergency")
+        shop.publish_many(
+            [("orders.new", Order(item="pipe"))], guaranteed=True, priority="business"
+        )
+        with shop.transaction(guaranteed=True, priority="emergency") as tx:
+            tx.publish("orders.new", Order(item="valve"))
+        if is_gone:
+            shop.close()
+            join("shop")  # takes the ledger over
+            sub = office.subscribe("orders.>", durable="billing")
+        events = [sub.receive(20) for _ in range(4)]
+        found = [event.priority for event in events]
+        assert found == ["regular", "emergency", "business", "emergency"]
+        assert [one.priority for one in events[-1].data] == ["emergency"]
+
+    def test_without_a_class_they_are_of_the_default_class(self, join: Join) -> None:
+        shop = join("shop", classes=("high", "low"))
+        sub = shop.subscribe("orders.>", durable="billing")
+        place(shop, 1)
+        assert sub.receive(20).priority == "low"
+
     def test_what_comes_too_late_becomes_a_dead_letter(self, shop: Bus, office: Bus) -> None:
         dead = office.subscribe("dead_letters.>", durable="undertaker")
         office.subscribe("orders.>", durable="billing").close()

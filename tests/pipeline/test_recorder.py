@@ -19,12 +19,21 @@ from infobus.errors import StoreFull
 from infobus.pipeline.journal import Recorder
 from infobus.stores.journal import Journal, JournalWriter
 from tests.cli.running import Shell
+from tests.objects.worlds import another_process
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20"))
 
 
 class Tick(DataObject, name="recorder.Tick"):
     n: int
+
+
+class Tock(Tick, name="recorder.Tock"):
+    at: float = 0.0
+
+
+class Clock(DataObject, name="recorder.Clock"):
+    tock: Tick
 
 
 @pytest.fixture
@@ -119,6 +128,57 @@ def test_the_parts_of_a_transaction_are_committed_together(bus, tmp_path):
                 tx.publish("elsewhere.a", {"n": 3})
         wait_for(recorder, 4)
     assert sorted(numbers(tmp_path / "j")) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_guaranteed_events_keep_their_class(tmp_path, is_gone):
+    name, home = f"test-{uuid.uuid4().hex}", tmp_path / "home"
+    with infobus.connect(name, engine="memory", home=home) as bus:
+        with recording(bus, tmp_path / "j") as recorder:
+            if not is_gone:
+                publish_classes(bus)
+                wait_for(recorder, 3)
+        if is_gone:
+            publish_classes(bus)
+    if is_gone:
+        with (
+            infobus.connect(name, engine="memory", home=home) as bus,
+            recording(bus, tmp_path / "j") as recorder,
+        ):
+            wait_for(recorder, 3)
+    found = sorted((one.data["n"], one.priority) for one in read(tmp_path / "j"))
+    assert found == [(0, "regular"), (1, "emergency"), (2, "business")]
+
+
+def publish_classes(bus):
+    bus.publish("ticks.a", {"n": 0}, guaranteed=True)
+    bus.publish("ticks.a", {"n": 1}, guaranteed=True, priority="emergency")
+    with bus.transaction(guaranteed=True, priority="business") as tx:
+        tx.publish("ticks.a", {"n": 2})
+
+
+def test_types_of_a_publisher_that_is_gone_are_known(tmp_path):
+    name, home = f"test-{uuid.uuid4().hex}", tmp_path / "home"
+    with infobus.connect(name, engine="memory", home=home) as bus:
+        with recording(bus, tmp_path / "j"):
+            pass
+        bus.publish("ticks.a", Tick(n=0), guaranteed=True)
+        bus.publish("ticks.a", Tock(n=1, at=2.0), guaranteed=True)
+        with bus.transaction(guaranteed=True) as tx:
+            tx.publish("ticks.a", Tock(n=2, at=3.0))
+            tx.publish("ticks.a", Clock(tock=Tock(n=3)))
+    with (
+        another_process(),
+        infobus.connect(name, engine="memory", home=home) as bus,
+        recording(bus, tmp_path / "j") as recorder,
+    ):
+        wait_for(recorder, 4)
+    with another_process():
+        journal = Journal.open(tmp_path / "j")
+        assert [one.data.n for one in journal.select("recorder.Tick").events()] == [0, 1, 2]
+        assert [one.data.at for one in journal.select("recorder.Tock").events()] == [2.0, 3.0]
+        (clock,) = journal.select("recorder.Clock").events()
+        assert infobus.type_of(clock.data.tock).is_subtype_of("recorder.Tick")
 
 
 def test_a_filter_and_test_events(bus, tmp_path):

@@ -22,8 +22,8 @@ def records_of(
     events: Sequence[tuple[str, Any]],
     now_s: float,
     test: bool,
-    expires: float | None = None,
-    priority: str = "regular",
+    expires: float | None,
+    priority: str,
 ) -> tuple[list[Record], Mapping[int, bytes]]:
     """The records of (subject, object) pairs, and the descriptors of types that these need.
 
@@ -59,8 +59,8 @@ def record_of_group(
     now_s: float,
     *,
     test: bool,
-    expires: float | None = None,
-    priority: str = "regular",
+    expires: float | None,
+    priority: str,
 ) -> Record:
     """The record of a transaction that `node` sends, with the names that its objects have."""
     items = [

@@ -177,7 +177,8 @@ class Publisher(Sending):
         test = test or self.test
         now_s = time.time()
         expires_s = now_s + wish.max_age if wish.max_age else None
-        ledger, first = self._keep(lambda: _records(events, now_s, test, expires_s))
+        class_ = wish.class_ or self._classes.default
+        ledger, first = self._keep(lambda: _records(events, now_s, test, expires_s, class_))
         for number, (_, obj) in enumerate(events, first):
             if isinstance(obj, DataObject):
                 identify(obj, (ledger, number))
@@ -303,11 +304,11 @@ class Publisher(Sending):
 
 
 def _records(
-    events: list[tuple[str, Any]], now_s: float, test: bool, expires_s: float | None
+    events: list[tuple[str, Any]], now_s: float, test: bool, expires_s: float | None, class_: str
 ) -> tuple[list[Any], Mapping[int, bytes]]:
     from infobus.bus.keeping import records_of  # late: most programs keep nothing
 
-    return records_of(events, now_s, test, expires_s)
+    return records_of(events, now_s, test, expires_s, class_)
 
 
 def _chunks(events: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:

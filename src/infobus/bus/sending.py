@@ -148,7 +148,10 @@ class Sending(Decider):
         if guaranteed:
             from infobus.bus.keeping import descriptors_of, record_of_group  # late: few need it
 
-            record = record_of_group(group, self.node, now_s, test=is_test, expires=expires_s)
+            class_ = wish.class_ or self._classes.default
+            record = record_of_group(
+                group, self.node, now_s, test=is_test, expires=expires_s, priority=class_
+            )
             self._keep(lambda: ([record], descriptors_of(types)))
             wish = wish._replace(kept=True)
         with ExitStack() as stack:
