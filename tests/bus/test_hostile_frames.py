@@ -219,6 +219,14 @@ def test_another_major_version_is_refused_aloud_and_another_minor_one_is_not(
     still_works(bus, other)
 
 
+def test_a_filter_that_is_not_understood_is_counted_and_holds_nothing_back(bus: Bus) -> None:
+    told = wire.Interest("newer", (1, 0), 1, 0, 2, ["news.a"], filters=["newer-function(n)"])
+    feed(bus, wire.encode(told))
+    bus.publish("news.a", {"n": 1})
+    stats = bus.stats()
+    assert (stats.quenched, stats.unreadable_filters) == (0, 1)
+
+
 def test_another_depth_is_refused_aloud(bus: Bus, other: Bus) -> None:
     told = wire.Interest("deep", (1, 0), 3, 0, 2, ["news.>"])
     feed(bus, wire.encode(told))

@@ -3,11 +3,12 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from infobus.errors import BadValue
 from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record
+from infobus.stores.records import Record, decode
 
 
 @pytest.fixture
@@ -59,3 +60,8 @@ def test_nothing_is_written_for_what_cannot_be_made(ledger):
     assert ledger.next == 1
     assert ledger.append([record(1)]) == 1
     assert bodies(ledger) == {1: 1}
+
+
+def test_a_record_of_an_older_ledger_with_nil_in_its_last_place_is_read():
+    places = ["orders.new", 1.0, 7, b"", None, None, False, "emergency", None]
+    assert decode(msgspec.msgpack.encode(places)) == Record(*places[:-1])

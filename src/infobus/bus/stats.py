@@ -42,6 +42,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     thinned: int  # events that subscriptions left out because of their `max_rate`
     bad_frames: int  # frames from outside that could not be read
     bad_objects: int  # events whose object could not be read
+    unreadable_filters: int  # times that filters of peers were not understood: all is sent then
     complaints: dict[str, str] = field(default_factory=dict)  # source -> the last thing wrong
 
 
@@ -104,5 +105,6 @@ def snapshot(hub: Hub, published: int, sent_frames: int) -> Stats:
             thinned=counters.thinned + sum(s.thinned for s in hub.subscriptions),
             bad_frames=counters.bad_frames,
             bad_objects=counters.bad_objects,
+            unreadable_filters=hub.node.rows.unreadable,
             complaints=dict(counters.complaints),
         )

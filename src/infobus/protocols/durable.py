@@ -77,7 +77,6 @@ class DurableConsumer:
     held_bytes: int = 0
     out_count: int = 0
     is_closed: bool = False
-    strange_count: int = 0  # messages and calls that made no sense
     _ready: dict[str, None] = field(default_factory=dict)  # ledgers that may hand over, in turn
     _refused_by: dict[str, tuple[float, str]] = field(default_factory=dict)  # since, holder
     _is_reported: bool = False
@@ -193,7 +192,6 @@ class DurableConsumer:
             stream = self.streams.get(ledger)
             if stream is None:
                 if len(self.streams) >= self.terms.ledgers_count_max:
-                    self.strange_count += 1
                     what = f"serves more ledgers than durable consumer {self.name!r} can follow"
                     return [*effects, Complain(told.sender, what)]
                 stream = self.streams[ledger] = Stream()
@@ -207,7 +205,6 @@ class DurableConsumer:
         if stream is None or (kept.sender, kept.after) != (stream.server, stream.asked):
             return []  # late, or asked for again meanwhile
         if not is_sound(kept):
-            self.strange_count += 1
             what = f"gives an answer about ledger {kept.ledger} that makes no sense"
             return [Complain(kept.sender, what)]
         stream.asked = None
@@ -367,7 +364,6 @@ class DurableConsumer:
     def _taken_back(self, ledger: str, number: int) -> Stream | None:
         stream = self.streams.get(ledger)
         if self.is_closed or stream is None or number not in stream.out:
-            self.strange_count += not self.is_closed
             return None
         stream.out.remove(number)
         self.out_count -= 1
@@ -376,7 +372,6 @@ class DurableConsumer:
     def _dead(self, ledger: str, number: int) -> Stream | None:
         stream = self.streams.get(ledger)
         if self.is_closed or stream is None or number not in stream.dying:
-            self.strange_count += not self.is_closed
             return None
         stream.dying.remove(number)
         return stream

@@ -116,7 +116,6 @@ class LedgerServer:
     terms: ServerTerms = field(default_factory=ServerTerms)
     ledgers: dict[str, _Served] = field(default_factory=dict)
     sessions: dict[str, _Session] = field(default_factory=dict)  # by durable name
-    strange_count: int = 0  # messages that made no sense
     _due: dict[tuple[str, str], None] = field(default_factory=dict)  # (name, ledger), in turn
 
     @property
@@ -235,7 +234,6 @@ class LedgerServer:
             try:
                 wants = wanting(told, self.decode)
             except BadSubject as error:
-                self.strange_count += 1
                 return [Complain(told.sender, f"wants something malformed: {error}")]
             self._end(told.name)
             session = _Session(told.sender, told.session, told.registered_at, wants, now_s)
@@ -267,7 +265,6 @@ class LedgerServer:
         if name not in served.positions:
             return [_refusal(self.name, fetch, id, TOO_MANY)]
         if not fetch.settled <= fetch.after <= served.last:
-            self.strange_count += 1
             what = f"ledger {id} ends at {served.last}, durable consumer {name!r} claims "
             what += f"to have come to {fetch.after} and to have settled {fetch.settled}"
             complaint = Complain(fetch.sender, what)

@@ -85,7 +85,7 @@ class Entry(Struct, array_like=True, frozen=True, gc=False):
     expires: float | None = None  # wall clock
     test: bool = False
     priority: Words = "regular"
-    transaction: bytes | None = None
+    # The place that follows is reserved: some nodes of this version say nil there.
 
 
 class Kept(Struct, array_like=True, tag=23):

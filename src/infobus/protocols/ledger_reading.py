@@ -33,8 +33,6 @@ class Record(Protocol):
     def test(self) -> bool: ...
     @property
     def priority(self) -> str: ...
-    @property
-    def transaction(self) -> bytes | None: ...
 
 
 class Ledger(Protocol):
@@ -141,5 +139,4 @@ def entry(number: int, record: Record) -> Entry:
         record.expires,
         record.test,
         record.priority,
-        record.transaction,
     )

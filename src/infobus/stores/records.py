@@ -27,8 +27,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """When the event is of no use any more, in seconds since 1970."""
     test: bool = False
     priority: str = "regular"
-    transaction: bytes | None = None
-    """Which group the event belongs to, and where; opaque to the store."""
+    # Older ledgers hold nil in the place that follows: a new field there must take that.
 
 
 class Position(msgspec.Struct, frozen=True):

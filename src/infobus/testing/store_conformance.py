@@ -112,7 +112,7 @@ class LedgerConformance:
 
     def test_records_are_read_as_they_were_written(self) -> None:
         ledger = self.open_ledger()
-        full = Record("a.b", 2.5, 7, b"\0\xff", "id-1", 9.5, True, "emergency", b"tx")
+        full = Record("a.b", 2.5, 7, b"\0\xff", "id-1", 9.5, True, "emergency")
         ledger.append([full, record(2)])
         assert ledger.read(0, 10, PLENTY) == [(1, full), (2, record(2))]
         assert ledger.read(1, 10, PLENTY) == [(2, record(2))]
