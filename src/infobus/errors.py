@@ -257,18 +257,28 @@ class CallMayHaveRun(CallError, TimeoutError):
 class LossError(DeliveryError):
     """Events numbered `first` to `last` of one sender's channel are gone for this subscription.
 
-    `last` is None when the sender cannot say how many there were: it had given this node
-    up for dead, and stopped numbering events for it.
+    `priority` is their class: each class of a channel has numbers of its own. Both are empty for
+    events of a ledger, and where any channel of the sender may be meant. `last` is None when the
+    sender cannot say how many there were: it had given this node up for dead, and stopped
+    numbering events for it.
     """
 
     retry_is_safe = False
 
     def __init__(
-        self, message: str, *, sender: str, channel: str, first: int, last: int | None
+        self,
+        message: str,
+        *,
+        sender: str,
+        channel: str,
+        first: int,
+        last: int | None,
+        priority: str = "",
     ) -> None:
         super().__init__(message)
         self.sender = sender
         self.channel = channel
+        self.priority = priority
         self.first = first
         self.last = last
 

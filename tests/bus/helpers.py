@@ -87,7 +87,7 @@ class LossyEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def put(self, key: str, payload: bytes, *, control: bool = False) -> None:
+    def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         message = wire.decode(payload)
         if isinstance(message, wire.Data):
             self.put_keys.append(key)
@@ -97,8 +97,8 @@ class LossyEngine:
                 self.drop -= numbers
                 return
             if numbers & self.lose:
-                if not key.startswith("c/"):
+                if not key.startswith(("c/", "q/")):
                     gone = wire.Gone(message.sender, message.channel, message.first, last)
                     self._engine.put(key, wire.encode(gone), control=control)
                 return
-        self._engine.put(key, payload, control=control)
+        self._engine.put(key, payload, control=control, urgency=urgency)

@@ -74,6 +74,33 @@ class TestReactions:
         assert numbers_of(take(sub, 1)) == [4]
         assert (sub.lost, other.stats().lost) == (1, 1)
 
+    def test_a_loss_names_channel_and_class_apart(
+        self, bus: Bus, engine: LossyEngine, other: Bus
+    ) -> None:
+        sub = other.subscribe("news.>")
+        engine.lose = {1}
+        for n in (1, 2):
+            bus.publish("news.fire", {"n": n}, priority="emergency")
+            bus.flush()
+        with pytest.raises(LossError) as caught:
+            sub.receive(20)
+        loss = caught.value
+        assert (loss.channel, loss.priority) == ("news", "emergency")
+        assert str(loss) == (
+            f"events 1 to 1 of {bus.node} on channel 'news' (class emergency) are lost"
+        )
+
+    def test_a_loss_of_the_default_class_names_it_like_an_event(
+        self, bus: Bus, engine: LossyEngine, other: Bus
+    ) -> None:
+        sub = other.subscribe("x.y")
+        lose_the_second_of_three(bus, engine)
+        (event,) = take(sub, 1)
+        with pytest.raises(LossError) as caught:
+            sub.receive(20)
+        assert caught.value.priority == event.priority == "regular"
+        assert str(caught.value) == f"events 2 to 2 of {bus.node} on channel 'x' are lost"
+
     def test_raise_from_a_loop(self, bus: Bus, engine: LossyEngine, other: Bus) -> None:
         sub = other.subscribe("x.y")
         lose_the_second_of_three(bus, engine)

@@ -350,7 +350,7 @@ def test_a_receiver_that_stalls_a_full_window_is_named():
     node = publisher("a.>", window_count_max=1)
     publish(node)
     node.tick(0.0)
-    assert Complain("r", "confirmed nothing on 'a'; not waited for") in node.tick(2.0)
+    assert Complain("r", "confirmed nothing on channel 'a'; not waited for") in node.tick(2.0)
 
 
 # Coming back.

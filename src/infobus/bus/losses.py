@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from infobus.errors import LossError
 from infobus.protocols.effects import Lost
+from infobus.protocols.lanes import channel_in, class_in, in_words
 
 
-def loss_error(lost: Lost) -> LossError:
-    """The error that tells of `lost`."""
-    where = f" on channel {lost.channel!r}" if lost.channel else ""
+def loss_error(lost: Lost, default_class: str = "") -> LossError:
+    """The error that tells of `lost`; the default class is the one that lanes do not name."""
+    where = f" on {in_words(lost.channel)}" if lost.channel else ""
     if lost.last is None:
         what = (
             f"{lost.sender} had taken this node for dead: an unknown number of its events"
@@ -16,6 +17,12 @@ def loss_error(lost: Lost) -> LossError:
         )
     else:
         what = f"events {lost.first} to {lost.last} of {lost.sender}{where} are lost"
+    class_ = class_in(lost.channel) or (default_class if lost.channel else "")
     return LossError(
-        what, sender=lost.sender, channel=lost.channel, first=lost.first, last=lost.last
+        what,
+        sender=lost.sender,
+        channel=channel_in(lost.channel),
+        priority=class_,
+        first=lost.first,
+        last=lost.last,
     )

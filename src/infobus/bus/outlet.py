@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from infobus.bus.event import Run
 from infobus.errors import BusError, UsageError
+from infobus.protocols.lanes import in_words
 from infobus.protocols.peers import Route
 from infobus.protocols.wire import Data, Items, encode
 
@@ -256,7 +257,8 @@ class Flusher:
         try:
             is_done = outlet.flush_if_room()
         except BusError as error:
-            log.warning("events gathered on channel %r were not sent: %s", outlet.channel, error)
+            where = in_words(outlet.channel)
+            log.warning("events gathered on %s were not sent: %s", where, error)
             return
         if not is_done:
             # Room comes with acknowledgements; a publisher in a hurry flushes by itself.

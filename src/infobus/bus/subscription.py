@@ -366,7 +366,7 @@ class Subscription(Inbox):
     def _react(self, lost: Lost) -> bool:
         """Do what the consumer chose to do about a loss (paper 004, section 3.4)."""
         self.lost += 1
-        self.loss = error = loss_error(lost)
+        self.loss = error = loss_error(lost, self.default_class)
         match self.on_loss:
             case "warn":
                 log.warning("%s", error)

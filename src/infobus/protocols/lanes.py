@@ -39,6 +39,16 @@ def class_in(lane: str) -> str:
     return lane.partition(MARK)[2]
 
 
+def in_words(lane: str) -> str:
+    """How people are told of a lane.
+
+    >>> print(in_words("news"), "and", in_words("news\\x1femergency"))
+    channel 'news' and channel 'news' (class emergency)
+    """
+    channel, _, class_ = lane.partition(MARK)
+    return f"channel {channel!r} (class {class_})" if class_ else f"channel {channel!r}"
+
+
 def lane_class(classes: Classes, name: str) -> str:
     """How lanes spell a class: empty for the default class.
 

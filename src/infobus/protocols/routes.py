@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from infobus.protocols import wire
 from infobus.protocols.effects import Complain, Effects, ToPeer
-from infobus.protocols.lanes import channel_in
+from infobus.protocols.lanes import channel_in, in_words
 from infobus.protocols.peer_rows import PeerRows
 from infobus.protocols.peers import Route, Terms
 from infobus.protocols.reliable import Progress
@@ -103,5 +103,6 @@ class Routes(Struct):
         effects: Effects = []
         for channel, route in self.by_channel.items():
             for name in route.on_tick(now_s) if route.buffer else ():
-                effects.append(Complain(name, f"confirmed nothing on {channel!r}; not waited for"))
+                what = f"confirmed nothing on {in_words(channel)}; not waited for"
+                effects.append(Complain(name, what))
         return effects
