@@ -19,7 +19,7 @@ from infobus.bus.publishing import Publisher
 from infobus.bus.sending import MakeRecords
 from infobus.bus.service_methods import ServiceMethods
 from infobus.bus.state import InitialState, StateFunction
-from infobus.bus.stats import Stats, snapshot
+from infobus.bus.stats import Stats, snapshot, taken
 from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
@@ -358,9 +358,9 @@ class Bus(Publisher, ServiceMethods):
     def stats(self) -> Stats:
         """What this node has done since it connected: an immutable snapshot."""
         frames = sum(outlet.frames for outlet in list(self._outlets.values()))
-        published = next(self._numbers) - self._unpublished
-        self._unpublished += 1
-        return snapshot(self._hub, published, frames)
+        # In the opposite order of counting, or more might seem quenched than published.
+        quenched, uncounted = taken(self._quenched), taken(self._uncounted)
+        return snapshot(self._hub, taken(self._numbers) - uncounted, quenched, frames)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.

@@ -12,6 +12,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from infobus.bus import stats
 from infobus.bus.audience import NOBODY
 from infobus.bus.deciding import UNWANTED
 from infobus.bus.hub import Hub
@@ -102,10 +103,10 @@ class Publisher(Sending):
             wish = PLAIN if is_plain else self._wish(priority, max_age)
             self._publish_guaranteed([(subject, obj)], test, wish)
             return
-        if test or self.test:
-            subject = self._test_subject(subject)
-        if priority is not None or max_age is not None:
+        is_test = test or self.test
+        if is_test or priority is not None or max_age is not None:
             wish = self._wish(priority, max_age)
+            subject = TEST_SPACE + subject if is_test else subject
             self._publish(subject, obj, quality, False, quench, wish)
             return
         decision = self._decisions.get(subject)
@@ -156,7 +157,7 @@ class Publisher(Sending):
     ) -> None:
         is_plain = quality == "reliable" and quench and wish._replace(kept=False) == PLAIN
         if test or self.test:
-            events = ((self._test_subject(subject), obj) for subject, obj in events)
+            events = ((TEST_SPACE + subject, obj) for subject, obj in events)
         used: set[Outlet | None] = set()
         try:
             for chunk in _chunks(events):
@@ -194,9 +195,8 @@ class Publisher(Sending):
         for subject, _ in events:
             if self._decisions.get(subject) is not UNWANTED:
                 return False
-        for _ in events:
-            next(self._numbers)
-        self._hub.counters.quenched += len(events)
+        stats.skip(self._numbers, len(events))
+        stats.skip(self._quenched, len(events))
         return True
 
     def _publish_run(self, chunk: list[tuple[str, Any]], kept: bool) -> Outlet | None:
@@ -221,6 +221,8 @@ class Publisher(Sending):
         fingerprint, bodies, types = run
         count = len(bodies)
         numbers = list(islice(self._numbers, count))
+        if subjects[0].startswith(TEST_SPACE):  # then all of them do: it is one channel
+            stats.skip(self._uncounted, count)
         runs.identify(objects, self.node, numbers)
         if numbers[-1] - numbers[0] == count - 1:  # else another thread publishes, too
             numbers = numbers[:1]

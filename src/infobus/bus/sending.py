@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from infobus.bus import stats
 from infobus.bus.audience import NOBODY
 from infobus.bus.deciding import Decider
 from infobus.bus.event import Run
@@ -57,8 +58,10 @@ class Sending(Decider):
     def __init__(self, hub: Hub, flusher: Flusher, send_timeout_s: float, keep: Keep) -> None:
         super().__init__(hub, flusher, send_timeout_s)
         self._keep = keep
-        self._numbers = itertools.count()
-        self._unpublished = 0  # numbers that were taken for something else
+        self._numbers = stats.numbers()
+        # Of these, counted right after they were taken:
+        self._uncounted = stats.numbers()  # test events, and state: not published
+        self._quenched = stats.numbers()
         self._epochs = itertools.count(1)  # of transactions
 
     def _wish(self, priority: str | None, max_age: float | None) -> Wish:
@@ -126,8 +129,9 @@ class Sending(Decider):
     def _publish_group(self, drafts: list[Draft], guaranteed: bool, wish: Wish) -> None:
         """Publish a transaction: whole, on every channel where some of it is wanted."""
         is_test = drafts[0].subject.startswith(TEST_SPACE)
-        self._unpublished += len(drafts) if is_test else 0
         now_s, numbers = time.time(), list(islice(self._numbers, len(drafts)))
+        if is_test:
+            stats.skip(self._uncounted, len(drafts))
         objects = [codec.decode(draft.type, draft.body) for draft in drafts]
         outlets: dict[Outlet, bool] = {}  # is it wanted elsewhere
         for draft, obj in zip(drafts, objects, strict=True):
@@ -161,7 +165,7 @@ class Sending(Decider):
                 takers = self._hub.delivery.takers_of(events, objects)
             if not (takers or any(outlets.values())):
                 if not is_test:
-                    self._hub.counters.quenched += len(drafts)
+                    stats.skip(self._quenched, len(drafts))
                 return
             # All must have room before any takes it, or some would get it and others not.
             for outlet, is_wanted in outlets.items():
@@ -192,14 +196,9 @@ class Sending(Decider):
         named = identify(draft.obj, (self.node, number))
         return None if named == (self.node, number) else spelled(named)
 
-    def _test_subject(self, subject: str) -> str:
-        self._unpublished += 1  # test events are not counted
-        return TEST_SPACE + subject
-
     def _note_quenched(self, subject: str, obj: Any) -> None:
-        if not subject.startswith(TEST_SPACE):
-            self._hub.counters.quenched += 1
         number = next(self._numbers)
+        next(self._uncounted if subject.startswith(TEST_SPACE) else self._quenched)
         if isinstance(obj, DataObject):
             identify(obj, (self.node, number))
 
@@ -207,6 +206,8 @@ class Sending(Decider):
         self, subject: str, obj: Any, qos: Qos | None
     ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         number = next(self._numbers)
+        if subject.startswith(TEST_SPACE):
+            next(self._uncounted)
         fingerprint, body, types, object_id = encode_event(obj, self.node, number)
         return (subject, number, time.time(), fingerprint, body, object_id, qos), types
 
@@ -215,7 +216,7 @@ class Sending(Decider):
         check_subject(subject)
         fingerprint, body, types = codec.encode(obj)
         number = next(self._numbers)
-        self._unpublished += 1
+        next(self._uncounted)
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         return Item(subject, number, time.time(), fingerprint, body, object_id), types
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from operator import length_hint
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -46,10 +50,25 @@ class Stats(Struct, frozen=True, kw_only=True):
     complaints: dict[str, str] = field(default_factory=dict)  # source -> the last thing wrong
 
 
+def numbers() -> Iterator[int]:
+    """Numbers from 0 on. Threads may share them without a lock: each is taken in one step."""
+    return iter(range(sys.maxsize))
+
+
+def skip(numbers: Iterator[int], count: int) -> None:
+    """Take `count` numbers."""
+    for _ in islice(numbers, count):
+        pass
+
+
+def taken(numbers: Iterator[int]) -> int:
+    """How many of `numbers` were taken; none is by this."""
+    return sys.maxsize - length_hint(numbers)
+
+
 class Counters(Struct):
     """The numbers while they are being counted."""
 
-    quenched: int = 0
     received_frames: int = 0
     received_events: int = 0
     received_bytes: int = 0
@@ -73,7 +92,7 @@ class Counters(Struct):
         self.complaints[source] = what
 
 
-def snapshot(hub: Hub, published: int, sent_frames: int) -> Stats:
+def snapshot(hub: Hub, published: int, quenched: int, sent_frames: int) -> Stats:
     """The counters of a node as they are now."""
     counters = hub.counters
     with hub.lock:
@@ -88,7 +107,7 @@ def snapshot(hub: Hub, published: int, sent_frames: int) -> Stats:
             peers=tuple(alive),
             subscriptions=len(hub.subscriptions),
             published=published,
-            quenched=counters.quenched,
+            quenched=quenched,
             sent_frames=sent_frames,
             sent_events=sum(route.next - 1 for route in routes),
             sent_bytes=sum(route.sent_bytes for route in routes),
