@@ -173,6 +173,34 @@ class TestPublicFace:
             if not inspect.getdoc(getattr(thing, member))
         ]
 
+    def test_every_error_is_public(self):
+        import infobus
+        from infobus import errors
+
+        defined = {name for name, thing in vars(errors).items() if is_error_of(errors, thing)}
+        assert defined <= set(infobus.__all__)
+
+    def test_what_the_documentation_calls_public_is(self):
+        import infobus
+
+        pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+        texts = [page.read_text("utf-8") for page in pages] + [*docstrings()]
+        named = {name for text in texts for name in re.findall(r"\binfobus\.([A-Z]\w*)", text)}
+        assert "DeadLetter" in named  # the search finds what is there
+        assert named <= set(infobus.__all__)
+
+    def test_the_public_names_are_there_and_no_others(self):
+        import infobus
+
+        assert infobus.__all__ == sorted(infobus.__all__)
+        assert all(hasattr(infobus, name) for name in infobus.__all__)
+        assert not hasattr(infobus, "DurableNonsense")
+
+    def test_importing_the_package_loads_only_what_every_program_needs(self):
+        late = {"infobus.services", "infobus.stores", "infobus.bus.durable"}
+        late |= {"infobus.bus.dead_letters", "sqlite3"}
+        assert not late & set(run_python("import sys, infobus; print(*sys.modules)").split())
+
     def test_importing_the_package_loads_nothing_heavy(self):
         heavy = {"numpy", "pyspark", "sqlalchemy", "starlette", "rich", "typer", "zenoh"}
         code = "import sys, infobus; print(*{name.partition('.')[0] for name in sys.modules})"
@@ -213,6 +241,19 @@ def is_documented(thing: object) -> bool:
         doc = vars(thing).get("__doc__")
         return bool(doc) and not doc.startswith(f"{thing.__name__}(")
     return not callable(thing) or bool(thing.__doc__)
+
+
+def is_error_of(module: object, thing: object) -> bool:
+    is_error = inspect.isclass(thing) and issubclass(thing, Exception)
+    return is_error and inspect.getmodule(thing) is module
+
+
+def docstrings() -> Iterator[str]:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, kinds):
+                yield ast.get_docstring(node) or ""
 
 
 def is_method(value: object) -> bool:

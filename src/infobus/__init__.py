@@ -27,14 +27,21 @@ from infobus.errors import (
     CallError,
     CallMayHaveRun,
     DeliveryError,
+    DurableInUse,
     EngineError,
     IncompatiblePeer,
+    LedgerInUse,
     LossError,
     NoServer,
     PeerError,
     QosRefused,
     RemoteError,
     SlowConsumer,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    TdlError,
+    TdlLimit,
     UsageError,
 )
 from infobus.objects import (
@@ -51,6 +58,8 @@ from infobus.objects import (
 from infobus.protocols.qos import Limits
 
 if TYPE_CHECKING:
+    from infobus.bus.dead_letters import DeadLetter
+    from infobus.bus.durable import DurableEvent, DurableSubscription
     from infobus.services import Service, current_call, idempotent
 
 __version__ = "0.1.0"
@@ -72,10 +81,15 @@ __all__ = [
     "CallError",
     "CallMayHaveRun",
     "DataObject",
+    "DeadLetter",
     "DeliveryError",
+    "DurableEvent",
+    "DurableInUse",
+    "DurableSubscription",
     "EngineError",
     "Event",
     "IncompatiblePeer",
+    "LedgerInUse",
     "Limits",
     "LossError",
     "NoServer",
@@ -87,7 +101,12 @@ __all__ = [
     "Service",
     "SlowConsumer",
     "Stats",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
     "Subscription",
+    "TdlError",
+    "TdlLimit",
     "Transaction",
     "Type",
     "UsageError",
@@ -101,10 +120,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Most programs serve nothing, and importing is to be quick.
-    if name in ("Service", "current_call", "idempotent"):
-        from infobus import services
+# Most programs serve nothing and keep nothing, and importing is to be quick.
+_LATE = {
+    "DeadLetter": "infobus.bus.dead_letters",
+    "DurableEvent": "infobus.bus.durable",
+    "DurableSubscription": "infobus.bus.durable",
+    "Service": "infobus.services",
+    "current_call": "infobus.services",
+    "idempotent": "infobus.services",
+}
 
-        return getattr(services, name)
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        from importlib import import_module
+
+        return getattr(import_module(_LATE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
