@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import uuid
 from pathlib import Path
 
@@ -38,6 +39,22 @@ def test_examples_run_as_printed(block: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout, "an example should show something"
     assert not done.stderr
+
+
+def test_every_room_is_on_the_plan_of_the_house() -> None:
+    package = DOCS.parent / "src" / "infobus"
+    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
+    rooms |= {path.stem for path in package.glob("[!_]*.py")}
+    plan = (DOCS / "architecture.md").read_text()
+    lines = re.findall(r"^\| (`.*?) \|", plan, re.MULTILINE)
+    assert rooms == {room for line in lines for room in re.findall(r"`(\w+)`", line)}
+
+
+def test_contributors_are_told_how_long_a_test_may_take() -> None:
+    settings = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())
+    timeout_s = settings["tool"]["pytest"]["ini_options"]["timeout"]
+    told = " ".join((DOCS.parent / "CONTRIBUTING.md").read_text().split())
+    assert f"each test has {timeout_s} seconds" in told
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
