@@ -98,7 +98,7 @@ class LossyEngine:
                 return
             if numbers & self.lose:
                 if not key.startswith(("c/", "q/")):
-                    gone = wire.Gone(message.sender, message.channel, message.first, last)
+                    gone = wire.Gone(message.sender, message.lane, message.first, last)
                     self._engine.put(key, wire.encode(gone), control=control)
                 return
         self._engine.put(key, payload, control=control, urgency=urgency)

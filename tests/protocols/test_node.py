@@ -278,7 +278,7 @@ def test_channels_that_nobody_wants_leave_nothing_behind():
 
 def noted_count(node):
     peer = node.peers["p"]
-    return max(map(len, (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels)))
+    return max(map(len, (peer.receivers, peer.nexts, peer.best_effort, peer.cut_lanes)))
 
 
 @pytest.mark.parametrize(
@@ -292,20 +292,20 @@ def noted_count(node):
     ids=["data", "best effort", "beat", "known"],
 )
 def test_a_peer_cannot_open_channels_without_end(frame):
-    node = subscriber(">", channels_count_max=3)
+    node = subscriber(">", lanes_count_max=3)
     for number in range(3):
         effects = node.take(frame(f"c{number}"), 0.0)
         assert not [e for e in effects if isinstance(e, Complain | Lost)]
     for number in range(3, 9):
         said = [e for e in node.take(frame(f"c{number}"), 0.0) if isinstance(e, Complain | Lost)]
-        assert "sends on more than 3 channels" in said[0].what
+        assert "sends on more than 3 lanes" in said[0].what
         assert said[1:] == ([Lost("p", "", 0, None)] if number == 3 else [])
     assert (noted_count(node), node.peers["p"].refused_count) == (3, 6)
     assert not [e for e in node.take(frame("c1"), 0.0) if isinstance(e, Complain)]
 
 
 def test_a_peer_with_too_many_channels_is_still_heard_on_those_before():
-    node = subscriber(">", known=(1, {"b": 7}), channels_count_max=2)
+    node = subscriber(">", known=(1, {"b": 7}), lanes_count_max=2)
     node.take(data("p", 1, channel="a"), 0.0)
     node.take(data("p", 1, channel="c"), 0.0)
     assert numbers(node.take(data("p", 2, channel="a"), 0.0)) == [(2, 2)]
@@ -313,7 +313,7 @@ def test_a_peer_with_too_many_channels_is_still_heard_on_those_before():
 
 
 def test_channels_of_a_stream_that_breaks_off_time_and_again_are_few():
-    node = subscriber(">", channels_count_max=3)
+    node = subscriber(">", lanes_count_max=3)
     for turn in range(2, 9):
         node.take(wire.Known("p", 0, turn, {f"{channel}{turn}": 5 for channel in "abc"}), 0.0)
         assert noted_count(node) <= 3
@@ -508,7 +508,7 @@ def test_a_peer_that_never_lets_one_begin_anew_is_asked_once():
 
 
 def test_a_peer_that_tells_of_countless_old_places_fills_no_memory():
-    node = subscriber(">", channels_count_max=10)
+    node = subscriber(">", lanes_count_max=10)
     node.remove_interest([">"], 1.0)
     node.add_interest([">"], 1.0)
     places = {f"c{n}": 1 for n in range(1000)}

@@ -136,7 +136,7 @@ class Classed:
     def offer_loss(self, lost: Lost) -> None:
         """Let the word of a loss wait behind the events that came before it."""
         default = self._classes.default
-        class_ = self._demand.priority or self._known(class_in(lost.channel), default)
+        class_ = self._demand.priority or self._known(class_in(lost.lane), default)
         with self._lock:
             self._queues.offer(lost, class_, time.monotonic())
 

@@ -52,16 +52,16 @@ class Delivery:
         self._look_at = look_at_crowded
         self._on_bad_object = on_bad_object
 
-    def dispatch(self, sender: str, channel: str, first: int, items: Items) -> None:
+    def dispatch(self, sender: str, lane: str, first: int, items: Items) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
         count = len(items.bodies)
-        if not channel.startswith(_TEST_CHANNEL):
+        if not lane.startswith(_TEST_CHANNEL):
             self._counters.received_events += count
         if not self._types.known.issuperset(items.types):
             self._ask_for_types(items)
-        class_ = class_in(channel) if MARK in channel else ""
+        class_ = class_in(lane) if MARK in lane else ""
         seqs = range(first, first + count) if first else (0,) * count  # 0 for best effort
-        run = Run(sender, channel, seqs, items, False, True, (), class_)
+        run = Run(sender, lane, seqs, items, False, True, (), class_)
         if GROUP in items.types:
             for at, type_ in zip(range(count), items.each_type(), strict=False):
                 one = run.part(at, at + 1)
@@ -123,7 +123,7 @@ class Delivery:
         if not self._copies.is_first(run.sender, group):
             return
         self._ask_for_types(group.events)
-        inner = Run(run.sender, run.channel, (0,) * group.count, group.events)
+        inner = Run(run.sender, run.lane, (0,) * group.count, group.events)
         objects, _ = objects_of(inner, self._on_bad_object)
         for subscription, places in self.takers_of(group.events, objects).items():
             self.offer(subscription, replace(run, places=tuple(places)))
@@ -158,7 +158,7 @@ class Delivery:
                 self._workers.schedule(subscription)
         if subscription.offered - subscription.taken > subscription.high_count:
             class_ = subscription.default_class
-            self.late += self._look_at(subscription, class_, run.channel, time.monotonic())
+            self.late += self._look_at(subscription, class_, run.lane, time.monotonic())
 
     def _offer_by_class(self, subscription: Subscription, run: Run) -> None:
         self.classed[subscription] = None
@@ -168,4 +168,4 @@ class Delivery:
         for class_ in classes:
             if subscription.waiting_in(class_) > subscription.high_count:
                 now_s = time.monotonic()
-                self.late += self._look_at(subscription, class_, run.channel, now_s)
+                self.late += self._look_at(subscription, class_, run.lane, now_s)

@@ -23,10 +23,10 @@ READ_COUNT = 64
 
 
 class Run(Struct, frozen=True, gc=False):
-    """Events of one sender and channel on their way to one or more subscriptions."""
+    """Events of one sender and lane on their way to one or more subscriptions."""
 
     sender: str
-    channel: str
+    lane: str
     seqs: Sequence[int]  # one for each event; 0 for best effort
     items: Items
     initial: bool = False  # initial state
@@ -139,7 +139,7 @@ def events_of(
     if run.places:
         return _transaction(run, on_bad_object, default_class)
     bodies, sender = items.bodies, run.sender
-    if len(bodies) == 1 and not items.qos and run.channel[:1] != "~":
+    if len(bodies) == 1 and not items.qos and run.lane[:1] != "~":
         number = items.numbers[0]
         object_id = items.object_ids.get(0) or (sender, number)
         try:
@@ -160,7 +160,7 @@ def _events_with(objects: Iterable[Any], run: Run, default_class: str) -> Iterat
     items = run.items
     class_ = run.class_ or default_class
     place = (repeat(run.sender), run.seqs, items.each_time(), items.each_number())
-    is_test = run.channel.startswith(_TEST_CHANNEL)
+    is_test = run.lane.startswith(_TEST_CHANNEL)
     classes: Iterable[str] = repeat(class_)
     kept: Iterable[bool] = repeat(False)
     if items.qos:
@@ -213,7 +213,7 @@ def _transaction(
     qos = run.items.qos[0] if run.items.qos else None
     own = qos.class_ if qos is not None else ""
     class_ = own or run.class_ or default_class
-    inner = Run(run.sender, run.channel, seqs, group.events.at(run.places), class_=class_)
+    inner = Run(run.sender, run.lane, seqs, group.events.at(run.places), class_=class_)
     events = tuple(events_of(inner, on_bad_object, default_class))
     if len(events) < len(run.places):
         return []

@@ -309,7 +309,7 @@ class Hub:
         peer = self.node.peers.get(data.sender)
         if peer is None or data.descriptors:
             return False
-        receiver = peer.receivers.get(data.channel)
+        receiver = peer.receivers.get(data.lane)
         if receiver is None or not receiver.accept(data.first, len(data.items.bodies)):
             return False
         receiver.unacked_bytes += size
@@ -317,7 +317,7 @@ class Hub:
         is_ack_due = unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes
         if is_ack_due and not self.crowd.holds:
             self.delivery.late += self.node.acks(data.sender, peer)
-        self.delivery.dispatch(data.sender, data.channel, data.first, data.items)
+        self.delivery.dispatch(data.sender, data.lane, data.first, data.items)
         return True
 
     def _is_held(self, peer: str, lane: str) -> bool:
@@ -361,16 +361,16 @@ class Hub:
         while effects:
             for one in effects:
                 match one:
-                    case effect.Events(sender, channel, first, items):
-                        self.delivery.dispatch(sender, channel, first, items)
+                    case effect.Events(sender, lane, first, items):
+                        self.delivery.dispatch(sender, lane, first, items)
                     case effect.ToPeer(peer, message, bulk):
                         self._count(message)
                         frame = message if isinstance(message, bytes) else wire.encode(message)
                         mail.append((f"n/{peer}", frame, bulk))
                     case effect.ToAll(message):
                         mail.append((_ALL_KEY, wire.encode(message), False))
-                    case effect.Lost(_, channel, _, _):
-                        self._report(one, channel)
+                    case effect.Lost(_, lane, _, _):
+                        self._report(one, lane)
                     case effect.Learn(descriptors):
                         self.types.learn_all(descriptors, self._on_bad_descriptor)
                     case effect.InterestChanged():
@@ -402,9 +402,9 @@ class Hub:
         elif isinstance(message, wire.Ask):
             self.counters.asked_again += 1
 
-    def _report(self, lost: effect.Lost, channel: str) -> None:
+    def _report(self, lost: effect.Lost, lane: str) -> None:
         for subscription in self.subscriptions:
-            if subscription.wants_channel(channel):
+            if subscription.wants_lane(lane):
                 self.counters.lost += 1
                 subscription.wake_with(lost)
                 if subscription.callback is not None:

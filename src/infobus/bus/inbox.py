@@ -67,7 +67,7 @@ class Inbox:
 
     def not_contained(self, run: Run) -> Run:
         """The part of a run that its sender published after it gave its state."""
-        route = (run.sender, run.channel)
+        route = (run.sender, run.lane)
         last = self.contained.get(route, 0)
         if not last or not run.seqs[0] or run.initial:
             return run
@@ -170,7 +170,7 @@ class Inbox:
         return 0 if dropped is None else self._note_dropped(dropped)
 
     def _note_dropped(self, run: Run) -> int:
-        first, route = run.seqs[0], (run.sender, run.channel)
+        first, route = run.seqs[0], (run.sender, run.lane)
         if first:  # best effort is not reported
             with self._drop_lock:
                 start, _last = self._dropped.get(route, (first, first))

@@ -9,7 +9,7 @@ from infobus.protocols.lanes import channel_in, class_in, in_words
 
 def loss_error(lost: Lost, default_class: str = "") -> LossError:
     """The error that tells of `lost`; the default class is the one that lanes do not name."""
-    where = f" on {in_words(lost.channel)}" if lost.channel else ""
+    where = f" on {in_words(lost.lane)}" if lost.lane else ""
     if lost.last is None:
         what = (
             f"{lost.sender} had taken this node for dead: an unknown number of its events"
@@ -17,11 +17,11 @@ def loss_error(lost: Lost, default_class: str = "") -> LossError:
         )
     else:
         what = f"events {lost.first} to {lost.last} of {lost.sender}{where} are lost"
-    class_ = class_in(lost.channel) or (default_class if lost.channel else "")
+    class_ = class_in(lost.lane) or (default_class if lost.lane else "")
     return LossError(
         what,
         sender=lost.sender,
-        channel=channel_in(lost.channel),
+        channel=channel_in(lost.lane),
         priority=class_,
         first=lost.first,
         last=lost.last,

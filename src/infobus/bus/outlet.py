@@ -1,4 +1,4 @@
-"""Where a channel's events leave this node: numbered, gathered into frames, within the window."""
+"""Where a lane's events leave this node: numbered, gathered into frames, within the window."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Batch(Struct, frozen=True):
 
 
 class Outlet:
-    """One channel's way out. Any thread may send; events leave in the order they were taken in."""
+    """One lane's way out. Any thread may send; events leave in the order they were taken in."""
 
     def __init__(
         self,
         sender: str,
-        channel: str,
+        lane: str,
         route: Route,
         *,
         put: Callable[[bytes], None],
@@ -61,7 +61,7 @@ class Outlet:
         on_expired: Callable[[Run], None],
         flusher: Flusher,
     ) -> None:
-        self.channel = channel  # or rather, its lane
+        self.lane = lane
         self.route = route
         self.lock = threading.RLock()
         self.local_next = 1  # numbers what this node's own subscriptions get
@@ -129,7 +129,7 @@ class Outlet:
             descriptors, self._descriptors = self._descriptors, []
             self.frames += 1
             items = Items.of([item])
-            self._put_frame(encode(Data(self._sender, self.channel, 0, items, descriptors)))
+            self._put_frame(encode(Data(self._sender, self.lane, 0, items, descriptors)))
 
     def flush(self) -> None:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
@@ -167,7 +167,7 @@ class Outlet:
     def flush_if_room(self) -> bool:
         """Send what was gathered unless the window is full; True if nothing is left."""
         if not self.lock.acquire(timeout=_LOCK_WAIT_S):
-            return False  # whoever holds it may have to wait; the flusher has other channels
+            return False  # whoever holds it may have to wait; the flusher has other lanes
         try:
             self.flush_is_asked = False
             if not self.route.has_room():
@@ -184,7 +184,7 @@ class Outlet:
         if not count:
             return  # all of it had grown too old
         route, descriptors = self.route, self._descriptors
-        frame = encode(Data(self._sender, self.channel, route.next, items, descriptors))
+        frame = encode(Data(self._sender, self.lane, route.next, items, descriptors))
         if descriptors:
             self._descriptors = []
         route.sent(frame, count)
@@ -201,7 +201,7 @@ class Outlet:
                 late.append(place)
         if not late:
             return items
-        self._on_expired(Run(self._sender, self.channel, (0,) * len(late), items.at(late)))
+        self._on_expired(Run(self._sender, self.lane, (0,) * len(late), items.at(late)))
         return items.at(sorted({*range(len(items))}.difference(late)))
 
     def _announce(self, types: tuple[int, ...]) -> None:
@@ -219,7 +219,7 @@ class Flusher:
 
     def __init__(self, name: str, batch: Batch | None) -> None:
         self.batch = batch
-        self.gathering: Outlet | None = None  # the channel that gathered last
+        self.gathering: Outlet | None = None  # the lane that gathered last
         self._asked: SimpleQueue[Outlet | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"{name}-flush", daemon=True)
 
@@ -228,7 +228,7 @@ class Flusher:
         self._thread.start()
 
     def make_way_for(self, outlet: Outlet) -> None:
-        """Send first what another channel has gathered: they must not overtake each other."""
+        """Send first what another lane has gathered: they must not overtake each other."""
         gathering = self.gathering
         if gathering is not None and gathering is not outlet:
             gathering.flush_if_room()
@@ -246,7 +246,7 @@ class Flusher:
             if self.batch is not None:
                 time.sleep(self.batch.ms / 1000)
             self._flush(outlet)
-            # One sleep serves all that were asked meanwhile, or many channels would add it up.
+            # One sleep serves all that were asked meanwhile, or many lanes would add it up.
             for _ in range(self._asked.qsize()):
                 outlet = self._asked.get()
                 if outlet is None:
@@ -257,7 +257,7 @@ class Flusher:
         try:
             is_done = outlet.flush_if_room()
         except BusError as error:
-            where = in_words(outlet.channel)
+            where = in_words(outlet.lane)
             log.warning("events gathered on %s were not sent: %s", where, error)
             return
         if not is_done:

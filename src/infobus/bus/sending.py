@@ -120,7 +120,7 @@ class Sending(Decider):
     def _qos(self, outlet: Outlet, wish: Wish) -> Qos | None:
         """What is said of an event beside its lane; None if that is nothing."""
         class_ = ""
-        if class_in(outlet.channel) != wish.class_:  # some consumer asked for a higher one
+        if class_in(outlet.lane) != wish.class_:  # some consumer asked for a higher one
             class_ = wish.class_ or self._classes.default
         if not (class_ or wish.max_age or wish.kept):
             return None
@@ -159,7 +159,7 @@ class Sending(Decider):
             self._keep(lambda: ([record], descriptors_of(types)))
             wish = wish._replace(kept=True)
         with ExitStack() as stack:
-            for outlet in sorted(outlets, key=lambda outlet: outlet.channel):
+            for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
                 stack.enter_context(outlet.lock)
             with self._hub.lock:
                 takers = self._hub.delivery.takers_of(events, objects)
@@ -182,8 +182,8 @@ class Sending(Decider):
     def _deliver_group_here(
         self, outlet: Outlet, item: tuple[Any, ...], takers: dict[Subscription, list[int]]
     ) -> None:
-        class_, items = class_in(outlet.channel), Items.of([item])
-        run = Run(self.node, outlet.channel, [outlet.local_next], items, class_=class_)
+        class_, items = class_in(outlet.lane), Items.of([item])
+        run = Run(self.node, outlet.lane, [outlet.local_next], items, class_=class_)
         with self._hub.lock:
             for subscription, places in takers.items():
                 self._hub.delivery.offer(subscription, replace(run, places=tuple(places)))
@@ -228,8 +228,8 @@ class Sending(Decider):
         quality: Quality,
     ) -> None:
         seq = outlet.local_next if quality == "reliable" else 0
-        class_ = class_in(outlet.channel)
-        run = Run(self.node, outlet.channel, [seq], Items.of([item]), class_=class_)
+        class_ = class_in(outlet.lane)
+        run = Run(self.node, outlet.lane, [seq], Items.of([item]), class_=class_)
         with self._hub.lock:
             for subscription in takers:
                 self._hub.delivery.offer(subscription, run)

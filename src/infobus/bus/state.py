@@ -118,8 +118,8 @@ class InitialState:
             return
         recovery.awaited.discard(state.sender)
         depth = self._hub.node.terms.depth
-        for channel, last in state.lasts.items():
-            recovery.lasts[state.sender, channel] = last
+        for lane, last in state.lasts.items():
+            recovery.lasts[state.sender, lane] = last
         for item in state.items:
             if self._hub.audiences.of_stranger(item.subject) in (None, NOBODY):
                 continue
@@ -155,12 +155,12 @@ class InitialState:
             if self._is_past(*route, last):
                 subscription.contained.pop(route, None)
 
-    def _is_past(self, sender: str, channel: str, last: int) -> bool:
+    def _is_past(self, sender: str, lane: str, last: int) -> bool:
         peer = self._hub.node.peers.get(sender)
         if peer is None:
             return True
-        receiver = peer.receivers.get(channel)
-        following = peer.nexts.get(channel) if receiver is None else receiver.next
+        receiver = peer.receivers.get(lane)
+        following = peer.nexts.get(lane) if receiver is None else receiver.next
         return following is not None and following > last
 
     # Giving state.
@@ -227,7 +227,7 @@ class InitialState:
                 outlet.flush()
 
             def numbers(here: bool) -> dict[str, int]:
-                return {o.channel: (o.local_next if here else o.route.next) - 1 for o in outlets}
+                return {o.lane: (o.local_next if here else o.route.next) - 1 for o in outlets}
 
             yield numbers
 

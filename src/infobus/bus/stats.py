@@ -97,9 +97,7 @@ def snapshot(hub: Hub, published: int, quenched: int, sent_frames: int) -> Stats
     counters = hub.counters
     with hub.lock:
         routes = [
-            route
-            for channel, route in hub.node.routes.items()
-            if not channel.startswith(TEST_SPACE[:-1])
+            route for lane, route in hub.node.routes.items() if not lane.startswith(TEST_SPACE[:-1])
         ]
         alive = sorted(name for name, peer in hub.node.peers.items() if peer.alive)
         return Stats(

@@ -263,9 +263,9 @@ class Subscription(Inbox):
         asked = (demand.priority or "", max_age, demand.max_rate or 0.0)
         return [Request(pattern, *asked) for pattern in self.told]
 
-    def wants_channel(self, channel: str) -> bool:
-        """Whether `channel` (any channel if empty) may carry events for this subscription."""
-        return not channel or touches(self.channels, channel_in(channel))
+    def wants_lane(self, lane: str) -> bool:
+        """Whether `lane` (any lane if empty) may carry events for this subscription."""
+        return not lane or touches(self.channels, channel_in(lane))
 
     # Taking events out.
 
@@ -360,8 +360,8 @@ class Subscription(Inbox):
 
     def _report_dropped(self) -> bool:
         with self._drop_lock:
-            (sender, channel), (first, last) = self._dropped.popitem()
-        return self._react(Lost(sender, channel, first, last))
+            (sender, lane), (first, last) = self._dropped.popitem()
+        return self._react(Lost(sender, lane, first, last))
 
     def _react(self, lost: Lost) -> bool:
         """Do what the consumer chose to do about a loss (paper 004, section 3.4)."""

@@ -28,13 +28,13 @@ class Events(Struct, frozen=True):
     """Hand events to the subscriptions; `first` is 0 for best effort."""
 
     sender: str
-    channel: str
+    lane: str
     first: int
     items: wire.Items
 
 
 class Lost(Struct, frozen=True):
-    """Report a loss to the subscriptions; an empty channel means any channel of the sender.
+    """Report a loss to the subscriptions; an empty lane means any lane of the sender.
 
     Without `last` nobody can say what was lost: the sender had given this node up for dead, and
     some of its events since then may never have got a number. Then `first` is the next number
@@ -42,7 +42,7 @@ class Lost(Struct, frozen=True):
     """
 
     sender: str
-    channel: str
+    lane: str
     first: int
     last: int | None
 

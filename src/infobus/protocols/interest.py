@@ -254,9 +254,9 @@ class OwnRows(Struct):
         """The channels that are wanted or told to be, as patterns."""
         return set(self.channels.versions)
 
-    def version_that_touched(self, channel: str) -> int | None:
-        """The version since which `channel` has been wanted without a break, if it is."""
-        return self.channels.since(channel_in(channel))
+    def version_that_touched(self, lane: str) -> int | None:
+        """Since which version the channel of `lane` has been wanted without a break, if it is."""
+        return self.channels.since(channel_in(lane))
 
     def _want(self, row: Row) -> str:
         key = self._key_of(row[0])

@@ -5,12 +5,12 @@ with effects: frames to put, events to deliver, losses to report. The bus drives
 and an engine, the simulator with a virtual clock and faults; neither adds any meaning.
 
 Meeting works like this. Each node tells its rows to every peer it sees, again and again until
-the peer answers `Known`. The answer holds the peer's next number on every channel that the rows
+the peer answers `Known`. The answer holds the peer's next number on every lane that the rows
 touch: the baseline from which the peer's events are this node's own.
 
 A peer that is suspected dead loses its rows, and so its place in every stream. When it is back,
 its rows are taken only under a new `welcome`; learning that, it starts every stream anew and
-reports a loss on the channels that were in use. So a row is never held for a node that does
+reports a loss on the lanes that were in use. So a row is never held for a node that does
 not know of the break, whatever is lost, doubled or late on the way.
 
 Rows are told when peers see each other and when they change, and heartbeats tell who is behind.
@@ -67,11 +67,11 @@ class Node:
         self.own = OwnRows(terms.depth, terms.rows_count_max, terms.filters_count_max)
         self.rows = PeerRows(terms.depth, spare_count_max=terms.spare_count_max)
         self.peers: dict[str, Peer] = {}
-        self.is_held: Callable[[str, str], bool] = lambda peer, channel: False
+        self.is_held: Callable[[str, str], bool] = lambda peer, lane: False
         self._describe_types = describe_types
-        self._streams = Streams(name, self.own, self.terms.channels_count_max)
+        self._streams = Streams(name, self.own, self.terms.lanes_count_max)
         self._routes = Routes(name, terms, self.rows)
-        self.routes = self._routes.by_channel
+        self.routes = self._routes.by_lane
         self.requests = Requests(terms.classes, self.rows, terms.limits.queue_count_max or 0)
         self._welcomes = 0
         self._beat_sent_s = float("-inf")
@@ -106,21 +106,21 @@ class Node:
         self.rows.need(channel_of(subject, self.terms.depth))
         return self.rows.wanted(subject)
 
-    def route(self, channel: str, now_s: float) -> Route:
-        """The route on which this node publishes `channel`.
+    def route(self, lane: str, now_s: float) -> Route:
+        """The route on which this node publishes `lane`.
 
-        The channels that have a route, and those of `note_unwanted`, are those on which a node
+        The lanes that have a route, and those of `note_unwanted`, are those on which a node
         that was cut off is told that it may have missed events.
         """
-        return self._routes.route(channel, now_s)
+        return self._routes.route(lane, now_s)
 
-    def note_unwanted(self, channel: str) -> None:
-        """Something was published on `channel` that nobody wants, so it has no route.
+    def note_unwanted(self, lane: str) -> None:
+        """Something was published on `lane` that nobody wants, so it has no route.
 
         A node that was cut off is told of it all the same once it is back: it may have missed
-        events there. Of very many such channels only the latest are remembered.
+        events there. Of very many such lanes only the latest are remembered.
         """
-        self._routes.note_unwanted(channel)
+        self._routes.note_unwanted(lane)
 
     def is_known(self, version: int) -> bool:
         """Whether every live peer holds this node's rows as of `version`."""
@@ -206,12 +206,12 @@ class Node:
         return [ToAll(wire.Bye(self.name, self.beat().nexts))]
 
     def acks(self, name: str, peer: Peer) -> Effects:
-        """Confirm to `peer` what has come, except on channels that are held on purpose."""
+        """Confirm to `peer` what has come, except on lanes that are held on purpose."""
         return self._streams.acks(name, peer, self.is_held)
 
-    def pause(self, channel: str, paused: bool, now_s: float) -> Effects:
-        """Take nothing in on `channel` for lack of room, or take it up again."""
-        return self._streams.pause(self.peers, channel, paused, now_s)
+    def pause(self, lane: str, paused: bool, now_s: float) -> Effects:
+        """Take nothing in on `lane` for lack of room, or take it up again."""
+        return self._streams.pause(self.peers, lane, paused, now_s)
 
     def beat(self) -> wire.Beat:
         """The heartbeat, with the next number of every route not wholly confirmed."""
@@ -240,8 +240,8 @@ class Node:
         if record is None or record.version != beat.interest:
             effects.append(self._known(beat.sender, peer))
         effects += self._streams.ends(beat.sender, peer, beat.nexts, now_s)
-        for channel in beat.nexts:
-            receiver = peer.receivers.get(channel)
+        for lane in beat.nexts:
+            receiver = peer.receivers.get(lane)
             if receiver is not None and receiver.next is not None:
                 receiver.acked = min(receiver.acked, receiver.next - 1)  # confirm once more
         return effects + self.acks(beat.sender, peer)
@@ -269,7 +269,7 @@ class Node:
             if self.rows.update(name, *changes):
                 self.requests.take(told)
                 effects.append(InterestChanged())
-                left = {channel for channel, version in told.left.items() if version > before}
+                left = {lane for lane, version in told.left.items() if version > before}
                 self._routes.rows_changed(name, left, now_s)
                 if self.rows.records[name].is_over_limit:
                     what = "tells too many rows; it is sent more than it wants"
@@ -382,7 +382,7 @@ class Node:
             filters if any(filters) else [],
             dropped,
             *self.requests.told(),
-            {channel: version for channel, version in peer.restarts.items() if version > held},
+            {lane: version for lane, version in peer.restarts.items() if version > held},
         )
         return [ToPeer(name, told, bulk=True)]
 
@@ -391,8 +391,8 @@ class Node:
         if record is None:
             return ToPeer(name, wire.Known(self.name, 0, peer.welcomed))
         starts, types = self._routes.starts(name)
-        nexts = {channel: progress.next for channel, progress in starts.items()}
-        joined = {channel: progress.joined for channel, progress in starts.items()}
+        nexts = {lane: progress.next for lane, progress in starts.items()}
+        joined = {lane: progress.joined for lane, progress in starts.items()}
         descriptors = self._describe_types(sorted(types))
         known = wire.Known(self.name, record.version, peer.welcomed, nexts, descriptors, joined)
         return ToPeer(name, known, bulk=bool(descriptors))

@@ -25,7 +25,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     tell_s: float = 0.05  # rows that nobody answers are told again; doubles up to 1 s
     give_up_s: float = 5.0  # without a sign of life: its rows and its open holes are given up
     peers_count_max: int = 10_000  # remembered, dead ones included
-    channels_count_max: int = 50_000  # on which one peer's events are taken in
+    lanes_count_max: int = 50_000  # on which one peer's events are taken in
     rows_count_max: int = 10_000  # told by this node; past it, patterns are widened
     filters_count_max: int = 64  # told of one pattern; past it, they are reduced
     spare_count_max: int = 10_000  # rows held; past it, only those of channels published on
@@ -49,21 +49,21 @@ class Peer(Struct):
     welcome: int = 0  # the welcome that the peer gave us last
     confirmed: int = 0  # version of our rows that the peer holds
     cut_version: int = 0  # version it held when it gave us up; 0 once the loss is reported
-    cut_channels: dict[str, int] = field(default_factory=dict)  # where their streams broke off
-    restarts: dict[str, int] = field(default_factory=dict)  # channels begun anew, by version
+    cut_lanes: dict[str, int] = field(default_factory=dict)  # where their streams broke off
+    restarts: dict[str, int] = field(default_factory=dict)  # lanes begun anew, by version
     wants_rows: bool = False  # it has asked for all of them
     tell_at_s: float = 0.0
     tell_wait_s: float = 0.0
     # Its events.
-    nexts: dict[str, int] = field(default_factory=dict)  # where channels without receiver start
+    nexts: dict[str, int] = field(default_factory=dict)  # where lanes without receiver start
     receivers: dict[str, Receiver] = field(default_factory=dict)
-    unwanted: set[str] = field(default_factory=set)  # channels heard of, not subscribed to
-    best_effort: dict[str, int] = field(default_factory=dict)  # channel -> last event's number
-    refused_count: int = 0  # of what came on more channels than are taken
+    unwanted: set[str] = field(default_factory=set)  # lanes heard of, not subscribed to
+    best_effort: dict[str, int] = field(default_factory=dict)  # lane -> last event's number
+    refused_count: int = 0  # of what came on more lanes than are taken
 
 
 class Route(Sender, kw_only=True):
-    """A channel's sender, and the types whose descriptors have gone out on it."""
+    """A lane's sender, and the types whose descriptors have gone out on it."""
 
     types: set[int] = field(default_factory=set)
 

@@ -1,6 +1,6 @@
 """Reliable delivery over any engine: each event once and in order, or a reported loss.
 
-A *route* is one sender's numbered stream on one channel. Its `Sender` keeps what it has sent
+A *route* is one sender's numbered stream on one lane. Its `Sender` keeps what it has sent
 until every receiver has confirmed it, and stops at a bounded window; so whatever a live
 receiver misses can be sent again. Its `Receiver` delivers in order, asks the sender for what
 is missing (a hole before a frame that came, or a tail that a heartbeat told of), and after a

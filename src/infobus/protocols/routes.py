@@ -1,6 +1,6 @@
 """What this node sends: one numbered route for each lane of a channel on which somebody listens.
 
-A channel gets its route with the first event that somebody may want. Channels on which only
+A lane gets its route with the first event that somebody may want. Lanes on which only
 events went by that nobody wanted are remembered, so that a node that was cut off meanwhile is
 told that it may have missed something there.
 """
@@ -27,71 +27,71 @@ class Routes(Struct):
     name: str
     terms: Terms
     rows: PeerRows
-    by_channel: dict[str, Route] = field(default_factory=dict)
-    unwanted: dict[str, None] = field(default_factory=dict)  # channels, oldest first
+    by_lane: dict[str, Route] = field(default_factory=dict)
+    unwanted: dict[str, None] = field(default_factory=dict)  # lanes, oldest first
 
-    def route(self, channel: str, now_s: float) -> Route:
-        """The route of `channel`, made if there was none."""
-        route = self.by_channel.get(channel)
+    def route(self, lane: str, now_s: float) -> Route:
+        """The route of `lane`, made if there was none."""
+        route = self.by_lane.get(lane)
         if route is None:
-            route = self.by_channel[channel] = Route.on(self.terms)
-            for name in self.rows.listeners(channel_in(channel)):
+            route = self.by_lane[lane] = Route.on(self.terms)
+            for name in self.rows.listeners(channel_in(lane)):
                 self._join(route, name, now_s)
         return route
 
-    def note_unwanted(self, channel: str) -> None:
-        """Something was published on `channel` that nobody wants."""
-        if channel not in self.by_channel:
-            self.unwanted[channel] = None
+    def note_unwanted(self, lane: str) -> None:
+        """Something was published on `lane` that nobody wants."""
+        if lane not in self.by_lane:
+            self.unwanted[lane] = None
             if len(self.unwanted) > _UNWANTED_COUNT_MAX:
                 del self.unwanted[next(iter(self.unwanted))]
 
     def rows_changed(self, name: str, left: Collection[str], now_s: float) -> None:
         """Let a peer join the routes that its rows touch, and leave the others.
 
-        On the channels that it has `left` meanwhile it joins anew.
+        On the lanes that it has `left` meanwhile it joins anew.
         """
-        for channel in [c for c in self.unwanted if name in self.rows.listeners(channel_in(c))]:
-            del self.unwanted[channel]
-            self.route(channel, now_s)
-        for channel, route in self.by_channel.items():
-            is_listening = name in self.rows.listeners(channel_in(channel))
-            if not is_listening or channel in left:
+        for lane in [c for c in self.unwanted if name in self.rows.listeners(channel_in(c))]:
+            del self.unwanted[lane]
+            self.route(lane, now_s)
+        for lane, route in self.by_lane.items():
+            is_listening = name in self.rows.listeners(channel_in(lane))
+            if not is_listening or lane in left:
                 route.leave(name)
             if is_listening:
                 self._join(route, name, now_s)
 
     def leave(self, name: str) -> None:
         """A peer listens to nothing any more."""
-        for route in self.by_channel.values():
+        for route in self.by_lane.values():
             route.leave(name)
 
     def starts(self, name: str) -> tuple[dict[str, Progress], set[int]]:
         """How far a peer is on every route that it has joined, and the types of these."""
-        joined = {c: route for c, route in self.by_channel.items() if name in route.receivers}
+        joined = {c: route for c, route in self.by_lane.items() if name in route.receivers}
         types = {type_ for route in joined.values() for type_ in route.types}
         return {c: route.receivers[name] for c, route in joined.items()}, types
 
     def ends(self) -> dict[str, int]:
         """The next number of every route not wholly confirmed."""
-        return {c: route.next for c, route in self.by_channel.items() if not route.is_quiet()}
+        return {c: route.next for c, route in self.by_lane.items() if not route.is_quiet()}
 
     def on_ack(self, ack: wire.Ack, now_s: float) -> None:
         """A peer has confirmed what came."""
-        for channel, number in ack.nexts.items():
-            route = self.by_channel.get(channel)
+        for lane, number in ack.nexts.items():
+            route = self.by_lane.get(lane)
             if route is not None:
                 route.on_ack(ack.sender, number, ack.held, now_s)
 
     def on_ask(self, ask: wire.Ask) -> Effects | None:
         """Send again what a peer misses; None if it does not listen here."""
-        route = self.by_channel.get(ask.channel)
+        route = self.by_lane.get(ask.lane)
         if route is None or ask.sender not in self.rows.records:
             return None
         frames, gone = route.on_ask(ask.first, ask.last)
         effects: Effects = [ToPeer(ask.sender, frame, bulk=True) for frame in frames]
         if gone is not None:
-            effects.insert(0, ToPeer(ask.sender, wire.Gone(self.name, ask.channel, *gone)))
+            effects.insert(0, ToPeer(ask.sender, wire.Gone(self.name, ask.lane, *gone)))
         return effects
 
     def _join(self, route: Route, name: str, now_s: float) -> None:
@@ -101,8 +101,8 @@ class Routes(Struct):
     def tick(self, now_s: float) -> Effects:
         """Stop waiting for receivers that stall a full window."""
         effects: Effects = []
-        for channel, route in self.by_channel.items():
+        for lane, route in self.by_lane.items():
             for name in route.on_tick(now_s) if route.buffer else ():
-                what = f"confirmed nothing on {in_words(channel)}; not waited for"
+                what = f"confirmed nothing on {in_words(lane)}; not waited for"
                 effects.append(Complain(name, what))
         return effects

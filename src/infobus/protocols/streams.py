@@ -1,9 +1,9 @@
-"""What peers send: one numbered stream for each of their channels that this node wants.
+"""What peers send: one numbered stream for each of their lanes that this node wants.
 
 A stream begins where its sender says (or at 1, if it had no number yet when it took the rows),
 pauses while there is no room, breaks off when the sender had given this node up, and is reduced
 to one number when the sender is gone. One peer has a bounded number of them: what it sends on yet
-another channel is dropped, which is complained about, and told to the subscriptions once.
+another lane is dropped, which is complained about, and told to the subscriptions once.
 """
 
 from __future__ import annotations
@@ -27,71 +27,71 @@ class Streams(Struct):
 
     name: str
     own: OwnRows
-    channels_count_max: int
-    paused: set[str] = field(default_factory=set)  # channels
+    lanes_count_max: int
+    paused: set[str] = field(default_factory=set)  # lanes
 
     def on_data(self, peer: Peer, data: wire.Data, now_s: float) -> Effects:
         """Take a frame of events."""
         if data.first == 0:
             return self._best_effort(peer, data)
-        receiver = self._receiver(peer, data.channel, now_s)
+        receiver = self._receiver(peer, data.lane, now_s)
         if receiver is None:
-            return self._turn_away(data.sender, peer, data.channel)
+            return self._turn_away(data.sender, peer, data.lane)
         effects = receiver.on_data(data.first, data.items, now_s)
-        return self._lift(data.sender, data.channel, effects)
+        return self._lift(data.sender, data.lane, effects)
 
     def on_gone(self, peer: Peer, gone: wire.Gone, now_s: float) -> Effects:
         """Take the word that events are no longer kept."""
-        receiver = peer.receivers.get(gone.channel)
+        receiver = peer.receivers.get(gone.lane)
         if receiver is None or gone.first > (receiver.next or 0):
             return []
-        return self._lift(gone.sender, gone.channel, receiver.on_gone(gone.last, now_s))
+        return self._lift(gone.sender, gone.lane, receiver.on_gone(gone.last, now_s))
 
     def ends(self, name: str, peer: Peer, nexts: dict[str, int], now_s: float) -> Effects:
         """Note how far the peer's routes have got."""
         effects: Effects = []
-        for channel, number in nexts.items():
-            receiver = self._receiver(peer, channel, now_s)
+        for lane, number in nexts.items():
+            receiver = self._receiver(peer, lane, now_s)
             if receiver is None:
-                effects += self._turn_away(name, peer, channel)
+                effects += self._turn_away(name, peer, lane)
             else:
-                effects += self._lift(name, channel, receiver.on_end(number, now_s))
+                effects += self._lift(name, lane, receiver.on_end(number, now_s))
         return effects
 
     def tick(self, name: str, peer: Peer, now_s: float) -> Effects:
         """Ask again for what is overdue, or give it up."""
         effects: Effects = []
-        for channel, receiver in peer.receivers.items():
+        for lane, receiver in peer.receivers.items():
             if receiver.ask_at_s is not None:
-                effects += self._lift(name, channel, receiver.on_tick(now_s))
+                effects += self._lift(name, lane, receiver.on_tick(now_s))
         return effects
 
-    def pause(self, peers: dict[str, Peer], channel: str, paused: bool, now_s: float) -> Effects:
-        """Take nothing in on `channel`, from whomever, or take it up again."""
-        (self.paused.add if paused else self.paused.discard)(channel)
+    def pause(self, peers: dict[str, Peer], lane: str, paused: bool, now_s: float) -> Effects:
+        """Take nothing in on `lane`, from whomever, or take it up again."""
+        (self.paused.add if paused else self.paused.discard)(lane)
         effects: Effects = []
         for name, peer in peers.items():
-            receiver = peer.receivers.get(channel)
+            receiver = peer.receivers.get(lane)
             if receiver is not None and receiver.paused != paused:
-                effects += self._lift(name, channel, receiver.on_pause(paused, now_s))
+                effects += self._lift(name, lane, receiver.on_pause(paused, now_s))
         return effects
 
     def stale(self, peer: Peer, known: wire.Known) -> dict[str, int]:
-        """The channels whose numbers are from before we left them, which the peer did not notice.
+        """The lanes whose numbers are from before we left them, which the peer did not notice.
 
         With the version since which they are wanted again. A peer that was told of leaving and
         coming back at one stroke has kept our place; it is asked for another, once.
         """
         found: dict[str, int] = {}
-        for channel, joined in known.joined.items():
-            if len(found) + len(peer.restarts) >= self.channels_count_max:
+        for lane, joined in known.joined.items():
+            if len(found) + len(peer.restarts) >= self.lanes_count_max:
                 break  # no honest peer gets here
-            since = self.own.version_that_touched(channel)
+            since = self.own.version_that_touched(lane)
             if since is None or not joined < since <= known.version:
                 continue
-            asked = peer.restarts.get(channel, 0)
-            if not (since <= asked <= known.version or self._has_begun(peer, channel)):
-                found[channel] = since
+            asked = peer.restarts.get(lane, 0)
+            if not (since <= asked <= known.version or self._has_begun(peer, lane)):
+                found[lane] = since
         return found
 
     def baselines(
@@ -99,41 +99,41 @@ class Streams(Struct):
     ) -> Effects:
         """Start at the numbers that the peer has told; report where it had given us up."""
         effects: Effects = []
-        for channel, number in known.nexts.items():
-            version = self.own.version_that_touched(channel)
-            if version is None or channel in stale:
+        for lane, number in known.nexts.items():
+            version = self.own.version_that_touched(lane)
+            if version is None or lane in stale:
                 continue  # told for rows that have been taken back since
-            receiver = peer.receivers.get(channel)
-            if receiver is None and not self._has_room(peer, channel):
-                effects += self._turn_away(known.sender, peer, channel)
+            receiver = peer.receivers.get(lane)
+            if receiver is None and not self._has_room(peer, lane):
+                effects += self._turn_away(known.sender, peer, lane)
                 continue
-            is_new = channel not in peer.nexts if receiver is None else receiver.next is None
-            was_cut = channel in peer.cut_channels or version <= peer.cut_version
+            is_new = lane not in peer.nexts if receiver is None else receiver.next is None
+            was_cut = lane in peer.cut_lanes or version <= peer.cut_version
             if is_new and was_cut:
-                broke_off_at = peer.cut_channels.pop(channel, 0)
-                effects.append(Lost(known.sender, channel, broke_off_at, None))
+                broke_off_at = peer.cut_lanes.pop(lane, 0)
+                effects.append(Lost(known.sender, lane, broke_off_at, None))
             if (receiver is None or receiver.next is None) and version <= known.version:
-                peer.nexts[channel] = max(number, peer.nexts.get(channel, 1))
+                peer.nexts[lane] = max(number, peer.nexts.get(lane, 1))
         if known.version >= peer.cut_version:
             peer.cut_version = 0
-            peer.cut_channels.clear()
-        for channel, receiver in peer.receivers.items():
-            version = self.own.version_that_touched(channel)
+            peer.cut_lanes.clear()
+        for lane, receiver in peer.receivers.items():
+            version = self.own.version_that_touched(lane)
             if receiver.next is None and version is not None and version <= peer.confirmed:
-                number = peer.nexts.pop(channel, 1)
-                effects += self._lift(known.sender, channel, receiver.on_baseline(number, now_s))
+                number = peer.nexts.pop(lane, 1)
+                effects += self._lift(known.sender, lane, receiver.on_baseline(number, now_s))
         return effects
 
     def acks(self, name: str, peer: Peer, is_held: Callable[[str, str], bool]) -> Effects:
-        """Confirm to `peer` what has come, except on channels that are held on purpose."""
+        """Confirm to `peer` what has come, except on lanes that are held on purpose."""
         nexts: dict[str, int] = {}
         held: dict[str, int] = {}
-        for channel, receiver in peer.receivers.items():
+        for lane, receiver in peer.receivers.items():
             if receiver.next is not None and receiver.next != receiver.acked:
-                if is_held(name, channel):
-                    held[channel] = receiver.acked
+                if is_held(name, lane):
+                    held[lane] = receiver.acked
                 else:
-                    nexts[channel] = receiver.acked = receiver.next
+                    nexts[lane] = receiver.acked = receiver.next
                     receiver.unacked_bytes = 0
         effects: Effects = []
         if nexts:
@@ -143,97 +143,97 @@ class Streams(Struct):
         return effects
 
     def forget_unwanted(self, peer: Peer) -> None:
-        """Forget all about channels that nobody wants any more."""
-        notes = (peer.receivers, peer.nexts, peer.best_effort, peer.cut_channels, peer.restarts)
+        """Forget all about lanes that nobody wants any more."""
+        notes = (peer.receivers, peer.nexts, peer.best_effort, peer.cut_lanes, peer.restarts)
         for noted in notes:
-            for channel in [c for c in noted if self.own.version_that_touched(c) is None]:
-                del noted[channel]
+            for lane in [c for c in noted if self.own.version_that_touched(c) is None]:
+                del noted[lane]
 
     def break_off(self, peer: Peer) -> None:
         """The peer had given us up: end all its streams, to begin anew where it says."""
         peer.cut_version = max(peer.cut_version, peer.confirmed)
-        peer.cut_channels.update(peer.nexts)
-        for channel, receiver in peer.receivers.items():
+        peer.cut_lanes.update(peer.nexts)
+        for lane, receiver in peer.receivers.items():
             if receiver.next is not None:
-                peer.cut_channels[channel] = receiver.next
-        while len(peer.cut_channels) > self.channels_count_max:
-            peer.cut_channels.popitem()  # its loss is reported without a number
+                peer.cut_lanes[lane] = receiver.next
+        while len(peer.cut_lanes) > self.lanes_count_max:
+            peer.cut_lanes.popitem()  # its loss is reported without a number
         peer.receivers.clear()
         peer.nexts.clear()
 
     def sender_lost(self, name: str, peer: Peer, now_s: float) -> Effects:
-        """Report what is missing; of each channel only the place in the stream is remembered."""
+        """Report what is missing; of each lane only the place in the stream is remembered."""
         effects: Effects = []
-        for channel, receiver in peer.receivers.items():
-            effects += self._lift(name, channel, receiver.on_sender_lost(now_s))
+        for lane, receiver in peer.receivers.items():
+            effects += self._lift(name, lane, receiver.on_sender_lost(now_s))
             if receiver.next is not None:
-                peer.nexts[channel] = receiver.next
+                peer.nexts[lane] = receiver.next
         peer.receivers.clear()
         if peer.cut_version:
             peer.cut_version = 0
-            peer.cut_channels.clear()
+            peer.cut_lanes.clear()
             effects.append(Lost(name, "", 0, None))
         return effects
 
     def _best_effort(self, peer: Peer, data: wire.Data) -> Effects:
         # Two declarations of one node may overlap for a moment and bring a frame twice.
-        last = peer.best_effort.get(data.channel, -1)
+        last = peer.best_effort.get(data.lane, -1)
         items = data.items
         if items and items.numbers[0] <= last:
             items = Items.of([item for item in items if item.number > last])
-        if not items or self.own.version_that_touched(data.channel) is None:
+        if not items or self.own.version_that_touched(data.lane) is None:
             return []
-        if last < 0 and len(peer.best_effort) >= self.channels_count_max:
-            return self._turn_away(data.sender, peer, data.channel)
-        peer.best_effort[data.channel] = items.each_number()[-1]
-        return [Events(data.sender, data.channel, 0, items)]
+        if last < 0 and len(peer.best_effort) >= self.lanes_count_max:
+            return self._turn_away(data.sender, peer, data.lane)
+        peer.best_effort[data.lane] = items.each_number()[-1]
+        return [Events(data.sender, data.lane, 0, items)]
 
-    def _receiver(self, peer: Peer, channel: str, now_s: float) -> Receiver | None:
-        """The receiver of a peer's channel, made if the channel is wanted and there is room."""
-        receiver = peer.receivers.get(channel)
-        if receiver is not None or channel in peer.unwanted:
+    def _receiver(self, peer: Peer, lane: str, now_s: float) -> Receiver | None:
+        """The receiver of a peer's lane, made if the lane is wanted and there is room."""
+        receiver = peer.receivers.get(lane)
+        if receiver is not None or lane in peer.unwanted:
             return receiver
-        version = self.own.version_that_touched(channel)
+        version = self.own.version_that_touched(lane)
         if version is None:
             if len(peer.unwanted) >= _UNWANTED_COUNT_MAX:
                 peer.unwanted.clear()
-            peer.unwanted.add(channel)
+            peer.unwanted.add(lane)
             return None
-        if not self._has_room(peer, channel):
+        if not self._has_room(peer, lane):
             return None
-        receiver = peer.receivers[channel] = Receiver(paused=channel in self.paused)
+        receiver = peer.receivers[lane] = Receiver(paused=lane in self.paused)
         if peer.confirmed >= version:
-            # A channel that the peer did not name had no numbers yet: they start at 1.
-            receiver.on_baseline(peer.nexts.pop(channel, 1), now_s)
+            # A lane that the peer did not name had no numbers yet: they start at 1.
+            receiver.on_baseline(peer.nexts.pop(lane, 1), now_s)
         return receiver
 
-    def _has_begun(self, peer: Peer, channel: str) -> bool:
+    def _has_begun(self, peer: Peer, lane: str) -> bool:
         """Whether we know our place in the stream, which does not change while it is wanted."""
-        receiver = peer.receivers.get(channel)
-        return channel in peer.nexts or (receiver is not None and receiver.next is not None)
+        receiver = peer.receivers.get(lane)
+        return lane in peer.nexts or (receiver is not None and receiver.next is not None)
 
-    def _has_room(self, peer: Peer, channel: str) -> bool:
+    def _has_room(self, peer: Peer, lane: str) -> bool:
         count = len(peer.receivers) + len(peer.nexts)
-        return count < self.channels_count_max or channel in peer.nexts
+        return count < self.lanes_count_max or lane in peer.nexts
 
-    def _turn_away(self, sender: str, peer: Peer, channel: str) -> Effects:
-        """Drop what came on a channel without a stream; say so unless nobody wants it."""
-        if channel in peer.unwanted:
+    def _turn_away(self, sender: str, peer: Peer, lane: str) -> Effects:
+        """Drop what came on a lane without a stream; say so unless nobody wants it."""
+        if lane in peer.unwanted:
             return []
         peer.refused_count += 1
-        what = f"sends on more than {self.channels_count_max} channels; others are dropped"
+        what = f"sends on more than {self.lanes_count_max} lanes; others are dropped"
         lost = [Lost(sender, "", 0, None)] if peer.refused_count == 1 else []
         return [Complain(sender, what), *lost]
 
-    def _lift(self, sender: str, channel: str, effects: list[Effect]) -> Effects:
+    def _lift(self, sender: str, lane: str, effects: list[Effect]) -> Effects:
         """The effects of one route, as effects of the node."""
         lifted: Effects = []
         for effect in effects:
             match effect:
                 case Deliver(first, items):
-                    lifted.append(Events(sender, channel, first, items))  # type: ignore[arg-type]
+                    lifted.append(Events(sender, lane, first, items))  # type: ignore[arg-type]
                 case AskAgain(first, last):
-                    lifted.append(ToPeer(sender, wire.Ask(self.name, channel, first, last)))
+                    lifted.append(ToPeer(sender, wire.Ask(self.name, lane, first, last)))
                 case ReportLoss(first, last):
-                    lifted.append(Lost(sender, channel, first, last))
+                    lifted.append(Lost(sender, lane, first, last))
         return lifted

@@ -32,7 +32,7 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 FILTER_CHARS_MAX = 64 * 1024
 
 NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
-ChannelName = Annotated[str, Meta(max_length=4096)]
+LaneName = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]
 Filter = Annotated[str, Meta(max_length=FILTER_CHARS_MAX)]
 Wire = tuple[Count, Count]
@@ -51,25 +51,25 @@ class Data(Struct, array_like=True, tag=1, gc=False):
     """Events `first`, `first + 1`, ... of a route; `first` is 0 for best effort."""
 
     sender: NodeName
-    channel: ChannelName
+    lane: LaneName
     first: Count
     items: Items
     descriptors: list[bytes] = []
 
 
 class Ack(Struct, array_like=True, tag=2):
-    """Of each channel, everything before the number has come; `held` if that is so on purpose."""
+    """Of each lane, everything before the number has come; `held` if that is so on purpose."""
 
     sender: NodeName
-    nexts: dict[ChannelName, Count]
+    nexts: dict[LaneName, Count]
     held: bool = False
 
 
 class Ask(Struct, array_like=True, tag=3):
-    """Please send events `first` to `last` of your channel again."""
+    """Please send events `first` to `last` of your lane again."""
 
     sender: NodeName
-    channel: ChannelName
+    lane: LaneName
     first: Count
     last: Count
 
@@ -78,7 +78,7 @@ class Gone(Struct, array_like=True, tag=4):
     """Events `first` to `last`, which you asked for, are no longer kept."""
 
     sender: NodeName
-    channel: ChannelName
+    lane: LaneName
     first: Count
     last: Count
 
@@ -89,7 +89,7 @@ class Beat(Struct, array_like=True, tag=5):
     sender: NodeName
     wire: Wire
     interest: Count
-    nexts: dict[ChannelName, Count] = {}
+    nexts: dict[LaneName, Count] = {}
 
 
 class Interest(Struct, array_like=True, tag=6):
@@ -117,7 +117,7 @@ class Interest(Struct, array_like=True, tag=6):
     classes: list[ClassName] = []  # the priority classes of the bus; none: as usual
     requests: list[Request] = []  # all of them, every time
     window: Count = 0  # unconfirmed events that I take of one of your lanes; 0: as you like
-    left: dict[ChannelName, Count] = {}  # channels on which I begin anew, by the versions of that
+    left: dict[LaneName, Count] = {}  # lanes on which I begin anew, by the versions of that
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows added."""
@@ -125,19 +125,19 @@ class Interest(Struct, array_like=True, tag=6):
 
 
 class Known(Struct, array_like=True, tag=7):
-    """I hold your rows as of `version` (0: none), and my next numbers on channels they touch.
+    """I hold your rows as of `version` (0: none), and my next numbers on lanes they touch.
 
     `welcome` names this acquaintance (0: we have never met). A new one tells the other side
     that it had been given up for dead, and so may have missed events that were never numbered.
-    `joined` are the versions of your rows under which you joined the channels.
+    `joined` are the versions of your rows under which you joined the lanes.
     """
 
     sender: NodeName
     version: Count
     welcome: Count
-    nexts: dict[ChannelName, Count] = {}
+    nexts: dict[LaneName, Count] = {}
     descriptors: list[bytes] = []
-    joined: dict[ChannelName, Count] = {}
+    joined: dict[LaneName, Count] = {}
 
 
 class WantTypes(Struct, array_like=True, tag=8):
@@ -158,7 +158,7 @@ class Bye(Struct, array_like=True, tag=10):
     """I leave on purpose; forget me at once. `nexts` as in `Beat`: nothing more will come."""
 
     sender: NodeName
-    nexts: dict[ChannelName, Count] = {}
+    nexts: dict[LaneName, Count] = {}
 
 
 class WantState(Struct, array_like=True, tag=11):
@@ -174,7 +174,7 @@ class State(Struct, array_like=True, tag=12):
 
     sender: NodeName
     request: Count
-    lasts: dict[ChannelName, Count]
+    lasts: dict[LaneName, Count]
     items: Items
     descriptors: list[bytes] = []
 

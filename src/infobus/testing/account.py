@@ -3,9 +3,9 @@
 An `Account` watches simulated nodes from outside. It knows nothing of how they work, only
 what they promise:
 
-* no subscription gets an event twice, or a sender's events of one channel out of order, or one
+* no subscription gets an event twice, or a sender's events of one lane out of order, or one
   that was published before anything on its node wanted the channel;
-* of each sender's channel a node delivers or reports every number, from where it began;
+* of each sender's lane a node delivers or reports every number, from where it began;
 * an event published while its publisher had said that it knows the subscription is delivered,
   or lies in a reported loss, unless publisher or subscription end first, or the subscription
   gets a filter that does not let it through;
@@ -27,7 +27,7 @@ from infobus.protocols.interest import touches
 from infobus.protocols.lanes import channel_in
 from infobus.testing.simulated_node import Attributes, SimulatedNode, SimulatedSubscription
 
-Stream = tuple[str, str, str]  # receiving node, sender, channel
+Stream = tuple[str, str, str]  # receiving node, sender, lane
 
 
 class Uneven(AssertionError):
@@ -38,7 +38,7 @@ class Uneven(AssertionError):
 class _Ledger:
     """What one subscription is owed and has got."""
 
-    last: dict[tuple[str, str], int] = field(default_factory=dict)  # sender, channel -> event
+    last: dict[tuple[str, str], int] = field(default_factory=dict)  # sender, lane -> event
     before: dict[str, int] = field(default_factory=dict)  # sender -> last event before it began
     owed: dict[tuple[str, str], dict[int, Debt]] = field(default_factory=dict)
 
@@ -106,19 +106,19 @@ class Account:
 
     def told(self, node: SimulatedNode, known: wire.Known) -> None:
         """Note where the peer lets the node begin."""
-        for channel, number in known.nexts.items():
-            stream = (node.name, known.sender, channel)
+        for lane, number in known.nexts.items():
+            stream = (node.name, known.sender, lane)
             self._baselines[stream] = max(number, self._baselines.get(stream, 1))
 
-    def heard(self, node: SimulatedNode, sender: str, channel: str, end: int) -> None:
+    def heard(self, node: SimulatedNode, sender: str, lane: str, end: int) -> None:
         """Note what the node cannot claim not to know of."""
-        stream = (node.name, sender, channel)
+        stream = (node.name, sender, lane)
         self._heard[stream] = max(end, self._heard.get(stream, 0))
 
     def delivered(self, node: SimulatedNode, events: Events) -> None:
         """Check order and number, and strike the events off what is owed."""
         self.trace.append((node.network.now_s, node.name, events.sender, events.first))
-        stream = (node.name, events.sender, events.channel)
+        stream = (node.name, events.sender, events.lane)
         self._go_on(stream, events.first, events.first + len(events.items), "delivered")
         for item in events.items:
             self._hand(node, events, item)
@@ -129,18 +129,18 @@ class Account:
         self.lost_count += 1
         if lost.sender in self.blameless:
             raise Uneven(f"{node.name} reports {lost}, but nothing happened that would excuse it")
-        stream = (node.name, lost.sender, lost.channel)
+        stream = (node.name, lost.sender, lost.lane)
         if lost.last is not None:
             self._go_on(stream, lost.first, lost.last + 1, "reported lost")
         elif (lost.sender, node.name) not in self._given_up:
             raise Uneven(f"{node.name} reports {lost}, but was never given up there")
         else:
             for open_stream in [s for s in self._expected if s[:2] == stream[:2]]:
-                if lost.channel in ("", open_stream[2]):
+                if lost.lane in ("", open_stream[2]):
                     del self._expected[open_stream]
         for subscription in node.subscriptions:
-            for (sender, channel), owed in self._ledger(subscription).owed.items():
-                if sender == lost.sender and lost.channel in ("", channel):
+            for (sender, lane), owed in self._ledger(subscription).owed.items():
+                if sender == lost.sender and lost.lane in ("", lane):
                     gone = [e for e, d in owed.items() if self._covers(stream, lost, d.number)]
                     for event in gone:
                         del owed[event]
@@ -191,25 +191,25 @@ class Account:
         """What is still owed, in words; nothing once a healed network has settled."""
         for node in self.nodes.values():
             for subscription in node.subscriptions:
-                for (sender, channel), owed in self._ledger(subscription).owed.items():
+                for (sender, lane), owed in self._ledger(subscription).owed.items():
                     if owed:
-                        events = f"{len(owed)} events of {sender} on {channel!r}: {owed}"
+                        events = f"{len(owed)} events of {sender} on {lane!r}: {owed}"
                         yield f"{node.name} has not got {events}"
-        for (name, sender, channel), expected in self._expected.items():
-            end = self._heard.get((name, sender, channel), 0)
+        for (name, sender, lane), expected in self._expected.items():
+            end = self._heard.get((name, sender, lane), 0)
             if name in self.nodes and expected < end:
-                yield f"{name} knows of {expected}..{end - 1} of {sender} on {channel!r}"
+                yield f"{name} knows of {expected}..{end - 1} of {sender} on {lane!r}"
 
     def _hand(self, node: SimulatedNode, events: Events, item: wire.Item) -> None:
         attributes = msgspec.msgpack.decode(item.body)
         for subscription in node.subscriptions:
             if subscription.accepts(item.subject, attributes):
                 before = self._ledger(subscription).before.get(events.sender, 0)
-                is_new = not touches(subscription.beside, channel_in(events.channel))
+                is_new = not touches(subscription.beside, channel_in(events.lane))
                 if is_new and item.number <= before:
                     what = f"event {item.number} of {events.sender}, from before it began"
                     raise Uneven(f"{subscription.pattern!r} got {what}")
-                self._deliver(subscription, events.sender, events.channel, item.number)
+                self._deliver(subscription, events.sender, events.lane, item.number)
 
     def _ledger(self, subscription: SimulatedSubscription) -> _Ledger:
         return self._ledgers.setdefault(subscription, _Ledger())
@@ -217,9 +217,9 @@ class Account:
     def _go_on(self, stream: Stream, first: int, end: int, what: str) -> None:
         expected = self._expected.get(stream, self._baselines.get(stream, 1))
         if first != expected:
-            name, sender, channel = stream
+            name, sender, lane = stream
             raise Uneven(
-                f"{name}: {first}..{end - 1} of {sender} on {channel!r} {what}, "
+                f"{name}: {first}..{end - 1} of {sender} on {lane!r} {what}, "
                 f"but {expected} was next"
             )
         self._expected[stream] = end
@@ -228,16 +228,16 @@ class Account:
         if lost.last is not None:
             return number is not None and lost.first <= number <= lost.last
         # What got a number that the node was told to begin with is still to come.
-        return not lost.channel or number is None or number < self._baselines.get(stream, 1)
+        return not lost.lane or number is None or number < self._baselines.get(stream, 1)
 
     def _deliver(
-        self, subscription: SimulatedSubscription, sender: str, channel: str, event: int
+        self, subscription: SimulatedSubscription, sender: str, lane: str, event: int
     ) -> None:
         ledger = self._ledger(subscription)
-        last = ledger.last.get((sender, channel), 0)
+        last = ledger.last.get((sender, lane), 0)
         if event <= last:
             what = "twice" if event == last else f"after {last}"
             raise Uneven(f"{subscription.pattern!r} got event {event} of {sender} {what}")
-        ledger.last[sender, channel] = event
-        ledger.owed.get((sender, channel), {}).pop(event, None)
+        ledger.last[sender, lane] = event
+        ledger.owed.get((sender, lane), {}).pop(event, None)
         self.delivered_count += 1

@@ -82,7 +82,7 @@ class Witness(Protocol):
     def told(self, node: SimulatedNode, known: wire.Known) -> None:
         """A peer has answered to the node's rows."""
 
-    def heard(self, node: SimulatedNode, sender: str, channel: str, end: int) -> None:
+    def heard(self, node: SimulatedNode, sender: str, lane: str, end: int) -> None:
         """The node has seen that numbers before `end` exist."""
 
     def delivered(self, node: SimulatedNode, events: Events) -> None:
@@ -228,7 +228,7 @@ class SimulatedNode:
             self._witness.told(self, message)
         elif isinstance(message, wire.Data):
             end = message.first + len(message.items)
-            self._witness.heard(self, message.sender, message.channel, end)
+            self._witness.heard(self, message.sender, message.lane, end)
         self._do(self.node.take(message, self.network.now_s))
         if isinstance(message, wire.Known):
             for subscription in self.subscriptions:

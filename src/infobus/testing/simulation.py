@@ -180,8 +180,8 @@ class Run:
         self.network.advance(seconds)
         self.account.check()
         for node in self.account.nodes.values():
-            for channel, route in node.node.routes.items():
-                self._check_window(node.name, channel, route)
+            for lane, route in node.node.routes.items():
+                self._check_window(node.name, lane, route)
             if self._is_calm:
                 self._check_rows_arrive(node)
 
@@ -197,7 +197,7 @@ class Run:
                 pattern = subscription.pattern
                 raise Uneven(f"{unaware} have not heard of {node.name}'s {pattern!r} in {late_s} s")
 
-    def _check_window(self, name: str, channel: str, route: Route) -> None:
+    def _check_window(self, name: str, lane: str, route: Route) -> None:
         # The window may be overstepped by the frame that fills it, and a frame is kept whole.
         kept_bytes = sum(len(frame) for _, _, frame in route.buffer)
         kept_count = sum(end - first for first, end, _ in route.buffer)
@@ -207,7 +207,7 @@ class Run:
             is_waiting and kept_count > count_max
         ):
             kept = f"{kept_count} events and {kept_bytes} bytes"
-            raise Uneven(f"{name} keeps {kept} of {channel!r}, more than its window allows")
+            raise Uneven(f"{name} keeps {kept} of {lane!r}, more than its window allows")
 
     def _unsettled(self) -> Iterable[str]:
         yield from self.account.debts()
@@ -219,9 +219,9 @@ class Run:
             if not (node.node.is_synced() and all(r.is_quiet() for r in node.node.routes.values())):
                 yield f"{node.name} waits for an answer"
             for name, peer in node.node.peers.items():
-                for channel, receiver in peer.receivers.items():
+                for lane, receiver in peer.receivers.items():
                     if receiver.has_hole():  # also of a dead sender, until it is given up
-                        yield f"{node.name} misses events of {name} on {channel!r}"
+                        yield f"{node.name} misses events of {name} on {lane!r}"
             yield from self._disagreements(node)
 
     def _disagreements(self, node: SimulatedNode) -> Iterable[str]:

@@ -46,13 +46,13 @@ class TransactionAccount(Account):
         is_wanted = False
         for item in group.events:
             attributes = msgspec.msgpack.decode(item.body)
-            channel = channel_of(item.subject, self.depth)
-            debt = Debt(numbers[channel], item.subject, attributes)
+            lane = channel_of(item.subject, self.depth)  # of the default class
+            debt = Debt(numbers[lane], item.subject, attributes)
             for subscription in others:
                 is_wanted = is_wanted or subscription.accepts(item.subject, attributes)
                 if subscription.is_known_to_accept(node.name, item.subject, attributes):
                     owed = self._ledger(subscription).owed
-                    owed.setdefault((node.name, channel), {})[item.number] = debt
+                    owed.setdefault((node.name, lane), {})[item.number] = debt
         if self.is_exact and not is_wanted and any(numbers.values()):
             raise Uneven(f"{node.name} sent a transaction which nobody wants")
 
@@ -60,7 +60,7 @@ class TransactionAccount(Account):
         self,
         subscription: SimulatedSubscription,
         sender: str,
-        channel: str,
+        lane: str,
         group: Group,
         places: list[int],
     ) -> None:
@@ -79,7 +79,7 @@ class TransactionAccount(Account):
         ]
         if places != wanted:
             raise Uneven(f"{what}, but wants {wanted}")
-        self._deliver(subscription, sender, channel, group.number)
+        self._deliver(subscription, sender, lane, group.number)
         self.taken_count += 1
         self.parts_count += len(places) < len(items)
         for item in items:
@@ -90,11 +90,11 @@ class TransactionAccount(Account):
         """Check also that nothing which is owed has been passed over."""
         super().delivered(node, events)
         for subscription in node.subscriptions:
-            owed = self._ledger(subscription).owed.get((events.sender, events.channel), {})
+            owed = self._ledger(subscription).owed.get((events.sender, events.lane), {})
             for event, debt in owed.items():
                 if debt.number is not None and debt.number <= events.first:
                     what = f"{subscription.pattern!r} has not got {event} of {events.sender}"
-                    raise Uneven(f"{what}, although {events.first} on {events.channel!r} has come")
+                    raise Uneven(f"{what}, although {events.first} on {events.lane!r} has come")
 
     def _hand(self, node: SimulatedNode, events: Events, item: wire.Item) -> None:
         if item.type == GROUP:

@@ -36,7 +36,7 @@ class TransactionWitness(Witness, Protocol):
         self,
         subscription: SimulatedSubscription,
         sender: str,
-        channel: str,
+        lane: str,
         group: Group,
         places: list[int],
     ) -> None:
@@ -90,15 +90,13 @@ class TransactionNode(SimulatedNode):
             if item.type == GROUP:
                 group = groups.decode(item.body)
                 if self._copies.is_first(events.sender, group):
-                    self._hand_out(events.sender, events.channel, group)
-            one = Events(
-                events.sender, events.channel, events.first + at, events.items[at : at + 1]
-            )
+                    self._hand_out(events.sender, events.lane, group)
+            one = Events(events.sender, events.lane, events.first + at, events.items[at : at + 1])
             self._witness.delivered(self, one)
 
-    def _hand_out(self, sender: str, channel: str, group: Group) -> None:
+    def _hand_out(self, sender: str, lane: str, group: Group) -> None:
         wanted = [(item.subject, msgspec.msgpack.decode(item.body)) for item in group.events]
         for subscription in self.subscriptions:
             places = [at for at, event in enumerate(wanted) if subscription.accepts(*event)]
             if places:
-                self._group_witness.took(subscription, sender, channel, group, places)
+                self._group_witness.took(subscription, sender, lane, group, places)
