@@ -82,6 +82,8 @@ class TestReactions:
         for n in (1, 2):
             bus.publish("news.fire", {"n": n}, priority="emergency")
             bus.flush()
+        # The second is there, and must not overtake the word of the loss.
+        wait_until(lambda: other.stats().received_events == 1)
         with pytest.raises(LossError) as caught:
             sub.receive(20)
         loss = caught.value

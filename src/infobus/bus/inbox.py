@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from infobus.bus.classed import Classed, Demand
 from infobus.bus.event import Event, Reading, Run, weight_of
 from infobus.protocols.effects import Lost
+from infobus.protocols.lanes import class_in
 from infobus.protocols.peers import Terms
 from infobus.protocols.qos import Marks
 
@@ -117,7 +118,9 @@ class Inbox:
 
     def wake_with(self, entry: Lost | None) -> None:
         """Put a loss, or None for the end, into the queue."""
-        if entry is not None and self.classed is not None:
+        if entry is not None and (self.classed is not None or class_in(entry.lane)):
+            if self.classed is None:
+                self.classed = self._make_classed()
             self.classed.offer_loss(entry)
             self._look()
             return
