@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +19,14 @@ import pytest
 
 import infobus
 from infobus import Property, UsageError, id_of
-from infobus.pipeline import running
+from infobus.pipeline import register, running
 from infobus.pipeline.progress import read_status
 from infobus.pipeline.running import Pipeline
 from infobus.pipeline.toml import JobUse, Plan
 from infobus.repository import Repository
 from tests.cli.running import Shell
 from tests.spark.java import OPTIONS, needs_java
-from tests.stores.journals import Source, Story, stories, write
+from tests.stores.journals import Source, Story, event, stories, write
 
 PLAN = """
 master = "local[1]"
@@ -197,6 +200,129 @@ def test_a_job_that_can_never_be_started_fails(pipeline, tmp_path, monkeypatch, 
     [job] = read_status(tmp_path / "state").jobs
     assert (job.state, job.problem) == ("failed", problem.removeprefix("infobus.errors."))
     assert start.call_count == tries
+
+
+class Kept:
+    """The Spark that all tests share: a pipeline does not end it."""
+
+    def __init__(self, spark):
+        self.read, self.readStream = spark.read, spark.readStream
+        self.streams = spark.streams
+
+    def stop(self):
+        pass
+
+
+@pytest.fixture
+def annotate(spark, tmp_path, monkeypatch):
+    """Runs a pipeline that publishes a keyword for each story, and tells whether it ended well."""
+    register(spark)
+    monkeypatch.setattr(running, "open_session", lambda plan, folder: Kept(spark))
+    monkeypatch.setattr(running, "PAUSE_S", 0.1)
+
+    def run(when, word="story", state="state"):
+        sink = {"type": "Property", "bus": "b", "home": str(tmp_path / "h"), "guaranteed": True}
+        use = JobUse(
+            source="s",
+            sink="s",
+            job="keywords",
+            when=when,
+            options={"categories": {"c": [word]}},
+        )
+        plan = Plan(
+            name="p",
+            state=str(tmp_path / state),
+            sources={"s": {"journal": str(tmp_path / "journal"), "maxEventsPerTrigger": 10_000}},
+            sinks={"s": sink},
+            jobs={"found": use},
+        )
+        return Pipeline(plan).run()
+
+    return run
+
+
+def told(numbers):
+    return [event(n, Story(headline=f"story {n}")) for n in numbers]
+
+
+def published(tmp_path):
+    """The records of the bus's ledgers, of which none is there twice."""
+    found = []
+    for path in tmp_path.rglob("ledgers/*.db"):
+        with sqlite3.connect(path) as connection:
+            found += connection.execute("SELECT record FROM records").fetchall()
+    assert len(found) == len(set(found))
+    return len(found)
+
+
+def publisher(tmp_path):
+    """The process that publishes for a sink of the bus: it holds the ledger's lock."""
+    locks = {str(path) for path in tmp_path.rglob("sinks/*.lock")}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            held = {os.readlink(one) for one in (folder / "fd").iterdir()}
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        if held & locks:
+            return int(folder.name)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@needs_java
+def test_a_job_whose_publishing_process_is_killed_publishes_all_once(annotate, tmp_path):
+    write(tmp_path / "journal", told(range(3_000)))
+    killed = []
+
+    def kill():
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s and not killed:
+            for path in tmp_path.rglob("sinks/*.json"):
+                if json.loads(path.read_bytes())["next"] and (pid := publisher(tmp_path)):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+            time.sleep(0.001)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    assert annotate("now")
+    killer.join()
+    [job] = read_status(tmp_path / "state").jobs
+    assert killed
+    assert (job.restarts, published(tmp_path)) == (1, 3_000)
+    assert [one for one in (tmp_path / "h" / "staging").rglob("*") if one.is_file()] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@needs_java
+def test_another_pipeline_of_the_same_name_publishes_its_own(annotate, tmp_path):
+    write(tmp_path / "journal", told(range(20)))
+    assert annotate("now")
+    assert annotate("now")
+    assert published(tmp_path) == 20
+    assert annotate("now", state="other")
+    assert published(tmp_path) == 40
+    shutil.rmtree(tmp_path / "state")
+    assert annotate("now")
+    assert published(tmp_path) == 60
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@needs_java
+def test_a_job_at_the_end_publishes_once_for_what_it_covers(annotate, tmp_path):
+    journal = tmp_path / "journal"
+    write(journal, told(range(20)))
+    assert annotate("end")
+    assert annotate("end")
+    assert published(tmp_path) == 20
+    write(journal, told(range(20, 25)))
+    assert annotate("end")
+    assert published(tmp_path) == 45
+    assert annotate("end", "19")
+    assert published(tmp_path) == 46
 
 
 @contextmanager

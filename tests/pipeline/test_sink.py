@@ -1,6 +1,8 @@
 """The sink: staged rows are published once, whatever is repeated and whoever dies."""
 
+import json
 import sqlite3
+import subprocess
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,12 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
-from pyspark.sql.types import DateType, DecimalType, NullType, StringType, StructType
+from pyspark.sql.types import (
+    DateType,
+    DecimalType,
+    LongType,
+    NullType,
+    StringType,
+    StructType,
+)
 
 import infobus
 from infobus import UsageError, id_of, type_of
-from infobus.errors import StoreCorrupt
-from infobus.pipeline.sink import SinkOptions
+from infobus.errors import DeliveryError, StoreCorrupt
+from infobus.pipeline import sink
+from infobus.pipeline.sink import BatchSink, SinkOptions, StreamSink
 from infobus.pipeline.sink_ledger import SinkLedger
 from infobus.pipeline.sink_publishing import Job, publish_batch
 from tests.bus.helpers import wait_until
@@ -92,9 +102,13 @@ def test_a_repeated_commit_publishes_nothing_twice(job, tmp_path):
     assert publish_batch(job) == 5
     again = structs.replace(job, files=[stage(tmp_path, range(5))])
     assert publish_batch(again) == 0
-    assert publish_batch(structs.replace(again, batch=-1)) == 0
     assert len(kept(job)) == 5
     assert publish_batch(structs.replace(job, batch=1, files=[stage(tmp_path, range(2))])) == 2
+    # The checkpoint went back a batch: these rows are known, others would be lost without a word.
+    back = structs.replace(job, files=[stage(tmp_path, range(5))])
+    assert publish_batch(back) == 0
+    with pytest.raises(UsageError, match=r"other rows as batch 0 .* with a new checkpoint"):
+        publish_batch(structs.replace(job, files=[stage(tmp_path, range(4))]))
     # A new checkpoint is another query.
     assert publish_batch(structs.replace(job, query="r", files=[stage(tmp_path, range(2))])) == 2
     assert len(kept(job)) == 9
@@ -112,6 +126,19 @@ def test_a_dataframe_that_is_written_again_is_published_once_and_another_one_is_
         publish_batch(other)
     assert not Path(other.files[0]).exists()
     assert publish_batch(structs.replace(job, batch=1, files=[stage(tmp_path, range(4))])) == 4
+    again = [stage(tmp_path, range(5))]
+    assert publish_batch(structs.replace(job, files=again)) == 0
+    assert publish_batch(structs.replace(job, batch=5, files=[stage(tmp_path, range(1))])) == 1
+    for batch, complaint in ((0, "has written other rows"), (3, "as batch 3 is not known")):
+        with pytest.raises(UsageError, match=rf"{complaint}.* the option batch, such as 6"):
+            publish_batch(structs.replace(job, batch=batch, files=[stage(tmp_path, range(2))]))
+
+
+def test_a_dataframe_without_rows_is_not_taken_for_one_with_rows(job):
+    job = structs.replace(job, is_stream=False)
+    assert publish_batch(structs.replace(job, files=[])) == 0
+    with pytest.raises(UsageError, match="other rows as batch 0"):
+        publish_batch(job)
 
 
 def test_a_row_without_a_part_of_its_subject_is_refused(job, tmp_path):
@@ -210,3 +237,213 @@ def test_a_ledger_that_cannot_be_read_is_told(job, tmp_path):
     path.write_text("{")
     with pytest.raises(StoreCorrupt, match="rows may be published twice"):
         publish_batch(structs.replace(job, batch=1, files=[stage(tmp_path, range(2))]))
+
+
+DYING = """
+import os, signal
+from infobus.pipeline import sink_publishing
+from infobus.pipeline.sink_ledger import SinkLedger
+
+settle = SinkLedger.settle
+
+def die(self, count):
+    settle(self, count)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+SinkLedger.settle = die
+sink_publishing.CHUNK_COUNT = 2
+sink_publishing.main()
+"""
+SCHEMA = StructType().add("_subject", StringType()).add("n", LongType())
+
+
+def write_checkpoint(folder: Path) -> None:
+    """What Spark writes when a query begins."""
+    folder.mkdir(exist_ok=True)
+    (folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+
+
+def sink_in(tmp_path: Path, **more: str) -> SinkOptions:
+    given = {"type": "sink.Row", "guaranteed": "true", "bus": "test", "home": str(tmp_path)}
+    return SinkOptions.of({**given, **more}, SCHEMA)
+
+
+@pytest.fixture
+def stream(tmp_path):
+    """Makes a stream of a named query, as after each start, and stages two files of five rows."""
+    checkpoint = tmp_path / "checkpoint"
+    write_checkpoint(checkpoint)
+
+    def start(numbers: range = range(5)):
+        made = StreamSink(sink_in(tmp_path, query="p.job", checkpointLocation=str(checkpoint)))
+        parts = [rows(numbers[:3]), rows(numbers[3:])]
+        return made, [made.write(iter([part])) for part in parts]
+
+    return start
+
+
+def rows(numbers: range) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"_subject": f"a.{n}", "n": n} for n in numbers])
+
+
+def dying(command, *, run=subprocess.run, **more):
+    return run([command[0], "-c", DYING], **more)
+
+
+def staged(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "staging").rglob("*") if path.is_file()]
+
+
+def published(tmp_path: Path) -> list[bytes]:
+    found = []
+    for path in sorted(tmp_path.rglob("ledgers/*.db")):
+        with sqlite3.connect(path) as connection:
+            found += connection.execute("SELECT record FROM records").fetchall()
+    return found
+
+
+def test_a_stream_whose_publishing_process_is_killed_goes_on_after_a_restart(
+    stream, tmp_path, monkeypatch
+):
+    for count in (2, 4):
+        made, messages = stream()
+        lost = made.write(iter([rows(range(9))]))  # of a task that was killed
+        with monkeypatch.context() as patch:
+            patch.setattr(sink.subprocess, "run", dying)
+            with pytest.raises(DeliveryError, match=r"not published: its process ended with -9"):
+                made.commit(messages, 0)
+        made.abort(messages, 0)  # as Spark does
+        assert not Path(lost.path).exists()
+        assert len(published(tmp_path)) == count
+    made, messages = stream()
+    made.commit(messages, 0)
+    records = published(tmp_path)
+    assert len(records) == len(set(records)) == 5
+    assert staged(tmp_path) == []
+
+
+def test_what_killed_tasks_have_staged_is_removed_with_the_next_batch(stream, tmp_path):
+    stream()  # killed before it could say anything
+    made, messages = stream()
+    assert len(staged(tmp_path)) == 4
+    other = StreamSink(sink_in(tmp_path, query="p.other", checkpointLocation=str(tmp_path / "o")))
+    beside = other.write(iter([rows(range(5))]))
+    made.commit(messages, 0)
+    assert staged(tmp_path) == [Path(beside.path)]
+    # Nothing of it was published, so nothing is needed any more.
+    write_checkpoint(tmp_path / "o")
+    other.abort([beside, None], 0)
+    assert staged(tmp_path) == []
+
+
+def test_a_dataframe_whose_publishing_process_is_killed_goes_on_when_it_is_written_again(
+    tmp_path, monkeypatch
+):
+    def write() -> None:
+        made = BatchSink(sink_in(tmp_path, query="once"))
+        messages = [made.write(iter([rows(range(5))]))]
+        try:
+            made.commit(messages)
+        except BaseException:
+            made.abort(messages)
+            raise
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sink.subprocess, "run", dying)
+        with pytest.raises(DeliveryError):
+            write()
+    write()
+    records = published(tmp_path)
+    assert len(records) == len(set(records)) == 5
+    assert staged(tmp_path) == []
+
+
+def test_rows_that_are_gone_are_told_with_what_to_do(job, monkeypatch):
+    monkeypatch.setattr(SinkLedger, "intend", lambda self, count: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        publish_batch(job)
+    Path(job.files[0]).unlink()
+    with pytest.raises(StoreCorrupt, match=r"0 are published; move .*q\.json away"):
+        publish_batch(job)
+
+
+def test_a_failure_is_told_by_the_last_line_of_its_traceback(stream):
+    made, messages = stream()
+    Path(messages[0].path).unlink()
+    with pytest.raises(DeliveryError) as caught:
+        made.commit(messages, 0)
+    assert ": FileNotFoundError: " in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_new_checkpoint_is_a_new_query_whatever_its_name(stream, tmp_path):
+    made, messages = stream()
+    made.commit(messages, 0)
+    write_checkpoint(tmp_path / "checkpoint")  # as if the old one was removed
+    made, messages = stream(range(10, 15))
+    made.commit(messages, 0)
+    assert len(set(published(tmp_path))) == 10
+
+
+def test_a_name_alone_does_not_make_other_rows_the_same(tmp_path):
+    """As where the checkpoint is on another file system."""
+    made = StreamSink(sink_in(tmp_path, query="p.job", checkpointLocation="far://x/y"))
+    for _ in range(2):
+        made.commit([made.write(iter([rows(range(5))]))], 0)
+    assert len(published(tmp_path)) == 5
+    with pytest.raises(UsageError, match="has written other rows as batch 0 before"):
+        made.commit([made.write(iter([rows(range(4))]))], 0)
+
+
+class TestLedgersOfVersionsThatKnewNoCheckpoint:
+    """They are named by the query alone."""
+
+    @pytest.fixture
+    def new(self, job, tmp_path):
+        return structs.replace(job, query="q.id", former="q", files=[stage(tmp_path, range(5))])
+
+    def test_its_last_batch_is_not_published_again(self, job, new, tmp_path):
+        for batch in range(3):
+            files = [stage(tmp_path, range(5))]
+            publish_batch(structs.replace(job, batch=batch, files=files))
+        assert publish_batch(structs.replace(new, batch=2)) == 0
+        files = [stage(tmp_path, range(5))]
+        assert publish_batch(structs.replace(new, batch=3, files=files)) == 5
+
+    def test_its_first_batch_is_told_by_its_rows(self, job, new, tmp_path):
+        publish_batch(job)
+        other = structs.replace(new, query="q.other", files=[stage(tmp_path, range(4))])
+        assert publish_batch(other) == 4
+        assert publish_batch(new) == 0
+
+    @pytest.mark.parametrize("batch", [0, 4])
+    def test_what_was_begun_is_finished(self, job, new, monkeypatch, batch):
+        monkeypatch.setattr("infobus.pipeline.sink_publishing.CHUNK_COUNT", 2)
+        for is_published in (False, True):
+            with monkeypatch.context() as patch:
+                settle = SinkLedger.settle
+
+                def die(self, count, settle=settle, is_published=is_published):
+                    if is_published:
+                        settle(self, count)
+                    raise Died
+
+                patch.setattr(SinkLedger, "settle", die)
+                with pytest.raises(Died):
+                    publish_batch(structs.replace(job, batch=batch))
+        publish_batch(structs.replace(new, batch=batch))
+        records = kept(job)
+        assert len(records) == len(set(records)) == 5
+
+    def test_it_does_not_stand_for_a_checkpoint_that_begins_after_it(self, job, new, tmp_path):
+        publish_batch(job)
+        assert publish_batch(structs.replace(new, batch=1)) == 5
+        files = [stage(tmp_path, range(5))]
+        assert publish_batch(structs.replace(new, query="q.next", files=files)) == 5
+
+    def test_the_same_dataframe_is_known_and_another_is_published(self, job, new, tmp_path):
+        publish_batch(structs.replace(job, is_stream=False))
+        again = structs.replace(new, batch=17, is_stream=False)
+        assert publish_batch(again) == 0
+        files = [stage(tmp_path, range(4))]
+        assert publish_batch(structs.replace(again, batch=18, files=files)) == 4

@@ -11,9 +11,12 @@ import json
 import os
 import threading
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from infobus.errors import BusError, StoreCorrupt, UsageError
 from infobus.pipeline import jobs, source_live
@@ -173,6 +176,7 @@ class _Use:
             self._stream = {"maxEventsPerTrigger": str(EVENTS_MAX)}
         else:
             self._stream = {}
+        self._asked = [given, use.options]
         self._sink = None if use.sink is None else texts(plan.sinks[use.sink])
         self._query_name = f"{plan.name}.{name}"
         self._checkpoint = str(plan.state_folder / "checkpoints" / name)
@@ -205,19 +209,36 @@ class _Use:
         """Run the job over all of the journal, in one piece."""
         self.progress.state = "running"
         try:
-            self._begin(spark.read.format("infobus").options(**self._read).load(), None)
+            covered = (
+                self._covered()
+            )  # before it is read: what comes meanwhile is covered next time
+            events = spark.read.format("infobus").options(**self._read).load()
+            self._begin(events, None, covered)
         except Exception as error:  # of Spark, of a database, of whatever the job works with
             self.progress.state, self.progress.problem = "failed", what_happened(error)
         else:
             self.progress.state = "done"
 
-    def _begin(self, events: DataFrame, trigger: Mapping[str, Any] | None) -> StreamingQuery | None:
+    def _covered(self) -> dict[str, str]:
+        """Options that tell the sink which run over the journal this is."""
+        journal = Journal.open(self.source.journal)
+        asked = zlib.crc32(msgspec.json.encode(self._asked, order="sorted"))
+        # Both only ever grow, so their sum is the same only if both are.
+        batch = journal.first_offset + journal.next_offset
+        return {"covers": f"{journal.id}.{asked:08x}", "batch": str(batch)}
+
+    def _begin(
+        self,
+        events: DataFrame,
+        trigger: Mapping[str, Any] | None,
+        covered: Mapping[str, str] | None = None,
+    ) -> StreamingQuery | None:
         return jobs.run(
             self.job,
             events,
             self.options,
             query=self._query_name,
-            sink=self._sink,
+            sink=None if self._sink is None else {**(covered or {}), **self._sink},
             checkpoint=self._checkpoint,
             trigger=trigger,
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
@@ -23,8 +26,9 @@ from pyspark.sql.datasource import (
 )
 
 from infobus.bus.settings import load_settings
-from infobus.errors import DeliveryError, UsageError
+from infobus.errors import BusError, DeliveryError, UsageError
 from infobus.pipeline.schema import arrow_schema
+from infobus.pipeline.sink_ledger import SinkLedger
 from infobus.pipeline.sink_publishing import Job, kind_of, subject_columns
 
 if TYPE_CHECKING:
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 _KNOWN = {
     name.lower(): name
     for name in (
-        "type subject guaranteed query batch staging journal bus home connect listen "
+        "type subject guaranteed query covers batch staging journal bus home connect listen "
         "checkpointLocation queryName path"
     ).split()
 }
@@ -79,8 +83,10 @@ class SinkOptions:
         _check_columns(schema, subject)
         settings = load_settings(bus=options.get("bus"), home=options.get("home"))
         home = settings.home.absolute()
+        query, covers = options.get("query", ""), options.get("covers")
         job = Job(
-            query=options.get("query", ""),
+            query=f"{query}.{covers}" if query and covers else query,
+            former=query if covers else None,
             batch=int(options.get("batch", 0)),
             files=[],
             type=options["type"],
@@ -141,14 +147,37 @@ def _publish(job: Job) -> None:
         check=False,
     )
     if done.returncode:
-        text = done.stderr.decode(errors="replace").strip()
-        what = f"batch {job.batch} of {job.query} was not published: {text}"
+        what = f"batch {job.batch} of {job.query} was not published: {_told(done)}"
         raise UsageError(what) if done.returncode == 2 else DeliveryError(what)
 
 
-def _clear(messages: list[WriterCommitMessage | None]) -> None:
-    for path in _files(messages):
-        Path(path).unlink(missing_ok=True)
+def _told(done: subprocess.CompletedProcess[bytes]) -> str:
+    """Why a process has failed, as far as it came to say so."""
+    text = done.stderr.decode(errors="replace").strip()
+    if "Traceback (most recent call last):" in text:
+        return text.splitlines()[-1]
+    return text or f"its process ended with {done.returncode}"
+
+
+def _forget(job: Job) -> None:
+    """Remove what was staged, but for what a ledger has taken over: a commit goes on with it.
+
+    Raises:
+        BusError: Somebody holds the ledger; the next batch that is published removes all.
+    """
+    assert job.folder is not None
+    with SinkLedger(Path(job.home), job.bus, job.query, patience_s=0) as ledger:
+        taken = [] if ledger.progress.is_done else ledger.progress.files
+        for path in Path(job.folder).glob("*"):
+            if str(path) not in taken:
+                path.unlink(missing_ok=True)
+
+
+def _folder(options: SinkOptions, *use: str) -> str:
+    """Where one use of the sink stages its rows, again after a restart, and no other does."""
+    job = options.job
+    text = "\0".join((platform.node(), job.home, job.bus, *use))
+    return str(options.staging / hashlib.sha256(text.encode()).hexdigest()[:32])
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -156,23 +185,41 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        checkpoint = options.checkpoint
+        if checkpoint and not urlparse(checkpoint).scheme:
+            checkpoint = str(Path(checkpoint).absolute())
+        self._folder = _folder(options, "stream", checkpoint or options.job.query)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task."""
-        return _stage(self._options.staging, iterator)
+        return _stage(Path(self._folder), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the batch, or what a commit that was killed has left of it."""
-        options = self._options
-        query = options.job.query or _query_id(options.checkpoint)
-        job = msgspec.structs.replace(
-            options.job, query=query, batch=batchId, files=_files(messages), is_stream=True
-        )
-        _publish(job)
+        _publish(msgspec.structs.replace(self._job(batchId), files=_files(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Forget what was staged."""
-        _clear(messages)
+        """Forget what was staged, unless it was published in part."""
+        with suppress(BusError):
+            _forget(self._job(batchId))
+
+    def _job(self, batch: int) -> Job:
+        """A new checkpoint is a new query, whatever its name: it counts its batches from 0 again.
+
+        Where the checkpoint cannot be read, there is only the name.
+        """
+        job = msgspec.structs.replace(self._options.job, batch=batch, folder=self._folder)
+        try:
+            id = _query_id(self._options.checkpoint)
+        except UsageError:
+            if job.query:
+                return job
+            raise
+        if not job.query:
+            return msgspec.structs.replace(job, query=id, is_stream=True)
+        return msgspec.structs.replace(
+            job, query=f"{job.query}.{id}", former=job.query, is_stream=True
+        )
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -180,20 +227,21 @@ class BatchSink(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         query = options.job.query or f"write-{uuid.uuid4().hex}"
-        job = msgspec.structs.replace(options.job, query=query)
-        self._options = replace(options, job=job)
+        self._folder = _folder(options, "batch", query, str(options.job.batch))
+        self._job = msgspec.structs.replace(options.job, query=query, folder=self._folder)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of one task."""
-        return _stage(self._options.staging, iterator)
+        return _stage(Path(self._folder), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all rows."""
-        _publish(msgspec.structs.replace(self._options.job, files=_files(messages)))
+        _publish(msgspec.structs.replace(self._job, files=_files(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was staged."""
-        _clear(messages)
+        """Forget what was staged, unless it was published in part."""
+        with suppress(BusError):
+            _forget(self._job)
 
 
 def _query_id(checkpoint: str | None) -> str:

@@ -7,6 +7,7 @@ the bus's own ledgers are asked whether these rows had got there. So nothing is 
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +25,8 @@ from infobus.stores.locks import FileLock
 from infobus.stores.scanning import checked, rows_after
 from infobus.stores.shelf import glance, ledger_ids
 
-NO_DIGEST = 0
-"""Of a batch without rows, and of one from before there were digests."""
+DIGESTS_MAX = 1_000
+"""Of so many batches before the last one it is known what they were."""
 
 
 class Progress(Struct, kw_only=True):
@@ -42,20 +43,39 @@ class Progress(Struct, kw_only=True):
     ledgers: dict[str, int] = {}
     """Which number was the next in each ledger when that was intended."""
     is_done: bool = True
-    digest: int = NO_DIGEST
-    """Of all rows of the batch, in whatever order."""
+    digest: int | None = None
+    """Of all rows of the batch, in whatever order; None of one from before there were digests."""
+    digests: dict[int, int] = {}
+    """The same of batches before it that were published."""
+
+    def begin(self, query: str, batch: int, files: list[str], digest: int) -> None:
+        """Go on to another batch."""
+        if self.is_done and self.digest is not None:
+            self.digests[self.batch] = self.digest
+        for old in sorted(self.digests)[:-DIGESTS_MAX]:
+            del self.digests[old]
+        self.query, self.batch, self.files, self.digest = query, batch, files, digest
+        self.next, self.intended, self.is_done = 0, 0, False
 
     def id_of(self, ordinal: int) -> str:
         """The id of a row of this batch."""
         return f"{self.query}.{self.batch}:{ordinal:x}"
 
 
+def ledger_file(home: Path, bus: str, query: str) -> Path:
+    """Where the progress of a query's sink is."""
+    name = quote(query, safe="")
+    if len(name) > 200:  # too long for a file, and what tells it from others may be at its end
+        name = f"{name[:160]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    return home / "buses" / quote(bus, safe="") / "sinks" / f"{name}.json"
+
+
 class SinkLedger:
     """The progress of one query's sink on disk; one process at a time may hold it."""
 
-    def __init__(self, home: Path, bus: str, query: str) -> None:
-        folder = home / "buses" / quote(bus, safe="") / "sinks"
-        self._path = folder / f"{quote(query, safe='')[:200]}.json"
+    def __init__(self, home: Path, bus: str, query: str, *, patience_s: float = 60.0) -> None:
+        self._path = ledger_file(home, bus, query)
+        folder = self._path.parent
         self._ledgers = ledgers_folder(home, bus)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -64,11 +84,15 @@ class SinkLedger:
                 f"cannot make the folder {folder}: {error.strerror}", path=str(folder)
             ) from error
         self._lock = FileLock(self._path.with_suffix(".lock"))
-        if not self._lock.acquire(patience_s=60.0):
+        if not self._lock.acquire(patience_s=patience_s):
             raise StoreError(
                 f"another process publishes for the query {query!r}", path=str(self._path)
             )
-        self.progress = self._load(query)
+        try:
+            self.progress = self._load(query)
+        except BaseException:
+            self.close()
+            raise
 
     def _load(self, query: str) -> Progress:
         try:
@@ -102,6 +126,27 @@ class SinkLedger:
             raise StoreFull(
                 f"cannot write {self._path}: {error.strerror}", path=str(self._path)
             ) from error
+
+    def check_staged(self) -> None:
+        """See that the rows to go on with are still there.
+
+        Raises:
+            StoreCorrupt: They are not.
+        """
+        progress = self.progress
+        gone = tuple(path for path in progress.files if not Path(path).exists())
+        if gone:
+            raise StoreCorrupt(
+                f"batch {progress.batch} of {progress.query} cannot go on: {gone[0]} is gone, with "
+                f"rows as they were staged first, of which {progress.next} are published; move "
+                f"{self._path} away to publish all of the batch, these once more",
+                path=str(self._path),
+                problems=gone,
+            )
+
+    def remove(self) -> None:
+        """Forget it: another ledger has taken over."""
+        self._path.unlink(missing_ok=True)
 
     def intend(self, count: int) -> None:
         """Write down that the next rows are about to be published, all or none."""

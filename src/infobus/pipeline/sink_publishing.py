@@ -6,6 +6,7 @@ its own, `python -m infobus.pipeline.sink_publishing`, and waits for it to end w
 
 from __future__ import annotations
 
+import shutil
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -24,7 +25,7 @@ from infobus import BusError, DataObject, UsageError, define_type
 from infobus.filters.values import attributes_of
 from infobus.objects import find_type, identify
 from infobus.objects.classes import class_for
-from infobus.pipeline.sink_ledger import NO_DIGEST, Progress, SinkLedger
+from infobus.pipeline.sink_ledger import Progress, SinkLedger, ledger_file
 from infobus.stores.journal import Journal
 from infobus.stores.journal_schemas import word
 
@@ -47,47 +48,95 @@ class Job(Struct, kw_only=True):
     listen: list[str]
     journal: str | None
     is_stream: bool = False
-    """A batch of a stream that is repeated is the same batch; a DataFrame may be another one."""
+    """The query is that of one checkpoint: its last batch, repeated, is the same one. Elsewhere
+    the rows must be looked at."""
+    former: str | None = None
+    """What older versions call it in their ledgers: without its checkpoint, or what it covers."""
+    folder: str | None = None
+    """Where this query stages its rows, and nobody else."""
 
 
 def publish_batch(job: Job) -> int:
     """Publish the rows of a batch that were not published yet; how many these were.
 
     Raises:
-        UsageError: A row does not fit the type, or its subject is none, or it was another
-            DataFrame that was written as this batch before; nothing was published.
+        UsageError: A row does not fit the type, or its subject is none, or other rows may have
+            been published as this batch before; nothing was published.
+        StoreCorrupt: The rows of a batch that was published in part are gone.
         BusError: The bus could not take everything; the same job goes on where it ended.
     """
     with SinkLedger(Path(job.home), job.bus, job.query) as ledger:
+        if job.former is not None and ledger.progress.batch < 0:
+            _take_over(job, job.former, ledger)
         progress = ledger.progress
-        if job.batch == progress.batch and not job.is_stream:
+        if job.batch < progress.batch or (job.batch == progress.batch and not job.is_stream):
             _check_same(job, progress)
-        if job.batch < progress.batch or (job.batch == progress.batch and progress.is_done):
-            return _cleared(job.files, 0)
+        published = 0
         if job.batch > progress.batch:
             # What is wrong with a row is said before any is published.
-            progress.digest = _digest(_events(job, job.files))
-            progress.batch, progress.files = job.batch, job.files
-            progress.next, progress.intended, progress.is_done = 0, 0, False
+            digest, given_up = _digest(_events(job, job.files)), progress.files
+            progress.begin(job.query, job.batch, job.files, digest)
             ledger.save()
-        elif progress.files != job.files:
-            _cleared(job.files, 0)
-        ledger.resolve()
-        published = _publish_rest(job, ledger)
-        progress.is_done = True
+            _clear(given_up)
+        if job.batch == progress.batch and not progress.is_done:
+            ledger.check_staged()
+            ledger.resolve()
+            published = _publish_rest(job, ledger)
+            progress.is_done = True
+            ledger.save()
+            _clear(progress.files)
+        _clear(job.files)
+        if job.folder is not None and progress.is_done:
+            # The query's tasks have ended, so all that is left there is of those that were killed.
+            shutil.rmtree(job.folder, ignore_errors=True)
+        return published
+
+
+def _take_over(job: Job, former: str, ledger: SinkLedger) -> None:
+    """Go on with the ledger under the former name, if what it has is this batch.
+
+    A stream that comes with its first batch has a new checkpoint, unless the rows are the same;
+    one that comes with a later batch has been there before.
+    """
+    home = Path(job.home)
+    if not ledger_file(home, job.bus, former).exists():
+        return
+    with SinkLedger(home, job.bus, former) as old:
+        found = old.progress
+        if job.is_stream and job.batch == found.batch + 1 and found.is_done:
+            old.remove()
+            return
+        if job.is_stream and job.batch != found.batch:
+            return
+        is_first = not job.is_stream or job.batch == 0
+        if is_first and found.digest != _digest(_events(job, job.files)):
+            return
+        old.resolve()
+        ledger.progress = msgspec.structs.replace(found, query=job.query, batch=job.batch)
         ledger.save()
-        return _cleared(progress.files, published)
+        old.remove()
 
 
 def _check_same(job: Job, progress: Progress) -> None:
     """See that rows that are written again are those that were written before."""
-    if progress.digest in (NO_DIGEST, _digest(_events(job, job.files))):
+    is_last = job.batch == progress.batch
+    known = progress.digest if is_last else progress.digests.get(job.batch)
+    if (is_last and known is None) or known == _digest(_events(job, job.files)):
         return
-    _cleared(job.files, 0)
+    _clear(job.files)
+    before = (
+        f"has written other rows as batch {job.batch} before"
+        if known is not None
+        else f"is at batch {progress.batch}, and what it wrote as batch {job.batch} is not known"
+    )
+    another = (
+        "begin with a new checkpoint"
+        if job.is_stream
+        else "name another query, or say that this is another batch by the option batch, such as "
+        f"{progress.batch + 1}"
+    )
     raise UsageError(
-        f"the query {job.query!r} has written other rows as batch {job.batch} before, and these "
-        "would be taken for the same: name another query, or say that this is another batch by "
-        f"the option batch, such as {progress.batch + 1}"
+        f"the query {job.query!r} {before}; these rows would be taken for the same: {another}"
     )
 
 
@@ -96,10 +145,9 @@ def _digest(events: Iterable[tuple[str, DataObject]]) -> int:
     return sum(zlib.crc32(f"{subject}\0{attributes_of(obj)!r}".encode()) for subject, obj in events)
 
 
-def _cleared(files: list[str], published: int) -> int:
+def _clear(files: list[str]) -> None:
     for path in files:
         Path(path).unlink(missing_ok=True)
-    return published
 
 
 def _publish_rest(job: Job, ledger: SinkLedger) -> int:
