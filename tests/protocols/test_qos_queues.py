@@ -32,6 +32,7 @@ def runs(draw):
         st.tuples(st.just("offer"), names, st.integers(1, 3), ages, raised_s),
         st.tuples(st.just("take")),
         st.tuples(st.just("take")),
+        st.tuples(st.just("put_back"), names),
         st.tuples(st.just("tick")),
         st.tuples(st.just("wait"), st.sampled_from(PAUSES_S)),
         st.tuples(st.just("expire")),
@@ -49,6 +50,7 @@ def test_the_queues_do_what_the_obvious_ones_do(run):
     queues = ClassQueues(classes, marks, upgrade)
     obvious = ObviousQueues(classes, marks, upgrade)
     now_s, untold = 10.0, []  # expired when something was taken, and not yet told
+    in_hand = {}  # what was taken last of each class
     for value, (what, *arguments) in enumerate(steps):
         match what:
             case "offer":
@@ -66,8 +68,15 @@ def test_the_queues_do_what_the_obvious_ones_do(run):
                 obvious.offer(value, class_, now_s, weight, now_s + age_s, until_s)
             case "take":
                 untold += obvious.expire(now_s)
-                assert as_told(queues.take(now_s)) == obvious.take(now_s)
+                entry = queues.take(now_s)
+                assert as_told(entry) == obvious.take(now_s)
                 assert queues.peek_rank() == obvious.rank(now_s)
+                if entry is not None:
+                    in_hand[entry.raised_from or entry.class_] = entry
+            case "put_back":
+                if (entry := in_hand.pop(arguments[0], None)) is not None:
+                    queues.put_back(entry.value, entry, now_s)
+                    obvious.put_back(arguments[0], now_s)
             case "tick":
                 assert queues.tick(now_s) == obvious.tick(now_s)
                 assert queues.peek_rank() == obvious.rank(now_s)
@@ -87,9 +96,7 @@ def test_the_queues_do_what_the_obvious_ones_do(run):
                 assert (dropped and dropped.value) == obvious.drop_oldest(*arguments)
             case "clear":
                 queues.clear()
-                for class_ in classes.names:
-                    while obvious.of(class_):
-                        obvious.drop_oldest(class_)
+                obvious.clear()
         assert len(queues) == len(obvious.waiting)
         limits = [-math.inf] * bool(untold) + [entry.expires_s for entry in obvious.waiting]
         assert queues.next_expiry_s() == min(limits, default=math.inf)

@@ -4,16 +4,17 @@ Most subscriptions never need this: their queue is plain, and whole runs of even
 The first event of another class, or with an age limit, turns a plain queue into this one. Here
 the highest class goes first, also past events that the consumer has at hand already, and what has
 grown too old leaves wherever it waits.
+
+Time comes in: `now_s` by a clock that only goes forward, `wall_s` by the one that events are dated
+by. One thread at a time: locking is the caller's.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-import time
 
 from infobus.bus.event import Event, Run, weight_of
-from infobus.protocols.class_queues import ClassQueues
+from infobus.protocols.class_queues import ClassQueues, Entry
 from infobus.protocols.effects import Lost
 from infobus.protocols.lanes import class_in
 from infobus.protocols.peers import Terms
@@ -22,6 +23,9 @@ from infobus.protocols.wire import Qos
 
 _LOWEST = 1 << 30
 _PLAIN = Qos()
+
+Waits = Run | Lost | list[Event]
+"""What waits: a run, the word of a loss, or events that were set aside, the next one last."""
 
 
 class Demand:
@@ -44,58 +48,58 @@ class Demand:
 
 
 class Classed:
-    """The events that wait for one consumer, by class. Any thread may call anything."""
+    """The events that wait for one consumer, by class."""
 
     def __init__(self, terms: Terms, demand: Demand, marks: Marks) -> None:
         self._classes = terms.classes
         self._demand = demand
         self._rate = Rate(events_per_s=demand.max_rate) if demand.max_rate else None
-        self._lock = threading.Lock()
-        self._queues: ClassQueues[Run | Lost] = ClassQueues(terms.classes, marks, terms.upgrade)
-        # Events that a higher class has pushed aside, each with its rank; the highest is last.
-        self._aside: list[tuple[int, list[Event]]] = []
+        self._queues: ClassQueues[Waits] = ClassQueues(terms.classes, marks, terms.upgrade)
         self._run_count_max = marks.high
-        self._rank = terms.classes.rank(terms.classes.default)  # of what the consumer has at hand
+        # What the consumer has at hand, and its rank. What it took before there were classes is of
+        # the default one, and older than anything that is offered.
+        self._hand: Entry[Waits] = Entry([], terms.classes.default, 0, math.inf, 0)
+        self._rank = terms.classes.rank(terms.classes.default)
         self.thinned = 0  # events left out because of `max_rate`
 
-    def offer(self, run: Run) -> set[str]:
+    def offer(self, run: Run, now_s: float, wall_s: float) -> set[str]:
         """Let a run wait; the classes that it waits in are returned."""
-        now_s = time.monotonic()
         items = run.items
+        ahead_s = now_s - wall_s
         class_ = self._demand.priority or self._known(run.class_, self._classes.default)
-        with self._lock:
-            if items.is_plain() and self._demand.max_age == math.inf and self._rate is None:
-                self._offer_run(run, class_, now_s)
-                return {class_}
-            ahead_s = now_s - time.time()  # from the clock of the events to this one
-            return {
-                self._offer_one(run.part(at, at + 1), qos or _PLAIN, class_, now_s, ahead_s)
-                for at, qos in zip(range(len(items)), items.each_qos(), strict=False)
-                if self._is_in_time(now_s)
-            }
+        if items.is_plain() and self._demand.max_age == math.inf and self._rate is None:
+            self._offer_run(run, class_, now_s, ahead_s)
+            return {class_}
+        return {
+            self._offer_one(run.part(at, at + 1), qos or _PLAIN, class_, now_s, ahead_s)
+            for at, qos in zip(range(len(items)), items.each_qos(), strict=False)
+            if self._is_in_time(now_s)
+        }
 
-    def _offer_run(self, run: Run, class_: str, now_s: float) -> None:
+    def _offer_run(self, run: Run, class_: str, now_s: float, ahead_s: float) -> None:
         # In parts: the oldest entry is dropped as a whole, which must not be everything.
         step = self._run_count_max
         for at in range(0, len(run.items), step):
             part = run if len(run.items) <= step else run.part(at, at + step)
             self._queues.offer(part, class_, now_s, weight=weight_of(part.items))
 
-    def put_first(self, entries: list[Run | Lost]) -> None:
-        """Let what came before there were classes wait in front of the default one."""
-        class_, now_s = self._classes.default, time.monotonic()
-        with self._lock:
-            later = []
-            while (entry := self._queues.drop_oldest(class_)) is not None:
-                later.append(entry)
-            for one in entries:
-                if isinstance(one, Run):
-                    self._offer_run(one, class_, now_s)
-                else:
-                    self._queues.offer(one, class_, now_s)
-            for entry in later:
-                value, weight, expires_s = entry.value, entry.weight, entry.expires_s
-                self._queues.offer(value, class_, now_s, weight=weight, expires_s=expires_s)
+    def put_first(self, entries: list[Run | Lost], now_s: float, wall_s: float) -> None:
+        """Let what came before there were classes wait in front of the default one.
+
+        What the consumer had at hand, and was set aside, is older still.
+        """
+        class_ = self._classes.default
+        later = []
+        while (entry := self._queues.drop_oldest(class_)) is not None:
+            later.append(entry)
+        for one in entries:
+            if isinstance(one, Run):
+                self._offer_run(one, class_, now_s, now_s - wall_s)
+            else:
+                self._queues.offer(one, class_, now_s)
+        for entry in later:
+            value, weight, expires_s = entry.value, entry.weight, entry.expires_s
+            self._queues.offer(value, class_, now_s, weight=weight, expires_s=expires_s)
 
     def _is_in_time(self, now_s: float) -> bool:
         """Whether the consumer's rate has room for one more."""
@@ -133,57 +137,51 @@ class Classed:
         """A class that a frame names, which may be any word."""
         return class_ if class_ in self._classes.names else otherwise
 
-    def offer_loss(self, lost: Lost) -> None:
+    def offer_loss(self, lost: Lost, now_s: float) -> None:
         """Let the word of a loss wait behind the events that came before it."""
         default = self._classes.default
         class_ = self._demand.priority or self._known(class_in(lost.lane), default)
-        with self._lock:
-            self._queues.offer(lost, class_, time.monotonic())
+        self._queues.offer(lost, class_, now_s)
 
     def is_urgent(self) -> bool:
         """Whether something waits that is to go before what the consumer has at hand."""
         rank = self._queues.peek_rank()
         return rank is not None and rank < self._rank
 
-    def set_aside(self, events: list[Event]) -> None:
-        """Keep events that the consumer had at hand, the next one last, for later."""
+    def set_aside(self, events: list[Event], now_s: float) -> None:
+        """Keep events that the consumer had at hand, the next one last, for later.
+
+        They wait in their own class again: whatever becomes of it, they are its first.
+        """
         if events:
-            self._aside.append((self._rank, events))
-        self._rank = _LOWEST
+            self._queues.put_back(events, self._hand, now_s)
 
-    def take(self) -> Run | Lost | list[Event] | None:
-        """What goes next: a run, the word of a loss, or events that were set aside."""
-        with self._lock:
-            rank = self._queues.peek_rank()
-            if self._aside and (rank is None or self._aside[-1][0] <= rank):
-                self._rank, events = self._aside.pop()
-                return events
-            entry = self._queues.take(time.monotonic())
-            if entry is None:
-                self._rank = _LOWEST
-                return None
-            self._rank = self._classes.rank(entry.class_)
-            return entry.value
+    def take(self, now_s: float) -> Waits | None:
+        """What goes next, or None."""
+        entry = self._queues.take(now_s)
+        if entry is None:
+            self._rank = _LOWEST
+            return None
+        self._hand, self._rank = entry, self._classes.rank(entry.class_)
+        return entry.value
 
-    def drop_oldest(self, class_: str) -> Run | None:
+    def drop_oldest(self, class_: str, now_s: float) -> Run | None:
         """Let the oldest run of a class go; the word of a loss before it stays."""
-        with self._lock:
-            lost: list[Lost] = []
-            try:
-                while (entry := self._queues.drop_oldest(class_)) is not None:
-                    if isinstance(entry.value, Run):
-                        return entry.value
-                    lost.append(entry.value)
-                return None
-            finally:
-                for one in lost:
-                    self._queues.offer(one, class_, time.monotonic())
+        lost: list[Lost] = []
+        dropped: Run | None = None
+        while dropped is None and (entry := self._queues.drop_oldest(class_)) is not None:
+            if isinstance(entry.value, Run):
+                dropped = entry.value
+            elif isinstance(entry.value, Lost):
+                lost.append(entry.value)
+        for word in lost:
+            self._queues.offer(word, class_, now_s)
+        return dropped
 
     def tick(self, now_s: float) -> list[Run]:
         """Time has passed: begin and end upgrades; what has grown too old leaves, and is told."""
-        with self._lock:
-            self._queues.tick(now_s)
-            entries = self._queues.expire(now_s)
+        self._queues.tick(now_s)
+        entries = self._queues.expire(now_s)
         return [entry.value for entry in entries if isinstance(entry.value, Run)]
 
     def waiting_in(self, class_: str) -> int:
@@ -196,10 +194,8 @@ class Classed:
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
-        return not (len(self._queues) or self._aside)
+        return not len(self._queues)
 
     def clear(self) -> None:
         """Let everything go."""
-        with self._lock:
-            self._queues.clear()
-            self._aside.clear()
+        self._queues.clear()

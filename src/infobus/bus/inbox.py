@@ -56,6 +56,7 @@ class Inbox:
         self._reading: Reading | None = None  # the rest of the run that they are from
         # Between the two.
         self.classed: Classed | None = self._make_classed() if demand else None
+        self._class_lock = threading.Lock()  # held by whoever changes it
         self.is_interrupted = False  # something waits that goes before what is ready
         self._queue: SimpleQueue[Run | Lost | Look | None] = SimpleQueue()
         self._must_look = False  # there is a `Look` in the queue
@@ -98,7 +99,8 @@ class Inbox:
         """Put a run of events where its class waits; the classes that got some are returned."""
         if self.classed is None:
             self.classed = self._make_classed()
-        classes = self.classed.offer(run)
+        with self._class_lock:
+            classes = self.classed.offer(run, time.monotonic(), time.time())
         self._look()
         return classes
 
@@ -119,9 +121,10 @@ class Inbox:
     def wake_with(self, entry: Lost | None) -> None:
         """Put a loss, or None for the end, into the queue."""
         if entry is not None and (self.classed is not None or class_in(entry.lane)):
-            if self.classed is None:
-                self.classed = self._make_classed()
-            self.classed.offer_loss(entry)
+            with self._class_lock:
+                if self.classed is None:
+                    self.classed = self._make_classed()
+                self.classed.offer_loss(entry, time.monotonic())
             self._look()
             return
         self._queue.put(entry)
@@ -169,7 +172,10 @@ class Inbox:
                 self.offered -= weight_of(entry.items)
                 return self._note_dropped(entry)
             self._queue.put(entry)
-        dropped = self.classed.drop_oldest(class_) if self.classed is not None else None
+        if self.classed is None:
+            return 0
+        with self._class_lock:
+            dropped = self.classed.drop_oldest(class_, time.monotonic())
         return 0 if dropped is None else self._note_dropped(dropped)
 
     def _note_dropped(self, run: Run) -> int:
@@ -182,7 +188,10 @@ class Inbox:
 
     def tick(self, now_s: float) -> list[Run]:
         """Time has passed: what has grown too old leaves, and is returned."""
-        return self.classed.tick(now_s) if self.classed is not None else []
+        if self.classed is None:
+            return []
+        with self._class_lock:
+            return self.classed.tick(now_s)
 
     def clear(self) -> None:
         """Empty the queue, as for a newcomer; the word of its end stays."""
@@ -190,7 +199,8 @@ class Inbox:
             if isinstance(entry, Run):
                 self.offered -= weight_of(entry.items)
         if self.classed is not None:
-            self.classed.clear()
+            with self._class_lock:
+                self.classed.clear()
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
@@ -202,7 +212,7 @@ class Inbox:
 
     def abandon_locks(self) -> None:
         """Begin anew in a forked child, where the parent's threads may hold locks for ever."""
-        self._drop_lock = threading.Lock()
+        self._drop_lock, self._class_lock = threading.Lock(), threading.Lock()
         self._queue, self._waiters = SimpleQueue(), []
         self._forget_ready()
         self._dropped, self.classed, self._must_look = {}, None, False
@@ -225,7 +235,8 @@ class Inbox:
         if self.classed is not None:
             if not self._is_plain_over:
                 self._move_plain(self.classed)
-            entry = self.classed.take()
+            with self._class_lock:
+                entry = self.classed.take(time.monotonic())
             if entry is not None:
                 return entry
         # Written out, because every run of events comes this way.
@@ -251,7 +262,8 @@ class Inbox:
                 plain.append(entry)
             elif isinstance(entry, Lost):
                 plain.append(entry)
-        classed.put_first(plain)
+        with self._class_lock:
+            classed.put_first(plain, time.monotonic(), time.time())
 
     def _drained(self) -> Iterator[Run | Lost | Look | None]:
         """Everything in the plain queue, taken out of it, except for the word of its end."""
@@ -277,7 +289,8 @@ class Inbox:
                 aside.append(self._ready.pop())
         aside += later
         aside.reverse()
-        self.classed.set_aside(aside)
+        with self._class_lock:
+            self.classed.set_aside(aside, time.monotonic())
 
     def _forget_ready(self) -> None:
         self._reading = None

@@ -222,6 +222,21 @@ class ClassQueues(Generic[T]):
         self._left(lane, entry)
         return entry
 
+    def put_back(self, value: T, taken: Entry[T], now_s: float) -> None:
+        """Let what is left of an entry that was taken wait again, before the rest of its class.
+
+        Call this before you take another entry of that class. What is put back was counted as
+        gone already: it has no weight, does not grow too old, and is not dropped.
+        """
+        lane = self._lane(taken.raised_from or taken.class_)
+        lane.queue.appendleft(Entry(value, lane.name, 0, math.inf, taken.number))
+        self._count += 1
+        until_s = taken.raised_until_s
+        if until_s > now_s and not (lane.raises and lane.raises[0][1] >= until_s):
+            lane.raises.appendleft((taken.number, until_s))
+            if lane not in self._raised:
+                self._raised.append(lane)
+
     def peek_rank(self) -> int | None:
         """The rank under which the next entry goes, as of the last `take` or `tick`."""
         highest = self._highest()
@@ -247,19 +262,20 @@ class ClassQueues(Generic[T]):
         return self._ageing[0][0] if self._ageing else math.inf
 
     def drop_oldest(self, class_: str) -> Entry[T] | None:
-        """Let the first entry of a class go; None if there is none."""
+        """Let the first entry of a class go that was never taken; None if there is none."""
         lane = self._lane(class_)
-        if not lane.queue:
-            return None
-        entry = lane.queue.popleft()
-        self._left(lane, entry)
-        return entry
+        for at, entry in enumerate(lane.queue):  # only the first may have been put back
+            if entry.weight and entry.is_waiting:
+                del lane.queue[at]
+                self._left(lane, entry)
+                return entry
+        return None
 
     def clear(self) -> None:
         """Let everything go that waits."""
         for lane in self._lanes:
-            while self.drop_oldest(lane.name) is not None:
-                pass
+            while lane.queue:
+                self._left(lane, lane.queue.popleft())
 
     def waiting(self, class_: str) -> int:
         """The weight of what waits in a class."""

@@ -5,6 +5,7 @@ Everything that waits is in one list. Nothing is remembered that can be looked u
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -44,6 +45,7 @@ class ObviousQueues:
         self.turns_count = 0
         self.told_raised: set[str] = set()
         self.offered_count = 0
+        self.taken: dict[str, tuple[Waiting, float]] = {}  # last of each class, raised until
 
     def offer(
         self,
@@ -72,8 +74,17 @@ class ObviousQueues:
         taken = self.of(class_)[0]
         until_s = self.raised_until_s(taken, now_s)
         self._remove(taken)
+        self.taken[class_] = (taken, until_s)
         self.moved_s[class_] = now_s
         return taken.value, class_ if until_s else None, until_s
+
+    def put_back(self, class_: str, now_s: float) -> None:
+        """Let what was taken last of a class wait before the rest of it again."""
+        taken, until_s = self.taken.pop(class_)
+        taken.weight, taken.expires_s = 0, math.inf
+        self.waiting.insert(0, taken)
+        if until_s > now_s:
+            self.raises.append((class_, taken.number, until_s))
 
     def expire(self, now_s: float) -> list[object]:
         """The values that are too old, oldest limit first."""
@@ -84,12 +95,17 @@ class ObviousQueues:
         return [e.value for e in sorted(expired, key=lambda e: (e.expires_s, e.number))]
 
     def drop_oldest(self, class_: str) -> object | None:
-        """The value that has waited longest in a class."""
-        if not self.of(class_):
+        """The value that has waited longest in a class, of those that were never taken."""
+        offered = [entry for entry in self.of(class_) if entry.weight]
+        if not offered:
             return None
-        oldest = self.of(class_)[0]
-        self._remove(oldest)
-        return oldest.value
+        self._remove(offered[0])
+        return offered[0].value
+
+    def clear(self) -> None:
+        """Nothing waits any more."""
+        for entry in list(self.waiting):
+            self._remove(entry)
 
     def tick(self, now_s: float) -> list[Upgraded | FellBack]:
         """Begin and end upgrades."""
@@ -165,6 +181,11 @@ class ObviousQueues:
 
     def _remove(self, entry: Waiting) -> None:
         self.waiting.remove(entry)
+        self.raises = [
+            (class_, number, until_s)
+            for class_, number, until_s in self.raises
+            if any(other.number <= number for other in self.of(class_))
+        ]
         if self.weight(entry.class_) <= self.marks[entry.class_].low:
             self.accepting[entry.class_] = True
 
