@@ -11,18 +11,20 @@ from infobus.bus.event import Event, Run, events_of
 from infobus.protocols.lanes import lane_class, lane_of
 from infobus.protocols.peers import Terms
 from infobus.protocols.qos import DEFAULT_CLASSES, Marks, Upgrade
-from infobus.protocols.wire import Item, Items
+from infobus.protocols.wire import Item, Items, Qos
 
 NAMES = DEFAULT_CLASSES.names
 MARKS = Marks(high=3, low=1)
 WALL_S = 1e9  # the events' clock shows so much more
 
 
-def a_run(sender: str, class_: str, first: int, count: int, now_s: float) -> Run:
+def a_run(
+    sender: str, class_: str, first: int, count: int, now_s: float, qos: Qos | None = None
+) -> Run:
     """Events {"n": first} and so on, as they come in from another node."""
     spelled = lane_class(DEFAULT_CLASSES, class_)
     items = [
-        Item("x", n, now_s + WALL_S, 0, msgspec.msgpack.encode({"n": n}))
+        Item("x", n, now_s + WALL_S, 0, msgspec.msgpack.encode({"n": n}), None, qos)
         for n in range(first, first + count)
     ]
     seqs = range(first, first + count)
@@ -50,8 +52,17 @@ class Consumer:
         self.moved_s = dict.fromkeys(NAMES, 0.0)
         self.taken: set[int] = set()  # what is, or was, at hand: its numbers
 
-    def offer(self, sender: str, class_: str, first: int, count: int) -> None:
-        run = a_run(sender, class_, first, count, self.now_s)
+    def offer(
+        self, sender: str, class_: str, first: int, count: int, raised_s: float = 0.0
+    ) -> None:
+        """Let events come in, raised for so long by their sender."""
+        qos = None
+        if raised_s:
+            qos = Qos(raised_until=self.now_s + WALL_S + raised_s)
+        if self.upgrade and raised_s > 0 and class_ == "regular":
+            until_s = self.now_s + min(raised_s, self.upgrade.period_s)
+            self.raised_until_s[class_] = max(self.raised_until_s[class_], until_s)
+        run = a_run(sender, class_, first, count, self.now_s, qos)
         self.waiting += events_of(run, print, NAMES[-1])
         assert self.queue.offer(run, self.now_s, self.now_s + WALL_S) == {class_}
         self.is_interrupted |= self.queue.is_urgent()
@@ -118,7 +129,8 @@ class Consumer:
 
 
 classes = st.sampled_from([*NAMES, "regular"])  # most is regular
-offers = st.tuples(st.just("offer"), st.sampled_from("ab"), classes, st.integers(1, 6))
+raised_s = st.sampled_from([0.0, 0.0, 0.0, 0.5, 100.0, -1.0])
+offers = st.tuples(st.just("offer"), st.sampled_from("ab"), classes, st.integers(1, 6), raised_s)
 steps = st.one_of(
     offers,
     offers,
@@ -136,8 +148,8 @@ def test_nothing_overtakes_inside_a_class_and_only_upgrades_do_between_them(upgr
     for what, *arguments in run:
         match what:
             case "offer":
-                sender, class_, count = arguments
-                consumer.offer(sender, class_, number, count)
+                sender, class_, count, raised_for_s = arguments
+                consumer.offer(sender, class_, number, count, raised_for_s)
                 number += count
             case "receive":
                 for _ in range(arguments[0]):
@@ -165,3 +177,30 @@ def test_what_was_set_aside_stays_first_of_its_class_when_that_is_raised():
     consumer.now_s += 1.0
     consumer.tick()
     assert numbers(consumer, 9) == [101, *range(1, 9)]
+
+
+def test_what_its_sender_raised_takes_turns_until_then_with_what_waits_before_it():
+    consumer = Consumer(Upgrade())
+    for n in range(8):
+        consumer.offer("a", "business", 100 + n, 1)
+        consumer.offer("a", "regular", n, 1, raised_s=0.5 if n == 3 else 0.0)
+    assert numbers(consumer, 4) == [100, 0, 101, 1]
+    consumer.now_s += 0.5
+    assert numbers(consumer, 12) == [*range(102, 108), *range(2, 8)]
+
+
+def test_what_came_raised_before_there_were_classes_is_still_raised():
+    consumer = Consumer(Upgrade())
+    raised = a_run("a", "regular", 0, 1, 10.0, Qos(raised_until=WALL_S + 10.5))
+    consumer.offer("a", "regular", 1, 1, raised_s=0.5)
+    consumer.offer("a", "business", 100, 1)
+    consumer.offer("a", "business", 101, 1)
+    consumer.waiting[:0] = events_of(raised, print, "regular")
+    consumer.queue.put_first([raised], 10.0, WALL_S + 10.0)
+    assert numbers(consumer, 4) == [100, 0, 101, 1]
+
+
+def test_a_consumer_that_chose_a_class_is_not_told_what_goes_first():
+    queue = Classed(Terms(), Demand(priority="regular"), MARKS)
+    queue.offer(a_run("a", "regular", 0, 1, 10.0, Qos(raised_until=WALL_S + 11)), 10.0, WALL_S + 10)
+    assert not queue.is_urgent()

@@ -1,18 +1,28 @@
 """Priority classes: what overtakes what, what is held, and what consumers may ask for."""
 
 import asyncio
+import math
 import threading
+import time
 
 import pytest
 
 import infobus
-from infobus import Bus, Limits, QosRefused, UsageError
+from infobus import Batch, Bus, Limits, QosRefused, UsageError
+from infobus.protocols import wire
 from infobus.qos import Upgrade
 from tests.bus.helpers import wait_until
 
 
 def numbers(sub, count):
     return [sub.receive(timeout_s=20).data["n"] for _ in range(count)]
+
+
+def frames_of(outlet):
+    """A list of the frames that leave there from now on."""
+    frames, put = [], outlet._put_frame
+    outlet._put_frame = lambda frame: (frames.append(wire.decode(frame)), put(frame))
+    return frames
 
 
 @pytest.fixture(params=["here", "elsewhere"])
@@ -185,6 +195,44 @@ class TestWatermarks:
         for n in range(1, 5):
             bus.publish("x", {"n": n})  # now it is above its mark
         wait_until(moves)  # although there is always something of a higher class
+
+
+class TestUpgradesOnTheWire:
+    def test_what_starved_at_its_sender_says_so_and_the_next_queue_goes_on(self, connect):
+        sender = connect(upgrade=Upgrade(after_s=0.5, period_s=1000), batch=Batch(ms=1))
+        never = Upgrade(after_s=1000, period_s=1000)  # by itself the consumer raises nothing
+        consumer = connect(upgrade=never, limits=Limits(queue_count_max=16))
+        sub = consumer.subscribe("x", when_full="block", queue_count_max=8, max_age=1000)
+        sender.send_timeout_s, count, seen = 20, 600, []
+        thread = threading.Thread(
+            target=lambda: [sender.publish("x", {"n": n}) for n in range(count)]
+        )
+        thread.start()
+        wait_until(lambda: "x" in sender._outlets)
+        frames = frames_of(sender._outlets["x"])
+        upgrade = sender._outlets["x"]._upgrade
+        # A full lane stays full: nobody takes anything.
+        wait_until(lambda: time.time() > (upgrade.since_s or math.inf) + 0.5)
+        while not any(frame.items.raised_until() for frame in frames):
+            seen += numbers(sub, 1)
+        wait_until(lambda: sub.classed._queues.state()["regular"].raised)
+        for n in range(2):
+            sender.publish("x", {"n": -1 - n}, priority="business")
+        wait_until(lambda: sub.waiting_in("business") == 2)
+        came = numbers(sub, 3)
+        assert any(n >= 0 for n in came[:2]), "a raised one took its turn"
+        seen += came
+        seen += numbers(sub, count + 2 - len(seen))
+        thread.join()
+        assert [n for n in seen if n >= 0] == list(range(count))
+
+    def test_where_nothing_starves_nothing_is_said(self, bus, other):
+        sub = other.subscribe("x")
+        bus.publish("x", {"n": 0})
+        frames = frames_of(bus._outlets["x"])
+        bus.publish("x", {"n": 1})
+        assert numbers(sub, 2) == [0, 1]
+        assert [frame.items.qos for frame in frames] == [[]]
 
 
 class TestConsumersChoose:

@@ -81,7 +81,19 @@ class Classed:
         step = self._run_count_max
         for at in range(0, len(run.items), step):
             part = run if len(run.items) <= step else run.part(at, at + step)
-            self._queues.offer(part, class_, now_s, weight=weight_of(part.items))
+            self._queues.offer(
+                part,
+                class_,
+                now_s,
+                weight=weight_of(part.items),
+                raised_from=class_,
+                raised_until_s=self._raised_until_s(part, ahead_s),
+            )
+
+    def _raised_until_s(self, run: Run, ahead_s: float) -> float:
+        """Until when a run stays raised here; a consumer that chose a class decides itself."""
+        until = run.items.raised_until()
+        return until + ahead_s if until and not self._demand.priority else 0.0
 
     def put_first(self, entries: list[Run | Lost], now_s: float, wall_s: float) -> None:
         """Let what came before there were classes wait in front of the default one.
@@ -98,8 +110,17 @@ class Classed:
             else:
                 self._queues.offer(one, class_, now_s)
         for entry in later:
-            value, weight, expires_s = entry.value, entry.weight, entry.expires_s
-            self._queues.offer(value, class_, now_s, weight=weight, expires_s=expires_s)
+            value = entry.value
+            until_s = self._raised_until_s(value, now_s - wall_s) if isinstance(value, Run) else 0.0
+            self._queues.offer(
+                value,
+                class_,
+                now_s,
+                weight=entry.weight,
+                expires_s=entry.expires_s,
+                raised_from=class_,
+                raised_until_s=until_s,
+            )
 
     def _is_in_time(self, now_s: float) -> bool:
         """Whether the consumer's rate has room for one more."""
@@ -118,19 +139,15 @@ class Classed:
         # A time from the future, by a clock that is ahead, gives no event a longer life.
         expires_s = min(run.items.times[0] + ahead_s, now_s) + age_max
         own = self._demand.priority or self._known(qos.class_, class_)
-        if qos.raised_until and not self._demand.priority and own != class_:
-            until_s = qos.raised_until + ahead_s
-            self._queues.offer(
-                run,
-                class_,
-                now_s,
-                weight=weight,
-                expires_s=expires_s,
-                raised_from=own,
-                raised_until_s=until_s,
-            )
-        else:
-            self._queues.offer(run, own, now_s, weight=weight, expires_s=expires_s)
+        self._queues.offer(
+            run,
+            class_,
+            now_s,
+            weight=weight,
+            expires_s=expires_s,
+            raised_from=own,
+            raised_until_s=self._raised_until_s(run, ahead_s),
+        )
         return own
 
     def _known(self, class_: str, otherwise: str) -> str:

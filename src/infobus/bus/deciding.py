@@ -15,6 +15,7 @@ from infobus.errors import Backpressure, BusClosed
 from infobus.objects import codec
 from infobus.protocols.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
 from infobus.protocols.peer_rows import Question, Wanted
+from infobus.protocols.qos import Upgrade
 from infobus.subjects import channel_of, check_subject
 
 if TYPE_CHECKING:
@@ -88,8 +89,14 @@ class Decider:
                 wait_for_room=self._wait_for_room,
                 on_expired=self._hub.expiry.note,
                 flusher=self._flusher,
+                upgrade=self._upgrade_of(class_in(lane)),
             )
         return outlet
+
+    def _upgrade_of(self, class_: str) -> Upgrade | None:
+        """How events of a class are raised while they wait here; None: never."""
+        rank = self._classes.rank(class_ or self._classes.default)
+        return self._hub.node.terms.upgrade if rank > self._classes.raised_rank else None
 
     def _forget_decisions(self) -> None:
         if self._closed is None:
@@ -114,6 +121,7 @@ class Decider:
 
     def _wait_for_room(self, outlet: Outlet) -> None:
         route = outlet.route
+        outlet.note_held()
         self._hub.wait_until(
             lambda: route.has_room() or self._closed is not None, self.send_timeout_s
         )

@@ -14,6 +14,8 @@ from infobus.bus.event import Run
 from infobus.errors import BusError, UsageError
 from infobus.protocols.lanes import in_words
 from infobus.protocols.peers import Route
+from infobus.protocols.qos import Upgrade
+from infobus.protocols.upgrades import LaneUpgrade
 from infobus.protocols.wire import Data, Items, encode
 
 log = logging.getLogger("infobus")
@@ -60,6 +62,7 @@ class Outlet:
         wait_for_room: Callable[[Outlet], None],
         on_expired: Callable[[Run], None],
         flusher: Flusher,
+        upgrade: Upgrade | None = None,
     ) -> None:
         self.lane = lane
         self.route = route
@@ -73,6 +76,7 @@ class Outlet:
         self._wait_for_room = wait_for_room
         self._on_expired = on_expired
         self._flusher = flusher
+        self._upgrade = LaneUpgrade(upgrade) if upgrade is not None else None
         self._gathers_always = flusher.batch is not None
         self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
         self.pending: list[WireItem] = []  # gathered, not sent yet
@@ -171,15 +175,25 @@ class Outlet:
         try:
             self.flush_is_asked = False
             if not self.route.has_room():
+                if self.pending:
+                    self.note_held()
                 return not self.pending
             self.flush()
             return True
         finally:
             self.lock.release()
 
+    def note_held(self) -> None:
+        """Something waits, and the window is full."""
+        if self._upgrade is not None:
+            self._upgrade.held(time.time())
+
     def _put(self, items: Items) -> None:
         if items.qos:
             items = self._without_expired(items)
+        upgrade = self._upgrade
+        if upgrade is not None and (upgrade.since_s is not None or upgrade.until_s > 0):
+            items = self._raised(upgrade, items)
         count = len(items.bodies)
         if not count:
             return  # all of it had grown too old
@@ -190,6 +204,11 @@ class Outlet:
         route.sent(frame, count)
         self.frames += 1
         self._put_frame(frame)
+
+    def _raised(self, upgrade: LaneUpgrade, items: Items) -> Items:
+        now_s = time.time()
+        upgrade.moves(now_s)
+        return upgrade.marked(items, now_s) if items.bodies else items
 
     def _without_expired(self, items: Items) -> Items:
         """What is not too old by now, to be sent: nothing else ever gets a number."""

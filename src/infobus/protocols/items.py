@@ -21,7 +21,9 @@ class Qos(Struct, array_like=True, frozen=True, gc=False):
 
     max_age: Annotated[float, Meta(ge=0)] = 0.0  # seconds since its time; 0: no limit
     class_: ClassName = ""  # its own class, where that is not the one of its lane
-    raised_until: float = 0.0  # when it falls back to that class; 0: it is raised for good
+    # When it falls back to that class; 0: it is raised for good. Where `class_` is empty: until
+    # when it is raised from the class of its lane; 0: it is not.
+    raised_until: float = 0.0
     kept: bool = False  # it is in a ledger, too, where durable consumers get it from
 
 
@@ -157,6 +159,10 @@ class Items(Struct, array_like=True, gc=False):
         if len(self.qos) > 1:
             return self.qos
         return repeat(self.qos[0] if self.qos else None)
+
+    def raised_until(self) -> float:
+        """Until when any of these events is raised, as a time; 0: none is."""
+        return max((qos.raised_until for qos in self.qos if qos is not None), default=0.0)
 
     def is_plain(self) -> bool:
         """Whether no event has an age limit, or another class than that of its lane."""

@@ -1,0 +1,68 @@
+"""When what waits at its sender, because its lane has no room, is raised, and until when.
+
+A lane is a queue of one class that only its receivers empty. It starves by the same rule as a class
+in `class_queues`: nothing has left it for a while although something waits. What waits then is
+raised for a stated period, falls back, and must starve again. It stays on its lane, in its place,
+and says until when it is raised: in the next queue that decides what goes first.
+
+Time comes in as `now_s`, by the clock that events are dated by.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from infobus.protocols.items import Items, Qos
+from infobus.protocols.qos import Upgrade
+
+_PLAIN = Qos()
+
+
+class LaneUpgrade(Struct):
+    """Whether the events that wait on one lane are raised.
+
+    >>> lane = LaneUpgrade(Upgrade(after_s=1.0, period_s=1.0))
+    >>> lane.held(10.0)
+    >>> lane.moves(11.25)
+    >>> lane.marked(Items(["a"], [1], [10.0, 11.5], [0], [b"x", b"y"]), 11.5).qos
+    [Qos(max_age=0.0, class_='', raised_until=12.0, kept=False), None]
+    """
+
+    upgrade: Upgrade
+    since_s: float | None = None  # something waits, and nothing has left
+    raised_s: float = -math.inf  # what waited at that time is raised
+    until_s: float = -math.inf
+
+    def held(self, now_s: float) -> None:
+        """Something waits, and there is no room for it."""
+        if self.since_s is None:
+            self.since_s = now_s
+
+    def moves(self, now_s: float) -> None:
+        """There is room again."""
+        if self.since_s is None:
+            return
+        after_s, period_s = self.upgrade.after_s, self.upgrade.period_s
+        in_cycle_s = (now_s - self.since_s) % (after_s + period_s)
+        self.since_s = None
+        if in_cycle_s >= after_s:
+            self.raised_s = now_s - in_cycle_s + after_s
+            self.until_s = self.raised_s + period_s
+
+    def marked(self, items: Items, now_s: float) -> Items:
+        """The events as they leave: those that are raised say so."""
+        if now_s >= self.until_s:
+            self.until_s = -math.inf
+            return items
+        qos = [
+            replace(asked or _PLAIN, raised_until=self.until_s)
+            if time_s <= self.raised_s
+            else asked
+            for _, time_s, asked in zip(
+                items.bodies, items.each_time(), items.each_qos(), strict=False
+            )
+        ]
+        return replace(items, qos=qos[:1] if qos.count(qos[0]) == len(qos) else qos)
