@@ -11,8 +11,8 @@ from infobus import UsageError
 from infobus.adapters.tdl import PROGRAM, Programs, TdlHost, send
 from infobus.adapters.tdl_keeping import KeptPrograms, Program
 from infobus.errors import StoreError, TdlError, TdlLimit
-from infobus.objects.tdl import Limits
-from infobus.objects.tdl.signing import sign
+from infobus.tdl import Limits
+from infobus.tdl.signatures import sign
 
 KEY = b"a key of those who trust each other"
 HOST = "plant.host"

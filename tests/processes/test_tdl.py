@@ -5,7 +5,7 @@ import pytest
 
 import infobus
 from infobus.errors import TdlError
-from infobus.objects.tdl import forbid, permit
+from infobus.tdl import forbid, permit
 from tests.cli.running import Shell
 
 KEY = b"a key of those who trust each other"

@@ -10,10 +10,10 @@ from typing import Any
 from infobus import Bus, DataObject, Event, UsageError
 from infobus.adapters.tdl_keeping import KeptPrograms, Program
 from infobus.errors import TdlError
-from infobus.objects.tdl import Capabilities, Interpreter, Limits
-from infobus.objects.tdl.signing import check_key, is_signed, sign
 from infobus.services import DynamicService, Interface, Service
 from infobus.subjects import covers
+from infobus.tdl import Capabilities, Interpreter, Limits
+from infobus.tdl.signatures import check_key, is_signed, sign
 
 ABILITIES = ("publish", "subscribe", "serve", "call")
 PROGRAM = "program"

@@ -146,7 +146,7 @@ def host(
     """
     from infobus.adapters.tdl import Programs, TdlHost
     from infobus.adapters.tdl_keeping import KeptPrograms
-    from infobus.objects.tdl import Limits
+    from infobus.tdl import Limits
 
     limits = Limits(fuel=fuel, memory_bytes=memory * 1024 * 1024, classes=(types,))
     with join(bus, home, connect, listen) as node:
@@ -192,7 +192,7 @@ def send_file(
 def _own_programs(bus: _Later, key: bytes | None) -> Programs:
     """For programs of the person who starts them: they may take their time."""
     from infobus.adapters.tdl import Programs
-    from infobus.objects.tdl import Limits
+    from infobus.tdl import Limits
 
     limits = Limits(fuel=100_000_000, memory_bytes=1024 * 1024 * 1024, depth=100_000)
     return Programs(bus, write=_write, report=_tell, limits=limits, key=key)

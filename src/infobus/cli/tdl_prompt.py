@@ -11,7 +11,7 @@ from rich.console import Console
 from infobus.adapters.tdl import Programs
 from infobus.cli.rendering import printable
 from infobus.errors import TdlError
-from infobus.objects.tdl.reader import is_unfinished
+from infobus.tdl.reader import is_unfinished
 
 HISTORY_COUNT_MAX = 10_000
 

@@ -1,0 +1,338 @@
+"""The compiler: a form becomes code in which every name has found its place.
+
+Variables are found by counting frames outwards; what is not found there is a variable of the
+whole program. Special forms are entered in `SPECIAL` by the modules that compile them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from infobus.errors import BusError
+from infobus.tdl.conditions import Unbound, Unwinding, failed
+from infobus.tdl.machine import Builtin, Closure, Code, Frame, Lambda, Option, Run, translated
+from infobus.tdl.reader import Atom, Form, Group, Position, bad_form, datum
+from infobus.tdl.values import Deep, Function, Symbol
+
+Compiler: TypeAlias = "Callable[[Group, Scope], Code]"
+Python = TypeVar("Python", bound=Callable[..., Any])
+
+BUILTINS: dict[str, Builtin] = {}
+SPECIAL: dict[str, Compiler] = {}
+"""By name, what compiles a special form."""
+
+
+class Scope:
+    """The names of one frame, in order, as the compiler sees them."""
+
+    def __init__(
+        self, names: Sequence[str] = (), parent: Scope | None = None, block: str | None = None
+    ) -> None:
+        self.names = list(names)
+        self.parent = parent
+        self.block = block
+        """The block that is left by leaving this frame."""
+
+    def find(self, name: str) -> tuple[int, int] | None:
+        """How many frames outwards, and at which place in the frame."""
+        scope: Scope | None = self
+        hops = 0
+        while scope is not None:
+            if name in scope.names:
+                # The last of two equal names hides the first.
+                return hops, len(scope.names) - scope.names[::-1].index(name)
+            scope, hops = scope.parent, hops + 1
+        return None
+
+    def find_block(self, name: str) -> int | None:
+        """How many frames outwards a block is."""
+        scope: Scope | None = self
+        hops = 0
+        while scope is not None:
+            if scope.block == name:
+                return hops
+            scope, hops = scope.parent, hops + 1
+        return None
+
+    @property
+    def size(self) -> int:
+        """How many values a closure made here keeps alive."""
+        scope, count = self, len(self.names) + 1
+        while scope.parent is not None:
+            scope = scope.parent
+            count += len(scope.names) + 1
+        return count
+
+
+def special(*names: str) -> Callable[[Compiler], Compiler]:
+    """Enter the function below as the compiler of the special forms `names`."""
+
+    def enter(function: Compiler) -> Compiler:
+        SPECIAL.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def builtin(
+    name: str, least: int, most: int | None = 0, *, is_deep: bool = False
+) -> Callable[[Python], Python]:
+    """Enter the function below as a built-in function; None as `most` means any number.
+
+    It gets the run and the arguments; a deep one also gets the position of its call.
+    """
+
+    def enter(function: Python) -> Python:
+        last = None if most is None else max(least, most)
+        BUILTINS[name] = Builtin(name, function, least, last, is_deep)
+        return function
+
+    return enter
+
+
+def constant(value: Any) -> Code:
+    """The code whose value is always the same."""
+    return Code(lambda run, frame: value)
+
+
+NOTHING = constant(None)
+
+
+def compiled(form: Form, scope: Scope) -> Code:
+    """The code of a form."""
+    if isinstance(form, Atom):
+        return _atom(form, scope)
+    if not form.items:
+        return NOTHING
+    head = form.items[0]
+    if isinstance(head, Group):
+        return _call_of_lambda(form, head, scope)
+    if head.value.__class__ is not Symbol:
+        raise bad_form(head.at, f"expected the name of a function, got {head.value!r:.40}")
+    name = head.value.name
+    if name in SPECIAL:
+        return SPECIAL[name](form, scope)
+    arguments = [compiled(item, scope) for item in form.items[1:]]
+    if name in BUILTINS:
+        return _call_of_builtin(BUILTINS[name], arguments, form.at)
+    return _call(lambda run: run.interpreter.function(name), arguments, form.at)
+
+
+def _atom(form: Atom, scope: Scope) -> Code:
+    value = datum(form)
+    if value.__class__ is not Symbol or value.is_keyword:
+        return constant(value)
+    place = scope.find(value.name)
+    if place is not None:
+        return _variable(*place)
+    name, at = value.name, form.at
+
+    def find(run: Run, frame: Frame) -> Any:
+        try:
+            return run.interpreter.variables[name]
+        except KeyError:
+            signal = failed(f"the variable {name} has no value", Unbound)
+            signal.locate(run, at)
+            raise signal from None
+
+    return Code(find)
+
+
+def _variable(hops: int, index: int) -> Code:
+    if hops == 0:
+        return Code(lambda run, frame: frame[index])
+    if hops == 1:
+        return Code(lambda run, frame: frame[0][index])
+    return Code(lambda run, frame: outwards(frame, hops)[index])
+
+
+def outwards(frame: Frame, hops: int) -> Frame:
+    """The frame that is so many further out."""
+    for _ in range(hops):
+        frame = frame[0]
+    return frame
+
+
+def _call_of_builtin(function: Builtin, arguments: list[Code], at: Position) -> Code:
+    complaint = function.complaint(len(arguments))
+    if complaint is not None:
+        raise bad_form(at, complaint)
+    if function.is_deep or any(argument.is_deep for argument in arguments):
+        return _call(lambda run: function, arguments, at)
+    python = function.function
+    steps = [argument.run for argument in arguments]
+
+    def direct(run: Run, frame: Frame) -> Any:
+        try:
+            run.fuel -= 1
+            if run.fuel < 0:
+                run.spend(0)
+            return python(run, *[step(run, frame) for step in steps])
+        except Unwinding as unwinding:
+            unwinding.locate(run, at)
+            raise
+        except (ArithmeticError, BusError) as error:
+            signal = translated(error)
+            signal.locate(run, at)
+            raise signal from None
+
+    return Code(direct)
+
+
+def _call(find: Callable[[Run], Function], arguments: list[Code], at: Position) -> Code:
+    def deep(run: Run, frame: Frame) -> Deep:
+        values = []
+        try:
+            for argument in arguments:
+                value = argument.run(run, frame)
+                if argument.is_deep:
+                    value = yield value
+                values.append(value)
+            return (yield find(run).invoke(run, values, at))
+        except Unwinding as unwinding:
+            unwinding.locate(run, at)
+            raise
+
+    return Code(deep, is_deep=True)
+
+
+def _call_of_lambda(form: Group, head: Group, scope: Scope) -> Code:
+    if symbol_name(head.items[0] if head.items else head) != "lambda":
+        raise bad_form(head.at, "expected the name of a function, or a lambda")
+    made = compiled(head, scope)
+    # A frame of its own holds the function while the arguments are worked out.
+    call = Scope(["function"], scope)
+    arguments = [compiled(item, call) for item in form.items[1:]]
+    called = _call(lambda run: BUILTINS["funcall"], [_variable(0, 1), *arguments], form.at)
+
+    def deep(run: Run, frame: Frame) -> Deep:
+        return (yield called.run(run, [frame, made.run(run, frame)]))
+
+    return Code(deep, is_deep=True)
+
+
+def sequence(forms: Sequence[Form], scope: Scope) -> Code:
+    """The code that evaluates forms one after the other and has the value of the last."""
+    codes = [compiled(form, scope) for form in forms]
+    if len(codes) < 2:
+        return codes[0] if codes else NOTHING
+    if any(code.is_deep for code in codes):
+
+        def deep(run: Run, frame: Frame) -> Deep:
+            value = None
+            for code in codes:
+                value = code.run(run, frame)
+                if code.is_deep:
+                    value = yield value
+            return value
+
+        return Code(deep, is_deep=True)
+    *early, last = [code.run for code in codes]
+
+    def direct(run: Run, frame: Frame) -> Any:
+        for step in early:
+            step(run, frame)
+        return last(run, frame)
+
+    return Code(direct)
+
+
+def symbol_name(form: Form) -> str | None:
+    """The name that a form consists of; None if it is something else."""
+    if isinstance(form, Atom) and form.value.__class__ is Symbol:
+        name: str = form.value.name
+        return name
+    return None
+
+
+def name_in(form: Form, what: str) -> str:
+    """The name that a form must consist of, where a program says what something is called."""
+    name = symbol_name(form)
+    if name is None or name.startswith(":") or name in ("nil", "t"):
+        raise bad_form(form.at, f"expected {what}")
+    return name
+
+
+def group_in(form: Form, what: str) -> Group:
+    """The form, which must be a group; nil is an empty one."""
+    if isinstance(form, Group):
+        return form
+    if symbol_name(form) == "nil":
+        return Group((), form.at)
+    raise bad_form(form.at, f"expected {what} in parentheses")
+
+
+def expect(form: Group, least: int, most: int | None, usage: str) -> tuple[Form, ...]:
+    """What follows the head of a special form, if there is as much as must be."""
+    count = len(form.items) - 1
+    if count < least or (most is not None and count > most):
+        raise bad_form(form.at, f"expected {usage}")
+    return form.items[1:]
+
+
+def lambda_list(
+    name: str,
+    parameters: Sequence[Form],
+    body: Sequence[Form],
+    scope: Scope,
+    *,
+    hidden: Sequence[str] = (),
+    block: str | None = None,
+) -> Lambda:
+    """A function with these parameters; defaults may refer to the parameters before them.
+
+    `hidden` names what the frame holds before the arguments. `block` is what can be left.
+    """
+    inner = Scope(hidden, scope, block)
+    written = Lambda(name, 0, [], False, None, False, NOTHING)
+    section = ""
+    for form in parameters:
+        marker = symbol_name(form) or ""
+        if marker == "&allow-other-keys" and section == "&key":
+            written.others_allowed = True
+        elif marker.startswith("&"):
+            if marker not in _SECTIONS or marker in _SECTIONS[: _SECTIONS.index(section) + 1]:
+                raise bad_form(form.at, f"{marker} cannot stand here; the order is "
+                                        f"{' '.join(_SECTIONS[1:])}")  # fmt: skip
+            section = marker
+            if section == "&key":
+                written.keys = []
+        else:
+            _add_parameter(written, section, form, inner)
+    written.body = sequence(body, inner)
+    return written
+
+
+_SECTIONS = ("", "&optional", "&rest", "&key")
+
+
+def _add_parameter(written: Lambda, section: str, form: Form, scope: Scope) -> None:
+    if section in ("", "&rest"):
+        if section and written.has_rest:
+            raise bad_form(form.at, "there is one &rest parameter already")
+        written.has_rest = section == "&rest"
+        written.required += section == ""
+        scope.names.append(name_in(form, "the name of a parameter"))
+        return
+    parts = form.items if isinstance(form, Group) else (form,)
+    if not 1 <= len(parts) <= 3:
+        raise bad_form(form.at, "expected (name default given-p)")
+    name = name_in(parts[0], "the name of a parameter")
+    default = compiled(parts[1], scope) if len(parts) > 1 else NOTHING
+    option = Option(name, default, len(parts) > 2)
+    scope.names.append(name)
+    if option.tells:
+        scope.names.append(name_in(parts[2], "the name of a variable"))
+    (written.options if written.keys is None else written.keys).append(option)
+
+
+def closure_code(written: Lambda, scope: Scope) -> Code:
+    """The code that makes a closure of a function, in the frame it is written in."""
+    size = scope.size + 2
+
+    def make(run: Run, frame: Frame) -> Closure:
+        run.allocate(size)
+        return Closure(written, frame)
+
+    return Code(make)

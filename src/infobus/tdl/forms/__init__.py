@@ -1,0 +1,1 @@
+"""The special forms of TDL: what is not evaluated like a call."""

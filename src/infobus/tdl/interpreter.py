@@ -1,0 +1,374 @@
+"""The interpreter: holds what a program has defined, and runs it within its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakSet
+
+from infobus.errors import BadType, BadValue, TdlError, TdlLimit
+from infobus.objects import kinds, registry
+from infobus.objects.classes import attach_code, class_for, define_type
+from infobus.objects.data import DataObject
+from infobus.objects.descriptors import Code as TravellingCode
+from infobus.objects.kinds import Kind
+from infobus.objects.members import Attribute, Operation
+from infobus.objects.types import compose
+from infobus.subjects import matches
+from infobus.tdl.boundary import checked, inward, outward
+from infobus.tdl.compiler import BUILTINS, SPECIAL, Scope, compiled
+from infobus.tdl.conditions import Leave, LimitReached, Unbound, Unwinding, WrongType, failed
+from infobus.tdl.forms import control, definitions, loops, places  # noqa: F401  what they define is looked up by name
+from infobus.tdl.forms.classes import ClassForm
+from infobus.tdl.generics import Generic, Method
+from infobus.tdl.library import bus_functions  # noqa: F401  what they define is looked up by name
+from infobus.tdl.library.instances import set_slot_value, slot_value
+from infobus.tdl.limits import Capabilities, Limits
+from infobus.tdl.machine import Builtin, Code, Run, translated
+from infobus.tdl.reader import Position, read
+from infobus.tdl.retention import retained_bytes
+from infobus.tdl.signatures import check_key, sign
+from infobus.tdl.sources import Sources
+from infobus.tdl.text import written
+from infobus.tdl.values import ALIASES, BUILT_IN_CLASSES, Deep, Function, Symbol
+
+OUTSIDE = Position(0, 0, "the host")
+CLASS_STEPS = 100
+"""What a class counts for: it takes as long to make as so many other steps."""
+METHODS = "methods"
+"""What methods that travel are signed for."""
+
+_made_here: WeakSet[type[DataObject]] = WeakSet()
+"""The classes that any interpreter of this process has made."""
+
+
+class Interpreter:
+    """Runs TDL programs; what one defines, the next can use.
+
+    A program can only compute, within `limits`, unless `capabilities` let it do more: nothing
+    of Python, of the machine or of the bus can be reached from it. Several threads may use one
+    interpreter, but then its programs must be made for that. Methods that travel with their
+    classes are signed with `key`.
+
+    >>> tdl = Interpreter()
+    >>> tdl.run("(defun square (x) (* x x)) (mapcar #'square '(1 2 3))")
+    [1, 4, 9]
+    >>> tdl.call("square", 12)
+    144
+    >>> tdl.run("(loop)")
+    Traceback (most recent call last):
+    infobus.errors.TdlLimit: 1:1: out of fuel: the program took more than 1000000 steps
+    """
+
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        capabilities: Capabilities | None = None,
+        key: bytes | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.capabilities = capabilities or Capabilities()
+        self.variables: dict[str, Any] = {}
+        self.classes: dict[str, type[DataObject]] = {}
+        self._bases: dict[str, list[type[DataObject]]] = {}
+        initialize = Generic("initialize-instance", 1)
+        initialize.add(Method(("t",), Builtin("initialize-instance", _nothing, 1, None)))
+        self._functions: dict[str, Function] = {initialize.name: initialize}
+        self._key = None if key is None else check_key(key)
+        self._sources = Sources()
+        self._travelling: dict[str, type[DataObject]] = {}
+        self._has_news = False
+        self._definition_count = 0
+        self._kept: list[Any] = []
+        self._retained = 0
+        self._uncounted = 0
+
+    # For Python programs.
+
+    def run(self, source: str, origin: str = "") -> Any:
+        """Run a program; returns the value of its last form, as Python has it.
+
+        Nothing is run unless all of it can be read. What it defined before it failed stays.
+
+        Raises:
+            TdlError: It cannot be read, or it failed; says where.
+            TdlLimit: It wanted more than its limits allow.
+        """
+        return self._within_limits(self._program(source, origin), _to_python)
+
+    def show(self, source: str, origin: str = "") -> str:
+        """As `run`, with the value as TDL writes it."""
+        return str(self._within_limits(self._program(source, origin), written))
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call the function of that name."""
+        return self._within_limits(
+            lambda run: self.function(name).invoke(run, _inward(run, arguments), OUTSIDE),
+            _to_python,
+        )
+
+    def apply(self, function: Function, arguments: Iterable[Any]) -> Any:
+        """Call a function that a program has handed out."""
+        return self._within_limits(
+            lambda run: function.invoke(run, _inward(run, arguments), OUTSIDE), _to_python
+        )
+
+    def perform(self, obj: DataObject, operation: Operation, *given: Any, **named: Any) -> Any:
+        """Carry out an operation of an object by the methods of the function of its name."""
+        names = [parameter.name for parameter in operation.parameters]
+        values = dict(zip(names, given, strict=False)) | named
+        where = f"{obj._type.name}.{operation.name}"
+        strange = [name for name in values if name not in names]
+        if len(given) > len(names) or strange:
+            what = strange[0] if strange else f"{len(given)} arguments"
+            raise BadValue(f"{where} does not take {what}; it is {operation.signature}")
+        arguments = []
+        for parameter in operation.parameters:
+            if parameter.name not in values and not parameter.has_default:
+                raise BadValue(f"{where} needs {parameter.name}; it is {operation.signature}")
+            value = values.get(parameter.name, parameter.default)
+            arguments.append(checked(parameter.kind, value, f"{where}({parameter.name})"))
+        return self._within_limits(
+            lambda run: self._implementation(operation.name).invoke(
+                run, _inward(run, [obj, *arguments]), OUTSIDE
+            ),
+            lambda run, value: _result(run, value, operation.result, f"{where}()"),
+        )
+
+    def names(self) -> list[str]:
+        """All names that mean something now: for completion."""
+        known = [*SPECIAL, *BUILTINS, *self._functions, *self.variables, *ALIASES]
+        classes = [*BUILT_IN_CLASSES, *self.classes, *registry.current]
+        return sorted({name for name in [*known, *classes] if not name.startswith("(")})
+
+    # For the language itself.
+
+    def function(self, name: str) -> Function:
+        """The function of that name."""
+        found = BUILTINS.get(name) or self._functions.get(name)
+        if found is None:
+            raise failed(f"there is no function {name}", Unbound)
+        return found
+
+    def define_function(self, name: str, function: Function) -> None:
+        """Let `name` stand for a function; those of the language stay as they are."""
+        if name in BUILTINS or name in SPECIAL:
+            raise failed(f"{name} is part of the language and cannot be defined anew")
+        if name not in self._functions:
+            self.note_definition()
+        self._functions[name] = function
+
+    def generic(self, name: str, required: int) -> Generic:
+        """The generic function of that name; a new one if there is none."""
+        found = self._functions.get(name)
+        if not isinstance(found, Generic):
+            found = Generic(name, required)
+            self.define_function(name, found)
+        if found.required != required:
+            raise failed(
+                f"methods of {name} take {found.required} required arguments, not {required}"
+            )
+        return found
+
+    def set_variable(self, name: str, value: Any) -> None:
+        """Change a variable of the whole program."""
+        if name not in self.variables:
+            self.note_definition()
+        self.variables[name] = value
+
+    def note_definition(self) -> None:
+        """Count one more definition; those that take the place of another do not count."""
+        self._definition_count += 1
+        if self._definition_count > self.limits.definitions_count:
+            raise LimitReached(f"more than {self.limits.definitions_count} definitions were made")
+
+    def keep(self, value: Any) -> None:
+        """Remember that the host holds something of the program's."""
+        self.note_definition()
+        self._kept.append(value)
+
+    def class_named(self, name: str) -> type[DataObject]:
+        """The class of that name: made here, else declared or known in this process."""
+        known = registry.find_type(name)
+        found = self.classes.get(name) or (class_for(known.fingerprint) if known else None)
+        if found is None:
+            raise failed(f"there is no class {name}", Unbound)
+        return found
+
+    def known_class_name(self, name: str) -> str:
+        """`name`, if it can be specialized on."""
+        if name not in BUILT_IN_CLASSES:
+            self.class_named(name)
+        return name
+
+    def define_class(self, run: Run, form: ClassForm, attributes: list[Attribute]) -> None:
+        """Make the class that a form describes, its accessors, and its operations."""
+        name = form.name
+        if name in BUILT_IN_CLASSES or name in ALIASES:
+            raise failed(f"{name} is part of the language and cannot be defined anew")
+        if not any(matches(pattern, name) for pattern in self.limits.classes):
+            allowed = ", ".join(self.limits.classes)
+            raise failed(f"the host does not let this program define {name}, only {allowed}")
+        run.spend(CLASS_STEPS)
+        bases = [self.class_named(above) for above in form.supertypes]
+        cls = self.classes[name] = self._class_for(form, bases, attributes)
+        if form.travels:
+            self._travelling[name] = cls
+        for slot in form.slots:
+            for reader in slot.readers:
+                self.generic(reader, 1).add(Method((name,), _reader(reader, slot.name)))
+                text = f"(defmethod {reader} ((o {name})) (slot-value o '{slot.name}))"
+                self._sources.note_method(text, reader, name)
+            for writer in slot.writers:
+                self.generic(writer, 2).add(Method(("t", name), _writer(writer, slot.name)))
+                change = f"(setf (slot-value o '{slot.name}) v)"
+                text = f"(defmethod {writer} (v (o {name})) {change})"
+                self._sources.note_method(text, writer, "t", name)
+
+    def _class_for(
+        self, form: ClassForm, bases: list[type[DataObject]], attributes: list[Attribute]
+    ) -> type[DataObject]:
+        name = form.name
+        held = self.classes.get(name)
+        meant = compose(name, [b._type for b in bases], attributes, form.operations, form.doc)
+        if held is not None and held._type == meant and self._bases[name] == bases:
+            return held
+        self._bases[name] = bases
+        other = registry.declared_names.get(name)
+        if held is None and other is not None:
+            # A program must not take over a name on which others of this process rely.
+            if other._type != meant:
+                raise failed(f"this process has another class {name}; give yours another name")
+            if other not in _made_here:
+                return other
+        self.note_definition()
+        cls = define_type(name, bases, attributes, form.operations, doc=form.doc)
+        _made_here.add(cls)
+        for operation in form.operations:
+            setattr(cls, operation.name, self._python_method(operation))
+        return cls
+
+    def _python_method(self, operation: Operation) -> Callable[..., Any]:
+        def method(obj: DataObject, *given: Any, **named: Any) -> Any:
+            return self.perform(obj, operation, *given, **named)
+
+        method.__name__ = operation.name
+        method.__doc__ = operation.doc
+        return method
+
+    def _implementation(self, operation: str) -> Function:
+        dashed = operation.replace("_", "-")
+        return self.function(dashed if dashed in self._functions else operation)
+
+    def _program(self, source: str, origin: str) -> Callable[[Run], Deep]:
+        if len(source) > self.limits.source_length:
+            raise TdlLimit(
+                f"{origin or 'the program'} has {len(source)} characters; "
+                f"{self.limits.source_length} are allowed",
+                line=1,
+                column=1,
+                origin=origin,
+            )
+        forms = read(source, origin)
+        try:
+            codes = [compiled(form, Scope()) for form in forms]
+        except RecursionError:
+            raise _too_deep() from None
+
+        def start(run: Run) -> Deep:
+            value = None
+            for form, code in zip(forms, codes, strict=True):
+                value = yield _at(run, code, form.at)
+                self._sources.note(form)
+                self._has_news = True
+            self.send_methods_along()
+            return value
+
+        return start
+
+    def send_methods_along(self) -> None:
+        """Attach to classes that travel what has been defined for them; before they are sent."""
+        if not self._has_news:
+            return
+        self._has_news = False
+        for name, cls in self._travelling.items():
+            source = self._sources.methods_of(cls._type.lineage)
+            fields = (name, cls._type.fingerprint, source)
+            signature = b"" if self._key is None else sign(self._key, METHODS, *fields)
+            try:
+                attach_code(cls, TravellingCode(source, signature))
+            except BadType as error:
+                raise translated(error) from None
+
+    def _within_limits(
+        self, start: Callable[[Run], Deep], finish: Callable[[Run, Any], Any]
+    ) -> Any:
+        run = Run(self, self._memory_left())
+        given = run.memory
+        try:
+            return finish(run, run.drive(start(run)))
+        except Unwinding as unwinding:
+            unwinding.locate(run, OUTSIDE)
+            raise unwinding.error() from None
+        except Leave:
+            text = "a block was left that had ended already"
+            raise TdlError(text, line=1, column=1) from None
+        except RecursionError:
+            raise _too_deep() from None
+        finally:
+            self._uncounted += given - max(0, run.memory)
+
+    def _memory_left(self) -> int:
+        """What the next run may allocate.
+
+        What the program keeps is counted anew when much was allocated, or little is left.
+        """
+        limit = self.limits.memory_bytes
+        if self._uncounted > limit // 8 or self._retained > limit // 8 * 7:
+            roots = [*self.variables.values(), *self._functions.values(), *self._kept]
+            self._retained, self._uncounted = retained_bytes(roots), 0
+        return limit - self._retained - self._uncounted
+
+
+def _too_deep() -> TdlLimit:
+    return TdlLimit("the program is nested too deep for the stack of Python", line=1, column=1)
+
+
+def _at(run: Run, code: Code, at: Position) -> Deep:
+    """A form of the program itself: whatever goes wrong in it happened there at the latest."""
+    try:
+        return (yield from run.value_of(code, [None]))
+    except Unwinding as unwinding:
+        unwinding.locate(run, at)
+        raise
+
+
+def _inward(run: Run, values: Iterable[Any]) -> list[Any]:
+    return [inward(run, value) for value in values]
+
+
+def _to_python(run: Run, value: Any) -> Any:
+    return value if isinstance(value, Function) else outward(run, value)
+
+
+def _result(run: Run, value: Any, kind: Kind, where: str) -> Any:
+    if kind == kinds.NOTHING:
+        return None  # a method has a value even if nobody asked for one
+    try:
+        return checked(kind, outward(run, value, kind), where)
+    except BadValue as error:
+        raise failed(f"the result does not fit: {error}", WrongType) from None
+
+
+def _nothing(run: Run, *arguments: Any) -> None:
+    return None
+
+
+def _reader(name: str, slot: str) -> Builtin:
+    return Builtin(name, lambda run, obj: slot_value(run, obj, Symbol(slot)), 1, 1)
+
+
+def _writer(name: str, slot: str) -> Builtin:
+    put = lambda run, value, obj: set_slot_value(run, value, obj, Symbol(slot))  # noqa: E731
+    return Builtin(name, put, 2, 2)

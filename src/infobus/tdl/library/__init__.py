@@ -1,0 +1,1 @@
+"""The functions that every TDL program can call."""

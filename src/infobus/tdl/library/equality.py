@@ -1,0 +1,66 @@
+"""When two values are equal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from infobus.tdl.compiler import builtin
+from infobus.tdl.machine import Run
+from infobus.tdl.values import Cell, Symbol
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """The same thing, or numbers or strings of the same type and value."""
+    if one is other:
+        return True
+    if one.__class__ is not other.__class__:
+        return False
+    return one.__class__ in (int, float, str, Symbol, bytes, datetime) and bool(one == other)
+
+
+def is_equal(run: Run, one: Any, other: Any) -> bool:
+    """The same, or lists with equal elements; objects are equal only to themselves."""
+    waiting = [(one, other)]
+    while waiting:
+        one, other = waiting.pop()
+        while one.__class__ is Cell and other.__class__ is Cell and one is not other:
+            # A list that shares its parts can be much longer to walk than it is to make.
+            run.spend(1)
+            waiting.append((one.first, other.first))
+            one, other = one.rest, other.rest
+        if isinstance(one, str) and isinstance(other, str):
+            run.spend(min(len(one), len(other)) // 64)
+        if not is_same(one, other):
+            return False
+    return True
+
+
+@builtin("eq", 2)
+def _eq(run: Run, one: Any, other: Any) -> Any:
+    return is_same(one, other) or None
+
+
+@builtin("eql", 2)
+def _eql(run: Run, one: Any, other: Any) -> Any:
+    return is_same(one, other) or None
+
+
+@builtin("equal", 2)
+def _equal(run: Run, one: Any, other: Any) -> Any:
+    return is_equal(run, one, other) or None
+
+
+@builtin("not", 1)
+def _not(run: Run, value: Any) -> Any:
+    return True if value is None else None
+
+
+@builtin("null", 1)
+def _null(run: Run, value: Any) -> Any:
+    return True if value is None else None
+
+
+@builtin("identity", 1)
+def _identity(run: Run, value: Any) -> Any:
+    return value

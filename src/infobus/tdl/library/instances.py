@@ -1,0 +1,140 @@
+"""Objects: making them, their slots, and what they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infobus.errors import BadValue
+from infobus.objects.data import DataObject, type_of, unknown_attributes
+from infobus.tdl.boundary import inward, outward
+from infobus.tdl.compiler import builtin
+from infobus.tdl.conditions import Error, Signal, failed, wrong_type
+from infobus.tdl.library.sequences import new_list
+from infobus.tdl.library.strings import text
+from infobus.tdl.machine import Run
+from infobus.tdl.reader import Position
+from infobus.tdl.text import formatted, short
+from infobus.tdl.values import (
+    Deep,
+    Symbol,
+    attribute_name,
+    class_precedence,
+    full_name,
+    precedence,
+    shown_name,
+)
+
+
+def make(run: Run, named: Any, initial: tuple[Any, ...]) -> DataObject:
+    """A new object of the class `named`, whose slots are given by keywords.
+
+    No method that Python programmers wrote for the class is called.
+    """
+    if named.__class__ is not Symbol:
+        raise wrong_type("make-instance", "the name of a class", short(named))
+    cls = run.interpreter.class_named(full_name(named.name))
+    plan = cls._plan
+    values = {}
+    for name, value in keywords(initial):
+        attribute = plan.attributes.get(name)
+        # What there is no such slot for is refused below, with a hint.
+        values[name] = value if attribute is None else outward(run, value, attribute.kind)
+    run.allocate(4 + plan.count)
+    obj = plan.new()
+    DataObject.__init__(obj, **values)
+    return obj
+
+
+def keywords(arguments: tuple[Any, ...]) -> list[tuple[str, Any]]:
+    """Pairs of attribute and value, from `:name value ...`."""
+    names = arguments[::2]
+    if len(arguments) % 2 or not all(n.__class__ is Symbol and n.is_keyword for n in names):
+        raise failed("expected keywords, each with a value, such as :name value")
+    return [
+        (attribute_name(name.name[1:]), value)
+        for name, value in zip(names, arguments[1::2], strict=True)
+    ]
+
+
+@builtin("make-instance", 1, None, is_deep=True)
+def _make_instance(run: Run, at: Position, named: Any, *initial: Any) -> Deep:
+    obj = make(run, named, initial)
+    initialize = run.interpreter.function("initialize-instance")
+    yield initialize.invoke(run, [obj, *initial], at)
+    return obj
+
+
+def _slot(obj: Any, named: Any, who: str) -> str:
+    if not isinstance(obj, DataObject):
+        raise wrong_type(who, "an object", short(obj))
+    return attribute_name(text(named, who))
+
+
+@builtin("slot-value", 2)
+def slot_value(run: Run, obj: Any, named: Any) -> Any:
+    """The value of a slot; attributes that came with an object of unknown type count, too."""
+    name = _slot(obj, named, "slot-value")
+    if name in obj._plan.attributes:
+        return inward(run, obj.__dict__[name])
+    extra = unknown_attributes(obj)
+    if name in extra:
+        return inward(run, extra[name])
+    known = " ".join([*obj._plan.attributes, *extra]) or "none"
+    raise BadValue(f"{type_of(obj).name} has no slot {name}; it has {known}")
+
+
+@builtin("(setf slot-value)", 3)
+def set_slot_value(run: Run, value: Any, obj: Any, named: Any) -> Any:
+    """Change a slot; the value must be of the slot's type."""
+    name = _slot(obj, named, "slot-value")
+    attribute = obj._plan.attributes.get(name)
+    sent = outward(run, value) if attribute is None else outward(run, value, attribute.kind)
+    run.allocate(1)
+    DataObject.__setattr__(obj, name, sent)
+    return value
+
+
+@builtin("slot-exists-p", 2)
+def _slot_exists(run: Run, obj: Any, named: Any) -> Any:
+    name = _slot(obj, named, "slot-exists-p")
+    return True if name in obj._plan.attributes or name in unknown_attributes(obj) else None
+
+
+@builtin("slot-names", 1)
+def _slot_names(run: Run, of: Any) -> Any:
+    """The slots of an object, or of the class of that name."""
+    if isinstance(of, DataObject):
+        names = [*of._plan.attributes, *unknown_attributes(of)]
+    else:
+        cls = run.interpreter.class_named(full_name(text(of, "slot-names")))
+        names = list(cls._plan.attributes)
+    return new_list(run, [Symbol(name) for name in dict.fromkeys(names)])
+
+
+@builtin("class-precedence-list", 1)
+def _class_precedence_list(run: Run, named: Any) -> Any:
+    cls = run.interpreter.class_named(full_name(text(named, "class-precedence-list")))
+    names = class_precedence(cls, cls._type.lineage)
+    return new_list(run, [Symbol(shown_name(name)) for name in names])
+
+
+@builtin("type-of", 1)
+def _type_of(run: Run, value: Any) -> Any:
+    return Symbol(shown_name(precedence(value)[0]))
+
+
+@builtin("typep", 2)
+def _typep(run: Run, value: Any, named: Any) -> Any:
+    name = "t" if named is True else full_name(text(named, "typep"))
+    return True if name in precedence(value) else None
+
+
+@builtin("error", 1, None)
+def _error(run: Run, what: Any, *arguments: Any) -> Any:
+    """Signal an error: a text with its values, a class with its slots, or a condition."""
+    if isinstance(what, str):
+        raise Signal(Error(message=formatted(run, what, arguments)))
+    condition = make(run, what, arguments) if what.__class__ is Symbol else what
+    if "tdl.Condition" not in precedence(condition):
+        raise wrong_type("error", "a text or a condition", short(condition))
+    raise Signal(condition)

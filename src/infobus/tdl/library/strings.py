@@ -1,0 +1,246 @@
+"""Strings, symbols, hash tables, and printing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from infobus.tdl.compiler import builtin
+from infobus.tdl.conditions import Refused, failed, wrong_type
+from infobus.tdl.library.sequences import elements, function, new_list
+from infobus.tdl.limits import CHARACTER_BYTES
+from infobus.tdl.machine import Run
+from infobus.tdl.reader import Position
+from infobus.tdl.text import formatted, short, written
+from infobus.tdl.values import Cell, Deep, Symbol, Table
+
+DIGIT_COUNT_MAX = 308  # they need no more than 1024 bits
+
+
+def text(value: Any, who: str) -> str:
+    """`value` if it is a string; a symbol counts as its name."""
+    if value.__class__ is Symbol:
+        return str(value.name)
+    if not isinstance(value, str):
+        raise wrong_type(who, "a string", short(value))
+    return value
+
+
+@builtin("string", 1)
+def _string(run: Run, value: Any) -> Any:
+    return text(value, "string")
+
+
+@builtin("concatenate", 1, None)
+def _concatenate(run: Run, kind: Any, *parts: Any) -> Any:
+    if kind == Symbol("list"):
+        return new_list(run, [item for part in parts for item in elements(run, part)])
+    if kind != Symbol("string"):
+        raise wrong_type("concatenate", "'string or 'list", short(kind))
+    texts = [text(part, "concatenate") for part in parts]
+    run.allocate(sum(map(len, texts)), CHARACTER_BYTES)  # before it is made
+    return "".join(texts)
+
+
+def _changed(name: str, change: Callable[[str], str]) -> None:
+    @builtin(name, 1)
+    def apply(run: Run, value: Any) -> Any:
+        value = text(value, name)
+        run.allocate(len(value), CHARACTER_BYTES)
+        return change(value)
+
+
+_changed("string-upcase", str.upper)
+_changed("string-downcase", str.lower)
+_changed("string-trim", str.strip)
+
+
+def _compared(name: str, holds: Callable[[str, str], bool]) -> None:
+    @builtin(name, 2)
+    def compare(run: Run, one: Any, other: Any) -> Any:
+        one, other = text(one, name), text(other, name)
+        run.spend(min(len(one), len(other)) // 64)
+        return holds(one, other) or None
+
+
+_compared("string=", lambda one, other: one == other)
+_compared("string<", lambda one, other: one < other)
+_compared("string>", lambda one, other: one > other)
+
+
+@builtin("search", 2)
+def _search(run: Run, part: Any, whole: Any) -> Any:
+    part, whole = text(part, "search"), text(whole, "search")
+    run.spend((len(part) + len(whole)) // 16)
+    place = whole.find(part)
+    return None if place < 0 else place
+
+
+@builtin("string-split", 1, 2)
+def _split(run: Run, value: Any, separator: Any = None) -> Any:
+    """The parts between separators; without one, the words."""
+    value = text(value, "string-split")
+    run.allocate(len(value), CHARACTER_BYTES)
+    if separator is not None:
+        separator = text(separator, "string-split")
+        if not separator:
+            raise failed("string-split: the separator is empty")
+    return new_list(run, value.split(separator))
+
+
+@builtin("string-join", 2)
+def _join(run: Run, parts: Any, separator: Any) -> Any:
+    texts = [text(part, "string-join") for part in elements(run, parts)]
+    separator = text(separator, "string-join")
+    run.allocate(sum(map(len, texts)) + len(separator) * len(texts), CHARACTER_BYTES)
+    return separator.join(texts)
+
+
+@builtin("parse-integer", 1)
+def _parse_integer(run: Run, value: Any) -> Any:
+    written_so = text(value, "parse-integer").strip()
+    digits = written_so[1:] if written_so[:1] in ("+", "-") else written_so
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= DIGIT_COUNT_MAX):
+        raise failed(f"parse-integer: {short(value)} is not an integer")
+    return int(written_so)
+
+
+@builtin("parse-float", 1)
+def _parse_float(run: Run, value: Any) -> Any:
+    run.spend(len(text(value, "parse-float")))
+    try:
+        return float(text(value, "parse-float"))
+    except ValueError:
+        raise failed(f"parse-float: {short(value)} is not a number") from None
+
+
+@builtin("symbol-name", 1)
+def _symbol_name(run: Run, value: Any) -> Any:
+    if value.__class__ is not Symbol:
+        raise wrong_type("symbol-name", "a symbol", short(value))
+    return value.name.removeprefix(":")
+
+
+@builtin("princ-to-string", 1)
+def _princ_to_string(run: Run, value: Any) -> Any:
+    return written(run, value, is_plain=True)
+
+
+@builtin("prin1-to-string", 1)
+def _prin1_to_string(run: Run, value: Any) -> Any:
+    return written(run, value)
+
+
+@builtin("format", 2, None)
+def _format(run: Run, target: Any, control: Any, *values: Any) -> Any:
+    made = formatted(run, text(control, "format"), values)
+    if target is None:
+        return made
+    if target is not True:
+        raise failed("format: the first argument is nil, for a string, or t, to print")
+    _write(run, made)
+    return None
+
+
+def _write(run: Run, made: str) -> None:
+    write = run.interpreter.capabilities.write
+    if write is None:
+        raise failed("the host does not let this program print", Refused)
+    run.spend(len(made) // 16)
+    write(made)
+
+
+@builtin("print", 1)
+def _print(run: Run, value: Any) -> Any:
+    _write(run, f"{written(run, value)}\n")
+    return value
+
+
+@builtin("princ", 1)
+def _princ(run: Run, value: Any) -> Any:
+    _write(run, written(run, value, is_plain=True))
+    return value
+
+
+@builtin("terpri", 0)
+def _terpri(run: Run) -> Any:
+    _write(run, "\n")
+
+
+# Hash tables.
+
+
+def table(value: Any, who: str) -> Table:
+    """`value` if it is a hash table."""
+    if value.__class__ is not Table:
+        raise wrong_type(who, "a hash table", short(value))
+    found: Table = value
+    return found
+
+
+def _key(value: Any) -> tuple[type, Any]:
+    if value.__class__ not in (str, int, float, Symbol, bool, type(None)):
+        raise wrong_type("a hash table", "a string, number or symbol as key", short(value))
+    return value.__class__, value
+
+
+@builtin("make-hash-table", 0)
+def _make_hash_table(run: Run) -> Any:
+    run.allocate(4)
+    return Table()
+
+
+@builtin("gethash", 2, 3)
+def _gethash(run: Run, key: Any, entries: Any, default: Any = None) -> Any:
+    return table(entries, "gethash").entries.get(_key(key), default)
+
+
+@builtin("(setf gethash)", 3, 4)
+def _set_gethash(run: Run, value: Any, key: Any, entries: Any, default: Any = None) -> Any:
+    run.allocate(4)
+    table(entries, "gethash").entries[_key(key)] = value
+    return value
+
+
+@builtin("remhash", 2)
+def _remhash(run: Run, key: Any, entries: Any) -> Any:
+    held = table(entries, "remhash").entries
+    return True if held.pop(_key(key), held) is not held else None
+
+
+@builtin("hash-table-count", 1)
+def _hash_table_count(run: Run, entries: Any) -> Any:
+    return len(table(entries, "hash-table-count").entries)
+
+
+@builtin("hash-table-keys", 1)
+def _hash_table_keys(run: Run, entries: Any) -> Any:
+    return new_list(run, [key for _, key in table(entries, "hash-table-keys").entries])
+
+
+@builtin("maphash", 2, is_deep=True)
+def _maphash(run: Run, at: Position, called: Any, entries: Any) -> Deep:
+    called, held = function(called, run), table(entries, "maphash").entries
+    run.spend(len(held))
+    for (_, key), value in list(held.items()):
+        yield called.invoke(run, [key, value], at)
+    return None
+
+
+# What a value is.
+
+
+def _predicate(name: str, *classes: type) -> None:
+    @builtin(name, 1)
+    def test(run: Run, value: Any) -> Any:
+        return True if value.__class__ in classes else None
+
+
+_predicate("numberp", int, float)
+_predicate("integerp", int)
+_predicate("floatp", float)
+_predicate("stringp", str)
+_predicate("symbolp", Symbol, bool, type(None))
+_predicate("consp", Cell)
+_predicate("listp", Cell, type(None))
+_predicate("hash-table-p", Table)

@@ -1,0 +1,270 @@
+"""The machine: runs evaluations on a stack of its own, and counts what they use.
+
+A step is either direct (a function that returns its value) or deep (a generator that yields
+the evaluations it needs). Only deep ones can call functions of the program, so Python's own
+stack never grows with the program's recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import BusError
+from infobus.tdl.conditions import (
+    Arithmetic,
+    Leave,
+    LimitReached,
+    Signal,
+    Unwinding,
+    WrongType,
+    failed,
+)
+from infobus.tdl.limits import CELL_BYTES
+from infobus.tdl.reader import Position
+from infobus.tdl.values import Deep, Function, Symbol, make_list
+
+if TYPE_CHECKING:
+    from infobus.tdl.interpreter import Interpreter
+
+Frame = list[Any]
+"""The frame around it (or None), and the values of the variables of one scope."""
+
+
+@dataclass(slots=True)
+class Code:
+    """A compiled form: `run` gives its value or, if it is deep, the evaluation to drive."""
+
+    run: Callable[[Run, Frame], Any]
+    is_deep: bool = False
+
+
+class Run:
+    """One run of a program: its fuel, its memory, and the calls under way."""
+
+    __slots__ = ("calls", "fuel", "interpreter", "memory")
+
+    def __init__(self, interpreter: Interpreter, memory: int) -> None:
+        self.interpreter = interpreter
+        self.fuel = interpreter.limits.fuel
+        self.memory = memory
+        self.calls: list[tuple[str, Position]] = []
+
+    def spend(self, steps: int) -> None:
+        """Use fuel."""
+        self.fuel -= steps
+        if self.fuel < 0:
+            limit = self.interpreter.limits.fuel
+            raise LimitReached(f"out of fuel: the program took more than {limit} steps")
+
+    def allocate(self, count: int, each_bytes: int = CELL_BYTES) -> None:
+        """Use memory, and the fuel that filling it takes."""
+        self.memory -= count * each_bytes
+        if self.memory < 0:
+            limit = self.interpreter.limits.memory_bytes
+            raise LimitReached(f"out of memory: the program allocated more than {limit} bytes")
+        self.spend(count * each_bytes // 512)
+
+    def drive(self, started: Deep) -> Any:
+        """Carry an evaluation through to its value."""
+        stack = [started]
+        depth = self.interpreter.limits.depth
+        value: Any = None
+        error: Exception | None = None
+        while stack:
+            try:
+                if error is None:
+                    needed = stack[-1].send(value)
+                else:
+                    unwinding, error = error, None
+                    needed = stack[-1].throw(unwinding)
+            except StopIteration as stop:
+                stack.pop()
+                value = stop.value
+            except (Unwinding, Leave) as raised:
+                stack.pop()
+                error = raised
+            except (ArithmeticError, BusError) as raised:
+                stack.pop()
+                error = translated(raised)
+            else:
+                value = None
+                stack.append(needed)
+                self.fuel -= 1
+                if self.fuel < 0 or len(stack) > depth:
+                    stack.pop()
+                    error = self._exhausted(depth)
+        if error is not None:
+            raise error
+        return value
+
+    def _exhausted(self, depth: int) -> LimitReached:
+        try:
+            self.spend(0)
+        except LimitReached as reached:
+            return reached
+        return LimitReached(f"evaluations are nested deeper than {depth} levels")
+
+    def value_of(self, code: Code, frame: Frame) -> Deep:
+        """The value of a form, deep or not."""
+        value = code.run(self, frame)
+        if code.is_deep:
+            value = yield value
+        return value
+
+
+class Builtin(Function):
+    """A function of the language itself. It may be deep, if it calls others."""
+
+    __slots__ = ("function", "is_deep", "least", "most", "name")
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        least: int,
+        most: int | None,
+        is_deep: bool = False,
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.least = least
+        self.most = most
+        self.is_deep = is_deep
+
+    def invoke(self, run: Run, arguments: list[Any], at: Position) -> Deep:
+        complaint = self.complaint(len(arguments))
+        if complaint is not None:
+            raise failed(complaint)
+        if self.is_deep:
+            return (yield self.function(run, at, *arguments))
+        return self.function(run, *arguments)
+
+    def complaint(self, count: int) -> str | None:
+        """What is wrong with being given so many arguments."""
+        if self.least <= count and (self.most is None or count <= self.most):
+            return None
+        if self.most is None:
+            expected = f"at least {self.least}"
+        else:
+            expected = (
+                str(self.least) if self.most == self.least else f"{self.least} to {self.most}"
+            )
+        return _wrong_count(self.name, expected, count)
+
+
+@dataclass(slots=True)
+class Option:
+    """A parameter that need not be given: its default, and whether somebody asks if it was."""
+
+    name: str
+    default: Code
+    tells: bool
+
+
+@dataclass(slots=True)
+class Lambda:
+    """A function as it was written; with its surroundings it becomes a closure."""
+
+    name: str
+    required: int
+    options: list[Option]
+    has_rest: bool
+    keys: list[Option] | None
+    others_allowed: bool
+    body: Code
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all parameters are required."""
+        return not (self.options or self.has_rest or self.keys is not None)
+
+    def bind(self, run: Run, frame: Frame, arguments: list[Any]) -> Deep:
+        """Add to `frame` what the parameters beyond the required ones stand for."""
+        given = arguments[self.required :]
+        for index, option in enumerate(self.options):
+            yield from _add(run, frame, option, given[index : index + 1])
+        rest = given[len(self.options) :]
+        if rest and not self.has_rest and self.keys is None:
+            raise failed(f"{self.name} takes at most {len(arguments) - len(rest)} arguments, "
+                         f"got {len(arguments)}")  # fmt: skip
+        if self.has_rest:
+            run.allocate(len(rest))
+            frame.append(make_list(rest))
+        if self.keys is not None:
+            by_name = self._keywords(rest)
+            for key in self.keys:
+                yield from _add(run, frame, key, by_name.get(f":{key.name}", []))
+
+    def _keywords(self, rest: list[Any]) -> dict[str, list[Any]]:
+        names = rest[::2]
+        if len(rest) % 2 or not all(n.__class__ is Symbol and n.is_keyword for n in names):
+            raise failed(f"{self.name} expects keywords, each with a value, after its arguments")
+        known = {f":{key.name}" for key in self.keys or ()}
+        strange = next((n.name for n in names if n.name not in known), None)
+        if strange is not None and not self.others_allowed:
+            allowed = " ".join(sorted(known)) or "none"
+            raise failed(f"{self.name} does not know the keyword {strange}; it has {allowed}")
+        # The first of several counts.
+        pairs = zip(reversed(names), reversed(rest[1::2]), strict=True)
+        return {name.name: [value] for name, value in pairs}
+
+
+def _add(run: Run, frame: Frame, option: Option, given: list[Any]) -> Deep:
+    frame.append(given[0] if given else (yield from run.value_of(option.default, frame)))
+    if option.tells:
+        frame.append(True if given else None)
+
+
+class Closure(Function):
+    """A function of the program: what was written, and the frame it was written in."""
+
+    __slots__ = ("frame", "written")
+
+    def __init__(self, written: Lambda, frame: Frame) -> None:
+        self.written = written
+        self.frame = frame
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the call stack shows."""
+        return self.written.name
+
+    def invoke(
+        self, run: Run, arguments: list[Any], at: Position, hidden: tuple[Any, ...] = ()
+    ) -> Deep:
+        calls = run.calls
+        depth = len(calls)
+        calls.append((self.written.name, at))
+        written = self.written
+        if len(arguments) < written.required or (
+            len(arguments) > written.required and written.is_plain
+        ):
+            expected = str(written.required) if written.is_plain else f"at least {written.required}"
+            raise failed(_wrong_count(written.name, expected, len(arguments)))
+        frame = [self.frame, *hidden, *arguments[: written.required]]
+        try:
+            if not written.is_plain:
+                yield from written.bind(run, frame, arguments)
+            value = written.body.run(run, frame)
+            if written.body.is_deep:
+                value = yield value
+        except Leave as leave:
+            if leave.frame is not frame:
+                raise
+            value = leave.value
+        del calls[depth:]
+        return value
+
+
+def _wrong_count(name: str, expected: str, count: int) -> str:
+    plural = "" if expected.endswith("1") else "s"
+    return f"{name} takes {expected} argument{plural}, got {count}"
+
+
+def translated(error: Exception) -> Signal:
+    """The signal for an error of Python's arithmetic, or of the bus's objects."""
+    if isinstance(error, ArithmeticError):
+        return failed(str(error), Arithmetic)
+    return failed(str(error).replace("\n", " "), WrongType)

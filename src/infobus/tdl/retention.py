@@ -1,0 +1,49 @@
+"""What a program keeps from one run to the next, measured by walking all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from infobus.objects.data import DataObject, unknown_attributes
+from infobus.tdl.generics import Generic, NextMethods
+from infobus.tdl.limits import CELL_BYTES, CHARACTER_BYTES
+from infobus.tdl.machine import Closure
+from infobus.tdl.values import Cell, Table
+
+
+def retained_bytes(roots: Iterable[Any]) -> int:
+    """What can be reached from `roots`, each thing counted once, as a run counts it."""
+    total = 0
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        value = waiting.pop()
+        if value is None or value.__class__ in (int, float, bool) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, (str, bytes)):
+            total += CELL_BYTES + len(value) * CHARACTER_BYTES
+            continue
+        parts = _parts(value)
+        total += CELL_BYTES * (1 + len(parts))
+        waiting.extend(parts)
+    return total
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, list):  # a frame, or a list in an object
+        return value
+    if isinstance(value, dict):
+        return list(value.values())
+    if value.__class__ is Cell:
+        return [value.first, value.rest]
+    if value.__class__ is Table:
+        return [*value.entries.values(), *(key for _, key in value.entries)]
+    if isinstance(value, DataObject):
+        return [*value.__dict__.values(), *unknown_attributes(value).values()]
+    if isinstance(value, Closure):
+        return [value.frame]
+    if isinstance(value, Generic):
+        return [method.function for method in value.methods]
+    return [value.arguments] if isinstance(value, NextMethods) else []

@@ -1,0 +1,155 @@
+"""Values as text: as a program would be given them (`~s`), or for people to read (`~a`)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from infobus.objects.data import DataObject, attribute_values, type_of, unknown_attributes
+from infobus.tdl.conditions import Condition, failed
+from infobus.tdl.limits import CHARACTER_BYTES
+from infobus.tdl.values import Cell, Function, Symbol, Table, shown_name
+
+if TYPE_CHECKING:
+    from infobus.tdl.machine import Run
+
+DEPTH_MAX = 32
+SHORT_LENGTH_MAX = 60
+
+
+def written(run: Run | None, value: Any, *, is_plain: bool = False) -> str:
+    """`value` as text; `is_plain` leaves the quotes of strings away.
+
+    What it makes is counted against the run's memory; without a run it is kept short.
+    """
+    writer = _Writer(run, is_plain)
+    writer.add(value, 0)
+    return "".join(writer.parts)
+
+
+def short(value: Any) -> str:
+    """`value` in few characters, for an error message."""
+    text = written(None, value)
+    return text if len(text) <= SHORT_LENGTH_MAX else f"{text[: SHORT_LENGTH_MAX - 3]}..."
+
+
+class _Writer:
+    def __init__(self, run: Run | None, is_plain: bool) -> None:
+        self.parts: list[str] = []
+        self._run = run
+        self._is_plain = is_plain
+        self._length = 0
+
+    def put(self, text: str) -> None:
+        self.parts.append(text)
+        self._length += len(text)
+        if self._run is not None:
+            self._run.spend(1)
+            self._run.allocate(len(text), CHARACTER_BYTES)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._run is None and self._length > SHORT_LENGTH_MAX
+
+    def add(self, value: Any, depth: int) -> None:
+        if self._is_full:
+            return
+        if depth > DEPTH_MAX:
+            self.put("...")
+        elif value.__class__ is Cell:
+            self._list(value, depth)
+        elif isinstance(value, Condition) and self._is_plain and value.message:
+            self.put(value.message)
+        elif isinstance(value, DataObject):
+            self._object(value, depth)
+        elif value.__class__ is Table:
+            self._fields("#<hash-table", [(key, item) for (_, key), item in value.entries.items()],
+                         depth)  # fmt: skip
+        elif isinstance(value, (list, dict)):
+            self._plain(value, depth)
+        else:
+            self.put(self._atom(value))
+
+    def _atom(self, value: Any) -> str:
+        if value is None:
+            return "nil"
+        if value.__class__ is bool:
+            return "t" if value else "nil"
+        if isinstance(value, str):
+            if self._run is None:
+                value = value[:SHORT_LENGTH_MAX]
+            return value if self._is_plain else '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
+        if value.__class__ is Symbol:
+            return str(value.name)
+        if isinstance(value, Function):
+            return f"#<function {value.name}>"
+        if isinstance(value, bytes):
+            return f"#<{len(value)} bytes>"
+        return str(value)
+
+    def _list(self, value: Any, depth: int) -> None:
+        opening = "("
+        while value.__class__ is Cell and not self._is_full:
+            self.put(opening)
+            self.add(value.first, depth + 1)
+            value, opening = value.rest, " "
+        if value is not None and value.__class__ is not Cell:
+            self.put(" . ")
+            self.add(value, depth + 1)
+        self.put(")")
+
+    def _plain(self, value: Any, depth: int) -> None:
+        """A list or map as an object holds it."""
+        if isinstance(value, dict):
+            self._fields("#<hash-table", list(value.items()), depth)
+        elif not value:
+            self.put("nil")
+        else:
+            for index, item in enumerate(value):
+                self.put(" " if index else "(")
+                self.add(item, depth + 1)
+            self.put(")")
+
+    def _object(self, value: DataObject, depth: int) -> None:
+        name = shown_name(type_of(value).name)
+        held = attribute_values(value) | unknown_attributes(value)
+        fields = [(Symbol(f":{name}"), item) for name, item in held.items()]
+        self._fields(f"#<{name}", fields, depth)
+
+    def _fields(self, opening: str, fields: list[tuple[Any, Any]], depth: int) -> None:
+        self.put(opening)
+        for name, item in fields:
+            self.put(" ")
+            self.add(name, depth + 1)
+            self.put(" ")
+            self.add(item, depth + 1)
+        self.put(">")
+
+
+_DIRECTIVE = re.compile(r"~(?:,([0-9]{1,2}))?([a-zA-Z%~])|~")
+
+
+def formatted(run: Run, text: str, values: tuple[Any, ...]) -> str:
+    """`text` with its directives carried out: ~a ~s ~d ~f ~,2f ~% ~~."""
+    left = list(values)
+
+    def carry_out(match: re.Match[str]) -> str:
+        digits, letter = match[1], (match[2] or "").lower()
+        if letter == "%":
+            return "\n"
+        if letter == "~":
+            return "~"
+        if letter not in ("a", "s", "d", "f"):
+            raise failed(f"format: {match[0]!r} is not one of ~a ~s ~d ~f ~,2f ~% ~~")
+        if not left:
+            raise failed(f"format: there is no value for {match[0]}")
+        value = left.pop(0)
+        if letter == "f" and value.__class__ in (int, float):
+            return f"{float(value):.{int(digits or 2)}f}" if digits else str(float(value))
+        return written(run, value, is_plain=letter != "s")
+
+    run.allocate(len(text), CHARACTER_BYTES)  # what the values add counts as it is written
+    result = _DIRECTIVE.sub(carry_out, text)
+    if left:
+        raise failed(f"format: {len(left)} values too many for {short(text)}")
+    return result
