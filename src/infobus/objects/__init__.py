@@ -3,7 +3,7 @@
 from infobus.objects.classes import define_type
 from infobus.objects.data import DataObject, Property, id_of, identify, spelled, type_of
 from infobus.objects.members import Attribute, Operation
-from infobus.objects.printing import describe
+from infobus.objects.printer import describe
 from infobus.objects.registry import all_types, find_type
 from infobus.objects.types import Type
 

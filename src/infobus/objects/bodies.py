@@ -12,7 +12,7 @@ from infobus.objects.classes import class_for
 from infobus.objects.codec import _reconciled
 from infobus.objects.data import DataObject, Foreign, ObjectId, bad_value, unknown_attributes
 from infobus.objects.kinds import Misfit
-from infobus.objects.packing import sent_attributes, sent_type
+from infobus.objects.outbound import sent_attributes, sent_type
 
 
 def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from infobus.errors import BadFrame, BadType
 from infobus.objects import descriptors, registry
 from infobus.objects.data import DataObject
-from infobus.objects.declaring import doc_in, operation_of
+from infobus.objects.declaration import doc_in, operation_of
 from infobus.objects.members import Attribute, Operation, make_attribute
 from infobus.objects.spelling import kind_of
 from infobus.objects.types import LINEAGE_DEPTH_MAX, ROOT_NAME, Type, compose, unknown_type

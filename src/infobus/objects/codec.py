@@ -42,13 +42,7 @@ from infobus.objects.kinds import (
     plain_dict,
     shown,
 )
-from infobus.objects.packing import (
-    ENCODE_ERRORS,
-    OBJECT_EXT,
-    Packing,
-    culprit,
-    weigh,
-)
+from infobus.objects.outbound import ENCODE_ERRORS, OBJECT_EXT, Packing, culprit, weigh
 from infobus.objects.plans import Plan
 from infobus.objects.untyped import read_untyped
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from infobus.errors import BadValue
 from infobus.objects import registry
-from infobus.objects.declaring import declared_type
+from infobus.objects.declaration import declared_type
 from infobus.objects.kinds import Misfit, ObjectRoot, plain, shown
 from infobus.objects.plans import Plan
 from infobus.objects.types import ROOT_NAME, Type, root_type, unknown_type

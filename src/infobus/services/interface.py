@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from infobus.errors import BadCall, BadFrame, BadType
 from infobus.objects import Operation, Type, codec
-from infobus.objects.declaring import operation_of
+from infobus.objects.declaration import operation_of
 from infobus.objects.kinds import Misfit
 from infobus.objects.members import Catalog, Parameter, check_member_name
 from infobus.objects.spelling import parse_kind
