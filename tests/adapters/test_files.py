@@ -14,7 +14,7 @@ from infobus.adapters import files
 from infobus.adapters.file_targets import OPERATORS, Targets, Tree, look, targets
 from infobus.adapters.files import FileChanged, FileMonitor
 from infobus.filters import compile
-from infobus.filters.quenching import Wants
+from infobus.filters.algebra.wants import Wants
 from tests.bus.helpers import wait_until as wait_so_long_until
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from infobus import DataObject
 from infobus.cli.main import app
 from infobus.filters import compile
-from infobus.filters.explaining import why
+from infobus.filters.language.explanation import why
 from tests.cli.running import Shell
 from tests.filters.strategies import events, filters
 
@@ -146,8 +146,8 @@ class TestExplain:
         assert reduced in run("explain", where)[1]
 
     def test_without_sqlalchemy_the_rest_is_shown(self, monkeypatch):
-        monkeypatch.delitem(sys.modules, "infobus.filters.sql", raising=False)
-        monkeypatch.delattr("infobus.filters.sql", raising=False)
+        monkeypatch.delitem(sys.modules, "infobus.filters.pushdown.sql", raising=False)
+        monkeypatch.delattr("infobus.filters.pushdown.sql", raising=False)
         monkeypatch.setitem(sys.modules, "sqlalchemy", None)
         _, output = run("explain", "price > 40")
         assert "pip install information-bus[sql]" in " ".join(output.split())

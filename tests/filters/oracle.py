@@ -12,7 +12,7 @@ import unicodedata
 from datetime import datetime
 from typing import Any
 
-from infobus.filters import tree as t
+from infobus.filters.language import tree as t
 
 
 def truth(tree: t.Tree, event: dict[str, Any], types: frozenset[str] = frozenset()) -> bool | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from infobus.errors import BadFilter
 from infobus.filters import Filter
-from infobus.filters.tree import (
+from infobus.filters.language.tree import (
     And,
     Binary,
     Call,

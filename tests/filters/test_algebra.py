@@ -4,16 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.filters import Filter, boxes, compile
-from infobus.filters.covering import covers, overlaps
-from infobus.filters.domains import as_tests, domain, includes
-from infobus.filters.joining import coarse, hull, united
-from infobus.filters.literals import Test, literals
-from infobus.filters.normal import normal
-from infobus.filters.partial import is_true
-from infobus.filters.reducing import project, reduce
-from infobus.filters.spans import split
-from infobus.filters.tree import And, Compare, Name
+from infobus.filters import Filter, compile
+from infobus.filters.algebra import box
+from infobus.filters.algebra.cover import covers, overlaps
+from infobus.filters.algebra.domain import as_tests, domain, includes
+from infobus.filters.algebra.reduce import project, reduce
+from infobus.filters.algebra.union import coarse, hull, united
+from infobus.filters.language.literals import Test, literals
+from infobus.filters.language.normal import normal
+from infobus.filters.language.partial import is_true
+from infobus.filters.language.tree import And, Compare, Name
+from infobus.filters.matching.interval import split
 from tests.filters import strategies
 
 A = Name(("a",))
@@ -95,7 +96,7 @@ comparisons = st.builds(Compare, strategies.orders, strategies.names, strategies
 @given(st.lists(comparisons, min_size=1, max_size=4))
 def test_plain_comparisons_make_the_same_boxes_in_the_quick_way_and_the_long_one(some):
     tree = some[0] if len(some) == 1 else And(tuple(some))
-    assert boxes.boxes(tree) == boxes._boxes(normal(tree))
+    assert box.boxes(tree) == box._boxes(normal(tree))
 
 
 @given(st.lists(comparisons, min_size=1, max_size=3))
@@ -164,7 +165,7 @@ class TestCovering:
                 assert one.matches(x)
             if one.matches(x) and other.matches(x):
                 assert overlaps(one, other)
-        assert covers(one, both) or boxes.boxes(one.tree)[0].loose
+        assert covers(one, both) or box.boxes(one.tree)[0].loose
 
     @pytest.mark.parametrize(
         ("outer", "inner"),

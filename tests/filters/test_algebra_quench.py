@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from infobus.errors import UsageError
 from infobus.filters import Filter, compile
-from infobus.filters.literals import Test
-from infobus.filters.partial import is_true, residual
-from infobus.filters.quenching import Wants
-from infobus.filters.tree import Name
+from infobus.filters.algebra.wants import Wants
+from infobus.filters.language.literals import Test
+from infobus.filters.language.partial import is_true, residual
+from infobus.filters.language.tree import Name
 from tests.filters import strategies
 
 things = strategies.events() | strategies.objects()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from infobus.errors import BadFilter
-from infobus.filters import checking, compile, functions, parser
+from infobus.filters import compile
+from infobus.filters.language import functions, parser, typecheck
 
 PAGE = (Path(__file__).parents[2] / "docs" / "filters.md").read_text("utf-8")
 RESULTS = {"true": True, "false": False, "undefined": None}
@@ -64,5 +65,5 @@ def test_the_error_looks_as_shown() -> None:
 
 
 def test_the_bounds_are_those_of_the_program() -> None:
-    for bound in (parser.TEXT_MAX, checking.DEPTH_MAX, functions.REGEX_SIZE_MAX):
+    for bound in (parser.TEXT_MAX, typecheck.DEPTH_MAX, functions.REGEX_SIZE_MAX):
         assert f"{bound:,} " in PAGE.replace("\n", " ")

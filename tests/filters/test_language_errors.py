@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import infobus.filters.parser as parser
+import infobus.filters.language.parser as parser
 from infobus.errors import BadFilter, UsageError
 from infobus.filters import Filter, compile
-from infobus.filters.tree import And, Call, Compare, Constant, Name, Not, Tree, TypeName
+from infobus.filters.language.tree import And, Call, Compare, Constant, Name, Not, Tree, TypeName
 
 
 def refused(text: str) -> BadFilter:

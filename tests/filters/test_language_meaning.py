@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.filters import Filter, compile
-from infobus.filters.evaluating import evaluator, predicate
-from infobus.filters.tree import Compare, Name
-from infobus.filters.values import arithmetic, attributes_of
+from infobus.filters.language.compiler import evaluator, predicate
+from infobus.filters.language.tree import Compare, Name
+from infobus.filters.language.values import arithmetic, attributes_of
 from infobus.objects import DataObject
 from infobus.objects.data import Foreign, set_tag
 from tests.filters import oracle, strategies

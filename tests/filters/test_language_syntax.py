@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.filters import Filter, compile
-from infobus.filters.tree import (
+from infobus.filters.language.tree import (
     And,
     Binary,
     Call,

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.errors import UsageError
-from infobus.filters import Matcher, blocks, clusters, compile, scales
-from infobus.filters.batches import columns_of, rows_of_columns
-from infobus.filters.partial import residual
+from infobus.filters import Matcher, compile
+from infobus.filters.language.partial import residual
+from infobus.filters.matching import bitmap_axis, block, cluster
+from infobus.filters.matching.columns import columns_of, rows_of_columns
 from tests.filters.strategies import events, filters, objects, simple_tests, tests
 
 # Blocks of bitmaps are for many rows; with these bounds a handful will do. The second bound
@@ -22,13 +23,13 @@ BOUNDS = st.sampled_from([(48, 16_384), (1, 4), (0, 64)])
 @contextmanager
 def bounded(few, rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clusters, "FEW", few)
-        patch.setattr(clusters, "BLOCK_ROWS_MAX", rows)
-        patch.setattr(clusters, "COMPILE_AFTER", 1)
-        patch.setattr(blocks, "BOUNDS_FROM", few)
-        patch.setattr(blocks, "ARRAY_FROM", few // 4)
-        patch.setattr(blocks, "COLUMN_COUNT_MAX", max(few, 2))
-        patch.setattr(scales, "CUT_COUNT_MAX", max(few, 3))
+        patch.setattr(cluster, "FEW", few)
+        patch.setattr(cluster, "BLOCK_ROWS_MAX", rows)
+        patch.setattr(cluster, "COMPILE_AFTER", 1)
+        patch.setattr(block, "BOUNDS_FROM", few)
+        patch.setattr(block, "ARRAY_FROM", few // 4)
+        patch.setattr(block, "COLUMN_COUNT_MAX", max(few, 2))
+        patch.setattr(bitmap_axis, "CUT_COUNT_MAX", max(few, 3))
         yield
 
 

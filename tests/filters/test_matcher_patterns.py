@@ -5,9 +5,10 @@ import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.filters import Matcher, compile, patterns
-from infobus.filters.functions import string_test
-from infobus.filters.patterns import required
+from infobus.filters import Matcher, compile
+from infobus.filters.language.functions import string_test
+from infobus.filters.matching import patterns
+from infobus.filters.matching.patterns import required
 
 atoms = st.sampled_from(
     ["a", "b", "ab", ".", "[ab]", "[^]a]", r"\.", r"\d", r"\bab", "^", "$", "é"]

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.filters import Filter, compile, normal
-from infobus.filters.literals import Rest, Test, needs, tree_of_literal
-from infobus.filters.normal import AllOf, AnyOf, access, row_count, rows, tree_of
-from infobus.filters.partial import decided
-from infobus.filters.tree import Name
-from infobus.filters.values import read
+from infobus.filters import Filter, compile
+from infobus.filters.language import normal
+from infobus.filters.language.literals import Rest, Test, needs, tree_of_literal
+from infobus.filters.language.normal import AllOf, AnyOf, access, row_count, rows, tree_of
+from infobus.filters.language.partial import decided
+from infobus.filters.language.tree import Name
+from infobus.filters.language.values import read
 from tests.filters import strategies
 
 things = strategies.events() | strategies.objects()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from sqlalchemy.dialects import postgresql
 
 from infobus.filters import compile
-from infobus.filters.values import read
+from infobus.filters.language.values import read
 from tests.filters import strategies, typed_rows
 
 INTEGER, REAL, TEXT, BOOL = sa.BigInteger(), sa.Double(), sa.Text(), sa.Boolean()

@@ -8,7 +8,7 @@ import pytest
 
 import infobus
 from infobus import Event, UsageError, id_of
-from infobus.filters.values import attributes_of
+from infobus.filters.language.values import attributes_of
 from infobus.objects.data import attribute_values
 from infobus.pipeline import register
 from infobus.pipeline.jobs import replay

@@ -32,7 +32,7 @@ from infobus.bench.matching_loads import (
 )
 from infobus.bench.model import Bar
 from infobus.filters import Filter, Matcher
-from infobus.filters.batches import columns_of
+from infobus.filters.matching.columns import columns_of
 
 SIZES = (10, 1_000, 10_000, 100_000, 1_000_000)
 BATCH = 1024

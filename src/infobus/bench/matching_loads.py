@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from infobus.filters import Filter
-from infobus.filters.tree import And, Call, Compare, Constant, Name, Tree
+from infobus.filters.language.tree import And, Call, Compare, Constant, Name, Tree
 
 Event = dict[str, Any]
 

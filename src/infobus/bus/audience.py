@@ -17,7 +17,7 @@ from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subje
 
 if TYPE_CHECKING:
     from infobus.filters import Filter
-    from infobus.filters.matcher import Matcher
+    from infobus.filters.matching.matcher import Matcher
 
 _FOUND_COUNT_MAX = 200_000
 
@@ -29,7 +29,7 @@ class Sieve:
 
     def __init__(self, pattern: str) -> None:
         self.test = pattern.startswith(TEST_SPACE)
-        from infobus.filters.matcher import Matcher  # late: it stands on numpy
+        from infobus.filters.matching.matcher import Matcher  # late: it stands on numpy
 
         self.matcher: Matcher = Matcher()
         self.by_type: dict[Subscription, None] = {}  # whose filter asks for the type

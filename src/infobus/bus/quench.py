@@ -12,9 +12,9 @@ from msgspec import Struct
 from infobus.bus.hub import Hub
 from infobus.errors import BadFilter, BusClosed
 from infobus.filters import compile
-from infobus.filters.choosing import Condition, Range
-from infobus.filters.quenching import Wants
-from infobus.filters.reducing import Combined
+from infobus.filters.algebra.producer_view import Condition, Range
+from infobus.filters.algebra.reduce import Combined
+from infobus.filters.algebra.wants import Wants
 from infobus.protocols.interest import Row, channel_pattern
 from infobus.subjects import TEST_SPACE, overlaps
 
@@ -95,7 +95,7 @@ class Quench:
         A list of alternatives, each a list of conditions `(operator, value)` that hold together
         (`(attribute, operator, value)` where several attributes are asked for). An empty one
         stands for subscriptions that may want any value; no alternative at all: nothing is
-        wanted. See `infobus.filters.quenching.Wants.values` for the operators.
+        wanted. See `infobus.filters.algebra.wants.Wants.values` for the operators.
 
         Args:
             attributes: Those that the producer can choose by.

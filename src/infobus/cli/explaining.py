@@ -6,9 +6,9 @@ from typing import Any
 
 from infobus import UsageError
 from infobus.filters import Filter, compile
-from infobus.filters.printing import text_of
-from infobus.filters.reducing import reduce
-from infobus.filters.tree import And, Not, Or, Tree, Xor
+from infobus.filters.algebra.reduce import reduce
+from infobus.filters.language.text import text_of
+from infobus.filters.language.tree import And, Not, Or, Tree, Xor
 
 
 def explanation(expression: str) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _branch(tree: Tree) -> dict[str, Any]:
 def _sql(where: Filter) -> dict[str, Any]:
     """The condition for a database, what is left of the filter, and the columns it assumes."""
     try:
-        import infobus.filters.sql  # noqa: F401
+        import infobus.filters.pushdown.sql  # noqa: F401
     except UsageError as error:  # SQLAlchemy is not installed
         return {"error": str(error)}
     from infobus.cli.guessing import guess_columns, type_text

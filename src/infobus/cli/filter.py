@@ -71,7 +71,7 @@ def test(expression: Expression, as_json: AsJson = False) -> None:
     Exit codes: 0 if an event matched, 1 if none did. Bad lines are reported and counted.
     """
     from infobus.filters import compile
-    from infobus.filters.explaining import why
+    from infobus.filters.language.explanation import why
 
     where = compile(expression)
     counts = Counter(dict.fromkeys((*_RESULTS.values(), "bad"), 0))

@@ -10,9 +10,9 @@ from sqlalchemy import types
 from sqlalchemy.types import TypeEngine
 
 from infobus.filters import Filter
-from infobus.filters.lexer import name_text
-from infobus.filters.literals import TEXTUAL, Test
-from infobus.filters.normal import AllOf, AnyOf, Normal, normal
+from infobus.filters.language.lexer import name_text
+from infobus.filters.language.literals import TEXTUAL, Test
+from infobus.filters.language.normal import AllOf, AnyOf, Normal, normal
 
 
 def guess_columns(where: Filter) -> dict[str, sqlalchemy.ColumnClause[Any]]:

@@ -17,7 +17,7 @@ from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
     from infobus.bus.quench import Change, Quench
-    from infobus.filters.reducing import Combined
+    from infobus.filters.algebra.reduce import Combined
 
 FILTER_COUNT_MAX = 20  # on the screen; a pipe gets all
 CHANGE_COUNT_MAX = 12

@@ -5,17 +5,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from infobus.filters.filter import Filter, compile
+from infobus.filters.language.filter import Filter, compile
 
 if TYPE_CHECKING:
-    from infobus.filters.covering import covers, overlaps
-    from infobus.filters.matcher import Matcher
-    from infobus.filters.reducing import reduce
+    from infobus.filters.algebra.cover import covers, overlaps
+    from infobus.filters.algebra.reduce import reduce
+    from infobus.filters.matching.matcher import Matcher
 
 __all__ = ["Filter", "Matcher", "compile", "covers", "overlaps", "reduce"]
 
 # Imported when asked for: most programs need none of them, and matching stands on numpy.
-_LATE = {"Matcher": "matcher", "covers": "covering", "overlaps": "covering", "reduce": "reducing"}
+_LATE = {
+    "Matcher": "matching.matcher",
+    "covers": "algebra.cover",
+    "overlaps": "algebra.cover",
+    "reduce": "algebra.reduce",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 import infobus
 from infobus import BusError, DataObject, UsageError, define_type
-from infobus.filters.values import attributes_of
+from infobus.filters.language.values import attributes_of
 from infobus.objects import find_type, identify
 from infobus.objects.classes import class_for
 from infobus.pipeline.sink_ledger import Progress, SinkLedger, ledger_file

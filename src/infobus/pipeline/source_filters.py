@@ -14,7 +14,7 @@ from pyspark.sql import datasource as spark
 
 from infobus.errors import BadFilter
 from infobus.filters import Filter
-from infobus.filters.tree import (
+from infobus.filters.language.tree import (
     And,
     Call,
     Compare,
@@ -26,7 +26,7 @@ from infobus.filters.tree import (
     Or,
     Tree,
 )
-from infobus.filters.values import kind_of
+from infobus.filters.language.values import kind_of
 
 
 def filter_of(conditions: Iterable[spark.Filter]) -> str | None:

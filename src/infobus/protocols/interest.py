@@ -403,7 +403,7 @@ def reduced_filters(reduction: Reduction) -> list[str]:
     if "" in reduction.filters:
         return [""]
     from infobus.filters import compile  # late: a bus without many filters needs none of it
-    from infobus.filters.reducing import reduce
+    from infobus.filters.algebra.reduce import reduce
 
     combined = reduce(map(compile, reduction.filters), reduction.count_max)
     if combined.everything:

@@ -21,7 +21,7 @@ from infobus.protocols.wire import Request
 from infobus.subjects import SubjectTrie, channel_of, overlaps
 
 if TYPE_CHECKING:
-    from infobus.filters.matcher import Matcher
+    from infobus.filters.matching.matcher import Matcher
 
 _LET_GO_COUNT_MAX = 10_000  # channel patterns of one peer; past it: any channel
 _NEEDED_COUNT_MAX = 100_000
@@ -63,7 +63,7 @@ class _Filters(Struct, eq=False):
         may go on saying yes, until they are an eighth and the matcher is worth making anew.
         """
         from infobus.filters import compile  # late: a bus without filters needs none of it
-        from infobus.filters.matcher import Matcher
+        from infobus.filters.matching.matcher import Matcher
 
         new = [where for where in self.uses if where not in self.indexed]
         gone_count = len(self.indexed) - (len(self.uses) - len(new))

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from infobus.errors import UsageError
 from infobus.filters import Filter
-from infobus.filters.values import attributes_of
+from infobus.filters.language.values import attributes_of
 from infobus.objects import DataObject, Property, id_of, type_of
 from infobus.objects.data import attribute_values, unknown_attributes
 from infobus.repository.catalog import UNTYPED, Catalog, TypeTable

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Table, case, literal, null, or_, select
 
 from infobus.filters import Filter
-from infobus.filters.pushdown import Attribute, push_down
-from infobus.filters.sql import Database
-from infobus.filters.tree import Name, Scalar
+from infobus.filters.language.tree import Name, Scalar
+from infobus.filters.pushdown.sql import Database
+from infobus.filters.pushdown.translation import Attribute, push_down
 from infobus.repository import schema
 from infobus.repository.catalog import TypeTable
 from infobus.repository.forms import OBJECT, Moment

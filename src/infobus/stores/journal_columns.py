@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from infobus.errors import UsageError
-from infobus.filters.values import attributes_of
+from infobus.filters.language.values import attributes_of
 from infobus.objects import DataObject, Type, find_type, id_of, kinds, type_of
 from infobus.objects.data import Foreign
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, Misfit, ObjectOf

@@ -17,10 +17,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infobus.filters import Filter, overlaps, pushdown
-from infobus.filters.pushdown import Attribute, Push, Pushed
-from infobus.filters.tree import And, Call, Compare, Constant, Name, Not, Or, Scalar, Tree, nodes
-from infobus.filters.values import kind_of
+from infobus.filters import Filter, overlaps
+from infobus.filters.language.tree import (
+    And,
+    Call,
+    Compare,
+    Constant,
+    Name,
+    Not,
+    Or,
+    Scalar,
+    Tree,
+    nodes,
+)
+from infobus.filters.language.values import kind_of
+from infobus.filters.pushdown import translation
+from infobus.filters.pushdown.translation import Attribute, Push, Pushed
 from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, GENERIC, TIME
 from infobus.stores.journal_manifest import Limits, Segment
 from infobus.stores.journal_schemas import attribute_columns
@@ -40,7 +52,7 @@ def push_down(
     `more` are columns of attributes that were taken out of the rest; one of type null stands for
     an attribute that no row has.
     """
-    return pushdown.push_down(where, _File(schema, has_rest, more))
+    return translation.push_down(where, _File(schema, has_rest, more))
 
 
 class _Real:

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from infobus.errors import BadFrame, StoreCorrupt, StoreError
 from infobus.filters import Filter, compile
-from infobus.filters.tree import Name, nodes
+from infobus.filters.language.tree import Name, nodes
 from infobus.objects import codec, descriptors, find_type, kinds
 from infobus.stores.journal_columns import ENVELOPE, REST
 from infobus.stores.journal_conditions import Conditions

@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any
 
 from infobus.errors import BadFrame
-from infobus.filters.values import attributes_of
+from infobus.filters.language.values import attributes_of
 from infobus.objects import DataObject, codec, find_type, id_of, type_of
 
 Entry = tuple[str, dict[str, Any]]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from infobus.filters import compile
-from infobus.filters.values import read
+from infobus.filters.language.values import read
 from infobus.pipeline.jobs.correlate_live import (
     FOUND,
     SHARE_COUNT,

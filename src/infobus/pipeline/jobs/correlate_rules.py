@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from infobus.errors import UsageError
 from infobus.filters import compile
-from infobus.filters.values import read
+from infobus.filters.language.values import read
 from infobus.pipeline.jobs.subscription import Subscription
 
 STEPS_COUNT_MAX = 32

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from infobus.filters import Filter, Matcher, compile
-from infobus.filters.batches import columns_of
-from infobus.filters.tree import Name, nodes
+from infobus.filters.language.tree import Name, nodes
+from infobus.filters.matching.columns import columns_of
 from infobus.objects import find_type
 from infobus.pipeline.jobs.subscription import Subscription
 from infobus.stores.journal import Journal

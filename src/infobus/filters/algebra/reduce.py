@@ -1,0 +1,173 @@
+"""What a set of filters asks for together, in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from infobus.filters.algebra.box import EVERYTHING, Box, boxes, row
+from infobus.filters.algebra.merge import absorbed, merged
+from infobus.filters.algebra.union import is_short
+from infobus.filters.algebra.widen import anchored, shortened, widened
+from infobus.filters.language.filter import Filter
+from infobus.filters.language.lexer import name_text
+from infobus.filters.language.normal import Row, all_of, tree_of
+from infobus.filters.language.parser import TEXT_MAX
+from infobus.filters.language.tree import Call, Name, Tree, nodes
+
+_COMPACTED_COUNT_MAX = 20_000  # Up to here it is tried in any case; a second at most.
+
+
+class Combined(Struct, frozen=True):
+    """What several filters ask for together: `everything`, or what one of `filters` matches.
+
+    Each of the filters is a conjunction. None of them, and not everything, is nothing. Unless
+    `exact`, events that nobody asked for may be matched too, but none is missing.
+    """
+
+    filters: tuple[Filter, ...] = ()
+    everything: bool = False
+    exact: bool = True
+
+    def matches(self, x: object) -> bool:
+        """Whether `x` is asked for."""
+        return self.everything or any(one.matches(x) for one in self.filters)
+
+    def __str__(self) -> str:
+        """The one expression, or `everything` or `nothing`, which are not expressions."""
+        if self.everything:
+            return "everything"
+        if len(self.filters) < 2:
+            return str(self.filters[0]) if self.filters else "nothing"
+        return " || ".join(f"({one})" if "&&" in str(one) else str(one) for one in self.filters)
+
+
+def reduce(filters: Iterable[Filter], limit: int | None = None) -> Combined:
+    """Return what the filters ask for together, without what is said twice.
+
+    Filters that others cover disappear, and those that differ in one attribute are joined. With
+    a `limit` on the number of filters that come out, the result is widened as far as needed.
+
+    >>> from infobus.filters import compile
+    >>> def reduced(*texts, limit=None):
+    ...     return str(reduce(map(compile, texts), limit))
+    >>> reduced('symbol == "GMC"', 'symbol == "IBM"', 'symbol == "GMC" && price > 1')
+    'symbol in ["GMC", "IBM"]'
+    >>> reduced("price > 10 && price <= 20", "price > 20 && price < 30")
+    'price > 10 && price < 30'
+    >>> reduced("price == 1 && day == 2", "price == 3 && day == 4", limit=1)
+    'day in [2, 4] && price in [1, 3]'
+    >>> reduced("exists(price)", "!exists(price)")
+    'everything'
+    """
+    return combined([one for each in dict.fromkeys(filters) for one in boxes(each.tree)], limit)
+
+
+def project(
+    filters: Iterable[Filter], attributes: Collection[str], limit: int | None = None
+) -> Combined:
+    """Return what the filters ask for as far as these attributes tell, and more.
+
+    >>> from infobus.filters import compile
+    >>> str(project([compile('symbol == "GMC" && price > 1'), compile("price > 5")], {"price"}))
+    'price > 1'
+    """
+    found = [one for each in dict.fromkeys(filters) for one in boxes(each.tree)]
+    kept = projected(found, attributes)
+    result = combined(kept, limit)
+    return Combined(result.filters, result.everything, result.exact and kept == found)
+
+
+def projected(found: Iterable[Box], attributes: Collection[str]) -> list[Box]:
+    """Return the boxes without conditions on other attributes."""
+    return [
+        Box(
+            {name: d for name, d in one.domains.items() if name_text(name.path) in attributes},
+            frozenset(rest for rest in one.loose if _is_about(rest.tree, attributes)),
+        )
+        for each in found
+        for one in anchored(each)
+    ]
+
+
+def _is_about(tree: Tree, attributes: Collection[str]) -> bool:
+    return all(
+        node.function != "isa" if isinstance(node, Call) else name_text(node.path) in attributes
+        for node in nodes(tree)
+        if isinstance(node, Call | Name)
+    )
+
+
+def compacted(found: Iterable[Box]) -> list[Box]:
+    """Return fewer boxes that say exactly the same."""
+    return absorbed(merged(found))
+
+
+def combined(found: list[Box], limit: int | None = None) -> Combined:
+    """`reduce` for what is made of boxes already."""
+    if limit is None or len(found) <= _COMPACTED_COUNT_MAX or _shrinks(found):
+        return expressed(compacted(found), limit)
+    return expressed(found, limit)
+
+
+def _shrinks(found: list[Box]) -> bool:
+    """Whether compacting so many boxes is worth the time, judged by some of them."""
+    some = found[:: len(found) // 1000]
+    return len(merged(some)) < 0.9 * len(some)
+
+
+def expressed(
+    compact: list[Box], limit: int | None = None, known: dict[Row, Filter] | None = None
+) -> Combined:
+    """Return boxes as filters, widened to the limit. `known` keeps what was written before."""
+    result = compact
+    if limit is not None:
+        if len(compact) > limit:
+            result = widened(compact, limit)
+        short = [shortened(one) for one in result]
+        result = compact if short == compact else absorbed(short)
+    exact = result is compact
+    filters: list[Filter] = []
+    for one in result:
+        for piece in _pieces(one):
+            made = _filter(piece, known)
+            while len(made.text) > TEXT_MAX:
+                piece, exact = _less(piece), False
+                made = _filter(piece, known)
+            if piece == EVERYTHING:
+                return Combined(everything=True, exact=exact)
+            filters.append(made)
+    return Combined(tuple(filters), exact=exact)
+
+
+def _filter(one: Box, known: dict[Row, Filter] | None) -> Filter:
+    literals = row(one)
+    made = None if known is None else known.get(literals)
+    if made is None:
+        made = Filter(tree_of(all_of(literals)))
+        if known is not None:
+            known[literals] = made
+    return made
+
+
+def _pieces(one: Box) -> Iterator[Box]:
+    """Cut a box with very many values into several that can be written as filters."""
+    for name, allowed in one.domains.items():
+        if allowed.values is not None and len(allowed.values) > 1 and not is_short(allowed.values):
+            values = sorted(allowed.values)
+            middle = len(values) // 2
+            for part in (values[:middle], values[middle:]):
+                domain = replace(allowed, values=frozenset(part))
+                yield from _pieces(Box({**one.domains, name: domain}, one.loose))
+            return
+    yield one
+
+
+def _less(one: Box) -> Box:
+    """The box without its longest condition."""
+    if one.loose:
+        return Box(one.domains)
+    longest = max(one.domains, key=lambda name: len(repr(one.domains[name])))
+    return Box({name: domain for name, domain in one.domains.items() if name != longest})

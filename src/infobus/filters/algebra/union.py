@@ -1,0 +1,231 @@
+"""Joining what several rows allow of one attribute: exactly, or as little wider as can be."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from infobus.filters.algebra.domain import ABSENT, ANY, PRESENT, Domain, includes
+from infobus.filters.language.literals import TEXTUAL, Test
+from infobus.filters.language.tree import Name, Scalar
+
+VALUES_MAX = 1024
+"""How many values one test has in filters that are sent around."""
+
+_CHARS_MAX = 16_384  # One test stays well below what the text of a filter may have.
+_BEGINNING_CHARS_MAX = 64
+_COMPARED_COUNT_MAX = 32  # Beyond this many, domains are not compared pair by pair.
+_FOLDED = TEXTUAL | {"has", "isa"}
+
+
+def united(domains: Iterable[Domain]) -> list[Domain]:
+    """Return fewer domains that allow exactly the same states together.
+
+    Values are gathered into one set, intervals that overlap or touch become one, and what is
+    included in another domain disappears.
+    """
+    found = list(dict.fromkeys(domains))
+    if ANY in found or (ABSENT in found and PRESENT in found):
+        return [ANY]
+    if PRESENT in found:
+        return [PRESENT]
+    groups: dict[object, list[Domain]] = {}
+    for one in found:
+        groups.setdefault(_alike(one), []).append(one)
+    joined = [one for group in groups.values() for one in _joined(group)]
+    if len(joined) <= _COMPARED_COUNT_MAX:
+        joined = _without_included(joined)
+    return joined
+
+
+def _alike(one: Domain) -> object:
+    """Domains with the same answer may be joined; the others stay apart."""
+    test = _only_test(one)
+    return (one.family, one.others) if test is None else (test.op, test.family)
+
+
+def _only_test(one: Domain) -> Test | None:
+    """The only condition, if it is one that asks for any of several texts or list elements."""
+    if len(one.others) == 1 and one == Domain(one.family, others=one.others):
+        (test,) = one.others
+        return test if test.op in _FOLDED and not test.negated else None
+    return None
+
+
+def _joined(group: list[Domain]) -> list[Domain]:
+    first = group[0]
+    if len(group) == 1:
+        return group
+    if (test := _only_test(first)) is not None:
+        asked = {value for one in group for other in one.others for value in other.values}
+        folded = Test(test.name, test.op, tuple(sorted(asked)), test.family)
+        return [replace(first, others=frozenset([folded]))]
+    values = {value for one in group for value in one.values or ()}
+    intervals = _swept(one for one in group if one.is_interval)
+    left = _absorbed(values, intervals)
+    intervals = _swept(intervals)  # A value may have closed the gap between two of them.
+    if left:
+        intervals.append(Domain(first.family, frozenset(left), others=first.others))
+    return intervals
+
+
+def _swept(intervals: Iterable[Domain]) -> list[Domain]:
+    """Join intervals that overlap or touch; what is returned is sorted and apart."""
+    swept: list[Domain] = []
+    for one in sorted(intervals, key=_low):
+        if swept and _touch(swept[-1], one):
+            joined = _hull_of_two(swept[-1], one)
+            is_bounded = joined.low is not None or joined.high is not None
+            # "Any number but NaN" is the one interval that no test could state.
+            if is_bounded or joined.nan or joined.family != "number":
+                swept[-1] = joined
+                continue
+        swept.append(one)
+    return swept
+
+
+def _low(one: Domain) -> tuple[Any, ...]:
+    return (0,) if one.low is None else (1, one.low, one.low_open)
+
+
+def _high(one: Domain) -> tuple[Any, ...]:
+    return (1,) if one.high is None else (0, one.high, not one.high_open)
+
+
+def _touch(one: Domain, later: Domain) -> bool:
+    if one.high is None or later.low is None:
+        return True
+    return bool(
+        later.low < one.high or (later.low == one.high and not (later.low_open and one.high_open))
+    )
+
+
+def _hull_of_two(one: Domain, other: Domain) -> Domain:
+    low, high = min(one, other, key=_low), max(one, other, key=_high)
+    excluded = {value for value in one.excluded if not other.holds(value)}
+    excluded |= {value for value in other.excluded if not one.holds(value)}
+    return Domain(
+        one.family,
+        None,
+        low.low,
+        low.low_open,
+        high.high,
+        high.high_open,
+        one.nan or other.nan,
+        frozenset(excluded),
+        one.others,
+    )
+
+
+def _absorbed(values: Iterable[Any], intervals: list[Domain]) -> list[Any]:
+    """Take into the intervals what lies in, or closes, one of them; return the other values."""
+    lows = [_low(one) for one in intervals]
+    left = []
+    for value in values:
+        # An open interval that begins at the value comes right after its place.
+        place = bisect_right(lows, (1, value, True))
+        for index in (place - 1, place - 2):
+            if index >= 0 and (closed := _closed(intervals[index], value)) is not None:
+                intervals[index] = closed
+                break
+        else:
+            left.append(value)
+    return left
+
+
+def _closed(one: Domain, value: Any) -> Domain | None:
+    if one.holds(value):
+        return one
+    if value in one.excluded:
+        return replace(one, excluded=one.excluded - {value})
+    if value == one.low:
+        return replace(one, low_open=False)
+    if value == one.high:
+        return replace(one, high_open=False)
+    return None
+
+
+def _without_included(domains: list[Domain]) -> list[Domain]:
+    kept: list[Domain] = []
+    for index, one in enumerate(domains):
+        later = domains[index + 1 :]
+        if not any(includes(other, one) for other in (*kept, *later)):
+            kept.append(one)
+    return kept
+
+
+def hull(domains: Sequence[Domain]) -> Domain:
+    """Return one domain that includes all the others, and not much more where it can be had."""
+    families = {one.family for one in domains}
+    if len(families) > 1:
+        return ANY if families & {"any", "absent"} else PRESENT
+    first, *rest = domains
+    others = first.others.intersection(*(one.others for one in rest))
+    if not any(one.is_interval for one in domains):
+        if first.values is None:
+            return _bare(first) if not others else replace(first, others=others)
+        values = first.values.union(*(one.values or () for one in rest))
+        return Domain(first.family, values, others=others)
+    wide = [_as_interval(one) for one in domains]
+    low, high = min(wide, key=_low), max(wide, key=_high)
+    excluded = wide[0].excluded.intersection(*(one.excluded for one in wide[1:]))
+    unbounded = low.low is None and high.high is None
+    nan = first.family == "number" and (unbounded or any(one.nan for one in wide))
+    return Domain(
+        first.family,
+        None,
+        low.low,
+        low.low_open,
+        high.high,
+        high.high_open,
+        nan,
+        excluded,
+        others,
+    )
+
+
+def _bare(one: Domain) -> Domain:
+    """The same without other tests, which were all that it says beyond its family."""
+    return PRESENT if one.family == "list" else ANY if one.family == "isa" else Domain(one.family)
+
+
+def _as_interval(one: Domain) -> Domain:
+    if one.values is None:
+        return one
+    return Domain(one.family, None, min(one.values), False, max(one.values), False)
+
+
+def place(one: Domain) -> tuple[Any, ...]:
+    """A key to sort domains by, so that neighbours have a small hull."""
+    return one.family, _low(_as_interval(one))
+
+
+def coarse(name: Name, one: Domain) -> Domain:
+    """Return a domain that includes this one and can be written with few values.
+
+    Many numbers become the interval around them, many strings the beginnings they have.
+    """
+    kept = frozenset(test for test in one.others if is_short(test.values))
+    if one.values is None or is_short(one.values):
+        excluded = one.excluded if is_short(one.excluded) else frozenset()
+        short = replace(one, excluded=excluded, others=kept)
+        return hull([short])
+    if one.family != "string":
+        return replace(_as_interval(one), others=kept)
+    beginnings: list[str] = []
+    for length in range(1, _BEGINNING_CHARS_MAX):
+        longer = {str(value)[:length] for value in one.values}
+        if "" in longer or not is_short(longer):
+            break
+        beginnings = sorted(longer)
+    if beginnings:
+        kept |= {Test(name, "begins-with", tuple(beginnings))}
+    return Domain("string", others=kept)
+
+
+def is_short(values: Collection[Scalar]) -> bool:
+    """Whether one test may have these values in filters that are sent around."""
+    return len(values) <= VALUES_MAX and sum(len(str(value)) for value in values) <= _CHARS_MAX

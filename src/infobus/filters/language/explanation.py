@@ -1,0 +1,106 @@
+"""Why a filter does not match an event: the parts of it that stand in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from infobus.filters.language.compiler import evaluator
+from infobus.filters.language.filter import Filter
+from infobus.filters.language.lexer import name_text
+from infobus.filters.language.literals import constant
+from infobus.filters.language.text import text_of
+from infobus.filters.language.tree import And, Call, Name, Not, Or, Tree, nodes
+from infobus.filters.language.values import attributes_of, family, kind_of, read
+from infobus.objects.data import DataObject, type_of
+
+VALUE_LENGTH_MAX = 60
+
+
+class Reason(Struct, frozen=True):
+    """A condition that is not true of an event, though the filter needs it (or one like it).
+
+    `truth` is False, or None if the condition is undefined. `because` tells the values that it
+    looked at, and is empty where there is nothing more to tell.
+    """
+
+    condition: str
+    truth: bool | None
+    because: str = ""
+
+    def __str__(self) -> str:
+        outcome = "undefined" if self.truth is None else "false"
+        return f"{self.condition}: {outcome}{f' ({self.because})' if self.because else ''}"
+
+
+def why(filter: Filter, x: object) -> tuple[Reason, ...]:
+    """Why `filter` is not true of `x`, a mapping or a data object; empty if it is.
+
+    Of conditions that must all hold, those that do not; of alternatives, all.
+
+    >>> from infobus.filters import compile
+    >>> where = compile('symbol == "GMC" && (price > 40 || exists(alert))')
+    >>> for reason in why(where, {"price": 12}):
+    ...     print(reason)
+    symbol == "GMC": undefined (no attribute symbol)
+    price > 40: false (price is 12)
+    exists(alert): false
+    >>> why(where, {"symbol": "GMC", "price": 41})
+    ()
+    """
+    return tuple(dict.fromkeys(_reasons(filter.tree, x, True)))
+
+
+def _reasons(tree: Tree, x: object, wanted: bool) -> Iterator[Reason]:
+    """Why `tree` is not `wanted`."""
+    truth = evaluator(tree)(attributes_of(x), x)
+    if truth is wanted:
+        return
+    match tree:
+        case Not(operand):
+            yield from _reasons(operand, x, not wanted)
+        case And(operands) | Or(operands):
+            for operand in operands:
+                yield from _reasons(operand, x, wanted)
+        case _:
+            shown = tree if wanted else Not(tree)
+            yield Reason(text_of(shown), None if truth is None else False, _because(tree, x, truth))
+
+
+def _because(tree: Tree, x: object, truth: bool | None) -> str:
+    match tree:
+        case Call("isa"):
+            return (
+                f"it is of type {type_of(x).name}"
+                if isinstance(x, DataObject)
+                else "it has no type"
+            )
+        case Call("exists", (Name(),)) if not truth:
+            return ""
+    names = dict.fromkeys(node.path for node in nodes(tree) if isinstance(node, Name))
+    return ", ".join(_seen(path, read(x, path), truth is None) for path in names)
+
+
+def _seen(path: tuple[str, ...], value: Any, is_undefined: bool) -> str:
+    if value is None:
+        return f"no attribute {name_text(path)}"
+    seen = f"{name_text(path)} is {_text(value)}"
+    # An undefined condition had a value of another type than it can use.
+    return f"{seen}, {_type_text(value)}" if is_undefined else seen
+
+
+def _text(value: Any) -> str:
+    is_written = family(value) not in (None, "opaque")  # as it would be in a filter
+    text = text_of(constant(value)) if is_written else repr(value)
+    return text if len(text) <= VALUE_LENGTH_MAX else f"{text[: VALUE_LENGTH_MAX - 3]}..."
+
+
+def _type_text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "a list"
+    kind = kind_of(value)
+    if kind is not None:
+        return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    return "which has no type that filters know"

@@ -1,0 +1,206 @@
+"""`Filter`: a condition on events, made from text or from a tree."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import BadFilter
+from infobus.filters.language import typecheck, values
+from infobus.filters.language.compiler import Evaluator, Predicate, evaluator, predicate
+from infobus.filters.language.errors import Complaint
+from infobus.filters.language.lexer import name_text
+from infobus.filters.language.parser import TEXT_MAX, parse
+from infobus.filters.language.text import text_of
+from infobus.filters.language.tree import (
+    And,
+    Binary,
+    Call,
+    Compare,
+    Constant,
+    Constants,
+    Member,
+    Name,
+    Not,
+    Or,
+    Tree,
+    TypeName,
+    Unary,
+    Xor,
+    nodes,
+)
+from infobus.filters.language.typecheck import Typed
+
+if TYPE_CHECKING:
+    from infobus.filters.pushdown.translation import Pushed
+
+
+class Filter:
+    """A condition on the attributes of events; equal to others that say the same alike.
+
+    Filters are made by `compile` and `from_tree`; the class itself takes a tree on trust.
+
+    Attributes:
+        tree: What was understood.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    @classmethod
+    def from_tree(cls, tree: Tree) -> Filter:
+        """The filter of a tree made by a program: checked, and brought to its one spelling.
+
+        Raises:
+            BadFilter: The tree makes no sense, or is too large.
+        """
+        try:
+            made = cls(typecheck.condition(_checked(tree)).tree)
+            _check_length(made)
+            return made
+        except Complaint as complaint:
+            raise complaint.about("") from None
+
+    def evaluate(self, x: object) -> bool | None:
+        """Whether the filter is true of `x`, a mapping or a data object; None if undefined.
+
+        >>> compile("price > 40").evaluate({"price": "high"}) is None
+        True
+        """
+        return self._evaluator(values.attributes_of(x), x)
+
+    def matches(self, x: object) -> bool:
+        """Whether the filter is true of `x`: what decides if an event is delivered.
+
+        >>> compile('symbol == "GMC" && price > 40').matches({"symbol": "GMC", "price": 41.5})
+        True
+        """
+        return self._predicate(values.attributes_of(x), x)
+
+    @cached_property
+    def text(self) -> str:
+        """The filter in its one spelling, which parses back to an equal tree.
+
+        >>> compile("40<price").text
+        'price > 40'
+        """
+        return text_of(self.tree)
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        """The names of the attributes that the filter looks at, as they are written in it.
+
+        >>> sorted(compile('isa("Story") && "oil" in story.topics && !exists(test)').attributes)
+        ['story.topics', 'test']
+        """
+        return frozenset(name_text(node.path) for node in nodes(self.tree) if type(node) is Name)
+
+    @cached_property
+    def asks_for_type(self) -> bool:
+        """Whether the filter can only be judged by one who knows the event's type.
+
+        >>> compile('isa("news.Story")').asks_for_type, compile("price > 40").asks_for_type
+        (True, False)
+        """
+        return any(isinstance(node, Call) and node.function == "isa" for node in nodes(self.tree))
+
+    def to_sql(self, columns: Any) -> Pushed[Any]:
+        """The part that a database can decide, and what is left; see `filters.sql`."""
+        from infobus.filters.pushdown import sql
+
+        return sql.push_down(self, columns)
+
+    def to_spark(self, schema: Any) -> Pushed[Any]:
+        """The part that Spark can decide, and what is left; see `filters.spark`."""
+        from infobus.filters.pushdown import spark
+
+        return spark.push_down(self, schema)
+
+    # Made when first asked for: a filter may only pass through, on its way to someone else.
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return evaluator(self.tree)
+
+    @cached_property
+    def _predicate(self) -> Predicate:
+        return predicate(self.tree)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Filter) and self.tree == other.tree
+
+    def __hash__(self) -> int:
+        return hash(self.tree)
+
+    def __reduce__(self) -> tuple[type[Filter], tuple[Tree]]:
+        return Filter, (self.tree,)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"<Filter {self.text}>"
+
+
+def compile(text: str) -> Filter:
+    """The filter that `text` describes, in the subscription language.
+
+    >>> compile("40 < price and test")
+    Traceback (most recent call last):
+    infobus.errors.BadFilter: expected an operator or the end, got 'and'
+      40 < price and test
+                 ^
+    hint: write &&
+
+    Raises:
+        BadFilter: `text` is not a filter, is the same for every event, or is too large.
+    """
+    if not isinstance(text, str):
+        raise BadFilter(f"a filter is a string, got {text!r:.60} ({type(text).__name__})")
+    try:
+        made = Filter(parse(text))
+        if len(text) > TEXT_MAX // 16:
+            _check_length(made)
+        return made
+    except Complaint as complaint:
+        raise complaint.about(text) from None
+
+
+def _check_length(made: Filter) -> None:
+    # What was short with few spaces, or `1e300`, is longer in its one spelling.
+    if len(made.text) > TEXT_MAX:
+        raise Complaint(None, f"the filter would print as more than {TEXT_MAX} characters")
+
+
+def _checked(tree: Tree, depth: int = 1) -> Typed:
+    """A tree made by a program, built anew from its leaves."""
+    if depth > typecheck.DEPTH_MAX:
+        raise typecheck.too_deep(None)
+
+    def inside(part: Tree) -> Typed:
+        return _checked(part, depth + 1)
+
+    match tree:
+        case Name(path):
+            return typecheck.name(path)
+        case Constant(value, kind):
+            return typecheck.constant(value, kind)
+        case TypeName(word):
+            return typecheck.data_type(Typed(Name((word,)), "any"))
+        case Not(operand):
+            return typecheck.negation(inside(operand))
+        case And(operands) | Or(operands) | Xor(operands):
+            op = next(op for op, cls in typecheck.LOGICAL.items() if isinstance(tree, cls))
+            return typecheck.logical(op, [inside(operand) for operand in operands])
+        case Compare(op, left, right) if op in typecheck.MIRRORED:
+            return typecheck.comparison(op, inside(left), inside(right))
+        case Binary(op, left, right) if op in values.BINARY:
+            return typecheck.binary(op, inside(left), inside(right))
+        case Unary(op, operand) if op in ("-", "+", "~"):
+            return typecheck.unary(op, inside(operand))
+        case Call(function, arguments):
+            return typecheck.call(function, [inside(argument) for argument in arguments])
+        case Member(item, Constants(items)):
+            return typecheck.member(inside(item), [inside(constant) for constant in items])
+        case Member(item, container):
+            return typecheck.member(inside(item), inside(container))
+    raise Complaint(None, f"{tree!r:.60} is not part of a filter")

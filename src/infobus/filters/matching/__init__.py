@@ -1,0 +1,1 @@
+"""The matching engine: which of many filters match an event."""

@@ -1,0 +1,227 @@
+"""Many rows decided at once: bitmaps rule out most, accept most of the others, and arrays of
+limits decide the rest."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from infobus.filters.matching.bitmap_axis import Column, Part, Placed, Scale, kind_of
+from infobus.filters.matching.bitmaps import LIVE, Bitmaps, positions, slots_of
+from infobus.filters.matching.interval import Key
+from infobus.filters.matching.limit_array import Bounds
+from infobus.filters.matching.row import Entry, Look
+
+BOUNDS_FROM = 512
+"""Blocks with room for more rows than this also keep limits in arrays."""
+
+ARRAY_FROM = 6
+"""More undecided rows than this are tested in arrays rather than one by one."""
+
+COLUMN_COUNT_MAX = 32
+"""Attributes with bitmaps; what rows ask about others is tested row by row."""
+
+WORDS_FEW = 16
+"""With no more words in a bitmap, Python's own integers are quicker than arrays."""
+
+WORDS_AT_ONCE = 1 << 17
+"""Words of bitmaps that are combined at once for a batch: what fits into a cache."""
+
+
+class Block:
+    """Some thousand rows under bitmaps, one bit for each row in every bitmap."""
+
+    __slots__ = ("bitmaps", "bounds", "columns", "entries", "free", "ids", "lines", "unplaced")
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        """By slot; None where a row is gone."""
+        self.ids: NDArray[np.object_] = np.empty(0, object)
+        """By slot; of rows that one subscription has."""
+        self.free: list[int] = []
+        self.bitmaps = Bitmaps()
+        self.columns: dict[Key, Column] = {}
+        self.lines: list[tuple[Key, dict[type, Scale], Column]] = []
+        """The columns once more, as they are gone through for every event."""
+        self.unplaced: dict[int, set[Key]] = {}
+        """Attributes that a row asks about, but that have no column."""
+        self.bounds: Bounds | None = None
+
+    def __len__(self) -> int:
+        return len(self.entries) - len(self.free)
+
+    def add(self, entry: Entry) -> int:
+        """Give a row a slot."""
+        slot = self._new_slot()
+        self.entries[slot] = entry
+        for key, part in _parts(entry):
+            column = self.columns.get(key)
+            if column is None and len(self.columns) < COLUMN_COUNT_MAX:
+                column = self.columns[key] = Column(self.bitmaps)
+                self._note_columns()
+            if column is None:
+                self.unplaced.setdefault(slot, set()).add(key)
+                continue
+            if column.add(slot, part):
+                kind = kind_of(part)
+                column.divide(kind, self._placed(key, kind))
+        if self.bounds is None and self.bitmaps.slots > BOUNDS_FROM:
+            self.bounds = Bounds(self.bitmaps.slots)
+            for one in range(len(self.entries)):
+                self.tell_owners(one)
+        elif entry.owners:
+            self.tell_owners(slot)
+        return slot
+
+    def remove(self, slot: int) -> None:
+        """Take a row out."""
+        unplaced = self.unplaced.pop(slot, ())
+        for key, _ in _parts(self.entries[slot]):
+            if key not in unplaced:
+                column = self.columns[key]
+                column.remove(slot)
+                if not column.users:
+                    column.release()
+                    del self.columns[key]
+                    self._note_columns()
+        self.entries[slot] = None
+        self.tell_owners(slot)
+        self.free.append(slot)
+
+    def tell_owners(self, slot: int) -> None:
+        """Note which subscriptions have a row, after that has changed."""
+        entry = self.entries[slot]
+        is_live = entry is not None and len(entry.owners) > 0
+        is_certain = is_live and not (len(entry.owners) > 1 or entry.left or slot in self.unplaced)
+        self.bitmaps.note(slot, is_live=is_live, is_certain=is_certain)
+        if is_certain:
+            (self.ids[slot],) = entry.owners
+        else:
+            self.ids[slot] = None
+        if self.bounds is not None:
+            limits = entry.parts.limits if is_certain and not entry.spans else ()
+            self.bounds.put(slot, limits)
+
+    def collect(self, look: Look, ids: list[Hashable]) -> None:
+        """Append the subscriptions whose rows hold for an event."""
+        bitmaps = self.bitmaps
+        both = bitmaps.common(self._bitmaps_for(look))
+        if bitmaps.words <= WORDS_FEW:
+            number = int.from_bytes(both.tobytes(), "little")
+            certain = number >> bitmaps.slots
+            found = number ^ (certain << bitmaps.slots)
+            ids += [self.ids[slot] for slot in slots_of(found & certain)]
+            self._try(slots_of(found & ~certain), look, ids)
+            return
+        possible = both[: bitmaps.words]
+        sure = possible & both[bitmaps.words : 2 * bitmaps.words]
+        ids += self.ids[positions(sure)].tolist()
+        slots = positions(possible ^ sure)
+        if self.bounds is not None and len(slots) > ARRAY_FROM:
+            values = np.array(self.bounds.values(look.get))[:, None]
+            decided = self.bounds.decides[slots]
+            some = slots[decided]
+            ids += self.ids[some[self.bounds.within(some, values)]].tolist()
+            slots = slots[~decided]
+        self._try(slots.tolist(), look, ids)
+
+    def _try(self, slots: Iterable[int], look: Look, ids: list[Hashable]) -> None:
+        for slot in slots:
+            entry = self.entries[slot]
+            if entry.fits(look):
+                ids += entry.owners
+
+    def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+        """The same for many events, each with the list to append to."""
+        step = max(1, WORDS_AT_ONCE // self.bitmaps.array.shape[1])
+        if len(looks) < 4:
+            for look, ids in looks:
+                self.collect(look, ids)
+            return
+        for start in range(0, len(looks), step):
+            self._collect_some(looks[start : start + step])
+
+    def _collect_some(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+        words, slots = self.bitmaps.words, self.bitmaps.slots
+        both = self.bitmaps.common_to_each([self._bitmaps_for(look) for look, _ in looks])
+        possible = both[:, :words]
+        sure = possible & both[:, words : 2 * words]
+        # All bitmaps as one long one: what is above the bits of a slot is the number of an event.
+        found = positions(sure.reshape(-1))
+        undecided = positions((possible ^ sure).reshape(-1))
+        if self.bounds is not None and len(undecided) > ARRAY_FROM:
+            places = undecided & (slots - 1)
+            decided = self.bounds.decides[places]
+            values = np.array([self.bounds.values(look.get) for look, _ in looks])
+            holds = self.bounds.within(places, values[undecided // slots].T)
+            found = np.concatenate([found, undecided[holds & decided]])
+            found.sort(kind="stable")
+            undecided = undecided[~decided]
+        ends = found.searchsorted(np.arange(1, len(looks) + 1) * slots).tolist()
+        found &= slots - 1
+        for (_, ids), start, end in zip(looks, [0, *ends], ends, strict=False):
+            ids += self.ids[found[start:end]].tolist()
+        for event, slot in map(divmod, undecided.tolist(), repeat(slots)):
+            self._try([slot], *looks[event])
+
+    def has_any(self, look: Look) -> bool:
+        """Whether some row holds for an event, or can hold if only a part of it is known."""
+        both = self.bitmaps.common(self._bitmaps_for(look))
+        words = self.bitmaps.words
+        possible = both[:words]
+        if look.__class__ is Look and (possible & both[words : 2 * words]).any():
+            return True
+        return any(self.entries[slot].fits(look) for slot in positions(possible).tolist())
+
+    def _bitmaps_for(self, look: Look) -> list[int]:
+        """The bitmaps that tell about an event."""
+        chosen = [LIVE]
+        get = look.get
+        # The inner loop of all matching, hence written out: mostly, the value lies between cuts.
+        for key, by_class, column in self.lines:
+            value = get(key)
+            scale = by_class.get(value.__class__)
+            if scale is None:
+                chosen.append(column.bitmap(value))
+            else:
+                place = bisect_right(scale.cuts, value)
+                if 0 < place < len(scale.cuts):
+                    chosen.append(scale.first + place)
+                else:
+                    chosen.append(scale.bitmap(value, column.others))
+        return chosen
+
+    def _new_slot(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.entries.append(None)
+        if len(self.entries) > self.bitmaps.slots:
+            self.bitmaps.widen()
+            if self.bounds is not None:
+                self.bounds.widen(self.bitmaps.slots)
+        if len(self.ids) < self.bitmaps.slots:
+            more = np.empty(self.bitmaps.slots - len(self.ids), object)
+            self.ids = np.concatenate([self.ids, more])
+        return len(self.entries) - 1
+
+    def _note_columns(self) -> None:
+        self.lines = [(key, column.by_class, column) for key, column in self.columns.items()]
+
+    def _placed(self, key: Key, kind: str) -> Iterator[Placed]:
+        for slot, entry in enumerate(self.entries):
+            if entry is not None and key not in self.unplaced.get(slot, ()):
+                for other, part in _parts(entry):
+                    if other == key and kind_of(part) == kind:
+                        yield slot, part
+
+
+def _parts(entry: Entry) -> Iterable[tuple[Key, Part]]:
+    for limit in entry.parts.limits:
+        yield limit[0], limit
+    for span in entry.spans:
+        yield span.key, span

@@ -1,0 +1,68 @@
+"""A handful of rows as one generated function, which reads every attribute once.
+
+With few subscriptions there is nothing to gain by an index; what counts is to do little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
+
+from infobus.filters.language.values import INT64_MAX, family
+from infobus.filters.matching.interval import Key, Limit
+from infobus.filters.matching.row import Entry
+
+
+class Compiled(NamedTuple):
+    """The functions that collect the owners of all rows that hold, and that ask for one row."""
+
+    collect: Callable[[Any, list[Hashable]], None]
+    has_any: Callable[[Any], bool]
+    is_plain: bool
+    """Whether they do with the attributes of an event, in place of a look at it."""
+
+
+def compiled(entries: Iterable[Entry]) -> Compiled:
+    """Make the functions for these rows."""
+    bound: dict[str, Any] = {"nan": _number_or_nan, "bottom": -INT64_MAX - 1, "top": INT64_MAX}
+    readings: dict[Key, str] = {}
+    conditions = []
+    is_plain = True
+    for number, entry in enumerate(entries):
+        bound[f"e{number}"] = entry
+        if entry.spans or entry.left or not entry.parts.limits:
+            conditions.append(f"e{number}.fits(look)")
+            is_plain = False
+        else:
+            tests = (_test(limit, readings) for limit in entry.parts.limits)
+            conditions.append(" and ".join(tests))
+    lines = [" get = look.get"]
+    for key, name in readings.items():
+        lines.append(f" {name} = get({key!r})")
+        # Only what is no plain number takes the way through a function.
+        is_int = f"{name}.__class__ is int and bottom <= {name} <= top"
+        lines.append(f" if {name}.__class__ is not float and not ({is_int}): {name} = nan({name})")
+    collect = [f" if {test}: ids += e{number}.owners" for number, test in enumerate(conditions)]
+    has_any = [f" return {' or '.join(conditions)}"]
+    exec("\n".join(["def collect(look, ids):", *lines, *collect]), bound)
+    exec("\n".join(["def has_any(look):", *lines, *has_any]), bound)
+    is_plain = is_plain and all(isinstance(key, str) for key in readings)
+    return Compiled(bound["collect"], bound["has_any"], is_plain)
+
+
+def _test(limit: Limit, readings: dict[Key, str]) -> str:
+    key, low, high = limit
+    name = readings.setdefault(key, f"v{len(readings)}")
+    text = name
+    if low != -math.inf:
+        text = f"{low!r} <= {text}"
+    if high != math.inf:
+        text = f"{text} <= {high!r}"
+    # With both ends open, any number will do; NaN is none.
+    return text if text != name else f"{name} == {name}"
+
+
+def _number_or_nan(value: Any) -> Any:
+    """`value` if numbers can be compared with it, otherwise NaN, which passes no test."""
+    return value if family(value) == "number" else math.nan

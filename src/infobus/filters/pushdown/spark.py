@@ -1,0 +1,126 @@
+"""Filters as conditions on the columns of a Spark DataFrame.
+
+Left to the residual are regular expressions (Java's differ from RE2), `fold-case` and the
+decompositions, and arithmetic (integers of another width, errors instead of infinity).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import UsageError
+from infobus.filters.language.tree import Name, Scalar
+from infobus.filters.pushdown import translation
+from infobus.filters.pushdown.translation import Attribute, Push, Pushed
+
+try:
+    from pyspark.sql import Column, types
+    from pyspark.sql import functions as F
+except ImportError as error:
+    raise UsageError(
+        "filters become conditions of Spark with PySpark, which is not installed: "
+        "pip install information-bus[spark]"
+    ) from error
+
+if TYPE_CHECKING:
+    from infobus.filters.language.filter import Filter
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def push_down(filter: Filter, schema: types.StructType) -> Pushed[Column]:
+    """Split `filter` into a condition of Spark and a residual; a match satisfies both.
+
+    A session of Spark must be there. Timestamps are the points in time that they stand for, so
+    a residual wants them with a zone, which `collect` leaves out and Arrow keeps.
+
+    Args:
+        filter: The filter.
+        schema: That of the DataFrame; `a.b` is the field `b` of the struct `a`.
+    """
+    return translation.push_down(filter, _Frame(schema))
+
+
+class _Frame:
+    equated = frozenset({"integer", "real64", "string", "bool", "opaque", "datetime"})
+    ordered = frozenset({"integer", "real64", "string", "datetime"})
+
+    def __init__(self, schema: types.StructType) -> None:
+        self.schema = schema
+        self.never = F.lit(False)
+
+    def attribute(self, name: Name) -> Attribute | None:
+        found: types.DataType = self.schema
+        for element in name.path:
+            if not isinstance(found, types.StructType):
+                return None
+            # Spark may not tell capitals from small letters in names.
+            alike = [field for field in found if field.name.casefold() == element.casefold()]
+            if len(alike) != 1 or alike[0].name != element:
+                return None
+            found = alike[0].dataType
+        quoted = (f"`{element.replace('`', '``')}`" for element in name.path)
+        item_kind = _kind(found.elementType) if isinstance(found, types.ArrayType) else ""
+        return Attribute(F.col(".".join(quoted)), _kind(found), item_kind)
+
+    def is_present(self, attribute: Attribute) -> Any:
+        return attribute.expression.isNotNull()
+
+    def literal(self, value: Scalar) -> Column | None:
+        match value:
+            case datetime():
+                # As a number, so that no calendar and no zone of the JVM comes between.
+                return F.timestamp_micros(F.lit((value - _EPOCH) // timedelta(microseconds=1)))
+            case str() if any("\ud800" <= letter <= "\udfff" for letter in value):
+                return None  # half a character; Spark has none
+            case _:
+                return F.lit(value)
+
+    def one_of(self, attribute: Attribute, literals: Sequence[Column]) -> Any:
+        return attribute.expression.isin(*literals)
+
+    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
+        text = attribute.expression
+        test = {"begins-with": text.startswith, "ends-with": text.endswith}.get(op, text.contains)
+        return test(F.lit(value)), True
+
+    def has_one_of(self, attribute: Attribute, literals: Sequence[Column]) -> Any:
+        # A missing item is just another item that differs.
+        return F.exists(
+            attribute.expression,
+            lambda item: reduce(or_, (item.eqNullSafe(literal) for literal in literals)),
+        )
+
+    def size(self, attribute: Attribute) -> Any | None:
+        if attribute.kind == "list":
+            return F.array_size(attribute.expression)
+        return F.length(attribute.expression) if attribute.kind in ("string", "opaque") else None
+
+
+def _kind(data_type: types.DataType) -> str:
+    match data_type:
+        case types.StringType():
+            # Other collations see equal strings where there are none.
+            return "string" if data_type.collation == "UTF8_BINARY" else ""
+        case types.BooleanType():
+            return "bool"
+        case types.ByteType() | types.ShortType() | types.IntegerType() | types.LongType():
+            return "integer"
+        case types.FloatType() | types.DoubleType():
+            return "real64"
+        case types.TimestampType():
+            return "datetime"
+        case types.BinaryType():
+            return "opaque"
+        case types.ArrayType():
+            return "list"
+        case types.MapType(valueType=types.StructType() as entry) if "kind" in entry.names:
+            return ""  # a typed map of a journal, which may stand for a value of any kind
+        case types.StructType() | types.MapType():
+            return "object"
+        case _:
+            return ""

@@ -1,0 +1,140 @@
+"""Filters as conditions of SQL, in the words that SQLite and PostgreSQL share.
+
+What one of the two sees differently is left to the residual: the order of strings (collations),
+times (SQLite keeps no zone), arithmetic (an overflow is an error in PostgreSQL), the length and
+the end of a string (for SQLite some functions end a string at its first NUL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from infobus.errors import UsageError
+from infobus.filters.language.lexer import name_text
+from infobus.filters.language.tree import Name, Scalar
+from infobus.filters.pushdown import translation
+from infobus.filters.pushdown.translation import Attribute, Push, Pushed
+
+try:
+    import sqlalchemy
+    from sqlalchemy import types
+except ImportError as error:
+    raise UsageError(
+        "filters become SQL with SQLAlchemy, which is not installed: "
+        "pip install information-bus[sql]"
+    ) from error
+
+if TYPE_CHECKING:
+    from infobus.filters.language.filter import Filter
+
+
+def push_down(
+    filter: Filter, columns: Mapping[str, sqlalchemy.ColumnElement[Any]]
+) -> Pushed[sqlalchemy.ColumnElement[bool]]:
+    """Split `filter` into a condition of SQL and a residual; a match satisfies both.
+
+    Args:
+        filter: The filter.
+        columns: The columns of attributes, by their names as a filter writes them
+            (`story.source.name`); `table.c` will do. Their types tell what they hold.
+
+    >>> from infobus.filters import compile
+    >>> columns = {
+    ...     "symbol": sqlalchemy.column("symbol", sqlalchemy.String()),
+    ...     "price": sqlalchemy.column("price", sqlalchemy.Integer()),
+    ... }
+    >>> where = 'symbol in ["GMC", "IBM"] && price > 40 && regex(symbol, "^G")'
+    >>> pushed = push_down(compile(where), columns)
+    >>> print(pushed.condition.compile(compile_kwargs={"literal_binds": True}))
+    symbol IN ('GMC', 'IBM') AND price > 40 AND symbol IS NOT NULL
+    >>> print(pushed.residual)
+    regex(symbol, "^G")
+    """
+    return translation.push_down(filter, Database(columns))
+
+
+class Database:
+    """What the databases mean alike, for `pushdown.push_down`."""
+
+    never = sqlalchemy.false()
+    equated = frozenset({"integer", "real64", "string", "bool", "opaque"})
+    ordered = frozenset({"integer", "real64"})
+
+    def __init__(self, columns: Mapping[str, sqlalchemy.ColumnElement[Any]]) -> None:
+        self.columns = columns
+
+    def attribute(self, name: Name) -> Attribute | None:
+        column = self.columns.get(name_text(name.path))
+        # A decorated type is free to make anything of a value, and of NULL.
+        if column is None or isinstance(column.type, types.TypeDecorator):
+            return None
+        return Attribute(column, _kind(column.type))
+
+    def is_present(self, attribute: Attribute) -> Any:
+        return attribute.expression.is_not(None)
+
+    def literal(self, value: Scalar) -> Any | None:
+        match value:
+            case bool():
+                return sqlalchemy.literal(value, types.Boolean())
+            case int():
+                # A narrower column would narrow the constant, too.
+                return sqlalchemy.literal(value, types.BigInteger())
+            case float():
+                return sqlalchemy.literal(value, types.Double())
+            case str() if _is_storable(value):
+                return sqlalchemy.literal(value, types.String())
+            case _:
+                return None
+
+    def one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+        if len(literals) == 1:
+            return attribute.expression == literals[0]
+        return attribute.expression.in_(literals)
+
+    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
+        text, wanted = attribute.expression, self.literal(value)
+        # Not LIKE: SQLite would take small letters for capitals.
+        if op == "begins-with" or value == "":
+            return sqlalchemy.func.substr(text, 1, len(value)) == wanted, True
+        without = sqlalchemy.func.replace(text, wanted, "", type_=types.String())
+        return without != text, op == "contains"
+
+    def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+        raise AssertionError("no column is a list")
+
+    def size(self, attribute: Attribute) -> None:
+        return None
+
+
+def _kind(column_type: types.TypeEngine[Any]) -> str:
+    match column_type:
+        case types.Enum() | types.CHAR() | types.NCHAR():
+            return ""  # not plain strings: other names in Python, or filled up with blanks
+        case types.String():
+            # A collation may see equal strings where there are none.
+            return "" if column_type.collation else "string"
+        case types.Boolean():
+            return "bool"
+        case types.Integer():
+            return "integer"
+        case types.Float() if _is_double(column_type):
+            return "real64"
+        case types.DateTime():
+            return "datetime"
+        case types.LargeBinary():
+            return "opaque"
+        case _:
+            return ""
+
+
+def _is_double(column_type: types.Float[Any]) -> bool:
+    """Of a shorter one, Python reads other digits than the database compares."""
+    is_short = isinstance(column_type, types.REAL) or (column_type.precision or 53) <= 24
+    return not (is_short or column_type.asdecimal)
+
+
+def _is_storable(text: str) -> bool:
+    """Whether every database can be given this string."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
