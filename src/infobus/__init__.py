@@ -55,7 +55,7 @@ from infobus.objects import (
     id_of,
     type_of,
 )
-from infobus.protocols.qos import Limits
+from infobus.protocols.qos.classes import Limits
 
 if TYPE_CHECKING:
     from infobus.bus.dead_letters import DeadLetter

@@ -6,9 +6,9 @@ manages a group of nodes; `Admission` and `QosMember` are a node's own part in i
 
 from infobus.bus.qos_manager import QosManager, QosMember
 from infobus.errors import QosRefused
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Marks, Upgrade
-from infobus.protocols.qos_admission import Admission, Load
-from infobus.protocols.qos_policy import Policy
+from infobus.protocols.qos.admission import Admission, Load
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Marks, Upgrade
+from infobus.protocols.qos.policy import Policy
 
 __all__ = [
     "DEFAULT_CLASSES",

@@ -12,7 +12,8 @@ from infobus.bus.qos_manager import QosMember
 from infobus.bus.service_methods import ServiceMethods
 from infobus.engines import memory
 from infobus.engines.memory import MemoryEngine, live_network
-from infobus.protocols import invocation, wire
+from infobus.protocols.frames import wire
+from infobus.protocols.invocation import caller
 from infobus.services import client
 
 PATIENCE_S = 20.0
@@ -33,7 +34,7 @@ def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "STATE_WAIT_S", PATIENCE_S)
     monkeypatch.setattr(serving, "_KNOWN_S_MAX", PATIENCE_S)
     monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)
-    monkeypatch.setattr(invocation, "ANSWERS_S", PATIENCE_S)
+    monkeypatch.setattr(caller, "ANSWERS_S", PATIENCE_S)
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from infobus.bus.classed import Classed, Demand
 from infobus.bus.event import Event, Run, events_of
-from infobus.protocols.lanes import lane_class, lane_of
-from infobus.protocols.peers import Terms
-from infobus.protocols.qos import DEFAULT_CLASSES, Marks, Upgrade
-from infobus.protocols.wire import Item, Items, Qos
+from infobus.protocols.frames.lanes import lane_class, lane_of
+from infobus.protocols.frames.wire import Item, Items, Qos
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Marks, Upgrade
+from infobus.protocols.reliable.peer import Terms
 
 NAMES = DEFAULT_CLASSES.names
 MARKS = Marks(high=3, low=1)

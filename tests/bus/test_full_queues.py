@@ -11,7 +11,7 @@ import pytest
 from infobus import Backpressure, Bus, BusClosed, Event, LossError, SlowConsumer
 from infobus.bus import crowd
 from infobus.bus.subscription import WhenFull
-from infobus.protocols.peers import Terms
+from infobus.protocols.reliable.peer import Terms
 from tests.bus.conftest import Connect
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
 

@@ -17,7 +17,8 @@ from infobus import BadSubject, Bus, BusClosed, DataObject, UsageError
 from infobus.bus import aio_keeping
 from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
-from infobus.protocols import guaranteed_wire, wire
+from infobus.protocols.frames import wire
+from infobus.protocols.guaranteed import frames as guaranteed_wire
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.database import Facts
 from tests.bus.conftest import Connect

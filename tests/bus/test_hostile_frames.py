@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infobus import Bus
 from infobus.engines.memory import MemoryEngine, live_network
-from infobus.protocols import wire
+from infobus.protocols.frames import wire
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
 
 LANES = ["news\x1femergency", "news\x1fnope", "news\x1f", "\x1f", "news\x1fa\x1fb"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from infobus import Bus, DataObject
 from infobus.bus.event import READ_COUNT, Reading, Run, events_of
 from infobus.objects import codec
-from infobus.protocols.wire import Items, Qos
+from infobus.protocols.frames.wire import Items, Qos
 from tests.bus.helpers import wait_until
 
 COUNT = READ_COUNT * 5 + 3

@@ -9,7 +9,7 @@ import pytest
 
 import infobus
 from infobus import Batch, Bus, Limits, QosRefused, UsageError
-from infobus.protocols import wire
+from infobus.protocols.frames import wire
 from infobus.qos import Upgrade
 from tests.bus.helpers import wait_until
 

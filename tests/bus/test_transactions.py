@@ -4,7 +4,7 @@ import pytest
 
 import infobus
 from infobus import BadValue, Bus, BusClosed, DataObject, Event, Transaction, UsageError
-from infobus.protocols import groups, wire
+from infobus.protocols.frames import transactions, wire
 from tests.bus.conftest import Connect
 from tests.bus.helpers import LossyEngine, numbers_of, send, take
 
@@ -147,7 +147,7 @@ class TestBadInput:
     def test_a_malformed_one_is_counted_and_left_out(self, bus: Bus, body: bytes) -> None:
         sub = bus.subscribe("x")
         items = wire.Items.of(
-            [wire.Item("x", 1, 0.0, groups.GROUP, body), wire.Item("x", 2, 0.0, 0, b"\x80")]
+            [wire.Item("x", 1, 0.0, transactions.GROUP, body), wire.Item("x", 2, 0.0, 0, b"\x80")]
         )
         bus._hub.on_frame(wire.encode(wire.Data("stranger", "x", 0, items)))
         assert sub.receive(20).data == {}
@@ -155,6 +155,6 @@ class TestBadInput:
 
     def test_one_that_says_it_is_longer_is_not_whole(self) -> None:
         events = wire.Items.of([wire.Item("x", 1, 0.0, 0, b"\x80")])
-        body = groups.encode(groups.Group(1, 1, 1, events, 2))
+        body = transactions.encode(transactions.Group(1, 1, 1, events, 2))
         with pytest.raises(infobus.BadFrame, match="not whole"):
-            groups.decode(body)
+            transactions.decode(body)

@@ -11,7 +11,7 @@ from infobus import Bus, DataObject
 from infobus.bus import hub
 from infobus.engines.memory import MemoryEngine, live_network
 from infobus.objects import codec
-from infobus.protocols import wire
+from infobus.protocols.frames import wire
 from tests.bus.helpers import take, wait_until
 
 UNKNOWN = 0xDEAD_BEEF_DEAD_BEEF

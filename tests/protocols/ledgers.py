@@ -3,8 +3,8 @@
 import msgspec
 
 from infobus.protocols.effects import ToPeer
-from infobus.protocols.guaranteed import LedgerServer, ServerTerms
-from infobus.protocols.guaranteed_wire import Durable, Entry, Fetch, Kept, Refused
+from infobus.protocols.guaranteed.frames import Durable, Entry, Fetch, Kept, Refused
+from infobus.protocols.guaranteed.server import LedgerServer, ServerTerms
 from infobus.stores.records import Record
 from infobus.testing.memory_stores import MemoryDisk
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.protocols import guaranteed_wire as wire
-from infobus.protocols.durable import DurableConsumer
-from infobus.protocols.durable_effects import (
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
+from infobus.protocols.guaranteed import frames as wire
+from infobus.protocols.guaranteed.consumer import DurableConsumer
+from infobus.protocols.guaranteed.effects import (
     EXPIRED,
     TOO_OFTEN,
     ConsumerTerms,
@@ -20,9 +21,8 @@ from infobus.protocols.durable_effects import (
     Save,
     UsedElsewhere,
 )
-from infobus.protocols.durable_stream import Saved
-from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
-from infobus.protocols.guaranteed_wire import Durable, Fetch, Kept, Ledgers, Refused
+from infobus.protocols.guaranteed.frames import Durable, Fetch, Kept, Ledgers, Refused
+from infobus.protocols.guaranteed.position import Saved
 from tests.protocols.ledgers import entry
 
 WALL_AHEAD_S = 500.0

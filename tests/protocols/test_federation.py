@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import filters
-from infobus.protocols.federation import Agreement, Imports, renamed_pattern
+from infobus.protocols.interest.federation import Agreement, Imports, renamed_pattern
 from infobus.subjects import matches
 
 names = st.lists(st.sampled_from(["a", "b"]), max_size=2).map(".".join)

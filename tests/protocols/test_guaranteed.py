@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.errors import DeliveryError
-from infobus.protocols import groups
-from infobus.protocols import guaranteed_wire as wire
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.groups import GROUP, Group
-from infobus.protocols.guaranteed import Failed
-from infobus.protocols.guaranteed_wire import Durable, Fetch, Ledgers
-from infobus.protocols.items import Item, Items
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.items import Item, Items
+from infobus.protocols.frames.transactions import GROUP, Group
+from infobus.protocols.guaranteed import frames as wire
+from infobus.protocols.guaranteed.frames import Durable, Fetch, Ledgers
+from infobus.protocols.guaranteed.server import Failed
 from infobus.stores.records import Record
 from infobus.testing.guaranteed_node import let_go
 from tests.protocols.ledgers import Serving, event, noted, numbers
@@ -152,7 +152,7 @@ class TestAnswers:
     def test_bring_descriptors_of_what_sits_inside(self):
         ext = msgspec.msgpack.Ext(1, msgspec.msgpack.encode([9, {}, None]))
         items = [Item("a", 1, 0.0, 7, b"\x80"), Item("b", 2, 0.0, 8, b"\x80")]
-        group = groups.encode(Group(1, 1, 1, Items.of(items), 2))
+        group = transactions.encode(Group(1, 1, 1, Items.of(items), 2))
         serving = Serving()
         serving.open(
             "L",

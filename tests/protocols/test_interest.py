@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import filters
-from infobus.protocols.interest import OwnRows, channel_pattern, reduced_filters, touches
-from infobus.protocols.nesting import Nest
-from infobus.protocols.peer_rows import PeerRows
+from infobus.protocols.interest.cover import Nest
+from infobus.protocols.interest.own_rows import OwnRows, channel_pattern, reduced_filters, touches
+from infobus.protocols.interest.peer_rows import PeerRows
 from infobus.subjects import covers, matches
 
 elements = st.sampled_from(["a", "b", "*"])

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadFrame
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols.discovery import Arrived, Departed, Directory
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.invocation import Caller
-from infobus.protocols.invocation_effects import Bound, GivenUp, Outgoing, Returned
-from infobus.protocols.invocation_offers import Offer, Run, Stop
-from infobus.protocols.invocation_server import Server
-from infobus.protocols.invocation_streams import Inflow, Outflow
-from infobus.protocols.invocation_wire import Call, Presence
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.caller import Caller
+from infobus.protocols.invocation.discovery import Arrived, Departed, Directory
+from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing, Returned
+from infobus.protocols.invocation.frames import Call, Presence
+from infobus.protocols.invocation.item_flow import Inflow, Outflow
+from infobus.protocols.invocation.offers import Offer, Run, Stop
+from infobus.protocols.invocation.server import Server
 
 INF = float("inf")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols.ledger_turns import LedgerTurns
+from infobus.protocols.guaranteed.adoption import LedgerTurns
 
 
 def test_those_that_have_waited_longest_are_opened_first():

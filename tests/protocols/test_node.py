@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols import wire
 from infobus.protocols.effects import (
     Complain,
     Events,
@@ -17,9 +16,10 @@ from infobus.protocols.effects import (
     ToAll,
     ToPeer,
 )
-from infobus.protocols.interest import reduced_filters
-from infobus.protocols.node import Node
-from infobus.protocols.peers import Terms
+from infobus.protocols.frames import wire
+from infobus.protocols.interest.own_rows import reduced_filters
+from infobus.protocols.reliable.node import Node
+from infobus.protocols.reliable.peer import Terms
 
 WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from infobus import filters
 from infobus.filters import Matcher
-from infobus.protocols.interest import channel_pattern, touches
-from infobus.protocols.peer_rows import PeerRows
+from infobus.protocols.interest.own_rows import channel_pattern, touches
+from infobus.protocols.interest.peer_rows import PeerRows
 from infobus.subjects import matches, overlaps
 
 patterns = st.builds(
@@ -209,8 +209,8 @@ def test_changes_after_something_that_is_missing_are_not_taken_in():
 def test_a_bus_without_filters_does_not_load_the_language(where, is_loaded):
     code = f"""
 import sys
-from infobus.protocols.node import Node
-from infobus.protocols import wire
+from infobus.protocols.reliable.node import Node
+from infobus.protocols.frames import wire
 node = Node("me")
 node.add_interest(["b"], 0.0, {where!r})
 node.take(wire.Interest("p", (1, 1), 1, 0, 2, ["a"], [], 0, [{where!r}]), 0.0)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadSubject, QosRefused, UsageError
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Marks, Rate, Upgrade
-from infobus.protocols.qos_admission import Admission, Load, Shares
-from infobus.protocols.qos_policy import Denied, Granted, Policy, Raised
+from infobus.protocols.qos.admission import Admission, Load, Shares
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Marks, Rate, Upgrade
+from infobus.protocols.qos.policy import Denied, Granted, Policy, Raised
 
 
 class TestClasses:

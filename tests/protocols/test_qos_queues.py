@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.errors import UsageError
-from infobus.protocols.class_queues import ClassQueues, ClassState, FellBack, Upgraded
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Marks, Upgrade
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Marks, Upgrade
+from infobus.protocols.qos.queues import ClassQueues, ClassState, FellBack, Upgraded
 from infobus.testing.qos_oracle import ObviousQueues, as_told
 
 ORDERS = [("only",), ("high", "low"), ("emergency", "business", "regular"), tuple("abcde")]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols.reliable import AskAgain, Deliver, Receiver, ReportLoss
+from infobus.protocols.reliable.channel import AskAgain, Deliver, Receiver, ReportLoss
 
 arrivals = st.tuples(st.just("data"), st.integers(1, 30), st.integers(1, 5))
 ends = st.tuples(st.just("end"), st.integers(1, 30), st.just(0))

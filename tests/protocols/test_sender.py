@@ -5,8 +5,8 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols import reliable
-from infobus.protocols.reliable import NO_LIMIT, Sender
+from infobus.protocols.reliable import channel
+from infobus.protocols.reliable.channel import NO_LIMIT, Sender
 
 NODES = ["a", "b", "c"]
 
@@ -120,7 +120,7 @@ def test_the_window_is_bounded_in_bytes_too():
 
 
 def test_one_answer_does_not_replay_a_whole_window(monkeypatch):
-    monkeypatch.setattr(reliable, "ANSWER_BYTES_MAX", 10)
+    monkeypatch.setattr(channel, "ANSWER_BYTES_MAX", 10)
     route = sender()
     route.join("a", 0.0)
     for _ in range(6):

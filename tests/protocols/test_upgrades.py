@@ -2,9 +2,9 @@
 
 import pytest
 
-from infobus.protocols.items import Items, Qos
-from infobus.protocols.qos import Upgrade
-from infobus.protocols.upgrades import LaneUpgrade
+from infobus.protocols.frames.items import Items, Qos
+from infobus.protocols.qos.classes import Upgrade
+from infobus.protocols.qos.lane_upgrade import LaneUpgrade
 
 
 def leaving(held_s: float, *times_s: float, qos: tuple[Qos | None, ...] = ()) -> Items:

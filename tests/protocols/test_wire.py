@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadFrame, IncompatiblePeer
-from infobus.protocols import guaranteed_wire, wire
+from infobus.protocols.frames import wire
+from infobus.protocols.guaranteed import frames
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
@@ -238,11 +239,11 @@ def test_the_specification_names_every_field_in_order(kind):
 
 @pytest.mark.parametrize("time_s", [float("nan"), float("inf"), -float("inf"), 1e300, -1e300])
 def test_what_is_no_time_is_refused_wherever_it_stands(time_s):
-    entry = guaranteed_wire.Entry(1, "a", time_s, 0, b"\x80")
+    entry = frames.Entry(1, "a", time_s, 0, b"\x80")
     for frame in (
         wire.Data("n", "a", 1, wire.Items.of([wire.Item("a", 1, time_s, 0, b"\x80")])),
-        guaranteed_wire.Kept("n", "d", 1, "l", 0, 1, [entry]),
-        guaranteed_wire.Durable("n", "d", 1, ["a"], registered_at=time_s),
+        frames.Kept("n", "d", 1, "l", 0, 1, [entry]),
+        frames.Durable("n", "d", 1, ["a"], registered_at=time_s),
     ):
         with pytest.raises(BadFrame, match="float"):
             wire.decode(wire.encode(frame))

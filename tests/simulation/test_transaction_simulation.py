@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from infobus.protocols.groups import Copies
+from infobus.protocols.frames.transactions import Copies
 from infobus.testing.simulation import SETTLE_S, SimulationFailed
 from infobus.testing.transaction_node import TransactionNode
 from infobus.testing.transaction_simulation import simulate

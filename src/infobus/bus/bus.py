@@ -24,8 +24,8 @@ from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import Type, all_types
-from infobus.protocols.peers import NO_LIMITS, Terms
-from infobus.protocols.qos import Limits, check_positive
+from infobus.protocols.qos.classes import Limits, check_positive
+from infobus.protocols.reliable.peer import NO_LIMITS, Terms
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:

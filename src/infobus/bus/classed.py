@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 
 from infobus.bus.event import Event, Run, weight_of
-from infobus.protocols.class_queues import ClassQueues, Entry
 from infobus.protocols.effects import Lost
-from infobus.protocols.lanes import class_in
-from infobus.protocols.peers import Terms
-from infobus.protocols.qos import Marks, Rate
-from infobus.protocols.wire import Qos
+from infobus.protocols.frames.lanes import class_in
+from infobus.protocols.frames.wire import Qos
+from infobus.protocols.qos.classes import Marks, Rate
+from infobus.protocols.qos.queues import ClassQueues, Entry
+from infobus.protocols.reliable.peer import Terms
 
 _LOWEST = 1 << 30
 _PLAIN = Qos()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from infobus.protocols.qos import Limits, Rate
+from infobus.protocols.qos.classes import Limits, Rate
 
 _CLIENTS_COUNT_MAX = 10_000
 

@@ -15,8 +15,8 @@ from infobus.bus.outlet import Batch, Flusher
 from infobus.bus.settings import Settings, load_settings
 from infobus.engines.base import Engine
 from infobus.errors import UsageError
-from infobus.protocols.peers import Terms
-from infobus.protocols.qos import Limits, Upgrade
+from infobus.protocols.qos.classes import Limits, Upgrade
+from infobus.protocols.reliable.peer import Terms
 
 if TYPE_CHECKING:
     from pathlib import Path

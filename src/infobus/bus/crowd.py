@@ -21,7 +21,7 @@ from infobus.bus.stats import Counters
 from infobus.bus.subscription import Subscription
 from infobus.errors import SlowConsumer
 from infobus.protocols.effects import Effects
-from infobus.protocols.node import Node
+from infobus.protocols.reliable.node import Node
 
 PACE_S = 2.0
 """How long a subscription with `when_full="pace"` may hold its senders, each time it fills up."""

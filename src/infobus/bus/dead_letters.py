@@ -6,9 +6,10 @@ from typing import Any
 
 from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, spelled
-from infobus.protocols import durable_effects, groups
-from infobus.protocols.groups import GROUP
-from infobus.protocols.guaranteed_wire import Entry
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.transactions import GROUP
+from infobus.protocols.guaranteed import effects
+from infobus.protocols.guaranteed.frames import Entry
 
 
 class DeadLetter(DataObject, name="infobus.DeadLetter"):
@@ -27,7 +28,7 @@ class DeadLetter(DataObject, name="infobus.DeadLetter"):
     object: Any
 
 
-def letter(consumer: str, dead: durable_effects.DeadLetter) -> DeadLetter:
+def letter(consumer: str, dead: effects.DeadLetter) -> DeadLetter:
     """The dead letter of an event."""
     entry, event = dead.entry, (dead.ledger, dead.entry.number)
     return DeadLetter(
@@ -51,7 +52,7 @@ def _object(entry: Entry, event: tuple[str, int]) -> Any:
                 "subject": item.subject,
                 "object": codec.decode(item.type, item.body, item.object_id),
             }
-            for item in groups.decode(entry.body).events
+            for item in transactions.decode(entry.body).events
         ]
     except BadFrame:
         return entry.body

@@ -13,9 +13,9 @@ from infobus.bus.outlet import Flusher, Outlet
 from infobus.bus.subscription import Subscription
 from infobus.errors import Backpressure, BusClosed
 from infobus.objects import codec
-from infobus.protocols.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
-from infobus.protocols.peer_rows import Question, Wanted
-from infobus.protocols.qos import Upgrade
+from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
+from infobus.protocols.interest.peer_rows import Question, Wanted
+from infobus.protocols.qos.classes import Upgrade
 from infobus.subjects import channel_of, check_subject
 
 if TYPE_CHECKING:

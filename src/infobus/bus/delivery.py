@@ -16,11 +16,11 @@ from infobus.bus.types import Types
 from infobus.bus.workers import Workers
 from infobus.errors import BadFrame
 from infobus.protocols import effects as effect
-from infobus.protocols import groups, wire
 from infobus.protocols.effects import Effects
-from infobus.protocols.groups import GROUP, Copies
-from infobus.protocols.lanes import MARK, class_in
-from infobus.protocols.wire import Items
+from infobus.protocols.frames import transactions, wire
+from infobus.protocols.frames.lanes import MARK, class_in
+from infobus.protocols.frames.transactions import GROUP, Copies
+from infobus.protocols.frames.wire import Items
 from infobus.subjects import TEST_SPACE
 
 _TEST_CHANNEL = TEST_SPACE.rstrip(".")
@@ -116,7 +116,7 @@ class Delivery:
 
     def _deliver_group(self, run: Run) -> None:
         try:
-            group = groups.decode(run.items.bodies[0])
+            group = transactions.decode(run.items.bodies[0])
         except BadFrame as error:
             self._on_bad_object(run.sender, error)
             return

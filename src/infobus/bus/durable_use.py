@@ -12,13 +12,13 @@ from infobus.bus.durable import DurableSubscription
 from infobus.bus.event import Run, Transaction, events_of
 from infobus.errors import BadFrame, StoreError
 from infobus.objects import codec, find_type
-from infobus.protocols import groups
-from infobus.protocols.durable import DurableConsumer
-from infobus.protocols.durable_effects import Rewound
-from infobus.protocols.durable_stream import Saved
-from infobus.protocols.groups import GROUP
-from infobus.protocols.guaranteed_wire import Entry
-from infobus.protocols.ledger_reading import choosing, types_of
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.transactions import GROUP
+from infobus.protocols.guaranteed.consumer import DurableConsumer
+from infobus.protocols.guaranteed.effects import Rewound
+from infobus.protocols.guaranteed.frames import Entry
+from infobus.protocols.guaranteed.ledger_port import choosing, types_of
+from infobus.protocols.guaranteed.position import Saved
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 
@@ -57,7 +57,7 @@ class Use:
         if entry.type != GROUP:
             return codec.decode(entry.type, entry.body, entry.object_id or (id, entry.number))
         places = self._places(entry)
-        events = groups.decode(entry.body).events.at(places)
+        events = transactions.decode(entry.body).events.at(places)
         run = Run(id, "", [entry.number] * len(places), events)
         found = events_of(run, on_bad_object, entry.priority)
         if len(found) < len(places):

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from infobus.errors import BadFrame
 from infobus.objects import DataObject, runs, spelled, type_of
 from infobus.objects.codec import reader_for
-from infobus.protocols import groups
-from infobus.protocols.wire import Items
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.wire import Items
 from infobus.subjects import TEST_SPACE
 
 _TEST_CHANNEL = TEST_SPACE.rstrip(".")
@@ -208,7 +208,7 @@ def _transaction(
     run: Run, on_bad_object: Callable[[str, BadFrame], None], default_class: str
 ) -> list[Event]:
     """The wanted events of a group as one; none if some of them cannot be read."""
-    group, seq = groups.decode(run.items.bodies[0]), run.seqs[0]
+    group, seq = transactions.decode(run.items.bodies[0]), run.seqs[0]
     seqs = (seq,) * len(run.places)
     qos = run.items.qos[0] if run.items.qos else None
     own = qos.class_ if qos is not None else ""

@@ -31,14 +31,14 @@ from infobus.bus.hub import Hub
 from infobus.bus.losses import loss_error
 from infobus.bus.sending import MakeRecords
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
-from infobus.protocols import durable_effects as effect
-from infobus.protocols import wire
-from infobus.protocols.durable import DurableConsumer
-from infobus.protocols.durable_effects import ConsumerEffects, ConsumerTerms
 from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer
-from infobus.protocols.guaranteed import Failed, LedgerServer, ServerEffects
-from infobus.protocols.guaranteed_wire import Durable, Entry, GuaranteedMessage
-from infobus.protocols.ledger_turns import LedgerTurns
+from infobus.protocols.frames import wire
+from infobus.protocols.guaranteed import effects as effect
+from infobus.protocols.guaranteed.adoption import LedgerTurns
+from infobus.protocols.guaranteed.consumer import DurableConsumer
+from infobus.protocols.guaranteed.effects import ConsumerEffects, ConsumerTerms
+from infobus.protocols.guaranteed.frames import Durable, Entry, GuaranteedMessage
+from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects
 from infobus.stores.consumers import ConsumerStore
 from infobus.stores.ledger import Ledger
 from infobus.stores.retention import KEEP_BYTES, KEEP_S, PatientClock

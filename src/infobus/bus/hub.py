@@ -36,14 +36,14 @@ from infobus.errors import (
 )
 from infobus.objects import codec
 from infobus.protocols import effects as effect
-from infobus.protocols import wire
 from infobus.protocols.effects import Effects
-from infobus.protocols.guaranteed_wire import GuaranteedMessage
-from infobus.protocols.interest import Reduction, reduced_filters
-from infobus.protocols.invocation_wire import is_service_frame
-from infobus.protocols.node import Node
-from infobus.protocols.peers import Terms
-from infobus.protocols.wire import Data, Items
+from infobus.protocols.frames import wire
+from infobus.protocols.frames.wire import Data, Items
+from infobus.protocols.guaranteed.frames import GuaranteedMessage
+from infobus.protocols.interest.own_rows import Reduction, reduced_filters
+from infobus.protocols.invocation.frames import is_service_frame
+from infobus.protocols.reliable.node import Node
+from infobus.protocols.reliable.peer import Terms
 
 if TYPE_CHECKING:
     from infobus.filters import Filter

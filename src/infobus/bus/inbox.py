@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from infobus.bus.classed import Classed, Demand
 from infobus.bus.event import Event, Reading, Run, weight_of
 from infobus.protocols.effects import Lost
-from infobus.protocols.lanes import class_in
-from infobus.protocols.peers import Terms
-from infobus.protocols.qos import Marks
+from infobus.protocols.frames.lanes import class_in
+from infobus.protocols.qos.classes import Marks
+from infobus.protocols.reliable.peer import Terms
 
 if TYPE_CHECKING:
     import asyncio

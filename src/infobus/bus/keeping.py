@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from infobus.objects import DataObject, codec, id_of, spelled
-from infobus.protocols import groups
-from infobus.protocols.groups import GROUP, Group
-from infobus.protocols.wire import Items
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.transactions import GROUP, Group
+from infobus.protocols.frames.wire import Items
 from infobus.stores.records import Record
 from infobus.subjects import TEST_SPACE, check_subject
 
@@ -70,7 +70,7 @@ def record_of_group(
         )
         for event in group.events
     ]
-    body = groups.encode(
+    body = transactions.encode(
         Group(group.number, group.epoch, group.channels, Items.of(items), group.count)
     )
     return Record(items[0].subject, now_s, GROUP, body, None, expires, test, priority)

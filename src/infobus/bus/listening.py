@@ -8,8 +8,8 @@ from threading import Lock
 
 from infobus.bus.subscription import Subscription
 from infobus.engines.base import Declaration, Engine
-from infobus.protocols.lanes import class_key, lane_class
-from infobus.protocols.peers import Terms
+from infobus.protocols.frames.lanes import class_key, lane_class
+from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_keys_of
 
 _CHANNELS_KEY = "c/**"

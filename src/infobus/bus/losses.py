@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infobus.errors import LossError
 from infobus.protocols.effects import Lost
-from infobus.protocols.lanes import channel_in, class_in, in_words
+from infobus.protocols.frames.lanes import channel_in, class_in, in_words
 
 
 def loss_error(lost: Lost, default_class: str = "") -> LossError:

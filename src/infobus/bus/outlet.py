@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from infobus.bus.event import Run
 from infobus.errors import BusError, UsageError
-from infobus.protocols.lanes import in_words
-from infobus.protocols.peers import Route
-from infobus.protocols.qos import Upgrade
-from infobus.protocols.upgrades import LaneUpgrade
-from infobus.protocols.wire import Data, Items, encode
+from infobus.protocols.frames.lanes import in_words
+from infobus.protocols.frames.wire import Data, Items, encode
+from infobus.protocols.qos.classes import Upgrade
+from infobus.protocols.qos.lane_upgrade import LaneUpgrade
+from infobus.protocols.reliable.peer import Route
 
 log = logging.getLogger("infobus")
 

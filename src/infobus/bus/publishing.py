@@ -22,9 +22,9 @@ from infobus.bus.transactions import TransactionBlock
 from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, identify, runs
 from infobus.objects.codec import encode_event
-from infobus.protocols.qos import Limits, Rate
-from infobus.protocols.qos_admission import Admission
-from infobus.protocols.wire import Items, Qos
+from infobus.protocols.frames.wire import Items, Qos
+from infobus.protocols.qos.admission import Admission
+from infobus.protocols.qos.classes import Limits, Rate
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ import msgspec
 
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import DataObject
-from infobus.protocols.qos import Classes
-from infobus.protocols.qos_admission import Admission, Load, Shares
-from infobus.protocols.qos_policy import Denied, Policy
+from infobus.protocols.qos.admission import Admission, Load, Shares
+from infobus.protocols.qos.classes import Classes
+from infobus.protocols.qos.policy import Denied, Policy
 from infobus.subjects import check_subject
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class QosManager:
     it. The share of a node that is gone is free again.
 
     >>> import infobus
-    >>> from infobus.protocols.qos import DEFAULT_CLASSES
+    >>> from infobus.protocols.qos.classes import DEFAULT_CLASSES
     >>> with infobus.connect("qos-manager", engine="memory") as bus:
     ...     with QosManager(bus, "floor", Policy(events_per_s=100)):
     ...         member = QosMember(bus, "floor", Admission(None), DEFAULT_CLASSES)

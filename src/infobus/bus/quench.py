@@ -15,7 +15,7 @@ from infobus.filters import compile
 from infobus.filters.algebra.producer_view import Condition, Range
 from infobus.filters.algebra.reduce import Combined
 from infobus.filters.algebra.wants import Wants
-from infobus.protocols.interest import Row, channel_pattern
+from infobus.protocols.interest.own_rows import Row, channel_pattern
 from infobus.subjects import TEST_SPACE, overlaps
 
 if TYPE_CHECKING:

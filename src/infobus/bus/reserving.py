@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from infobus.errors import UsageError
 from infobus.objects import codec
-from infobus.protocols.qos import Rate
+from infobus.protocols.qos.classes import Rate
 
 if TYPE_CHECKING:
     from infobus.bus.publishing import Publisher

@@ -22,11 +22,11 @@ from infobus.bus.transactions import Draft
 from infobus.errors import UsageError
 from infobus.objects import DataObject, codec, id_of, identify, spelled
 from infobus.objects.codec import encode_event
-from infobus.protocols import groups
-from infobus.protocols.groups import Group
-from infobus.protocols.lanes import class_in, lane_class, lane_of
-from infobus.protocols.qos import check_positive
-from infobus.protocols.wire import Item, Items, Qos
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.lanes import class_in, lane_class, lane_of
+from infobus.protocols.frames.transactions import Group
+from infobus.protocols.frames.wire import Item, Items, Qos
+from infobus.protocols.qos.classes import check_positive
 from infobus.subjects import TEST_SPACE, check_subject
 
 MakeRecords = Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]
@@ -147,7 +147,7 @@ class Sending(Decider):
         types = tuple(dict.fromkeys(type_ for draft in drafts for type_ in draft.types))
         events, channels = Items.of(items), max(1, sum(outlets.values()))
         group = Group(numbers[0], next(self._epochs), channels, events, len(drafts))
-        item = groups.item(drafts[0].subject, now_s, group)
+        item = transactions.item(drafts[0].subject, now_s, group)
         expires_s = now_s + wish.max_age if wish.max_age else None
         if guaranteed:
             from infobus.bus.keeping import descriptors_of, record_of_group  # late: few need it

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct, field
 
 from infobus.errors import UsageError
-from infobus.protocols.peers import DEFAULT_UPGRADE, NO_LIMITS
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Upgrade
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Upgrade
+from infobus.protocols.reliable.peer import DEFAULT_UPGRADE, NO_LIMITS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,10 +24,10 @@ from infobus.bus.hub import Hub
 from infobus.bus.outlet import Outlet
 from infobus.bus.subscription import Subscription
 from infobus.objects import codec
-from infobus.protocols import wire
-from infobus.protocols.interest import channel_pattern, touches
-from infobus.protocols.lanes import channel_in
-from infobus.protocols.wire import Item, Items
+from infobus.protocols.frames import wire
+from infobus.protocols.frames.lanes import channel_in
+from infobus.protocols.frames.wire import Item, Items
+from infobus.protocols.interest.own_rows import channel_pattern, touches
 from infobus.subjects import channel_of, overlaps
 
 log = logging.getLogger("infobus")

@@ -22,10 +22,10 @@ from infobus.bus.inbox import Inbox, Look
 from infobus.bus.losses import loss_error
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
-from infobus.protocols.interest import channel_pattern, touches
-from infobus.protocols.lanes import channel_in
-from infobus.protocols.peers import Terms
-from infobus.protocols.wire import Items, Request
+from infobus.protocols.frames.lanes import channel_in
+from infobus.protocols.frames.wire import Items, Request
+from infobus.protocols.interest.own_rows import channel_pattern, touches
+from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:

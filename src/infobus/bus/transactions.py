@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from infobus.errors import UsageError
 from infobus.objects import codec
-from infobus.protocols.groups import EVENTS_COUNT_MAX
+from infobus.protocols.frames.transactions import EVENTS_COUNT_MAX
 from infobus.subjects import check_subject
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from infobus.errors import BadFrame
 from infobus.objects import all_types, codec
-from infobus.protocols import wire
-from infobus.protocols.groups import GROUP
+from infobus.protocols.frames import wire
+from infobus.protocols.frames.transactions import GROUP
 
 TYPE_WAIT_S = 1.0
 """How long a consumer waits for an unknown type's descriptor before it gets a generic object."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from infobus import DataObject
-from infobus.protocols.peers import DEFAULT_UPGRADE
+from infobus.protocols.reliable.peer import DEFAULT_UPGRADE
 
 REGIONS = ("north", "south")
 CLASSES = {"emergency": "emergency", "business": "business", "library": "regular"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from infobus.protocols import wire
-from infobus.protocols.guaranteed_wire import GuaranteedMessage
-from infobus.protocols.interest import Reduction
-from infobus.protocols.invocation_wire import ServiceMessage
+from infobus.protocols.frames import wire
+from infobus.protocols.guaranteed.frames import GuaranteedMessage
+from infobus.protocols.interest.own_rows import Reduction
+from infobus.protocols.invocation.frames import ServiceMessage
 
 
 class ToPeer(Struct, frozen=True):

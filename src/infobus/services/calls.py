@@ -21,9 +21,9 @@ from infobus.errors import (
     CallMayHaveRun,
     NoServer,
 )
-from infobus.protocols.invocation_effects import Bound, GivenUp
-from infobus.protocols.invocation_rules import Key
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.invocation.effects import Bound, GivenUp
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.rules import Key
 from infobus.services.exchange import Exchange
 from infobus.services.failures import read_error
 from infobus.services.finding import Found

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from infobus.errors import UsageError
 from infobus.objects.members import Catalog
-from infobus.protocols.invocation_effects import Outgoing
-from infobus.protocols.invocation_rules import Key
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.invocation.effects import Outgoing
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.rules import Key
 from infobus.services.calls import Answer, PendingCall, Stream, no_server
 from infobus.services.exchange import Exchange
 from infobus.services.finding import Found

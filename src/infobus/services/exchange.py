@@ -16,19 +16,19 @@ from typing import Any
 
 from infobus.errors import BadFrame, BusClosed
 from infobus.objects import codec
-from infobus.protocols import discovery
-from infobus.protocols import invocation_effects as calling
-from infobus.protocols import invocation_offers as serving
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols import wire as frames
-from infobus.protocols.discovery import Directory, Participant
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.invocation import Caller
-from infobus.protocols.invocation_effects import Outgoing
-from infobus.protocols.invocation_offers import Id
-from infobus.protocols.invocation_rules import Key
-from infobus.protocols.invocation_server import Server
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.frames import wire as frames
+from infobus.protocols.invocation import discovery
+from infobus.protocols.invocation import effects as calling
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation import offers as serving
+from infobus.protocols.invocation.caller import Caller
+from infobus.protocols.invocation.discovery import Directory, Participant
+from infobus.protocols.invocation.effects import Outgoing
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.offers import Id
+from infobus.protocols.invocation.rules import Key
+from infobus.protocols.invocation.server import Server
 from infobus.services.node import Node
 from infobus.services.parties import Runner, Waiter
 from infobus.services.telling import Telling

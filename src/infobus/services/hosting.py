@@ -18,8 +18,8 @@ from infobus.errors import BadCall, BadValue, BusError
 from infobus.objects import codec
 from infobus.objects.data import bad_value
 from infobus.objects.kinds import ANY, Misfit
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols.invocation_offers import Id
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.offers import Id
 from infobus.services.exchange import Exchange
 from infobus.services.failures import write_error
 from infobus.services.interface import Interface, ServiceOperation

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from infobus.errors import UsageError
 from infobus.objects import codec
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols.invocation import SERVER
-from infobus.protocols.invocation_offers import Id, Offer
-from infobus.protocols.invocation_rules import RULES, Rule
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.caller import SERVER
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.offers import Id, Offer
+from infobus.protocols.invocation.rules import RULES, Rule
 from infobus.services.exchange import Exchange
 from infobus.services.hosting import Host
 from infobus.services.interface import Interface

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from infobus.errors import BadFrame, CallMayHaveRun, StoreError, UsageError
-from infobus.protocols import invocation_wire as wire
+from infobus.protocols.invocation import frames as wire
 from infobus.services.failures import write_error
 from infobus.services.node import Node
 

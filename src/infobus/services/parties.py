@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from infobus.protocols import invocation_effects as calling
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols.invocation_offers import Id
-from infobus.protocols.invocation_rules import Key
+from infobus.protocols.invocation import effects as calling
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.offers import Id
+from infobus.protocols.invocation.rules import Key
 
 
 class Waiter(Protocol):

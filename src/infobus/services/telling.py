@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from infobus.objects import codec
-from infobus.protocols import discovery
-from infobus.protocols.discovery import Directory, DirectoryEffects
-from infobus.protocols.invocation import Caller
-from infobus.protocols.invocation_effects import CallerEffects
-from infobus.protocols.invocation_server import Server
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.invocation import discovery
+from infobus.protocols.invocation.caller import Caller
+from infobus.protocols.invocation.discovery import Directory, DirectoryEffects
+from infobus.protocols.invocation.effects import CallerEffects
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.server import Server
 
 CLIENT = "client"
 """The role of a node that has calls waiting for a server to appear."""

@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from infobus.filters import compile
-from infobus.protocols.durable import DurableConsumer
-from infobus.protocols.durable_effects import (
+from infobus.protocols.frames.transactions import GROUP
+from infobus.protocols.guaranteed.consumer import DurableConsumer
+from infobus.protocols.guaranteed.effects import (
     EXPIRED,
     ConsumerTerms,
     DeadLetter,
@@ -33,8 +34,7 @@ from infobus.protocols.durable_effects import (
     LostForGood,
     Save,
 )
-from infobus.protocols.durable_stream import Saved
-from infobus.protocols.groups import GROUP
+from infobus.protocols.guaranteed.position import Saved
 from infobus.stores.records import Record
 from infobus.subjects import matches
 from infobus.testing.account import Uneven

@@ -16,9 +16,12 @@ from typing import Any, Protocol
 import msgspec
 
 from infobus.engines.memory import MemoryEngine, Network
-from infobus.protocols import groups
-from infobus.protocols.durable import DurableConsumer
-from infobus.protocols.durable_effects import (
+from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.transactions import GROUP
+from infobus.protocols.guaranteed.adoption import LedgerTurns
+from infobus.protocols.guaranteed.consumer import DurableConsumer
+from infobus.protocols.guaranteed.effects import (
     ConsumerTerms,
     DeadLetter,
     Deliver,
@@ -26,11 +29,7 @@ from infobus.protocols.durable_effects import (
     Save,
     UsedElsewhere,
 )
-from infobus.protocols.durable_stream import Saved
-from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.groups import GROUP
-from infobus.protocols.guaranteed import LedgerServer, ServerTerms
-from infobus.protocols.guaranteed_wire import (
+from infobus.protocols.guaranteed.frames import (
     Durable,
     Entry,
     Fetch,
@@ -39,9 +38,10 @@ from infobus.protocols.guaranteed_wire import (
     Ledgers,
     Refused,
 )
-from infobus.protocols.ledger_reading import Record as Readable
-from infobus.protocols.ledger_reading import choosing
-from infobus.protocols.ledger_turns import LedgerTurns
+from infobus.protocols.guaranteed.ledger_port import Record as Readable
+from infobus.protocols.guaranteed.ledger_port import choosing
+from infobus.protocols.guaranteed.position import Saved
+from infobus.protocols.guaranteed.server import LedgerServer, ServerTerms
 from infobus.stores.records import Record, encode
 from infobus.testing.memory_stores import MemoryConsumerStore, MemoryDisk, MemoryLedger
 
@@ -67,7 +67,7 @@ def events_of(record: Record) -> list[tuple[str, dict[str, Any]]]:
     """Subject and object of the event within a record, or of those of a transaction."""
     if record.type != GROUP:
         return [(record.subject, msgspec.msgpack.decode(record.body))]
-    items = groups.decode(record.body).events
+    items = transactions.decode(record.body).events
     return [(item.subject, msgspec.msgpack.decode(item.body)) for item in items]
 
 

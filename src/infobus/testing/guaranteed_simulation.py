@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from infobus.protocols import groups
-from infobus.protocols.durable_effects import ConsumerTerms
-from infobus.protocols.groups import GROUP, Group
-from infobus.protocols.guaranteed import ServerTerms
-from infobus.protocols.ledger_turns import LedgerTurns
-from infobus.protocols.wire import Item, Items
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.transactions import GROUP, Group
+from infobus.protocols.frames.wire import Item, Items
+from infobus.protocols.guaranteed.adoption import LedgerTurns
+from infobus.protocols.guaranteed.effects import ConsumerTerms
+from infobus.protocols.guaranteed.server import ServerTerms
 from infobus.stores.records import Record
 from infobus.testing.account import Uneven
 from infobus.testing.guaranteed_account import GuaranteedAccount
@@ -215,7 +215,7 @@ class _Run:
             for number, (subject, body) in enumerate(zip(subjects, bodies, strict=True), 1)
         ]
         group = Group(1, self._groups_count, 1, Items.of(events), len(events))
-        return replace(first, type=GROUP, body=groups.encode(group))
+        return replace(first, type=GROUP, body=transactions.encode(group))
 
     def _body(self, poison: bool = False) -> bytes:
         attributes = {"n": self.random.randrange(5), **({"poison": True} if poison else {})}

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import msgspec
 
 from infobus.engines.memory import MemoryEngine, Network
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols.discovery import Directory
 from infobus.protocols.effects import ToAll, ToPeer
-from infobus.protocols.invocation import SERVER, Caller
-from infobus.protocols.invocation_effects import (
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.caller import SERVER, Caller
+from infobus.protocols.invocation.discovery import Directory
+from infobus.protocols.invocation.effects import (
     Bound,
     CallerEffects,
     GivenUp,
@@ -23,9 +23,9 @@ from infobus.protocols.invocation_effects import (
     Returned,
     Yielded,
 )
-from infobus.protocols.invocation_offers import Acknowledged, Claim, Id, Offer, Room, Run, Stop
-from infobus.protocols.invocation_server import Server
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.offers import Acknowledged, Claim, Id, Offer, Room, Run, Stop
+from infobus.protocols.invocation.server import Server
 
 TICK_S = 0.2
 _encode = msgspec.msgpack.encode

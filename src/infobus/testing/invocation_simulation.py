@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from infobus.protocols.invocation_effects import GivenUp, Raised, Returned, Yielded
+from infobus.protocols.invocation.effects import GivenUp, Raised, Returned, Yielded
 from infobus.testing.account import Uneven
 from infobus.testing.harm import Harm, drawn_network
 from infobus.testing.invocation_node import TICK_S, InvocationNode, MemoryReplies

@@ -9,8 +9,8 @@ import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from infobus.protocols.class_queues import ClassQueues, Entry, FellBack, Upgraded
-from infobus.protocols.qos import Classes, Marks, Rate, Upgrade
+from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
+from infobus.protocols.qos.queues import ClassQueues, Entry, FellBack, Upgraded
 from infobus.testing.account import Uneven
 from infobus.testing.qos_oracle import ObviousQueues, as_told
 

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import TypeVar
 
-from infobus.protocols.class_queues import Entry, FellBack, Upgraded
-from infobus.protocols.qos import Classes, Marks, Upgrade
+from infobus.protocols.qos.classes import Classes, Marks, Upgrade
+from infobus.protocols.qos.queues import Entry, FellBack, Upgraded
 
 T = TypeVar("T")
 

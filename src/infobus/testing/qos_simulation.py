@@ -19,8 +19,8 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 
-from infobus.protocols.class_queues import Upgraded
-from infobus.protocols.qos import Classes, Marks, Rate, Upgrade
+from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
+from infobus.protocols.qos.queues import Upgraded
 from infobus.testing.account import Uneven
 from infobus.testing.qos_channel import RUN_WEIGHT_MAX, Channel, Letter
 from infobus.testing.simulation import replayable

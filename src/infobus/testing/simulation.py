@@ -20,8 +20,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from infobus.protocols.interest import channel_pattern
-from infobus.protocols.peers import Route, Terms
+from infobus.protocols.interest.own_rows import channel_pattern
+from infobus.protocols.reliable.peer import Route, Terms
 from infobus.subjects import channel_of
 from infobus.testing.account import Account, Uneven
 from infobus.testing.harm import Harm, drawn_network

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from infobus.protocols import wire
 from infobus.protocols.effects import Events
-from infobus.protocols.groups import GROUP, Group
+from infobus.protocols.frames import wire
+from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.subjects import channel_of
 from infobus.testing.account import Account, Debt, Uneven
 from infobus.testing.simulated_node import SimulatedNode, SimulatedSubscription

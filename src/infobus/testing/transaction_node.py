@@ -8,10 +8,10 @@ from typing import Protocol
 import msgspec
 
 from infobus.engines.memory import Network
-from infobus.protocols import groups, wire
 from infobus.protocols.effects import Events
-from infobus.protocols.groups import GROUP, Copies, Group
-from infobus.protocols.peers import Terms
+from infobus.protocols.frames import transactions, wire
+from infobus.protocols.frames.transactions import GROUP, Copies, Group
+from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of
 from infobus.testing.simulated_node import (
     Attributes,
@@ -82,13 +82,13 @@ class TransactionNode(SimulatedNode):
         numbers = {c: routes[c].next if c in routes else None for c in wanted}
         self._group_witness.published_group(self, group, numbers)
         for channel, route in routes.items():
-            self._put(route, channel, [groups.item(events[0][0], now_s, group)])
+            self._put(route, channel, [transactions.item(events[0][0], now_s, group)])
         return True
 
     def _deliver(self, events: Events) -> None:
         for at, item in enumerate(events.items):
             if item.type == GROUP:
-                group = groups.decode(item.body)
+                group = transactions.decode(item.body)
                 if self._copies.is_first(events.sender, group):
                     self._hand_out(events.sender, events.lane, group)
             one = Events(events.sender, events.lane, events.first + at, events.items[at : at + 1])

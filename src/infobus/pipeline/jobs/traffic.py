@@ -21,7 +21,7 @@ from infobus.errors import UsageError
 from infobus.pipeline.jobs.history import event_bytes, histories
 from infobus.pipeline.jobs.interest import Array
 from infobus.pipeline.jobs.traffic_marks import Advice, Service, advise
-from infobus.protocols.qos import DEFAULT_CLASSES
+from infobus.protocols.qos.classes import DEFAULT_CLASSES
 from infobus.stores.journal import Journal, Segment
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from infobus.pipeline.jobs.interest import Array
-from infobus.protocols.qos import Marks
+from infobus.protocols.qos.classes import Marks
 
 BURST_SHARE = 0.999
 """Of the time, so much shall pass without a class being held."""

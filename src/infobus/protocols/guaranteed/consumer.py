@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from infobus.protocols.durable_effects import (
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
+from infobus.protocols.guaranteed.effects import (
     EXPIRED,
     TOO_OFTEN,
     ConsumerEffects,
@@ -34,9 +35,7 @@ from infobus.protocols.durable_effects import (
     Save,
     UsedElsewhere,
 )
-from infobus.protocols.durable_stream import Saved, Stream, is_sound
-from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
-from infobus.protocols.guaranteed_wire import (
+from infobus.protocols.guaranteed.frames import (
     BEYOND,
     IN_USE,
     NOT_SERVED,
@@ -48,6 +47,7 @@ from infobus.protocols.guaranteed_wire import (
     Ledgers,
     Refused,
 )
+from infobus.protocols.guaranteed.position import Saved, Stream, is_sound
 
 _OF_ALL = (UNKNOWN, IN_USE)  # refusals that are about all ledgers of the server
 

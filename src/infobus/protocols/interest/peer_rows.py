@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 
 from infobus.errors import BadFilter
-from infobus.protocols.interest import Row, channel_pattern
-from infobus.protocols.wire import Request
+from infobus.protocols.frames.wire import Request
+from infobus.protocols.interest.own_rows import Row, channel_pattern
 from infobus.subjects import SubjectTrie, channel_of, overlaps
 
 if TYPE_CHECKING:

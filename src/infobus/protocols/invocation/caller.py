@@ -18,8 +18,9 @@ from functools import partial
 
 from msgspec import Struct, field
 
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols.discovery import (
+from infobus.protocols.effects import Complain, ToPeer
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.discovery import (
     AllAnswered,
     Arrived,
     Changed,
@@ -27,8 +28,7 @@ from infobus.protocols.discovery import (
     Directory,
     DirectoryEffects,
 )
-from infobus.protocols.effects import Complain, ToPeer
-from infobus.protocols.invocation_effects import (
+from infobus.protocols.invocation.effects import (
     BUSY_S_MAX,
     RESEND_S,
     RESEND_S_MAX,
@@ -41,9 +41,9 @@ from infobus.protocols.invocation_effects import (
     Why,
     Yielded,
 )
-from infobus.protocols.invocation_rules import HOPS_MAX, Key, ruled
-from infobus.protocols.invocation_streams import Inflow
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.item_flow import Inflow
+from infobus.protocols.invocation.rules import HOPS_MAX, Key, ruled
 
 SERVER = "server"
 ANSWERS_S = 0.25

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from infobus.errors import BadFilter, BadSubject
-from infobus.protocols.interest import Row
+from infobus.protocols.interest.own_rows import Row
 from infobus.subjects import check_pattern
 
 

@@ -26,7 +26,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct, field
 
 from infobus.errors import UsageError
-from infobus.protocols.qos import Classes, Marks, Upgrade
+from infobus.protocols.qos.classes import Classes, Marks, Upgrade
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class ClassQueues(Generic[T]):
     `offer` never refuses: whoever calls it looks at `is_accepting` before, so a class holds at
     most its high mark and what is offered at one stroke.
 
-    >>> from infobus.protocols.qos import DEFAULT_CLASSES
+    >>> from infobus.protocols.qos.classes import DEFAULT_CLASSES
     >>> queues = ClassQueues(DEFAULT_CLASSES, Marks(high=2, low=0), Upgrade())
     >>> for value, class_ in [("a", "regular"), ("b", "regular"), ("c", "emergency")]:
     ...     queues.offer(value, class_, 0.0)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from infobus.errors import BadFrame
-from infobus.protocols.wire import Count, Item, Items
+from infobus.protocols.frames.wire import Count, Item, Items
 
 GROUP = 1
 """The type of an item that is a group; no fingerprint of a real type is that small."""

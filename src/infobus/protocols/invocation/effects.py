@@ -7,11 +7,11 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from infobus.protocols.discovery import AllAnswered, Arrived, Changed, Departed
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.invocation_rules import Key
-from infobus.protocols.invocation_streams import Inflow
-from infobus.protocols.invocation_wire import Presence
+from infobus.protocols.invocation.discovery import AllAnswered, Arrived, Changed, Departed
+from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.item_flow import Inflow
+from infobus.protocols.invocation.rules import Key
 
 RESEND_S, RESEND_S_MAX = 1.0, 4.0
 """A call without a sign of life is sent again after this; the time doubles."""

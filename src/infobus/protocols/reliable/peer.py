@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes, Limits, Upgrade
-from infobus.protocols.reliable import Receiver, Sender
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Upgrade
+from infobus.protocols.reliable.channel import Receiver, Sender
 
 DEFAULT_UPGRADE = Upgrade()
 NO_LIMITS = Limits()

@@ -6,9 +6,9 @@ from collections import deque
 
 from msgspec import Struct, field
 
-from infobus.protocols import invocation_wire as wire
 from infobus.protocols.effects import Complain, ToPeer
-from infobus.protocols.invocation_streams import Outflow
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.item_flow import Outflow
 
 QUEUED, RUNNING, FINISHED = "queued", "running", "finished"
 

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from infobus.errors import BadSubject, BusError
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.guaranteed_wire import (
+from infobus.protocols.guaranteed.frames import (
     BEYOND,
     IN_USE,
     NOT_SERVED,
@@ -40,7 +40,7 @@ from infobus.protocols.guaranteed_wire import (
     Ledgers,
     Refused,
 )
-from infobus.protocols.ledger_reading import Ledger, Record, entry, types_of, wanting
+from infobus.protocols.guaranteed.ledger_port import Ledger, Record, entry, types_of, wanting
 
 
 class Failed(Struct, frozen=True):

@@ -15,8 +15,8 @@ import math
 from msgspec import Struct
 from msgspec.structs import replace
 
-from infobus.protocols.items import Items, Qos
-from infobus.protocols.qos import Upgrade
+from infobus.protocols.frames.items import Items, Qos
+from infobus.protocols.qos.classes import Upgrade
 
 _PLAIN = Qos()
 

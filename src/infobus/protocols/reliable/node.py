@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from infobus.errors import BadSubject
-from infobus.protocols import wire
 from infobus.protocols.effects import (
     Complain,
     Effects,
@@ -36,12 +35,13 @@ from infobus.protocols.effects import (
     ToAll,
     ToPeer,
 )
-from infobus.protocols.interest import OwnRows, Reduction, Row
-from infobus.protocols.peer_rows import PeerRows, Wanted
-from infobus.protocols.peers import Peer, Route, Terms
-from infobus.protocols.requests import Requests
-from infobus.protocols.routes import Routes
-from infobus.protocols.streams import Streams
+from infobus.protocols.frames import wire
+from infobus.protocols.interest.own_rows import OwnRows, Reduction, Row
+from infobus.protocols.interest.peer_rows import PeerRows, Wanted
+from infobus.protocols.interest.requests import Requests
+from infobus.protocols.reliable.peer import Peer, Route, Terms
+from infobus.protocols.reliable.routes import Routes
+from infobus.protocols.reliable.streams import Streams
 from infobus.subjects import channel_of, check_pattern
 
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)

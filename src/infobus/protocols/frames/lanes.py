@@ -6,7 +6,7 @@ neither its numbers, nor its window, nor its queues ever wait for those of anoth
 
 from __future__ import annotations
 
-from infobus.protocols.qos import Classes
+from infobus.protocols.qos.classes import Classes
 from infobus.subjects import channel_key
 
 MARK = "\x1f"  # no subject holds a control character
@@ -52,7 +52,7 @@ def in_words(lane: str) -> str:
 def lane_class(classes: Classes, name: str) -> str:
     """How lanes spell a class: empty for the default class.
 
-    >>> from infobus.protocols.qos import DEFAULT_CLASSES
+    >>> from infobus.protocols.qos.classes import DEFAULT_CLASSES
     >>> lane_class(DEFAULT_CLASSES, "regular"), lane_class(DEFAULT_CLASSES, "business")
     ('', 'business')
 

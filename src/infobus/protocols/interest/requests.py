@@ -18,9 +18,9 @@ from itertools import islice
 from msgspec import Struct, field
 
 from infobus.errors import UsageError
-from infobus.protocols.peer_rows import PeerRows
-from infobus.protocols.qos import DEFAULT_CLASSES, Classes
-from infobus.protocols.wire import Interest, Request
+from infobus.protocols.frames.wire import Interest, Request
+from infobus.protocols.interest.peer_rows import PeerRows
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes
 from infobus.subjects import matches
 
 _COUNT_MAX = 1_000  # told to peers, and taken from one; further ones are asked for nothing

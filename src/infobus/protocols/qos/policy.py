@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from infobus.errors import UsageError
-from infobus.protocols.qos import Classes
+from infobus.protocols.qos.classes import Classes
 from infobus.subjects import check_pattern, covers, overlaps
 
 
@@ -37,7 +37,7 @@ Verdict = Granted | Raised | Denied
 class Policy(Struct, frozen=True):
     """The rules of a group.
 
-    >>> from infobus.protocols.qos import DEFAULT_CLASSES
+    >>> from infobus.protocols.qos.classes import DEFAULT_CLASSES
     >>> policy = Policy(only_on={"emergency": ("city.911.>",)}, raise_to={"bank.>": "business"})
     >>> policy.judge("city.911.fire", "emergency", DEFAULT_CLASSES)
     Granted(class_='emergency')

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from infobus.errors import BadFilter, BadFrame, BusError
 from infobus.objects import codec
-from infobus.protocols import groups
-from infobus.protocols.groups import GROUP
-from infobus.protocols.guaranteed_wire import Durable, Entry
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.transactions import GROUP
+from infobus.protocols.guaranteed.frames import Durable, Entry
 from infobus.subjects import SubjectTrie
 
 
@@ -93,7 +93,7 @@ def choosing(
         if record.type != GROUP:
             return (0,) if is_wanted(record) else ()
         try:
-            events = groups.decode(record.body).events
+            events = transactions.decode(record.body).events
         except BadFrame:
             return ()
         return tuple(at for at, event in enumerate(events) if is_wanted(event))
@@ -121,7 +121,7 @@ def types_of(records: Iterable[Record | Entry]) -> set[int]:
             bodies.append(record.body)
             continue
         with suppress(BadFrame):
-            events = groups.decode(record.body).events
+            events = transactions.decode(record.body).events
             types.update(events.types)
             bodies += events.bodies
     return (types | codec.types_in(bodies)) - {0}

@@ -18,10 +18,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from infobus.protocols import invocation_wire as wire
-from infobus.protocols.discovery import Directory
 from infobus.protocols.effects import Complain, ToPeer
-from infobus.protocols.invocation_offers import (
+from infobus.protocols.invocation import frames as wire
+from infobus.protocols.invocation.discovery import Directory
+from infobus.protocols.invocation.item_flow import Outflow
+from infobus.protocols.invocation.offers import (
     FINISHED,
     QUEUED,
     RUNNING,
@@ -38,8 +39,7 @@ from infobus.protocols.invocation_offers import (
     ServerEffects,
     Stop,
 )
-from infobus.protocols.invocation_rules import HOPS_MAX, ruled
-from infobus.protocols.invocation_streams import Outflow
+from infobus.protocols.invocation.rules import HOPS_MAX, ruled
 
 SERVER = "server"
 MISSING_COUNT_MAX = 100_000

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from infobus.protocols.durable_stream import Saved
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
-from infobus.protocols.guaranteed_wire import Entry
+from infobus.protocols.guaranteed.frames import Entry
+from infobus.protocols.guaranteed.position import Saved
 
 EXPIRED = "expired"
 TOO_OFTEN = "delivered too often"

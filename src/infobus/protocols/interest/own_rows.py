@@ -29,9 +29,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct, field
 
-from infobus.protocols.lanes import channel_in
-from infobus.protocols.nesting import Nest
-from infobus.protocols.wire import FILTER_CHARS_MAX
+from infobus.protocols.frames.lanes import channel_in
+from infobus.protocols.frames.wire import FILTER_CHARS_MAX
+from infobus.protocols.interest.cover import Nest
 from infobus.subjects import SubjectTrie, matches
 
 Row = tuple[str, str]

@@ -1,0 +1,1 @@
+"""What travels between nodes: frames, the events in them, lanes, and transactions."""

@@ -1,0 +1,1 @@
+"""Guaranteed delivery: the server of ledgers, and the durable consumer."""

@@ -1,0 +1,1 @@
+"""Discovery and remote method invocation: directory, caller, and server."""

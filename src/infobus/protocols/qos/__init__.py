@@ -1,0 +1,1 @@
+"""Quality of service: classes, queues by class, admission, and policy."""
