@@ -10,8 +10,8 @@ from infobus import Bus, Event, LossError, Subscription
 from infobus.bus import serving, state
 from infobus.bus.qos_manager import QosMember
 from infobus.bus.service_methods import ServiceMethods
-from infobus.engines import memory
-from infobus.engines.memory import MemoryEngine, live_network
+from infobus.engines.memory import engine
+from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import wire
 from infobus.protocols.invocation import caller
 from infobus.services import client
@@ -30,7 +30,7 @@ def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(function.__kwdefaults__, "timeout_s", PATIENCE_S)
     for function in (Bus.close, ServiceMethods.who_is_out_there):
         monkeypatch.setattr(function, "__defaults__", (PATIENCE_S,))
-    monkeypatch.setattr(memory, "_PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(engine, "_PATIENCE_S", PATIENCE_S)
     monkeypatch.setattr(state, "STATE_WAIT_S", PATIENCE_S)
     monkeypatch.setattr(serving, "_KNOWN_S_MAX", PATIENCE_S)
     monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infobus import Bus
-from infobus.engines.memory import MemoryEngine, live_network
+from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import wire
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
 

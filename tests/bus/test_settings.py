@@ -10,7 +10,7 @@ import infobus
 from infobus import Bus, BusError, EngineError, UsageError
 from infobus.bus.settings import load_settings
 from infobus.engines.base import Declaration
-from infobus.engines.memory import MemoryEngine, live_network
+from infobus.engines.memory.engine import MemoryEngine, live_network
 from tests.bus.helpers import wait_until
 
 

@@ -9,7 +9,7 @@ import pytest
 import infobus
 from infobus import Bus, DataObject
 from infobus.bus import hub
-from infobus.engines.memory import MemoryEngine, live_network
+from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.objects import codec
 from infobus.protocols.frames import wire
 from tests.bus.helpers import take, wait_until

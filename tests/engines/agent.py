@@ -87,7 +87,7 @@ class Agent:
 
 
 def main() -> None:
-    from infobus.engines.zenoh import ZenohEngine
+    from infobus.engines.zenoh.engine import ZenohEngine
 
     bus, node, options = json.loads(sys.argv[1])
     engine = ZenohEngine(bus, **options)

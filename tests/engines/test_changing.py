@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from infobus.engines.changing import Changed
+from infobus.waiters import Changed
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import uuid
 import pytest
 
 from infobus.engines import Engine
-from infobus.engines.memory import Faults, MemoryEngine, Network, live_network
-from infobus.engines.zenoh import ZenohEngine
+from infobus.engines.memory.engine import Faults, MemoryEngine, Network, live_network
+from infobus.engines.zenoh.engine import ZenohEngine
 from infobus.testing.engine_conformance import EngineConformance
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.engines.memory import Faults, MemoryEngine, Network, live_network
+from infobus.engines.memory.engine import Faults, MemoryEngine, Network, live_network
 from infobus.errors import BusClosed, UsageError
 
 seeds = st.integers(0, 2**32)

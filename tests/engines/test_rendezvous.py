@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from infobus.engines import rendezvous
-from infobus.engines.rendezvous import Rendezvous
+from infobus.engines.zenoh import rendezvous
+from infobus.engines.zenoh.rendezvous import Rendezvous
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from infobus.engines.zenoh_links import _connections
+from infobus.engines.zenoh.links import _connections
 
 IS_FREE = """
 import fcntl, sys

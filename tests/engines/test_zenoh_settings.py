@@ -6,8 +6,8 @@ import zenoh
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infobus.engines.zenoh import ZenohEngine
-from infobus.engines.zenoh_settings import (
+from infobus.engines.zenoh.engine import ZenohEngine
+from infobus.engines.zenoh.settings import (
     extra_settings,
     from_json5,
     merged,

@@ -4,7 +4,7 @@ import threading
 import time
 import uuid
 
-from infobus.engines.zenoh import ZenohEngine
+from infobus.engines.zenoh.engine import ZenohEngine
 
 FRAMES_COUNT = 20_000
 

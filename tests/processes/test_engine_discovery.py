@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from infobus.engines.zenoh_settings import well_known_port
+from infobus.engines.zenoh.settings import well_known_port
 from tests.engines.agent import Agent
 from tests.processes.patient.sitecustomize import PATIENCE_S
 

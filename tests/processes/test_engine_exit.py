@@ -13,8 +13,8 @@ from tests.processes.programs.node import PATIENT, SOURCE
 
 TWO_ENGINES = """
 import multiprocessing, os, sys, threading, time
-from infobus.engines.memory import MemoryEngine, live_network
-from infobus.engines.zenoh import ZenohEngine
+from infobus.engines.memory.engine import MemoryEngine, live_network
+from infobus.engines.zenoh.engine import ZenohEngine
 from infobus.errors import BusClosed
 
 def connected(node):

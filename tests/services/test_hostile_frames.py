@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infobus import Service, UsageError
-from infobus.engines.memory import MemoryEngine, live_network
+from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.invocation import frames as wire
 from infobus.protocols.invocation.frames import Presence
 

@@ -133,7 +133,7 @@ def _engine(settings: Settings, must_listen: bool) -> Engine:
     # Imported here because `import infobus` must not load the engine's library.
     match settings.engine:
         case "zenoh":
-            from infobus.engines.zenoh import ZenohEngine
+            from infobus.engines.zenoh.engine import ZenohEngine
 
             return ZenohEngine(
                 settings.bus,
@@ -144,7 +144,7 @@ def _engine(settings: Settings, must_listen: bool) -> Engine:
                 config=settings.zenoh,
             )
         case "memory":
-            from infobus.engines.memory import MemoryEngine, live_network
+            from infobus.engines.memory.engine import MemoryEngine, live_network
 
             return MemoryEngine(live_network(settings.bus))
         case unknown:
@@ -165,7 +165,7 @@ def _close_in_time(bus: Bus) -> None:
         _is_exit_registered = True
         atexit.register(_close_all)
     if "multiprocessing" in sys.modules:
-        from infobus.engines.zenoh_library import call_at_exit_of_child
+        from infobus.engines.zenoh.library import call_at_exit_of_child
 
         call_at_exit_of_child(_close_all)
     _open_buses.add(bus)

@@ -25,7 +25,6 @@ from infobus.bus.subscription import Subscription
 from infobus.bus.types import TYPE_WAIT_S, Types, all_descriptors
 from infobus.bus.workers import Workers
 from infobus.engines.base import Engine
-from infobus.engines.changing import Changed
 from infobus.errors import (
     BadFrame,
     BusClosed,
@@ -44,6 +43,7 @@ from infobus.protocols.interest.own_rows import Reduction, reduced_filters
 from infobus.protocols.invocation.frames import is_service_frame
 from infobus.protocols.reliable.node import Node
 from infobus.protocols.reliable.peer import Terms
+from infobus.waiters import Changed
 
 if TYPE_CHECKING:
     from infobus.filters import Filter

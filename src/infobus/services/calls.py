@@ -11,7 +11,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from infobus.engines.changing import Changed
 from infobus.errors import (
     BadCall,
     BadFrame,
@@ -29,6 +28,7 @@ from infobus.services.failures import read_error
 from infobus.services.finding import Found
 from infobus.services.interface import read_interface
 from infobus.services.values import read, write
+from infobus.waiters import Changed
 
 if TYPE_CHECKING:
     from infobus.services.client import Operation

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from infobus.engines.memory import MemoryEngine, Network
+from infobus.engines.memory.engine import MemoryEngine, Network
 from infobus.protocols.effects import Complain, ToAll, ToPeer
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.transactions import GROUP

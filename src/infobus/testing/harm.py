@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
-from infobus.engines.memory import Faults, Network
+from infobus.engines.memory.engine import Faults, Network
 
 
 def drawn_network(draw: Random, is_on: Sequence[bool], loss_max: float = 0.3) -> Network:

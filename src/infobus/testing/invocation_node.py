@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from infobus.engines.memory import MemoryEngine, Network
+from infobus.engines.memory.engine import MemoryEngine, Network
 from infobus.protocols.effects import ToAll, ToPeer
 from infobus.protocols.invocation import frames as wire
 from infobus.protocols.invocation.caller import SERVER, Caller

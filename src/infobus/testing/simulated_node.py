@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from infobus.engines.base import Declaration
-from infobus.engines.memory import MemoryEngine, Network
+from infobus.engines.memory.engine import MemoryEngine, Network
 from infobus.filters import Filter, compile
 from infobus.protocols.effects import Effects, Events, Lost, Reduce, ToAll, ToPeer
 from infobus.protocols.frames import wire

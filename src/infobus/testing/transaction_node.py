@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from infobus.engines.memory import Network
+from infobus.engines.memory.engine import Network
 from infobus.protocols.effects import Events
 from infobus.protocols.frames import transactions, wire
 from infobus.protocols.frames.transactions import GROUP, Copies, Group

@@ -17,7 +17,7 @@ def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wait for slow nodes; `put` may be that of a fixture which takes everything back."""
     from infobus import Bus, connect
     from infobus.bus import hub
-    from infobus.engines import rendezvous, zenoh, zenoh_settings
+    from infobus.engines.zenoh import engine, rendezvous, settings
 
     def put_default(function: Any, **defaults: Any) -> None:
         known = function.__kwdefaults__
@@ -25,13 +25,13 @@ def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
         put(function, "__kwdefaults__", known | defaults)
 
     put(rendezvous, "_GATE_PATIENCE_S", PATIENCE_S)
-    put(zenoh_settings, "HANDSHAKE_MS", int(1000 * PATIENCE_S))
-    put(zenoh, "_NEIGHBOURS_PATIENCE_S", PATIENCE_S)
-    put(zenoh, "_TOKENS_PATIENCE_S", PATIENCE_S)
+    put(settings, "HANDSHAKE_MS", int(1000 * PATIENCE_S))
+    put(engine, "_NEIGHBOURS_PATIENCE_S", PATIENCE_S)
+    put(engine, "_TOKENS_PATIENCE_S", PATIENCE_S)
     put(hub, "TYPE_WAIT_S", PATIENCE_S)
     put(Bus.types, "__defaults__", (PATIENCE_S,))
     put(Bus.close, "__defaults__", (PATIENCE_S,))
-    put_default(zenoh.ZenohEngine.__init__, lease_ms=int(1000 * PATIENCE_S))
+    put_default(engine.ZenohEngine.__init__, lease_ms=int(1000 * PATIENCE_S))
     put_default(connect, sync_timeout_s=PATIENCE_S)
     put_default(Bus.subscribe_many, timeout_s=PATIENCE_S)
 

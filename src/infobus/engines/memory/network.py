@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from infobus.engines.matching import keys_intersect
+from infobus.engines.memory.keys import keys_intersect
 from infobus.errors import UsageError
 
 if TYPE_CHECKING:
-    from infobus.engines.memory import Declared, MemoryEngine, Watch
+    from infobus.engines.memory.engine import Declared, MemoryEngine, Watch
 
 
 @dataclass(frozen=True, kw_only=True)

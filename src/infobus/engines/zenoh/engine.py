@@ -25,9 +25,7 @@ from infobus.engines.base import (
     abandon_in_forked_child,
     closed_error,
 )
-from infobus.engines.changing import Changed
-from infobus.engines.rendezvous import Rendezvous
-from infobus.engines.zenoh_library import (
+from infobus.engines.zenoh.library import (
     call_at_exit_of_child,
     few_threads,
     in_daemon_thread,
@@ -37,8 +35,9 @@ from infobus.engines.zenoh_library import (
     start_callback_thread,
     zenoh_library,
 )
-from infobus.engines.zenoh_links import LinkKeeper
-from infobus.engines.zenoh_settings import (
+from infobus.engines.zenoh.links import LinkKeeper
+from infobus.engines.zenoh.rendezvous import Rendezvous
+from infobus.engines.zenoh.settings import (
     LEASE_MS,
     STALL_PART_OF_LEASE,
     extra_settings,
@@ -47,6 +46,7 @@ from infobus.engines.zenoh_settings import (
     session_settings,
 )
 from infobus.errors import BadValue, EngineError, UsageError
+from infobus.waiters import Changed
 
 _NEIGHBOURS_PATIENCE_S = 1.0  # for nodes that are known to be there
 _STRANGERS_PATIENCE_S = 0.2  # for nodes that only port or multicast can find

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from infobus.engines.zenoh_library import in_daemon_thread
+from infobus.engines.zenoh.library import in_daemon_thread
 
 
 class LinkKeeper:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infobus.engines.base import Guarded, abandon_in_forked_child, closed_error, log
-from infobus.engines.network import Faults, Network, Timer
+from infobus.engines.memory.network import Faults, Network, Timer
 from infobus.errors import UsageError
 
 __all__ = ["Faults", "LiveNetwork", "MemoryEngine", "Network", "Timer", "live_network"]

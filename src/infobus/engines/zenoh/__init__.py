@@ -1,0 +1,1 @@
+"""The engine that carries frames between processes, on Eclipse Zenoh."""
