@@ -3,7 +3,7 @@
 from infobus.bench import pipeline, pipeline_report, pipeline_rules
 from infobus.bench.pipeline import BATCHES, FULL, NARROW, NATIVE, OURS, Found
 from infobus.bench.pipeline_rules import COUNT, RULE, Took
-from infobus.stores.journal import Journal
+from infobus.stores.journal.journal import Journal
 
 
 def found(full=(8.0, 9.0, 10.0), narrow=(4.0, 4.0, 4.0), batches=(8.0, 8.0, 8.0)):

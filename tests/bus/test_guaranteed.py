@@ -19,8 +19,8 @@ from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols.frames import wire
 from infobus.protocols.guaranteed import frames as guaranteed_wire
-from infobus.stores.consumers import ConsumerStore
-from infobus.stores.database import Facts
+from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.sqlite.database import Facts
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
 

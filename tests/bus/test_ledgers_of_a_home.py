@@ -8,10 +8,10 @@ import pytest
 
 from infobus import Bus
 from infobus.bus.folders import ledgers_folder
-from infobus.stores import shelf
-from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record
-from infobus.stores.retention import KEEP_S
+from infobus.stores.ledger import folder as shelf
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.record import Record
+from infobus.stores.ledger.retention import KEEP_S
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
 

@@ -12,9 +12,9 @@ import pytest
 
 from infobus import Bus, DataObject, type_of
 from infobus.bus.folders import ledgers_folder
-from infobus.stores import shelf
-from infobus.stores.ledger import Ledger
-from infobus.stores.repair import repair
+from infobus.stores.ledger import folder as shelf
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.repair import repair
 from tests.bus.conftest import Connect
 from tests.bus.helpers import PATIENCE_S
 from tests.objects.worlds import another_process

@@ -9,10 +9,10 @@ import pytest
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.cli.main import main
 from infobus.errors import StoreError
-from infobus.stores.consumers import ConsumerStore, consumer_names, consumer_path
-from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record
-from infobus.stores.shelf import glance, ledger_ids
+from infobus.stores.ledger.consumer_store import ConsumerStore, consumer_names, consumer_path
+from infobus.stores.ledger.folder import glance, ledger_ids
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.record import Record
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from infobus import UsageError, pipeline
 from infobus.pipeline.jobs import Batch, decompose, options_for
 from infobus.repository import Repository
-from infobus.stores.journal import Journal, JournalWriter
+from infobus.stores.journal.journal import Journal, JournalWriter
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "5"))

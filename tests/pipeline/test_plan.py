@@ -21,7 +21,7 @@ from infobus.pipeline.progress import (
 )
 from infobus.pipeline.running_cluster import pack
 from infobus.pipeline.toml import load_plan
-from infobus.stores.locks import FileLock
+from infobus.stores.sqlite.locks import FileLock
 
 PLAN = """
 [sources.news]

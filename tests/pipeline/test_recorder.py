@@ -17,7 +17,7 @@ import infobus
 from infobus import DataObject
 from infobus.errors import StoreFull
 from infobus.pipeline.journal import Recorder
-from infobus.stores.journal import Journal, JournalWriter
+from infobus.stores.journal.journal import Journal, JournalWriter
 from tests.cli.running import Shell
 from tests.objects.worlds import another_process
 

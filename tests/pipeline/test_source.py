@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from infobus import UsageError, pipeline
-from infobus.stores.journal import Journal, JournalWriter
-from infobus.stores.journal_upkeep import compact, sweep
+from infobus.stores.journal.journal import Journal, JournalWriter
+from infobus.stores.journal.upkeep import compact, sweep
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -14,8 +14,8 @@ from infobus.pipeline.schema import spark_schema
 from infobus.pipeline.source import HistoryReader, InfobusSource, LiveReader
 from infobus.pipeline.source_filters import filter_of
 from infobus.pipeline.source_options import SourceOptions
-from infobus.stores.journal import JournalWriter
-from infobus.stores.journal_upkeep import Upkeep, compact, retain, sweep
+from infobus.stores.journal.journal import JournalWriter
+from infobus.stores.journal.upkeep import Upkeep, compact, retain, sweep
 from tests.stores.journals import NOW_S, Story, event, stories, write
 
 

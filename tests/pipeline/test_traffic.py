@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from infobus import Event, UsageError
 from infobus.pipeline.jobs import Batch, traffic
 from infobus.pipeline.jobs.traffic_marks import HIGH_MIN, Service, advise, backlogs
-from infobus.stores.journal import JournalWriter
+from infobus.stores.journal.journal import JournalWriter
 from tests.stores.journals import NOW_S, Story
 
 COUNTS = st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=40)

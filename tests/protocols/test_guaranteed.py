@@ -13,7 +13,7 @@ from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.guaranteed import frames as wire
 from infobus.protocols.guaranteed.frames import Durable, Fetch, Ledgers
 from infobus.protocols.guaranteed.server import Failed
-from infobus.stores.records import Record
+from infobus.stores.ledger.record import Record
 from infobus.testing.guaranteed_node import let_go
 from tests.protocols.ledgers import Serving, event, noted, numbers
 

@@ -6,7 +6,7 @@ import pytest
 
 import infobus
 from infobus import CallMayHaveRun, Service, UsageError
-from infobus.stores.replies import Replies
+from infobus.stores.ledger.reply_store import Replies
 from tests.bus.helpers import wait_until
 
 

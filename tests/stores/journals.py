@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from infobus import DataObject, Event
-from infobus.stores.journal import Journal, JournalWriter
+from infobus.stores.journal.journal import Journal, JournalWriter
 
 NOW_S = 1_794_800_000.0
 

@@ -50,7 +50,7 @@ class Disk:
         self._vfs = _NotingVFS(self)
 
     def connect(self, path: Path, mode: str) -> Connection:
-        """Open a database on this disk, in place of `infobus.stores.database.open_connection`."""
+        """Open a database on this disk, in place of `database.open_connection`."""
         return Connection(path, mode, self.name)
 
     def after(

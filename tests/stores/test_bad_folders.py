@@ -9,16 +9,16 @@ from contextlib import closing
 import pytest
 
 from infobus.errors import BadValue, StoreCorrupt, StoreError
-from infobus.stores import shelf
-from infobus.stores.consumers import (
+from infobus.stores.ledger import folder
+from infobus.stores.ledger.consumer_store import (
     ConsumerStore,
     consumer_names,
     consumer_path,
     forget,
     repair_consumer,
 )
-from infobus.stores.ledger import Ledger
-from infobus.stores.repair import repair
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.repair import repair
 from infobus.testing.store_conformance import records
 
 
@@ -43,7 +43,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(ledger, tmp_path)
         with pytest.raises(StoreError, match="newer version of infobus: it has format 2") as caught:
             attempt(tmp_path, ledger.id)
         assert not isinstance(caught.value, StoreCorrupt)
-    with shelf.open_free(tmp_path) as other:
+    with folder.open_free(tmp_path) as other:
         assert other.id != ledger.id
     assert ledger.path.read_bytes() == before
 
@@ -96,7 +96,7 @@ def test_a_changed_record_is_not_served(ledger, tmp_path, statement):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    for make in (Ledger.open, shelf.open_free):
+    for make in (Ledger.open, folder.open_free):
         with pytest.raises(StoreError, match="cannot make the folder"):
             make(tmp_path / "file" / "ledgers")
     with pytest.raises(StoreError, match="cannot make the folder"):
@@ -107,7 +107,7 @@ READER = """
 import os, sys
 from pathlib import Path
 from infobus.errors import StoreError, StoreCorrupt
-from infobus.stores.ledger import Ledger
+from infobus.stores.ledger.ledger import Ledger
 
 if os.geteuid() == 0:
     os.setuid(65534)  # whoever is root may write anywhere
@@ -147,7 +147,7 @@ def test_a_disk_that_becomes_read_only(ledger, tmp_path, monkeypatch):
 @pytest.mark.parametrize("id", ["", "..", "a/b", "x" * 65, "ü"])
 def test_ids_that_would_lead_elsewhere(tmp_path, id):
     with pytest.raises(BadValue, match="is not the id of a ledger"):
-        shelf.glance(tmp_path, id)
+        folder.glance(tmp_path, id)
 
 
 class TestConsumers:
@@ -203,7 +203,7 @@ AT_THE_LIMIT = """
 import os, resource, sys
 from pathlib import Path
 from infobus.errors import StoreError
-from infobus.stores.ledger import Ledger
+from infobus.stores.ledger.ledger import Ledger
 from infobus.testing.store_conformance import PLENTY, record
 
 folder = Path(sys.argv[1])

@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from infobus.errors import StoreCorrupt
-from infobus.stores import database
-from infobus.stores.consumers import ConsumerStore, repair_consumer
-from infobus.stores.log_checking import LOG_HEADER
-from infobus.stores.replies import Replies
+from infobus.stores.ledger.consumer_store import ConsumerStore, repair_consumer
+from infobus.stores.ledger.reply_store import Replies
+from infobus.stores.sqlite import database
+from infobus.stores.sqlite.wal_check import LOG_HEADER
 
 
 def crash_and_zero_the_head(path, folder):

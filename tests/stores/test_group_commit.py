@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from infobus.errors import BusClosed, StoreError
-from infobus.stores import commits
-from infobus.stores.commits import GroupCommit
+from infobus.stores.sqlite import group_commit
+from infobus.stores.sqlite.group_commit import GroupCommit
 
 
 class Disk:
@@ -133,7 +133,7 @@ def test_after_the_last_one_everybody_is_turned_away(group, disk):
 
 def interrupt_waiting(monkeypatch):
     """The next thread that wakes is hit by Ctrl-C."""
-    wait, hits = commits._Gate.wait, []
+    wait, hits = group_commit._Gate.wait, []
 
     def interrupted(gate):
         signal = wait(gate)
@@ -142,7 +142,7 @@ def interrupt_waiting(monkeypatch):
             raise KeyboardInterrupt
         return signal
 
-    monkeypatch.setattr(commits._Gate, "wait", interrupted)
+    monkeypatch.setattr(group_commit._Gate, "wait", interrupted)
     return hits
 
 
@@ -168,7 +168,7 @@ def test_one_that_gave_up_before_its_turn_is_not_committed(group, disk, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(commits._Gate, "wait", wait)
+        patched.setattr(group_commit._Gate, "wait", wait)
         first = Publisher(group, 0)
         assert disk.begun.acquire(timeout=60)
         second = Publisher(group, 1)
@@ -179,8 +179,8 @@ def test_one_that_gave_up_before_its_turn_is_not_committed(group, disk, monkeypa
 
 def be_patient(monkeypatch, seconds):
     """Rounds wait that long for somebody to come."""
-    monkeypatch.setattr(commits, "_PATIENCE_S_MAX", seconds)
-    monkeypatch.setattr(commits.time, "perf_counter", itertools.count(0.0, seconds).__next__)
+    monkeypatch.setattr(group_commit, "_PATIENCE_S_MAX", seconds)
+    monkeypatch.setattr(group_commit.time, "perf_counter", itertools.count(0.0, seconds).__next__)
 
 
 def test_those_of_the_last_round_are_waited_for(group, disk, monkeypatch):
@@ -229,7 +229,7 @@ def test_nobody_is_waited_for_in_vain_more_than_once(group, disk, monkeypatch):
 
 
 def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_again(group, disk, monkeypatch):
-    monkeypatch.setattr(commits, "_IDLE_S", 0.001)
+    monkeypatch.setattr(group_commit, "_IDLE_S", 0.001)
     for _ in range(2):
         publishers = publishers_behind_one(group, disk, [1])
         disk.may_end.release(2)
@@ -261,8 +261,8 @@ def test_many_that_come_back_again_and_again_are_all_served(group, disk):
 @pytest.mark.parametrize(
     ("where", "what", "error"),
     [
-        (commits.os, "pipe", OSError(errno.EMFILE, "Too many open files")),
-        (commits.threading.Thread, "start", RuntimeError("can't start new thread")),
+        (group_commit.os, "pipe", OSError(errno.EMFILE, "Too many open files")),
+        (group_commit.threading.Thread, "start", RuntimeError("can't start new thread")),
     ],
 )
 def test_one_that_cannot_wait_is_turned_away_and_the_others_are_served(

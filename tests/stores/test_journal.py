@@ -16,9 +16,9 @@ from msgspec import structs
 from infobus import DataObject, UsageError, define_type, id_of
 from infobus.errors import BadFilter, StoreCorrupt, StoreError
 from infobus.objects import codec
-from infobus.stores.journal import Journal, JournalWriter
-from infobus.stores.journal_numbers import Numbers
-from infobus.stores.journal_values import attributes_in, entries_of, read_entries
+from infobus.stores.journal.journal import Journal, JournalWriter
+from infobus.stores.journal.ranges import Numbers
+from infobus.stores.journal.typed_maps import attributes_in, entries_of, read_entries
 from tests.stores.journals import DAY, NOW_S, Agency, Source, Story, Wire, event, offsets, write
 
 
@@ -99,7 +99,7 @@ class TestObjects:
     def test_a_process_that_never_heard_of_the_types_reads_them_all_the_same(self, tmp_path):
         write(tmp_path, [event(1, Wire(headline="h", source=Agency(name="R", staff=3)))])
         code = (
-            "import sys; from infobus import type_of; from infobus.stores.journal import Journal\n"
+            "import sys; from infobus import type_of; from infobus.stores.journal.journal import Journal\n"
             "(one,) = Journal.open(sys.argv[1]).select('journals.Story').events()\n"
             "print(type_of(one.data).name, one.data.source.staff, one.data.places)"
         )

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from infobus.errors import StoreFull
-from infobus.stores.journal import Journal, JournalWriter
-from infobus.stores.journal_upkeep import Upkeep, compact, retain, sweep, verify
+from infobus.stores.journal.journal import Journal, JournalWriter
+from infobus.stores.journal.upkeep import Upkeep, compact, retain, sweep, verify
 from tests.stores.journals import NOW_S, event, offsets, stories, write
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20"))
@@ -103,8 +103,8 @@ def test_without_room_nothing_is_added_and_later_everything_goes_on(tmp_path, mo
 WRITER = """
 import sys
 from infobus import Event
-from infobus.stores.journal import JournalWriter
-from infobus.stores.journal_upkeep import Upkeep, tend
+from infobus.stores.journal.journal import JournalWriter
+from infobus.stores.journal.upkeep import Upkeep, tend
 with JournalWriter.open(sys.argv[1]) as writer:
     number = writer.manifest.next_offset
     while True:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.stores.journal_decoding import BATCH_COUNT_MAX, decode_file, repeated
+from infobus.stores.journal.parquet import BATCH_COUNT_MAX, decode_file, repeated
 from tests.stores.journals import stories, write
 
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "æ" * 50]) | st.text(max_size=20)
@@ -70,7 +70,7 @@ def test_a_repeated_text_is_there_as_often_as_it_shall_be(count):
 READ = """
 import sys
 from pathlib import Path
-from infobus.stores.journal import Journal
+from infobus.stores.journal.journal import Journal
 
 events = Journal.open(Path(sys.argv[1])).select("journals.Story")
 print(sum(batch.num_rows for batch in events.batches()), "pandas" in sys.modules)

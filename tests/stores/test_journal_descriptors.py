@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from infobus.cli.main import app
 from infobus.objects import codec
-from infobus.stores.journal import Journal, JournalWriter
-from infobus.stores.journal_upkeep import repair, verify
+from infobus.stores.journal.journal import Journal, JournalWriter
+from infobus.stores.journal.upkeep import repair, verify
 from tests.stores.journals import Source, Story, Wire, event, offsets, stories, write
 
 
@@ -32,7 +32,7 @@ def cut(path) -> None:
 def elsewhere(folder, asked: str) -> str:
     """What a process that never heard of the types finds."""
     code = (
-        "import sys; from infobus.stores.journal import Journal\n"
+        "import sys; from infobus.stores.journal.journal import Journal\n"
         "from infobus.errors import BusError\n"
         "journal = Journal.open(sys.argv[1])\n"
         f"try: print(len({asked}.table()))\n"

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from infobus.errors import StoreCorrupt
-from infobus.stores.journal import Journal, JournalWriter
-from infobus.stores.journal_upkeep import compact, repair, sweep, verify
+from infobus.stores.journal.journal import Journal, JournalWriter
+from infobus.stores.journal.upkeep import compact, repair, sweep, verify
 from tests.stores.journals import NOW_S, event, offsets, stories, write
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from infobus.errors import StoreCorrupt
-from infobus.stores.journal import Journal, JournalWriter
-from infobus.stores.journal_upkeep import Upkeep, compact, repair, retain, sweep, tend, verify
+from infobus.stores.journal.journal import Journal, JournalWriter
+from infobus.stores.journal.upkeep import Upkeep, compact, repair, retain, sweep, tend, verify
 from tests.stores.journals import NOW_S, event, offsets, stories, write
 
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from infobus.errors import BadValue
-from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record, decode
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.record import Record, decode
 
 
 @pytest.fixture

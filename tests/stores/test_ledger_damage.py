@@ -7,10 +7,12 @@ import struct
 import pytest
 
 from infobus.errors import StoreCorrupt, StoreError
-from infobus.stores import database, inspecting, shelf, writing
-from infobus.stores.ledger import Ledger
-from infobus.stores.log_checking import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
-from infobus.stores.repair import repair
+from infobus.stores.ledger import folder as shelf
+from infobus.stores.ledger import inspection, writer
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.repair import repair
+from infobus.stores.sqlite import database
+from infobus.stores.sqlite.wal_check import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from infobus.testing.store_conformance import PLENTY, record
 
 FRAME_BYTES = FRAME_HEADER + PAGE_BYTES
@@ -195,7 +197,7 @@ def test_a_log_without_its_head_is_refused_left_alone_and_salvaged(patients, dam
     patient.log.write_bytes(damaged)
     assert patient.outcome() is None
     with pytest.raises(StoreCorrupt, match="the head of its log is damaged"):
-        inspecting.check_ledger(patient.folder, patient.id)
+        inspection.check_ledger(patient.folder, patient.id)
     assert shelf.orphans(patient.folder) == {patient.id: None}
     with shelf.open_free(patient.folder) as other:
         assert other.id != patient.id
@@ -230,9 +232,9 @@ def test_the_log_cut_short_anywhere_ends_at_a_commit(patients):
 
 def test_damage_after_a_crash_between_copying_the_log_and_writing_it_anew(tmp_path, monkeypatch):
     """Then older pages of the log lie over newer ones of the main file."""
-    monkeypatch.setattr(writing, "CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 0)
     ledger = Ledger.open(tmp_path / "home")
-    monkeypatch.setattr(writing, "CHECKPOINT_BYTES", 1 << 30)
+    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 1 << 30)
     write(ledger, 20)
     ledger._writer._unmarked_bytes = 1 << 31
     ends = [ledger.next - 1, *write(ledger, 1)]
@@ -327,7 +329,7 @@ class TestRepair:
             assert other.id != patient.id
         assert f"infobus ledger repair {patient.id}" in caplog.text
         with pytest.raises(StoreCorrupt, match="malformed database schema"):
-            inspecting.check_ledger(patient.folder, patient.id)
+            inspection.check_ledger(patient.folder, patient.id)
         assert repair(patient.folder, patient.id).lost == ()
         assert patient.outcome() == patient.ends[-1]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import create_engine, text
 
-from infobus.stores.positions_sql import PositionsIn
+from infobus.stores.ledger.positions_sql import PositionsIn
 
 
 @dataclass

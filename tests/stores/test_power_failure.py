@@ -6,9 +6,10 @@ import uuid
 import pytest
 
 from infobus.errors import StoreFull
-from infobus.stores import database, writing
-from infobus.stores.consumers import ConsumerStore
-from infobus.stores.ledger import Ledger
+from infobus.stores.ledger import writer
+from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.sqlite import database
 from infobus.testing.store_conformance import PLENTY, record, records
 from tests.stores.power import Disk
 
@@ -42,7 +43,7 @@ def contents(folder):
 
 def test_a_ledger_keeps_what_was_appended(disk, tmp_path, monkeypatch):
     """Commits, checkpoints, pruning and closing, with the power failing at every step."""
-    monkeypatch.setattr(writing, "CHECKPOINT_BYTES", 40_000)
+    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 40_000)
     ledger = Ledger.open(tmp_path / "home")
     start = contents(tmp_path / "home")
     disk.steps.clear()
@@ -84,7 +85,7 @@ def test_a_ledger_keeps_what_was_appended(disk, tmp_path, monkeypatch):
 
 
 def test_a_consumer_store_keeps_what_was_flushed(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr("infobus.stores.consumers.CHECKPOINT_COUNT", 4)
+    monkeypatch.setattr("infobus.stores.ledger.consumer_store.CHECKPOINT_COUNT", 4)
     store = ConsumerStore.open(tmp_path / "home", "billing", ["orders.>"], now_s=5.0)
     start = contents(tmp_path / "home")
     disk.steps.clear()
@@ -138,7 +139,7 @@ def test_a_ledger_can_be_closed_on_a_full_disk(disk, tmp_path):
 
 
 def test_a_log_that_cannot_be_copied_for_lack_of_room_is_kept(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 0)
     ledger = Ledger.open(tmp_path)
     # The disk becomes full just when the commit is through and the copying begins.
     copy = ledger._writer._database.checkpoint

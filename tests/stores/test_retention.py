@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record
-from infobus.stores.retention import KEEP_BYTES, KEEP_S, PatientClock
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.record import Record
+from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
 START_S = 1_000_000_000.0
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from infobus.stores import shelf
-from infobus.stores.consumers import ConsumerStore
-from infobus.stores.ledger import Ledger
+from infobus.stores.ledger import folder
+from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.ledger.ledger import Ledger
 from infobus.testing.memory_stores import MemoryDisk
 from infobus.testing.store_conformance import (
     PLENTY,
@@ -42,10 +42,10 @@ class TestLedgerOnDisk(OnDisk, LedgerConformance):
         return self._remembered(Ledger.open(self._folder, id))
 
     def open_free(self) -> Ledger:
-        return self._remembered(shelf.open_free(self._folder))
+        return self._remembered(folder.open_free(self._folder))
 
     def orphans(self) -> list[str]:
-        return list(shelf.orphans(self._folder))
+        return list(folder.orphans(self._folder))
 
 
 class TestConsumerStoreOnDisk(OnDisk, ConsumerConformance):

@@ -11,15 +11,16 @@ import time
 import pytest
 
 from infobus.errors import DurableInUse, LedgerInUse
-from infobus.stores import database, inspecting, shelf
-from infobus.stores.consumers import ConsumerStore
-from infobus.stores.ledger import Ledger
+from infobus.stores.ledger import folder, inspection
+from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.sqlite import database
 from infobus.testing.store_conformance import PLENTY, records
 
 WRITER = """
 import sys, threading
 from pathlib import Path
-from infobus.stores.shelf import open_free
+from infobus.stores.ledger.folder import open_free
 from infobus.testing.store_conformance import record
 
 ledger = open_free(Path(sys.argv[1]))
@@ -40,8 +41,8 @@ for thread in range(4):
 HOLDER = """
 import sys
 from pathlib import Path
-from infobus.stores.consumers import ConsumerStore
-from infobus.stores.ledger import Ledger
+from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.ledger.ledger import Ledger
 
 ledger = Ledger.open(Path(sys.argv[1]))
 store = ConsumerStore.open(Path(sys.argv[2]), "billing", [">"], now_s=5.0)
@@ -106,53 +107,53 @@ def test_two_processes_cannot_own_one_ledger_or_name(start, tmp_path):
         Ledger.open(tmp_path / "ledgers", id)
     with pytest.raises(DurableInUse, match="'billing' is in use"):
         ConsumerStore.open(tmp_path / "consumers", "billing", [">"], now_s=5.0)
-    with shelf.open_free(tmp_path / "ledgers") as other:
+    with folder.open_free(tmp_path / "ledgers") as other:
         assert other.id != id
-    assert shelf.glance(tmp_path / "ledgers", id).is_owned
+    assert folder.glance(tmp_path / "ledgers", id).is_owned
     process.communicate("\n")
     Ledger.open(tmp_path / "ledgers", id).close()
-    assert not shelf.glance(tmp_path / "ledgers", id).is_owned
+    assert not folder.glance(tmp_path / "ledgers", id).is_owned
 
 
 def test_a_live_process_takes_over_what_a_killed_one_left(start, tmp_path):
     process, id = start(WRITER, tmp_path)
     process.stdout.readline()
-    assert not shelf.orphans(tmp_path)
+    assert not folder.orphans(tmp_path)
     process.kill()
     process.communicate()
-    assert list(shelf.orphans(tmp_path)) == [id]
+    assert list(folder.orphans(tmp_path)) == [id]
     with Ledger.open(tmp_path, id) as ledger:
         last = ledger.next
         assert ledger.append(records(1, 1)) == last
-        assert not shelf.orphans(tmp_path)
+        assert not folder.orphans(tmp_path)
 
 
 def test_a_large_ledger_is_left_to_those_who_serve_it(tmp_path, monkeypatch):
     with Ledger.open(tmp_path) as large:
         large.append(records(1, 1_000))
-    monkeypatch.setattr(shelf, "TAKE_BYTES_MAX", 64 * 1024)
-    with shelf.open_free(tmp_path) as small:
+    monkeypatch.setattr(folder, "TAKE_BYTES_MAX", 64 * 1024)
+    with folder.open_free(tmp_path) as small:
         assert small.id != large.id
-        assert list(shelf.orphans(tmp_path)) == [large.id]
+        assert list(folder.orphans(tmp_path)) == [large.id]
     with Ledger.open(tmp_path, large.id) as pruned:
         pruned.prune(9_999.0, keep_s=0.0, keep_bytes=0)
-    with shelf.open_free(tmp_path) as one, shelf.open_free(tmp_path) as other:
+    with folder.open_free(tmp_path) as one, folder.open_free(tmp_path) as other:
         assert {one.id, other.id} == {small.id, large.id}
 
 
 def test_a_ledger_is_not_read_again_before_it_has_changed(tmp_path):
     with Ledger.open(tmp_path) as ledger:
         ledger.append(records(1, 2))
-    seen: shelf.Seen = {}
-    before = shelf.orphans(tmp_path, seen)[ledger.id]
-    assert shelf.orphans(tmp_path, seen)[ledger.id] is before
+    seen: folder.Seen = {}
+    before = folder.orphans(tmp_path, seen)[ledger.id]
+    assert folder.orphans(tmp_path, seen)[ledger.id] is before
     with Ledger.open(tmp_path, ledger.id) as again:
         again.settle("billing", 1)
-    after = shelf.orphans(tmp_path, seen)[ledger.id]
+    after = folder.orphans(tmp_path, seen)[ledger.id]
     assert (before.positions, after.positions) == ({}, {"billing": 1})
     with Ledger.open(tmp_path, ledger.id) as again:
         again.append(records(3, 3))
-    assert shelf.orphans(tmp_path, seen)[ledger.id].last == 3
+    assert folder.orphans(tmp_path, seen)[ledger.id].last == 3
 
 
 def test_a_forked_child_does_not_keep_a_ledger_from_heirs(tmp_path):
@@ -181,9 +182,9 @@ def test_a_forked_child_does_not_keep_a_ledger_from_heirs(tmp_path):
 def test_a_glance_at_a_ledger_in_use_sees_what_is_in_it(tmp_path):
     with Ledger.open(tmp_path) as ledger:
         ledger.append(records(1, 5))
-        seen = shelf.glance(tmp_path, ledger.id)
+        seen = folder.glance(tmp_path, ledger.id)
         assert (seen.is_owned, seen.extent.count, seen.extent.next) == (True, 5, 6)
-        assert shelf.ledger_ids(tmp_path) == [ledger.id]
+        assert folder.ledger_ids(tmp_path) == [ledger.id]
 
 
 def test_a_publisher_survives_that_others_look_at_its_ledger(start, tmp_path):
@@ -191,9 +192,9 @@ def test_a_publisher_survives_that_others_look_at_its_ledger(start, tmp_path):
     # It must never wait for somebody to read what it prints: it is to write during every look.
     draining = threading.Thread(target=process.stdout.read)
     draining.start()
-    first = shelf.glance(tmp_path, id).extent.next
+    first = folder.glance(tmp_path, id).extent.next
     for _ in range(100):
-        last = shelf.glance(tmp_path, id).extent.next
+        last = folder.glance(tmp_path, id).extent.next
         assert process.poll() is None
     assert last > first
     process.kill()
@@ -214,9 +215,9 @@ def test_an_open_ledger_is_seen_to_be_in_use_whatever_its_own_process_does(tmp_p
     with Ledger.open(tmp_path) as ledger:
         ledger.append(records(1, 5))
         assert is_index_locked(ledger.path)
-        shelf.glance(tmp_path, ledger.id)
-        shelf.orphans(tmp_path)
-        inspecting.check_ledger(tmp_path, ledger.id)
+        folder.glance(tmp_path, ledger.id)
+        folder.orphans(tmp_path)
+        inspection.check_ledger(tmp_path, ledger.id)
         assert ledger.verify() == []
         assert is_index_locked(ledger.path)
 
@@ -225,6 +226,6 @@ def test_an_open_consumer_is_seen_to_be_in_use_whatever_its_own_process_does(tmp
     with ConsumerStore.open(tmp_path, "billing", [">"], now_s=5.0) as store:
         store.note("l1", 3)
         store.flush()
-        inspecting.glance_consumer(tmp_path, "billing")
-        inspecting.check_consumer(tmp_path, "billing")
+        inspection.glance_consumer(tmp_path, "billing")
+        inspection.check_consumer(tmp_path, "billing")
         assert is_index_locked(store.path)

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from infobus import Event, define_type
 from infobus.bench.matching_loads import EQUAL, NUMBERS, filter_of
-from infobus.stores.journal import JournalWriter
+from infobus.stores.journal.journal import JournalWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import infobus
-from infobus.stores.ledger import Ledger
-from infobus.stores.records import Record
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.record import Record
 
 THREAD_COUNT = 16
 BATCH_COUNT = 100

@@ -32,7 +32,7 @@ from infobus.bench.pipeline_rules import Took
 from infobus.pipeline import jobs
 from infobus.pipeline.jobs.session import session
 from infobus.pipeline.journal import PATTERNS
-from infobus.stores.journal import Journal, JournalWriter
+from infobus.stores.journal.journal import Journal, JournalWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

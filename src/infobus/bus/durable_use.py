@@ -19,8 +19,8 @@ from infobus.protocols.guaranteed.effects import Rewound
 from infobus.protocols.guaranteed.frames import Entry
 from infobus.protocols.guaranteed.ledger_port import choosing, types_of
 from infobus.protocols.guaranteed.position import Saved
-from infobus.stores.consumers import ConsumerStore
-from infobus.stores.ledger import Ledger
+from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.ledger.ledger import Ledger
 
 
 class ServedLedger:

@@ -39,10 +39,10 @@ from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerEffects, ConsumerTerms
 from infobus.protocols.guaranteed.frames import Durable, Entry, GuaranteedMessage
 from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects
-from infobus.stores.consumers import ConsumerStore
-from infobus.stores.ledger import Ledger
-from infobus.stores.retention import KEEP_BYTES, KEEP_S, PatientClock
-from infobus.stores.shelf import Seen, open_free, orphans
+from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.ledger.folder import Seen, open_free, orphans
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
 log = logging.getLogger("infobus")
 

@@ -11,7 +11,7 @@ from infobus.objects import DataObject, codec, id_of, spelled
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.frames.wire import Items
-from infobus.stores.records import Record
+from infobus.stores.ledger.record import Record
 from infobus.subjects import TEST_SPACE, check_subject
 
 _NONE: Mapping[int, bytes] = MappingProxyType({})

@@ -15,7 +15,7 @@ from infobus.services.exchange import Exchange
 from infobus.services.once import acknowledge
 from infobus.services.presence import IAmHere
 from infobus.services.threads import Loop, Threads
-from infobus.stores.replies import Replies
+from infobus.stores.ledger.reply_store import Replies
 from infobus.subjects import check_pattern, check_subject
 
 log = logging.getLogger("infobus")

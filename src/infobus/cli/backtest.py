@@ -54,7 +54,7 @@ def command(
 
     A subscription is subsumed by another that certainly matches whatever it matches.
     """
-    from infobus.stores.journal import Journal
+    from infobus.stores.journal.journal import Journal
 
     history = Journal.open(journal)
     if where is None and file is None:

@@ -17,7 +17,7 @@ from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
     from infobus.pipeline.journal import Progress
-    from infobus.stores.journal_manifest import Lost
+    from infobus.stores.journal.manifest import Lost
 
 
 class _Group(typer.core.TyperGroup):
@@ -90,7 +90,7 @@ def record(
     in the journal once, whatever is killed when; of others, those of the last moments may miss.
     """
     from infobus.pipeline.journal import Recorder
-    from infobus.stores.journal_upkeep import Upkeep
+    from infobus.stores.journal.upkeep import Upkeep
 
     upkeep = Upkeep(
         keep_s=None if keep_days is None else keep_days * 86_400.0,
@@ -143,7 +143,7 @@ def _told(progress: Progress) -> str:
 @app.command()
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """Show what is in a journal: events, files and bytes by type."""
-    from infobus.stores.journal import Journal
+    from infobus.stores.journal.journal import Journal
 
     journal = Journal.open(folder)
     found = _holdings(journal)
@@ -197,7 +197,7 @@ def _loss(lost: Lost) -> str:
 @app.command()
 def verify(folder: Folder, as_json: AsJson = False) -> None:
     """Read every file of a journal, and check every checksum; ends with 1 if one is damaged."""
-    from infobus.stores.journal_upkeep import verify as look
+    from infobus.stores.journal.upkeep import verify as look
 
     problems = look(folder)
     if as_json:
@@ -213,8 +213,8 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
 @app.command()
 def repair(folder: Folder) -> None:
     """Set damaged files aside, so that everything else can be read again."""
-    from infobus.stores.journal import Journal, JournalWriter
-    from infobus.stores.journal_upkeep import repair as mend
+    from infobus.stores.journal.journal import Journal, JournalWriter
+    from infobus.stores.journal.upkeep import repair as mend
 
     Journal.open(folder)  # or a new one would be made where there is none
     with JournalWriter.open(folder) as writer:
@@ -230,8 +230,8 @@ def compact(folder: Folder) -> None:
     """Merge small files, as far as they go together."""
     import time
 
-    from infobus.stores.journal import Journal, JournalWriter
-    from infobus.stores.journal_upkeep import compact as merge
+    from infobus.stores.journal.journal import Journal, JournalWriter
+    from infobus.stores.journal.upkeep import compact as merge
 
     Journal.open(folder)
     with JournalWriter.open(folder) as writer:

@@ -18,12 +18,17 @@ from infobus.cli.ledger_listing import holdings, show
 from infobus.cli.options import BusName, Home
 from infobus.cli.rendering import printable, to_json
 from infobus.errors import DurableInUse, LedgerInUse, StoreCorrupt, StoreError
-from infobus.stores.consumers import consumer_names, consumer_path, forget, repair_consumer
-from infobus.stores.inspecting import check_consumer, check_ledger
-from infobus.stores.ledger import Ledger
-from infobus.stores.repair import Repaired
-from infobus.stores.repair import repair as repair_ledger
-from infobus.stores.shelf import glance, ledger_ids
+from infobus.stores.ledger.consumer_store import (
+    consumer_names,
+    consumer_path,
+    forget,
+    repair_consumer,
+)
+from infobus.stores.ledger.folder import glance, ledger_ids
+from infobus.stores.ledger.inspection import check_consumer, check_ledger
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.repair import Repaired
+from infobus.stores.ledger.repair import repair as repair_ledger
 
 app = typer.Typer(rich_markup_mode="rich")
 

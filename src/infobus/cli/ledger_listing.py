@@ -14,11 +14,11 @@ from rich.text import Text
 
 from infobus.cli.rendering import printable
 from infobus.errors import StoreError
-from infobus.stores.consumers import consumer_names
-from infobus.stores.database import companions
-from infobus.stores.inspecting import glance_consumer
-from infobus.stores.ledger import ledger_path
-from infobus.stores.shelf import glance, ledger_ids
+from infobus.stores.ledger.consumer_store import consumer_names
+from infobus.stores.ledger.folder import glance, ledger_ids
+from infobus.stores.ledger.inspection import glance_consumer
+from infobus.stores.ledger.ledger import ledger_path
+from infobus.stores.sqlite.database import companions
 
 
 class Follower(msgspec.Struct, frozen=True):

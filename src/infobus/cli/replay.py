@@ -53,7 +53,7 @@ def command(
     event it was: whoever wants none of them subscribes with --where '!exists(replayed)'.
     """
     from infobus.pipeline.source_options import SourceOptions
-    from infobus.stores.journal import Journal
+    from infobus.stores.journal.journal import Journal
 
     pace = _speed(speed)
     asked = {"journal": str(journal), "subject": subject, "where": where}

@@ -21,9 +21,9 @@ from typing import Any
 from infobus import Bus, BusError, Event, Transaction
 from infobus.bus.durable import DurableEvent
 from infobus.errors import StoreFull
-from infobus.stores.journal import JournalWriter
-from infobus.stores.journal_numbers import Numbers
-from infobus.stores.journal_upkeep import Upkeep, tend
+from infobus.stores.journal.journal import JournalWriter
+from infobus.stores.journal.ranges import Numbers
+from infobus.stores.journal.upkeep import Upkeep, tend
 
 log = logging.getLogger("infobus")
 

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from infobus.stores.locks import FileLock
+from infobus.stores.sqlite.locks import FileLock
 
 STATUS = "status.json"
 STOP = "stop"

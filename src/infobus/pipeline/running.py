@@ -25,8 +25,8 @@ from infobus.pipeline.running_cluster import open_session
 from infobus.pipeline.source_options import SourceOptions
 from infobus.pipeline.telling import class_of, what_happened
 from infobus.pipeline.toml import JobUse, Plan, texts
-from infobus.stores.journal import Journal
-from infobus.stores.locks import FileLock
+from infobus.stores.journal.journal import Journal
+from infobus.stores.sqlite.locks import FileLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

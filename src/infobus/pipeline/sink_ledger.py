@@ -18,12 +18,12 @@ from msgspec import Struct
 
 from infobus.bus.folders import ledgers_folder
 from infobus.errors import StoreCorrupt, StoreError, StoreFull
-from infobus.stores.database import Database
-from infobus.stores.journal_manifest import sync_folder
-from infobus.stores.ledger import KIND, ledger_path
-from infobus.stores.locks import FileLock
-from infobus.stores.scanning import checked, rows_after
-from infobus.stores.shelf import glance, ledger_ids
+from infobus.stores.journal.manifest import sync_folder
+from infobus.stores.ledger.folder import glance, ledger_ids
+from infobus.stores.ledger.ledger import KIND, ledger_path
+from infobus.stores.ledger.reader import checked, rows_after
+from infobus.stores.sqlite.database import Database
+from infobus.stores.sqlite.locks import FileLock
 
 DIGESTS_MAX = 1_000
 """Of so many batches before the last one it is known what they were."""

@@ -26,8 +26,8 @@ from infobus.filters.language.values import attributes_of
 from infobus.objects import find_type, identify
 from infobus.objects.classes import class_for
 from infobus.pipeline.sink_ledger import Progress, SinkLedger, ledger_file
-from infobus.stores.journal import Journal
-from infobus.stores.journal_schemas import word
+from infobus.stores.journal.journal import Journal
+from infobus.stores.journal.schemas import word
 
 CHUNK_COUNT = 1_000
 """Rows that are published at one stroke."""

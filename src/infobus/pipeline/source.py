@@ -38,8 +38,8 @@ from infobus.pipeline.schema import arrow_schema, fitted, spark_schema
 from infobus.pipeline.source_filters import filter_of
 from infobus.pipeline.source_native import events
 from infobus.pipeline.source_options import SourceOptions
-from infobus.stores.journal import Journal, Segment, Selection
-from infobus.stores.journal_columns import GENERIC
+from infobus.stores.journal.columns import GENERIC
+from infobus.stores.journal.journal import Journal, Segment, Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from pathlib import Path
 from infobus.errors import StoreError, UsageError
 from infobus.pipeline.journal import PATTERNS
 from infobus.pipeline.source_options import SourceOptions, arguments
-from infobus.stores.journal_manifest import NAME
-from infobus.stores.locks import FileLock
+from infobus.stores.journal.manifest import NAME
+from infobus.stores.sqlite.locks import FileLock
 from infobus.subjects import covers
 
 _PATIENCE_S = 60.0

@@ -15,10 +15,10 @@ from pyspark.sql.pandas.functions import arrow_udf
 from infobus.errors import UsageError
 from infobus.filters import Filter, compile
 from infobus.pipeline.schema import spark_schema
-from infobus.stores.journal import Journal, Segment, Selection
-from infobus.stores.journal_columns import ENVELOPE, REST
-from infobus.stores.journal_reading import columns_asked, matching
-from infobus.stores.journal_schemas import source_of
+from infobus.stores.journal.columns import ENVELOPE, REST
+from infobus.stores.journal.journal import Journal, Segment, Selection
+from infobus.stores.journal.schemas import source_of
+from infobus.stores.journal.selection import columns_asked, matching
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

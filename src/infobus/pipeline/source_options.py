@@ -12,7 +12,7 @@ from urllib.parse import quote
 from infobus.bus.settings import load_settings
 from infobus.errors import UsageError
 from infobus.filters import compile
-from infobus.stores.journal import Journal, Selection
+from infobus.stores.journal.journal import Journal, Selection
 from infobus.subjects import check_pattern
 
 _KNOWN = {

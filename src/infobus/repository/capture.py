@@ -15,7 +15,7 @@ from infobus import Bus, BusClosed, BusError, Event, LossError
 from infobus.bus.durable import DurableEvent, DurableSubscription
 from infobus.errors import StoreCorrupt, StoreError
 from infobus.repository.repository import records_of
-from infobus.stores.positions_sql import PositionsIn
+from infobus.stores.ledger.positions_sql import PositionsIn
 
 if TYPE_CHECKING:
     from infobus.repository.repository import Repository

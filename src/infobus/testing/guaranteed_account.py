@@ -35,7 +35,7 @@ from infobus.protocols.guaranteed.effects import (
     Save,
 )
 from infobus.protocols.guaranteed.position import Saved
-from infobus.stores.records import Record
+from infobus.stores.ledger.record import Record
 from infobus.subjects import matches
 from infobus.testing.account import Uneven
 from infobus.testing.guaranteed_node import GuaranteedNode, Interest, events_of

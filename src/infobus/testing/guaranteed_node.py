@@ -42,7 +42,7 @@ from infobus.protocols.guaranteed.ledger_port import Record as Readable
 from infobus.protocols.guaranteed.ledger_port import choosing
 from infobus.protocols.guaranteed.position import Saved
 from infobus.protocols.guaranteed.server import LedgerServer, ServerTerms
-from infobus.stores.records import Record, encode
+from infobus.stores.ledger.record import Record, encode
 from infobus.testing.memory_stores import MemoryConsumerStore, MemoryDisk, MemoryLedger
 
 TICK_S = 0.1

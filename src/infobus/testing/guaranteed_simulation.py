@@ -27,7 +27,7 @@ from infobus.protocols.frames.wire import Item, Items
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.effects import ConsumerTerms
 from infobus.protocols.guaranteed.server import ServerTerms
-from infobus.stores.records import Record
+from infobus.stores.ledger.record import Record
 from infobus.testing.account import Uneven
 from infobus.testing.guaranteed_account import GuaranteedAccount
 from infobus.testing.guaranteed_node import WALL_AHEAD_S, GuaranteedNode, Interest, let_go

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
-from infobus.stores.consumers import Progress, Registration
-from infobus.stores.records import Position, Record, encode
-from infobus.stores.scanning import Leavings
+from infobus.stores.ledger.consumer_store import Progress, Registration
+from infobus.stores.ledger.reader import Leavings
+from infobus.stores.ledger.record import Position, Record, encode
 
 Pruned = tuple[int, float]
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import pytest
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
-from infobus.stores.consumers import Progress
-from infobus.stores.records import Position, Record
+from infobus.stores.ledger.consumer_store import Progress
+from infobus.stores.ledger.record import Position, Record
 
 PLENTY = 1 << 30
 

@@ -21,11 +21,11 @@ from infobus.pipeline.jobs.decompose_tables import write_tables
 from infobus.repository import Repository
 from infobus.repository.database import parse_url
 from infobus.repository.taking import Record
-from infobus.stores.journal import Journal
-from infobus.stores.journal_columns import GENERIC, REST
-from infobus.stores.journal_rows import attributes_by_row
-from infobus.stores.journal_values import object_of
-from infobus.stores.positions_sql import PositionsIn
+from infobus.stores.journal.columns import GENERIC, REST
+from infobus.stores.journal.journal import Journal
+from infobus.stores.journal.rows import attributes_by_row
+from infobus.stores.journal.typed_maps import object_of
+from infobus.stores.ledger.positions_sql import PositionsIn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -24,7 +24,7 @@ from sqlalchemy import Boolean, Double, Integer, LargeBinary
 from infobus.repository import Repository
 from infobus.repository.forms import Moment
 from infobus.repository.growing import grow
-from infobus.stores.journal import Journal
+from infobus.stores.journal.journal import Journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, NumericType, StringType, TimestampType
 
 from infobus.pipeline.source_native import events
-from infobus.stores.journal import Journal
+from infobus.stores.journal.journal import Journal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

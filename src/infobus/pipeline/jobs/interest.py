@@ -18,10 +18,10 @@ from infobus.filters.language.tree import Name, nodes
 from infobus.filters.matching.columns import columns_of
 from infobus.objects import find_type
 from infobus.pipeline.jobs.subscription import Subscription
-from infobus.stores.journal import Journal
-from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, REST, TIME
-from infobus.stores.journal_rows import attributes_by_row, only_about
-from infobus.stores.journal_values import object_under
+from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, REST, TIME
+from infobus.stores.journal.journal import Journal
+from infobus.stores.journal.rows import attributes_by_row, only_about
+from infobus.stores.journal.typed_maps import object_under
 from infobus.subjects import SubjectTrie
 
 if TYPE_CHECKING:

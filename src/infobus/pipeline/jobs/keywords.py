@@ -15,7 +15,7 @@ from msgspec import Struct
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from infobus.stores.journal_columns import REST
+from infobus.stores.journal.columns import REST
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -21,8 +21,8 @@ import infobus
 from infobus.errors import BadFrame, UsageError
 from infobus.objects import codec, find_type
 from infobus.pipeline.jobs.interest import arrow_function, table_of
-from infobus.stores.journal import Journal
-from infobus.stores.journal_rows import attributes_by_row
+from infobus.stores.journal.journal import Journal
+from infobus.stores.journal.rows import attributes_by_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

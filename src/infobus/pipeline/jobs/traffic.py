@@ -22,7 +22,7 @@ from infobus.pipeline.jobs.history import event_bytes, histories
 from infobus.pipeline.jobs.interest import Array
 from infobus.pipeline.jobs.traffic_marks import Advice, Service, advise
 from infobus.protocols.qos.classes import DEFAULT_CLASSES
-from infobus.stores.journal import Journal, Segment
+from infobus.stores.journal.journal import Journal, Segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -22,8 +22,8 @@ import msgspec
 
 from infobus.errors import BadFrame
 from infobus.objects import descriptors
-from infobus.stores.database import Damage, Database, Facts
-from infobus.stores.records import Position, Record, checksum, decode
+from infobus.stores.ledger.record import Position, Record, checksum, decode
+from infobus.stores.sqlite.database import Damage, Database, Facts
 
 COLUMNS = "number, kept_at, record, crc"
 RecordRow = tuple[int, float, bytes, int]

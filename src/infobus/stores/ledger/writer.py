@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from infobus.errors import StoreError
-from infobus.stores import scanning
-from infobus.stores.commits import GroupCommit
-from infobus.stores.database import FAILURES, Database, Kind, roll_back
-from infobus.stores.records import Position, Record, checksum, encode
-from infobus.stores.scanning import Extent
+from infobus.stores.ledger import reader
+from infobus.stores.ledger.reader import Extent
+from infobus.stores.ledger.record import Position, Record, checksum, encode
+from infobus.stores.sqlite.database import FAILURES, Database, Kind, roll_back
+from infobus.stores.sqlite.group_commit import GroupCommit
 
 CHECKPOINT_BYTES = 4 << 20
 ROW_COUNT_MAX = 128  # per statement
@@ -147,7 +147,7 @@ class Writer:
             self._unsaved = {**unsaved, **self._unsaved}
         roll_back(self._database.connection)
         with suppress(*FAILURES):  # a disk that fails altogether: the next commit tells
-            self.extent = scanning.measure(self._database)
+            self.extent = reader.measure(self._database)
         self._working = self.extent
 
     def _numbered(self, appends: Sequence[Append]) -> tuple[list[Any], dict[int, bytes]]:
@@ -203,7 +203,7 @@ class Writer:
         lost = tuple((max(first, up_to + 1), last) for first, last in extent.lost if last > up_to)
         if kept_at is None:  # all of them were lost, which happens to a repaired ledger
             kept_at = extent.pruned[-1][1] if extent.pruned else 0.0
-        pruned = scanning.thinned((*extent.pruned, (up_to, kept_at)))
+        pruned = reader.thinned((*extent.pruned, (up_to, kept_at)))
         self._database.facts.put("pruned", pruned)
         self._database.facts.put("lost", lost)
         self._unmarked_bytes += int(size)

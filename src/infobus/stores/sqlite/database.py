@@ -23,7 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from infobus.errors import StoreCorrupt, StoreError, StoreFull
-from infobus.stores.log_checking import PAGE_BYTES, is_head_damaged, log_problems
+from infobus.stores.sqlite.wal_check import PAGE_BYTES, is_head_damaged, log_problems
 
 Mode = Literal["ro", "rw"]
 

@@ -22,19 +22,14 @@ from infobus.errors import BadFrame, StoreCorrupt, StoreError
 from infobus.filters import Filter, compile
 from infobus.filters.language.tree import Name, nodes
 from infobus.objects import codec, descriptors, find_type, kinds
-from infobus.stores.journal_columns import ENVELOPE, REST
-from infobus.stores.journal_conditions import Conditions
-from infobus.stores.journal_decoding import BATCH_COUNT_MAX, decode_file, repeated
-from infobus.stores.journal_filters import Place, file_places, may_match, push_down
-from infobus.stores.journal_manifest import Segment
-from infobus.stores.journal_rows import (
-    attributes_by_row,
-    only_about,
-    scalars_in_rest,
-    typed_maps,
-)
-from infobus.stores.journal_schemas import Column, attribute_columns, source_of
-from infobus.stores.journal_values import object_under
+from infobus.stores.journal.columns import ENVELOPE, REST
+from infobus.stores.journal.conditions import Conditions
+from infobus.stores.journal.manifest import Segment
+from infobus.stores.journal.parquet import BATCH_COUNT_MAX, decode_file, repeated
+from infobus.stores.journal.pruning import Place, file_places, may_match, push_down
+from infobus.stores.journal.rows import attributes_by_row, only_about, scalars_in_rest, typed_maps
+from infobus.stores.journal.schemas import Column, attribute_columns, source_of
+from infobus.stores.journal.typed_maps import object_under
 
 
 class JournalEvent(Struct, frozen=True, gc=False):

@@ -17,10 +17,10 @@ from msgspec import structs
 
 from infobus.errors import StoreError, StoreFull
 from infobus.objects import codec, find_type
-from infobus.stores import journal_leftovers, journal_schemas
-from infobus.stores.journal_columns import REST, Journaled, table_of, type_key
-from infobus.stores.journal_filters import limits_of
-from infobus.stores.journal_manifest import (
+from infobus.stores.journal import leftovers
+from infobus.stores.journal import schemas as journal_schemas
+from infobus.stores.journal.columns import REST, Journaled, table_of, type_key
+from infobus.stores.journal.manifest import (
     NAME,
     Manifest,
     Positions,
@@ -29,8 +29,9 @@ from infobus.stores.journal_manifest import (
     replace,
     sync_folder,
 )
-from infobus.stores.journal_reading import DESCRIPTORS, descriptor_damage
-from infobus.stores.locks import FileLock
+from infobus.stores.journal.pruning import limits_of
+from infobus.stores.journal.selection import DESCRIPTORS, descriptor_damage
+from infobus.stores.sqlite.locks import FileLock
 
 SUBJECT_COUNT_MAX = 64
 """A segment with more different subjects does not list them."""
@@ -85,9 +86,9 @@ class JournalWriter:
         try:
             if (folder / NAME).exists():
                 writer = cls(folder, load(folder), lock)
-                journal_leftovers.clear(folder, writer.manifest)
+                leftovers.clear(folder, writer.manifest)
             else:
-                journal_leftovers.refuse_without_manifest(folder)
+                leftovers.refuse_without_manifest(folder)
                 manifest = replace(folder, Manifest(journal=uuid.uuid4().hex))
                 writer = cls(folder, manifest, lock)
         except OSError as error:
@@ -208,7 +209,7 @@ class JournalWriter:
 
     def _put(self, name: Path, content: Any) -> None:
         target = self.folder / name
-        beside = journal_leftovers.unfinished(target)
+        beside = leftovers.unfinished(target)
         try:
             if not target.parent.is_dir():
                 target.parent.mkdir(parents=True)

@@ -17,13 +17,13 @@ import pyarrow as pa
 from infobus.errors import StoreCorrupt, UsageError
 from infobus.filters import compile
 from infobus.objects import Type, find_type
-from infobus.stores import journal_schemas
-from infobus.stores.journal_columns import attribute_fields
-from infobus.stores.journal_conditions import Conditions
-from infobus.stores.journal_manifest import Manifest, Segment, load
-from infobus.stores.journal_reading import JournalEvent, Selection, learn
-from infobus.stores.journal_schemas import attribute_columns, columns_for
-from infobus.stores.journal_writing import JournalWriter
+from infobus.stores.journal import schemas
+from infobus.stores.journal.columns import attribute_fields
+from infobus.stores.journal.conditions import Conditions
+from infobus.stores.journal.manifest import Manifest, Segment, load
+from infobus.stores.journal.schemas import attribute_columns, columns_for
+from infobus.stores.journal.selection import JournalEvent, Selection, learn
+from infobus.stores.journal.writer import JournalWriter
 from infobus.subjects import check_pattern
 
 __all__ = ["Journal", "JournalEvent", "JournalWriter", "Segment", "Selection"]
@@ -131,7 +131,7 @@ class Journal:
     @cached_property
     def _schemas(self) -> Mapping[str, pa.Schema]:
         texts = self.manifest.schemas.items()
-        return {key: journal_schemas.read(text) for key, text in texts}
+        return {key: schemas.read(text) for key, text in texts}
 
     @cached_property
     def _versions(self) -> dict[str, list[Type]]:
@@ -206,8 +206,8 @@ class Journal:
         return [attribute_columns(self._schemas[key]) for key in reversed(keys)]
 
     def _narrowed(
-        self, columns: Mapping[str, journal_schemas.Column], names: Sequence[str]
-    ) -> dict[str, journal_schemas.Column]:
+        self, columns: Mapping[str, schemas.Column], names: Sequence[str]
+    ) -> dict[str, schemas.Column]:
         for name in names:
             if name not in columns:
                 close = difflib.get_close_matches(name, columns, 1)

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infobus.stores.journal_columns import ATTRIBUTES, REST, VALUE
-from infobus.stores.journal_schemas import attribute_columns, word
-from infobus.stores.journal_values import (
+from infobus.stores.journal.columns import ATTRIBUTES, REST, VALUE
+from infobus.stores.journal.schemas import attribute_columns, word
+from infobus.stores.journal.typed_maps import (
     FIELD_OF,
     Read,
     attributes_in,

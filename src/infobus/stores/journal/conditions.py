@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infobus.stores.journal_manifest import Segment
+from infobus.stores.journal.manifest import Segment
 from infobus.subjects import matches
 
 

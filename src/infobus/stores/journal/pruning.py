@@ -33,9 +33,9 @@ from infobus.filters.language.tree import (
 from infobus.filters.language.values import kind_of
 from infobus.filters.pushdown import translation
 from infobus.filters.pushdown.translation import Attribute, Push, Pushed
-from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, GENERIC, TIME
-from infobus.stores.journal_manifest import Limits, Segment
-from infobus.stores.journal_schemas import attribute_columns
+from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, GENERIC, TIME
+from infobus.stores.journal.manifest import Limits, Segment
+from infobus.stores.journal.schemas import attribute_columns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

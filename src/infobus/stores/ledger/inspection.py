@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 
 from infobus.errors import StoreError
-from infobus.stores import consumers, ledger, scanning
-from infobus.stores.consumers import Progress, Registration, consumer_path
-from infobus.stores.database import Damage, Database, Kind
-from infobus.stores.ledger import ledger_path
-from infobus.stores.locks import FileLock
+from infobus.stores.ledger import consumer_store, ledger, reader
+from infobus.stores.ledger.consumer_store import Progress, Registration, consumer_path
+from infobus.stores.ledger.ledger import ledger_path
+from infobus.stores.sqlite.database import Damage, Database, Kind
+from infobus.stores.sqlite.locks import FileLock
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def glance_consumer(folder: Path, name: str) -> ConsumerGlance:
     _check_there(path, "durable consumer", name)
     with FileLock(path.with_suffix(".lock")) as lock:
         is_in_use = not lock.acquire()
-        opened = Database(path, consumers.KIND, name)
+        opened = Database(path, consumer_store.KIND, name)
         try:
             with opened.errors(), opened.snapshot():
                 return ConsumerGlance(name, path, is_in_use, *_kept(opened))
@@ -58,8 +58,8 @@ def check_ledger(folder: Path, id: str) -> None:
     """
 
     def find(opened: Database) -> list[str]:
-        extent = scanning.measure(opened)
-        return scanning.find_problems(opened, extent, are_records_read=True)
+        extent = reader.measure(opened)
+        return reader.find_problems(opened, extent, are_records_read=True)
 
     path = ledger_path(folder, id)
     _check_there(path, "ledger", id)
@@ -75,7 +75,7 @@ def check_consumer(folder: Path, name: str) -> None:
 
     path = consumer_path(folder, name)
     _check_there(path, "durable consumer", name)
-    _check(path, consumers.KIND, name, find)
+    _check(path, consumer_store.KIND, name, find)
 
 
 def _check_there(path: Path, kind: str, id: str) -> None:

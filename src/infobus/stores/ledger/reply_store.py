@@ -17,10 +17,10 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from infobus.errors import BusError, StoreError
-from infobus.stores import database
-from infobus.stores.commits import GroupCommit
-from infobus.stores.database import FACTS, Damage, Database, Kind, roll_back
-from infobus.stores.locks import FileLock
+from infobus.stores.sqlite import database
+from infobus.stores.sqlite.database import FACTS, Damage, Database, Kind, roll_back
+from infobus.stores.sqlite.group_commit import GroupCommit
+from infobus.stores.sqlite.locks import FileLock
 
 KIND = Kind(
     name="store of replies",

@@ -17,12 +17,12 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, StoreCorrupt, StoreError
-from infobus.stores import database
-from infobus.stores.commits import GroupCommit
-from infobus.stores.database import FACTS, Database, Facts, Kind
-from infobus.stores.locks import FileLock
-from infobus.stores.repair import replace_damaged, whole_fact
-from infobus.stores.salvage import Row
+from infobus.stores.ledger.repair import replace_damaged, whole_fact
+from infobus.stores.sqlite import database
+from infobus.stores.sqlite.database import FACTS, Database, Facts, Kind
+from infobus.stores.sqlite.group_commit import GroupCommit
+from infobus.stores.sqlite.locks import FileLock
+from infobus.stores.sqlite.salvage import Row
 
 KIND = Kind(
     name="durable consumer",

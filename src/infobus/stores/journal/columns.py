@@ -16,7 +16,7 @@ from infobus.filters.language.values import attributes_of
 from infobus.objects import DataObject, Type, find_type, id_of, kinds, type_of
 from infobus.objects.data import Foreign
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, Misfit, ObjectOf
-from infobus.stores.journal_values import entries_of, entries_of_value
+from infobus.stores.journal.typed_maps import entries_of, entries_of_value
 
 try:
     import pyarrow as pa

@@ -27,12 +27,13 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from infobus.errors import BadValue, BusClosed, LedgerInUse, StoreError
-from infobus.stores import database, scanning
-from infobus.stores.database import FACTS, Damage, Database, Kind
-from infobus.stores.locks import FileLock
-from infobus.stores.records import Position, Record
-from infobus.stores.scanning import Extent
-from infobus.stores.writing import Append, Make, Writer
+from infobus.stores.ledger import reader as scanning
+from infobus.stores.ledger.reader import Extent
+from infobus.stores.ledger.record import Position, Record
+from infobus.stores.ledger.writer import Append, Make, Writer
+from infobus.stores.sqlite import database
+from infobus.stores.sqlite.database import FACTS, Damage, Database, Kind
+from infobus.stores.sqlite.locks import FileLock
 
 KIND = Kind(
     name="ledger",

@@ -16,10 +16,10 @@ import pyarrow as pa
 from msgspec import structs
 
 from infobus.errors import StoreCorrupt
-from infobus.stores.journal_leftovers import DAMAGED, set_aside
-from infobus.stores.journal_manifest import Lost, Manifest, Retired, Segment, load
-from infobus.stores.journal_reading import DESCRIPTORS, damage, descriptor_damage, read_file
-from infobus.stores.journal_writing import JournalWriter
+from infobus.stores.journal.leftovers import DAMAGED, set_aside
+from infobus.stores.journal.manifest import Lost, Manifest, Retired, Segment, load
+from infobus.stores.journal.selection import DESCRIPTORS, damage, descriptor_damage, read_file
+from infobus.stores.journal.writer import JournalWriter
 
 log = logging.getLogger("infobus")
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from infobus.stores.log_checking import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
+from infobus.stores.sqlite.wal_check import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 
 Value = int | float | bytes | str | None
 Row = tuple[int, list[Value]]

@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from infobus.errors import StoreCorrupt, StoreError
-from infobus.stores.journal_decoding import decode_file
-from infobus.stores.journal_manifest import NAME, Manifest
-from infobus.stores.journal_reading import read_file
+from infobus.stores.journal.manifest import NAME, Manifest
+from infobus.stores.journal.parquet import decode_file
+from infobus.stores.journal.selection import read_file
 
 log = logging.getLogger("infobus")
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infobus.errors import StoreError
-from infobus.stores import scanning
-from infobus.stores.database import Database, companions
-from infobus.stores.ledger import KIND, Ledger, ledger_path
-from infobus.stores.locks import FileLock
-from infobus.stores.records import Position
-from infobus.stores.scanning import Extent, Leavings
+from infobus.stores.ledger import reader
+from infobus.stores.ledger.ledger import KIND, Ledger, ledger_path
+from infobus.stores.ledger.reader import Extent, Leavings
+from infobus.stores.ledger.record import Position
+from infobus.stores.sqlite.database import Database, companions
+from infobus.stores.sqlite.locks import FileLock
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def orphans(folder: Path, seen: Seen | None = None) -> dict[str, Leavings | None
         if path.stem not in seen or seen[path.stem][0] != stamp:
             try:
                 with _opened(path) as opened:
-                    seen[path.stem] = stamp, scanning.leavings(opened)
+                    seen[path.stem] = stamp, reader.leavings(opened)
             except StoreError:
                 seen[path.stem] = stamp, None
         left = seen[path.stem][1]
@@ -112,8 +112,8 @@ def glance(folder: Path, id: str) -> Glance:
         raise StoreError(f"there is no ledger {id} in {folder}", path=str(path))
     is_owned = _is_owned(path)
     with _opened(path) as opened:
-        positions = scanning.positions(opened.facts)
-        return Glance(id, path, is_owned, scanning.measure(opened), positions)
+        positions = reader.positions(opened.facts)
+        return Glance(id, path, is_owned, reader.measure(opened), positions)
 
 
 def _is_owned(path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from infobus.stores.journal_columns import ATTRIBUTES, ENVELOPE, GENERIC, REST, TIME, free_name
+from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, GENERIC, REST, TIME, free_name
 
 
 class Column(NamedTuple):

@@ -18,7 +18,9 @@ from typing import Any, cast
 import msgspec
 
 from infobus.errors import LedgerInUse, StoreCorrupt, StoreError
-from infobus.stores.database import (
+from infobus.stores.ledger.ledger import KIND, Ledger, ledger_path
+from infobus.stores.ledger.reader import RecordRow, find_problems, is_misplaced, is_whole, measure
+from infobus.stores.sqlite.database import (
     Database,
     Facts,
     Kind,
@@ -27,10 +29,8 @@ from infobus.stores.database import (
     fact_checksum,
     sync_folder,
 )
-from infobus.stores.ledger import KIND, Ledger, ledger_path
-from infobus.stores.locks import FileLock
-from infobus.stores.salvage import Row, Value, salvage
-from infobus.stores.scanning import RecordRow, find_problems, is_misplaced, is_whole, measure
+from infobus.stores.sqlite.locks import FileLock
+from infobus.stores.sqlite.salvage import Row, Value, salvage
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The journal: events in columns, with their types, in files that anyone can read."""
