@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from infobus import BadValue
 from infobus.errors import BadFrame
 from infobus.objects import codec
-from infobus.services.values import read, write
+from infobus.services.arguments import read, write
 
 SCALARS = (
     st.none()

@@ -11,8 +11,8 @@ from typing import Any
 from infobus.bus.hub import Hub
 from infobus.errors import BadFrame, BusClosed, BusError, StoreError, UsageError
 from infobus.services import Found, Offered, ServiceClient, Watch
+from infobus.services.exactly_once import acknowledge
 from infobus.services.exchange import Exchange
-from infobus.services.once import acknowledge
 from infobus.services.presence import IAmHere
 from infobus.services.threads import Loop, Threads
 from infobus.stores.ledger.reply_store import Replies

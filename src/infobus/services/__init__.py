@@ -10,9 +10,9 @@ sessions.py   private conversations with a supplier, at an agreed quality of ser
 """
 
 from infobus.services.client import Answer, PendingCall, ServiceClient, Stream
-from infobus.services.finding import Found, Watch
+from infobus.services.discovery import Found, Watch
 from infobus.services.interface import Interface, ServiceOperation
-from infobus.services.offering import Offered
+from infobus.services.served import Offered
 from infobus.services.service import DynamicService, Service, current_call, idempotent
 
 __all__ = [

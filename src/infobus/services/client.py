@@ -12,9 +12,9 @@ from infobus.objects.members import Catalog
 from infobus.protocols.invocation.effects import Outgoing
 from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.rules import Key
-from infobus.services.calls import Answer, PendingCall, Stream, no_server
+from infobus.services.call import Answer, PendingCall, Stream, no_server
+from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
-from infobus.services.finding import Found
 from infobus.services.interface import Interface, ServiceOperation, read_interface
 from infobus.subjects import check_subject
 

@@ -29,9 +29,9 @@ from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.offers import Id
 from infobus.protocols.invocation.rules import Key
 from infobus.protocols.invocation.server import Server
-from infobus.services.node import Node
+from infobus.services.load_reports import Telling
 from infobus.services.parties import Runner, Waiter
-from infobus.services.telling import Telling
+from infobus.services.ports import Node
 from infobus.services.threads import Threads
 
 log = logging.getLogger("infobus")

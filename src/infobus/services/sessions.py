@@ -20,9 +20,9 @@ from typing import Any, Protocol, Self
 
 from infobus.errors import BusClosed, LossError, UsageError
 from infobus.objects import DataObject
-from infobus.services.calls import no_server
+from infobus.services.call import no_server
+from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
-from infobus.services.finding import Found
 from infobus.services.service import Service, current_call
 
 log = logging.getLogger("infobus")

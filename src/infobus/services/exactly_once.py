@@ -16,7 +16,7 @@ import msgspec
 from infobus.errors import BadFrame, CallMayHaveRun, StoreError, UsageError
 from infobus.protocols.invocation import frames as wire
 from infobus.services.failures import write_error
-from infobus.services.node import Node
+from infobus.services.ports import Node
 
 _answers: msgspec.msgpack.Decoder[wire.Reply | wire.Failed] = msgspec.msgpack.Decoder(
     wire.Reply | wire.Failed

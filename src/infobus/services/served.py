@@ -17,10 +17,10 @@ from infobus.protocols.invocation.caller import SERVER
 from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.offers import Id, Offer
 from infobus.protocols.invocation.rules import RULES, Rule
+from infobus.services.exactly_once import claim
 from infobus.services.exchange import Exchange
-from infobus.services.hosting import Host
 from infobus.services.interface import Interface
-from infobus.services.once import claim
+from infobus.services.runner import Host
 from infobus.services.service import interface_of
 from infobus.services.threads import Loop
 from infobus.subjects import check_subject

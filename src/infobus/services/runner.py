@@ -20,12 +20,12 @@ from infobus.objects.data import bad_value
 from infobus.objects.kinds import ANY, Misfit
 from infobus.protocols.invocation import frames as wire
 from infobus.protocols.invocation.offers import Id
+from infobus.services.arguments import PLAIN, read, write
 from infobus.services.exchange import Exchange
 from infobus.services.failures import write_error
 from infobus.services.interface import Interface, ServiceOperation
 from infobus.services.service import CURRENT, CurrentCall, method_of
 from infobus.services.threads import Loop
-from infobus.services.values import PLAIN, read, write
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -242,7 +242,7 @@ class Host:
 
     def _keep(self, call: wire.Call, answer: wire.Reply | wire.Failed) -> None:
         """Put the answer of a call that must run once on disk before anyone hears of it."""
-        from infobus.services.once import written
+        from infobus.services.exactly_once import written
 
         store = self._exchange.node.reply_store()
         try:

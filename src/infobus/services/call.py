@@ -23,11 +23,11 @@ from infobus.errors import (
 from infobus.protocols.invocation.effects import Bound, GivenUp
 from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.rules import Key
+from infobus.services.arguments import read, write
+from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
 from infobus.services.failures import read_error
-from infobus.services.finding import Found
 from infobus.services.interface import read_interface
-from infobus.services.values import read, write
 from infobus.waiters import Changed
 
 if TYPE_CHECKING:
