@@ -58,8 +58,8 @@ from infobus.objects import (
 from infobus.protocols.qos.classes import Limits
 
 if TYPE_CHECKING:
-    from infobus.bus.dead_letters import DeadLetter
-    from infobus.bus.durable import DurableEvent, DurableSubscription
+    from infobus.bus.durable.dead_letters import DeadLetter
+    from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
     from infobus.services import Service, current_call, idempotent
 
 __version__ = "0.1.0"
@@ -122,7 +122,7 @@ __all__ = [
 
 # Most programs serve nothing and keep nothing, and importing is to be quick.
 _LATE = {
-    "DeadLetter": "infobus.bus.dead_letters",
+    "DeadLetter": "infobus.bus.durable.dead_letters",
     "DurableEvent": "infobus.bus.durable",
     "DurableSubscription": "infobus.bus.durable",
     "Service": "infobus.services",

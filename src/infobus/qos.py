@@ -4,7 +4,7 @@
 manages a group of nodes; `Admission` and `QosMember` are a node's own part in it.
 """
 
-from infobus.bus.qos_manager import QosManager, QosMember
+from infobus.bus.qos_group import QosManager, QosMember
 from infobus.errors import QosRefused
 from infobus.protocols.qos.admission import Admission, Load
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Marks, Upgrade

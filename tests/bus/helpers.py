@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from infobus import Bus, Event, LossError, Subscription
-from infobus.bus import serving, state
-from infobus.bus.qos_manager import QosMember
-from infobus.bus.service_methods import ServiceMethods
+from infobus.bus import initial_state, service_port
+from infobus.bus.qos_group import QosMember
+from infobus.bus.services import ServiceMethods
 from infobus.engines.memory import engine
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import wire
@@ -31,8 +31,8 @@ def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in (Bus.close, ServiceMethods.who_is_out_there):
         monkeypatch.setattr(function, "__defaults__", (PATIENCE_S,))
     monkeypatch.setattr(engine, "_PATIENCE_S", PATIENCE_S)
-    monkeypatch.setattr(state, "STATE_WAIT_S", PATIENCE_S)
-    monkeypatch.setattr(serving, "_KNOWN_S_MAX", PATIENCE_S)
+    monkeypatch.setattr(initial_state, "STATE_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(service_port, "_KNOWN_S_MAX", PATIENCE_S)
     monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)
     monkeypatch.setattr(caller, "ANSWERS_S", PATIENCE_S)
 

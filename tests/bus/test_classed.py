@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infobus.bus.classed import Classed, Demand
-from infobus.bus.event import Event, Run, events_of
+from infobus.bus.deliver.event import Event, Run, events_of
+from infobus.bus.deliver.priority_queue import Classed, Demand
 from infobus.protocols.frames.lanes import lane_class, lane_of
 from infobus.protocols.frames.wire import Item, Items, Qos
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Marks, Upgrade

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from infobus import Backpressure, Bus, BusClosed, Event, LossError, SlowConsumer
-from infobus.bus import crowd
-from infobus.bus.subscription import WhenFull
+from infobus.bus.deliver import full_queue
+from infobus.bus.deliver.subscription import WhenFull
 from infobus.protocols.reliable.peer import Terms
 from tests.bus.conftest import Connect
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
@@ -23,7 +23,7 @@ FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
 def slow_bus(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
     """A node with a small window, which waits for its receivers longer than a machine stalls."""
     monkeypatch.setattr(
-        "infobus.bus.connecting.Terms",
+        "infobus.bus.connect.Terms",
         partial(Terms, window_count_max=WINDOW_COUNT, ack_count=8, stall_s=60.0),
     )
     yield connect(send_timeout_s=60.0)
@@ -152,8 +152,8 @@ class TestPace:
     def test_senders_are_held_for_a_bounded_time_then_the_oldest_go(
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(crowd, "PACE_S", 0.3)
-        monkeypatch.setattr(crowd, "STUCK_S", 60.0)
+        monkeypatch.setattr(full_queue, "PACE_S", 0.3)
+        monkeypatch.setattr(full_queue, "STUCK_S", 60.0)
         sub = consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
@@ -174,8 +174,8 @@ class TestPace:
     def test_nobody_waits_long_for_a_consumer_that_takes_nothing(
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(crowd, "PACE_S", 60.0)
-        monkeypatch.setattr(crowd, "STUCK_S", 0.3)
+        monkeypatch.setattr(full_queue, "PACE_S", 60.0)
+        monkeypatch.setattr(full_queue, "STUCK_S", 0.3)
         consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
@@ -185,10 +185,10 @@ class TestPace:
     def test_a_slow_consumer_is_waited_for_while_it_moves(
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(crowd, "PACE_S", 60.0)
+        monkeypatch.setattr(full_queue, "PACE_S", 60.0)
         seen: list[int] = []
 
-        class Hold(crowd.Hold):
+        class Hold(full_queue.Hold):
             """Of a clock that stands still when the consumer is stalled by the machine."""
 
             def is_over(self, left_count: int, now_s: float) -> bool:
@@ -198,7 +198,7 @@ class TestPace:
             return 0.01 * len(seen)
 
         monkeypatch.setattr(
-            crowd, "Hold", lambda since_s, moved_s, left: Hold(clock_s(), clock_s(), left)
+            full_queue, "Hold", lambda since_s, moved_s, left: Hold(clock_s(), clock_s(), left)
         )
 
         def slowly(event: Event) -> None:
@@ -216,8 +216,8 @@ class TestPace:
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # It keeps up even if the machine stalls it for a while.
-        monkeypatch.setattr(crowd, "PACE_S", 60.0)
-        monkeypatch.setattr(crowd, "STUCK_S", 60.0)
+        monkeypatch.setattr(full_queue, "PACE_S", 60.0)
+        monkeypatch.setattr(full_queue, "STUCK_S", 60.0)
         sub = consumer.subscribe("x", queue_count_max=8)
         received: list[int] = []
 
@@ -337,7 +337,7 @@ class TestDisconnect:
 def test_another_consumer_on_the_node_gets_everything(
     slow_bus: Bus, consumer: Bus, when_full: WhenFull, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crowd, "PACE_S", 0.2)
+    monkeypatch.setattr(full_queue, "PACE_S", 0.2)
     seen: list[int] = []
     release = threading.Event()
 

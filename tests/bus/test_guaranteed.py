@@ -14,8 +14,8 @@ import pytest
 
 import infobus
 from infobus import BadSubject, Bus, BusClosed, DataObject, UsageError
-from infobus.bus import aio_keeping
-from infobus.bus.durable import DurableEvent, DurableSubscription
+from infobus.bus.durable import aio_commit
+from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols.frames import wire
 from infobus.protocols.guaranteed import frames as guaranteed_wire
@@ -293,7 +293,7 @@ class TestSettling:
     def test_tasks_of_several_event_loops_publish_at_once_and_again_after_a_rest(
         self, shop: Bus, office: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(aio_keeping, "_IDLE_S", 0.01)
+        monkeypatch.setattr(aio_commit, "_IDLE_S", 0.01)
         sub = office.subscribe("orders.>", durable="billing")
 
         async def publish_each(numbers: range) -> None:

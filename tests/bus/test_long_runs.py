@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import Bus, DataObject
-from infobus.bus.event import READ_COUNT, Reading, Run, events_of
+from infobus.bus.deliver.event import READ_COUNT, Reading, Run, events_of
 from infobus.objects import codec
 from infobus.protocols.frames.wire import Items, Qos
 from tests.bus.helpers import wait_until

@@ -13,7 +13,7 @@ import pytest
 
 import infobus
 from infobus import BadSubject, BadValue, Batch, Bus, BusClosed, DataObject, UsageError
-from infobus.bus import outlet
+from infobus.bus.publish import outlet
 from tests.bus.conftest import Connect
 from tests.bus.helpers import LossyEngine, numbers_of, send, take, wait_until
 

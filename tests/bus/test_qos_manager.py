@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from infobus import BadSubject, Bus, UsageError
-from infobus.bus.qos_manager import QosAnswer, QosAsk, QosHeld, QosPolicy
+from infobus.bus.qos_group import QosAnswer, QosAsk, QosHeld, QosPolicy
 from infobus.qos import (
     DEFAULT_CLASSES,
     Admission,

@@ -133,7 +133,7 @@ class TestBadInput:
     def test_too_large_a_transaction_is_refused(
         self, bus: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("infobus.bus.transactions.EVENTS_COUNT_MAX", 3)
+        monkeypatch.setattr("infobus.bus.publish.transaction.EVENTS_COUNT_MAX", 3)
         with pytest.raises(UsageError, match="may have 3 events"), bus.transaction() as tx:
             for _ in range(4):
                 tx.publish("x", {})

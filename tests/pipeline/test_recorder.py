@@ -106,7 +106,7 @@ def test_what_was_guaranteed_while_it_was_away_comes_when_it_is_back(bus, tmp_pa
 def test_an_event_that_is_in_the_journal_but_not_acknowledged_is_not_added_again(
     bus, tmp_path, monkeypatch
 ):
-    from infobus.bus.durable import DurableEvent
+    from infobus.bus.durable.subscription import DurableEvent
 
     with monkeypatch.context() as patch:
         patch.setattr(DurableEvent, "ack", lambda self: None)  # as if it had died just then

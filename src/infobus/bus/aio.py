@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 if TYPE_CHECKING:
-    from infobus.bus.aio_keeping import AioKeeping
     from infobus.bus.bus import Bus
-    from infobus.bus.durable import DurableEvent, DurableSubscription
-    from infobus.bus.event import Event
-    from infobus.bus.sending import Quality
-    from infobus.bus.subscription import Subscription
+    from infobus.bus.deliver.event import Event
+    from infobus.bus.deliver.subscription import Subscription
+    from infobus.bus.durable.aio_commit import AioKeeping
+    from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
+    from infobus.bus.publish.leaving import Quality
     from infobus.objects import Type
     from infobus.services import Found, Offered, ServiceClient
     from infobus.services.sessions import Session
@@ -84,7 +84,7 @@ class AioBus:
         await _in_thread(self._bus.publish_many, events, quality=quality, **options)
 
     def _load_keeping(self) -> AioKeeping:
-        from infobus.bus.aio_keeping import AioKeeping  # late: most programs keep nothing
+        from infobus.bus.durable.aio_commit import AioKeeping  # late: most programs keep nothing
 
         self._keeping = AioKeeping(self._bus)
         return self._keeping

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bus.aio import AioBus
-from infobus.bus.audience import filter_of, patterns_of, text_of
-from infobus.bus.classed import Demand
-from infobus.bus.event import Event
+from infobus.bus.deliver.audience import filter_of, patterns_of, text_of
+from infobus.bus.deliver.event import Event
+from infobus.bus.deliver.priority_queue import Demand
+from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
 from infobus.bus.folders import ledgers_folder
-from infobus.bus.hub import Hub
-from infobus.bus.outlet import Flusher
-from infobus.bus.publishing import Publisher
-from infobus.bus.sending import MakeRecords
-from infobus.bus.service_methods import ServiceMethods
-from infobus.bus.state import InitialState, StateFunction
+from infobus.bus.initial_state import InitialState, StateFunction
+from infobus.bus.publish.leaving import MakeRecords
+from infobus.bus.publish.outlet import Flusher
+from infobus.bus.publish.publisher import Publisher
+from infobus.bus.runtime.runtime import Hub
+from infobus.bus.services import ServiceMethods
 from infobus.bus.stats import Stats, snapshot, taken
-from infobus.bus.subscription import OnLoss, Subscription, WhenFull
 from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import Type, all_types
@@ -31,8 +31,8 @@ from infobus.subjects import check_pattern, check_subject
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from infobus.bus.durable import Acknowledge, DurableEvent, DurableSubscription
-    from infobus.bus.guarantees import Guarantees
+    from infobus.bus.durable.driver import Guarantees
+    from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.quench import Quench
     from infobus.filters import Filter
 
@@ -259,7 +259,7 @@ class Bus(Publisher, ServiceMethods):
         deliveries_max: int = 5,
     ) -> DurableSubscription:
         """As `subscribe` with `durable`: one durable consumer of any of `patterns`."""
-        from infobus.bus.durable import DurableSubscription
+        from infobus.bus.durable.subscription import DurableSubscription
 
         patterns = patterns_of("subscribe_durable", patterns)
         if not isinstance(name, str) or not name:
@@ -292,7 +292,7 @@ class Bus(Publisher, ServiceMethods):
             if self._closed is not None:
                 raise self._closed
             if self._guarantees is None:
-                from infobus.bus.guarantees import Guarantees  # late: it stands on a database
+                from infobus.bus.durable.driver import Guarantees  # late: it stands on a database
 
                 self._guarantees = Guarantees(self._hub, self.name, self.home, self._bury)
                 self._guarantees.start()
@@ -304,7 +304,7 @@ class Bus(Publisher, ServiceMethods):
 
     def _bury(self, consumer: str, dead: Any) -> None:
         """Publish a dead letter."""
-        from infobus.bus.dead_letters import letter
+        from infobus.bus.durable.dead_letters import letter
 
         if dead.entry.subject.startswith(f"{DEAD_LETTERS}."):
             log.error("durable consumer %r cannot use dead letter %s", consumer, dead.entry.number)
@@ -399,7 +399,7 @@ class Bus(Publisher, ServiceMethods):
         self._flusher.start()
         self._state.open()
         if self._group:
-            from infobus.bus.qos_manager import QosMember  # late: few nodes are in a group
+            from infobus.bus.qos_group import QosMember  # late: few nodes are in a group
 
             admission, classes = self._admission, self._classes
             forget = self._forget_decisions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from infobus.bus.hub import Hub
+from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BadFilter, BusClosed
 from infobus.filters import compile
 from infobus.filters.algebra.producer_view import Condition, Range

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
-    from infobus.bus.hub import Hub
+    from infobus.bus.runtime.runtime import Hub
 
 log = logging.getLogger("infobus")
 

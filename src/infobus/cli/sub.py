@@ -12,7 +12,7 @@ from rich.console import Console
 
 import infobus
 from infobus import UsageError
-from infobus.bus.durable import DurableEvent, DurableSubscription
+from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.cli.options import (
     BusName,
     Connect,

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from infobus import Bus, BusError, Event, Transaction
-from infobus.bus.durable import DurableEvent
+from infobus.bus.durable.subscription import DurableEvent
 from infobus.errors import StoreFull
 from infobus.stores.journal.journal import JournalWriter
 from infobus.stores.journal.ranges import Numbers

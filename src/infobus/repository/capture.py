@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlalchemy import Connection
 
 from infobus import Bus, BusClosed, BusError, Event, LossError
-from infobus.bus.durable import DurableEvent, DurableSubscription
+from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import StoreCorrupt, StoreError
 from infobus.repository.repository import records_of
 from infobus.stores.ledger.positions_sql import PositionsIn

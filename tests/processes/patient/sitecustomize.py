@@ -16,7 +16,7 @@ PATIENCE_S = 10.0
 def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wait for slow nodes; `put` may be that of a fixture which takes everything back."""
     from infobus import Bus, connect
-    from infobus.bus import hub
+    from infobus.bus.runtime import runtime
     from infobus.engines.zenoh import engine, rendezvous, settings
 
     def put_default(function: Any, **defaults: Any) -> None:
@@ -28,7 +28,7 @@ def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
     put(settings, "HANDSHAKE_MS", int(1000 * PATIENCE_S))
     put(engine, "_NEIGHBOURS_PATIENCE_S", PATIENCE_S)
     put(engine, "_TOKENS_PATIENCE_S", PATIENCE_S)
-    put(hub, "TYPE_WAIT_S", PATIENCE_S)
+    put(runtime, "TYPE_WAIT_S", PATIENCE_S)
     put(Bus.types, "__defaults__", (PATIENCE_S,))
     put(Bus.close, "__defaults__", (PATIENCE_S,))
     put_default(engine.ZenohEngine.__init__, lease_ms=int(1000 * PATIENCE_S))

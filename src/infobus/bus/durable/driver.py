@@ -17,8 +17,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from infobus.bus.durable import DurableEvent, DurableSubscription
-from infobus.bus.durable_use import (
+from infobus.bus.deliver.losses import loss_error
+from infobus.bus.durable.names_in_use import (
     ServedLedger,
     Use,
     decode_kept,
@@ -26,10 +26,10 @@ from infobus.bus.durable_use import (
     rewound_error,
     saved_in,
 )
+from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.bus.folders import consumers_folder, ledgers_folder
-from infobus.bus.hub import Hub
-from infobus.bus.losses import loss_error
-from infobus.bus.sending import MakeRecords
+from infobus.bus.publish.leaving import MakeRecords
+from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer
 from infobus.protocols.frames import wire

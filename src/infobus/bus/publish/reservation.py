@@ -12,7 +12,7 @@ from infobus.objects import codec
 from infobus.protocols.qos.classes import Rate
 
 if TYPE_CHECKING:
-    from infobus.bus.publishing import Publisher
+    from infobus.bus.publish.publisher import Publisher
 
 
 class Reservation:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from infobus.bus.classed import Classed, Demand
-from infobus.bus.event import Event, Reading, Run, weight_of
+from infobus.bus.deliver.event import Event, Reading, Run, weight_of
+from infobus.bus.deliver.priority_queue import Classed, Demand
 from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.qos.classes import Marks

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal
 
-from infobus.bus.event import Event
+from infobus.bus.deliver.event import Event
 from infobus.errors import BusClosed, BusError, UsageError
 
 if TYPE_CHECKING:
-    from infobus.bus.guarantees import Guarantees
+    from infobus.bus.durable.driver import Guarantees
 
 log = logging.getLogger("infobus")
 

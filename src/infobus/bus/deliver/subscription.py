@@ -16,10 +16,10 @@ from contextlib import suppress
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from infobus.bus.classed import Demand
-from infobus.bus.event import READ_COUNT, Event, Reading, Run, events_of
-from infobus.bus.inbox import Inbox, Look
-from infobus.bus.losses import loss_error
+from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of
+from infobus.bus.deliver.losses import loss_error
+from infobus.bus.deliver.priority_queue import Demand
+from infobus.bus.deliver.queue import Inbox, Look
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import channel_in

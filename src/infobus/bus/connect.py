@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from infobus.bus.bus import Bus
-from infobus.bus.outlet import Batch, Flusher
+from infobus.bus.publish.outlet import Batch, Flusher
 from infobus.bus.settings import Settings, load_settings
 from infobus.engines.base import Engine
 from infobus.errors import UsageError

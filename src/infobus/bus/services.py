@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from infobus.bus.folders import replies_folder
-from infobus.bus.hub import Hub
+from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BusClosed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from infobus.bus.serving import Serving
+    from infobus.bus.service_port import Serving
     from infobus.services import Found, Offered, ServiceClient, Watch
     from infobus.services.presence import IAmHere
     from infobus.services.sessions import Bus, QoS, Session
@@ -167,7 +167,7 @@ class ServiceMethods:
             if self._closed is not None:
                 raise self._closed
             if self._services is None:
-                from infobus.bus.serving import Serving  # late: most programs need none of it
+                from infobus.bus.service_port import Serving  # late: most programs need none of it
 
                 folder = replies_folder(self.home, self.name)
                 self._services = Serving(self._hub, folder, test=self.test)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from infobus.bus.durable import DurableSubscription
-from infobus.bus.event import Run, Transaction, events_of
+from infobus.bus.deliver.event import Run, Transaction, events_of
+from infobus.bus.durable.subscription import DurableSubscription
 from infobus.errors import BadFrame, StoreError
 from infobus.objects import codec, find_type
 from infobus.protocols.frames import transactions

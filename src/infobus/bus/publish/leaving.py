@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple
 from msgspec.structs import replace
 
 from infobus.bus import stats
-from infobus.bus.audience import NOBODY
-from infobus.bus.deciding import Decider
-from infobus.bus.event import Run
-from infobus.bus.hub import Hub
-from infobus.bus.outlet import Flusher, Outlet
-from infobus.bus.subscription import Subscription
-from infobus.bus.transactions import Draft
+from infobus.bus.deliver.audience import NOBODY
+from infobus.bus.deliver.event import Run
+from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.publish.outlet import Flusher, Outlet
+from infobus.bus.publish.routing import Decider
+from infobus.bus.publish.transaction import Draft
+from infobus.bus.runtime.runtime import Hub
 from infobus.errors import UsageError
 from infobus.objects import DataObject, codec, id_of, identify, spelled
 from infobus.objects.codec import encode_event
@@ -150,7 +150,10 @@ class Sending(Decider):
         item = transactions.item(drafts[0].subject, now_s, group)
         expires_s = now_s + wish.max_age if wish.max_age else None
         if guaranteed:
-            from infobus.bus.keeping import descriptors_of, record_of_group  # late: few need it
+            from infobus.bus.durable.records import (  # late: few need it
+                descriptors_of,
+                record_of_group,
+            )
 
             class_ = wish.class_ or self._classes.default
             record = record_of_group(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from infobus.bus.hub import Hub
+from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BadFrame, BusClosed, BusError, StoreError, UsageError
 from infobus.services import Found, Offered, ServiceClient, Watch
 from infobus.services.exactly_once import acknowledge

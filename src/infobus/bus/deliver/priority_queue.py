@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from infobus.bus.event import Event, Run, weight_of
+from infobus.bus.deliver.event import Event, Run, weight_of
 from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.frames.wire import Qos

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from infobus.bus.event import Event, Run, events_of
+from infobus.bus.deliver.event import Event, Run, events_of
 from infobus.bus.stats import Counters
 
 log = logging.getLogger("infobus")

@@ -13,17 +13,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from infobus.bus.audience import filter_of, text_of
-from infobus.bus.clients import Clients
-from infobus.bus.crowd import Crowd
-from infobus.bus.delivery import Delivery
-from infobus.bus.expiry import Expiry
-from infobus.bus.listening import Listening
-from infobus.bus.post import Mail, Post
+from infobus.bus.deliver.audience import filter_of, text_of
+from infobus.bus.deliver.callbacks import Workers
+from infobus.bus.deliver.dispatch import Delivery
+from infobus.bus.deliver.expiry import Expiry
+from infobus.bus.deliver.full_queue import Crowd
+from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.deliver.type_requests import TYPE_WAIT_S, Types, all_descriptors
+from infobus.bus.runtime.declarations import Listening
+from infobus.bus.runtime.outbox import Mail, Post
+from infobus.bus.runtime.peer_limits import Clients
 from infobus.bus.stats import Counters
-from infobus.bus.subscription import Subscription
-from infobus.bus.types import TYPE_WAIT_S, Types, all_descriptors
-from infobus.bus.workers import Workers
 from infobus.engines.base import Engine
 from infobus.errors import (
     BadFrame,

@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
+from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.stats import Counters
-from infobus.bus.subscription import Subscription
 from infobus.errors import SlowConsumer
 from infobus.protocols.effects import Effects
 from infobus.protocols.reliable.node import Node

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 from msgspec import Struct
 
-from infobus.bus.event import Run
+from infobus.bus.deliver.event import Run
 from infobus.errors import BusError, UsageError
 from infobus.protocols.frames.lanes import in_words
 from infobus.protocols.frames.wire import Data, Items, encode

@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from infobus.bus.audience import NOBODY, Audience, Audiences
-from infobus.bus.event import Run, objects_of, weight_of
+from infobus.bus.deliver.audience import NOBODY, Audience, Audiences
+from infobus.bus.deliver.callbacks import Workers
+from infobus.bus.deliver.event import Run, objects_of, weight_of
+from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.deliver.type_requests import Types
 from infobus.bus.stats import Counters
-from infobus.bus.subscription import Subscription
-from infobus.bus.types import Types
-from infobus.bus.workers import Workers
 from infobus.errors import BadFrame
 from infobus.protocols import effects as effect
 from infobus.protocols.effects import Effects

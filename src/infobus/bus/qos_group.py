@@ -29,7 +29,7 @@ from infobus.subjects import check_subject
 
 if TYPE_CHECKING:
     from infobus.bus.bus import Bus
-    from infobus.bus.event import Event
+    from infobus.bus.deliver.event import Event
 
 log = logging.getLogger("infobus")
 

@@ -6,7 +6,7 @@ import logging
 import threading
 from queue import Empty, SimpleQueue
 
-from infobus.bus.subscription import Subscription
+from infobus.bus.deliver.subscription import Subscription
 from infobus.errors import BusError
 
 log = logging.getLogger("infobus")

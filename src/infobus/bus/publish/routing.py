@@ -7,10 +7,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from infobus.bus.audience import NOBODY, Audience
-from infobus.bus.hub import Hub
-from infobus.bus.outlet import Flusher, Outlet
-from infobus.bus.subscription import Subscription
+from infobus.bus.deliver.audience import NOBODY, Audience
+from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.publish.outlet import Flusher, Outlet
+from infobus.bus.runtime.runtime import Hub
 from infobus.errors import Backpressure, BusClosed
 from infobus.objects import codec
 from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
@@ -19,7 +19,7 @@ from infobus.protocols.qos.classes import Upgrade
 from infobus.subjects import channel_of, check_subject
 
 if TYPE_CHECKING:
-    from infobus.bus.qos_manager import QosMember
+    from infobus.bus.qos_group import QosMember
 
 _DECISIONS_COUNT_MAX = 200_000
 

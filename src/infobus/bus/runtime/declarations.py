@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from threading import Lock
 
-from infobus.bus.subscription import Subscription
+from infobus.bus.deliver.subscription import Subscription
 from infobus.engines.base import Declaration, Engine
 from infobus.protocols.frames.lanes import class_key, lane_class
 from infobus.protocols.reliable.peer import Terms

@@ -13,12 +13,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from infobus.bus import stats
-from infobus.bus.audience import NOBODY
-from infobus.bus.deciding import UNWANTED
-from infobus.bus.hub import Hub
-from infobus.bus.outlet import Flusher, Outlet
-from infobus.bus.sending import PLAIN, Keep, Quality, Sending, Wish
-from infobus.bus.transactions import TransactionBlock
+from infobus.bus.deliver.audience import NOBODY
+from infobus.bus.publish.leaving import PLAIN, Keep, Quality, Sending, Wish
+from infobus.bus.publish.outlet import Flusher, Outlet
+from infobus.bus.publish.routing import UNWANTED
+from infobus.bus.publish.transaction import TransactionBlock
+from infobus.bus.runtime.runtime import Hub
 from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, identify, runs
 from infobus.objects.codec import encode_event
@@ -28,7 +28,7 @@ from infobus.protocols.qos.classes import Limits, Rate
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
-    from infobus.bus.reserving import Reservation
+    from infobus.bus.publish.reservation import Reservation
 
 _CHUNK_COUNT = 1024  # events that `publish_many` looks at together
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
@@ -284,7 +284,9 @@ class Publisher(Sending):
             QosRefused: This node was not given so much (`connect(capacity=...)`), or others
                 have reserved it, here or in its group; the message says how much is free.
         """
-        from infobus.bus.reserving import Reservation  # late: most programs reserve nothing
+        from infobus.bus.publish.reservation import (
+            Reservation,  # late: most programs reserve nothing
+        )
 
         if self._closed is not None:
             raise self._closed
@@ -308,7 +310,7 @@ class Publisher(Sending):
 def _records(
     events: list[tuple[str, Any]], now_s: float, test: bool, expires_s: float | None, class_: str
 ) -> tuple[list[Any], Mapping[int, bytes]]:
-    from infobus.bus.keeping import records_of  # late: most programs keep nothing
+    from infobus.bus.durable.records import records_of  # late: most programs keep nothing
 
     return records_of(events, now_s, test, expires_s, class_)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from infobus.bus.subscription import Subscription
+from infobus.bus.deliver.subscription import Subscription
 from infobus.errors import BadSubject, UsageError
 from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subject
 

@@ -18,11 +18,11 @@ from threading import Thread
 
 from msgspec import Struct, field
 
-from infobus.bus.audience import NOBODY
-from infobus.bus.event import Run, weight_of
-from infobus.bus.hub import Hub
-from infobus.bus.outlet import Outlet
-from infobus.bus.subscription import Subscription
+from infobus.bus.deliver.audience import NOBODY
+from infobus.bus.deliver.event import Run, weight_of
+from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.publish.outlet import Outlet
+from infobus.bus.runtime.runtime import Hub
 from infobus.objects import codec
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import channel_in

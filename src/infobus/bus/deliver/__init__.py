@@ -1,0 +1,1 @@
+"""From a frame to the application: who gets an event, its queue, and the subscription."""

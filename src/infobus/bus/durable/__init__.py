@@ -1,0 +1,1 @@
+"""Guaranteed delivery at work: ledgers, durable subscriptions, and dead letters."""

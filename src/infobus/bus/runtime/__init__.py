@@ -1,0 +1,1 @@
+"""What drives the protocols: the lock, the threads, and the way to the engine."""
