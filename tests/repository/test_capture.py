@@ -18,7 +18,7 @@ from infobus.errors import DurableInUse
 from infobus.repository import Repository, database
 from infobus.repository import capture as capturing
 from infobus.repository.capture import Capture
-from infobus.repository.taking import Taking
+from infobus.repository.to_rows import Taking
 from tests.bus.helpers import wait_until
 from tests.cli.running import Shell
 from tests.objects.worlds import another_process

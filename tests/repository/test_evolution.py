@@ -15,7 +15,7 @@ from infobus.errors import StoreCorrupt, StoreError, StoreFull
 from infobus.repository import Repository
 from infobus.repository.catalog import COLUMN_COUNT_MAX
 from infobus.repository.names import NAME_BYTES_MAX
-from infobus.repository.taking import Record
+from infobus.repository.to_rows import Record
 from tests.objects import worlds
 
 

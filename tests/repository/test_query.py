@@ -13,7 +13,7 @@ from infobus import BadFilter, DataObject, Property, UsageError, define_type, id
 from infobus.filters import compile
 from infobus.repository import Repository
 from infobus.repository.catalog import TypeTable
-from infobus.repository.where import where_of
+from infobus.repository.filter_sql import where_of
 from tests.filters import typed_rows
 from tests.objects import worlds
 

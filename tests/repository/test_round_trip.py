@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from infobus import BadValue, DataObject, Property, define_type, id_of, type_of
 from infobus.objects import codec, identify
 from infobus.objects.data import unknown_attributes
-from infobus.repository import Repository, taking
+from infobus.repository import Repository, to_rows
 from tests.objects import worlds
 
 
@@ -164,7 +164,7 @@ def test_an_object_with_many_ways_into_itself_is_refused_at_once(repository):
 @pytest.mark.parametrize("together", [1, 2, 256])
 def test_objects_of_all_forms_come_back_out_of_one_batch(repository, monkeypatch, together):
     """However many are taken apart at once, nobody's values become somebody else's."""
-    monkeypatch.setattr(taking, "TOGETHER_MAX", together)
+    monkeypatch.setattr(to_rows, "TOGETHER_MAX", together)
     chain = Link(value=1, next=Link(value=2, next=Link(value=everything())))
     objects = [
         *(everything(**{name: value}) for name, value in UNUSUAL if "nan" not in repr(value)),

@@ -12,7 +12,7 @@ from infobus.demo.keywords import KeywordGenerator
 
 pytest.importorskip("sqlalchemy")
 from infobus.repository import Repository
-from infobus.repository.serving import QueryServer
+from infobus.repository.query_server import QueryServer
 
 
 class Report(DataObject, name="services.Report"):

@@ -30,7 +30,7 @@ from infobus.bench.postgres import temporary_postgres
 from infobus.bench.report import bar_table
 from infobus.errors import UsageError
 from infobus.repository import Repository
-from infobus.repository.writing import write_rows
+from infobus.repository.writer import write_rows
 
 REPOSITORY = "infobus"
 COPY = "COPY of ready rows"

@@ -78,7 +78,7 @@ def command(
         # As Ctrl-C: what has come is stored before the end.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         if serve is not None:
-            from infobus.repository.serving import QueryServer
+            from infobus.repository.query_server import QueryServer
 
             node.serve(serve, QueryServer(repository))
         with repository.capture(node, patterns, name=name) as capture:

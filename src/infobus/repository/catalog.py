@@ -19,7 +19,7 @@ from infobus.objects import Type, codec, find_type
 from infobus.objects.kinds import ANY, NOTHING, Kind, Maybe
 from infobus.objects.types import ROOT_NAME
 from infobus.repository import schema
-from infobus.repository.forms import OBJECT, Form, form_of
+from infobus.repository.column_forms import OBJECT, Form, form_of
 
 log = logging.getLogger("infobus")
 

@@ -18,18 +18,18 @@ from infobus import Bus, DataObject, Event, Transaction, Type, id_of
 from infobus.errors import StoreCorrupt, StoreError, UsageError
 from infobus.filters import Filter, compile
 from infobus.objects import find_type, identify, spelled
-from infobus.repository.asking import Asking, Found, ids_of, row_of
 from infobus.repository.catalog import Catalog, Layout, TypeTable, read_catalog, read_generation
-from infobus.repository.checking import check_tables
+from infobus.repository.column_forms import moment_text
 from infobus.repository.database import open_database, reading, sqlstate, writing
-from infobus.repository.forms import moment_text
-from infobus.repository.growing import create_own_tables, grow, has_own_tables, mend_views
-from infobus.repository.ordering import terms_of
+from infobus.repository.migration import create_own_tables, grow, has_own_tables, mend_views
+from infobus.repository.order import terms_of
+from infobus.repository.quarantine import SetAside, all_set_aside, set_aside
+from infobus.repository.queries import Asking, Found, ids_of, row_of
 from infobus.repository.schema import ID
-from infobus.repository.setting_aside import SetAside, all_set_aside, set_aside
-from infobus.repository.taking import Record, Taking
+from infobus.repository.to_rows import Record, Taking
+from infobus.repository.verification import check_tables
 from infobus.repository.views import without_views
-from infobus.repository.writing import make_way, write_rows
+from infobus.repository.writer import make_way, write_rows
 
 if TYPE_CHECKING:
     from infobus.repository.capture import Capture

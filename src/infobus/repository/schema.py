@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-from infobus.repository.forms import COLUMN_TYPES, TEXT, Form, Moment
+from infobus.repository.column_forms import COLUMN_TYPES, TEXT, Form, Moment
 
 ENVELOPE = (
     "_id",

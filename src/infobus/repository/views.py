@@ -31,8 +31,8 @@ from sqlalchemy.types import TypeEngine
 from infobus.errors import StoreCorrupt
 from infobus.repository import schema
 from infobus.repository.catalog import Catalog, Home, TypeTable
-from infobus.repository.checking import check_tables
-from infobus.repository.forms import TEXT
+from infobus.repository.column_forms import TEXT
+from infobus.repository.verification import check_tables
 
 log = logging.getLogger("infobus")
 

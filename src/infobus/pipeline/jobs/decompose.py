@@ -20,7 +20,7 @@ from infobus.pipeline.jobs import Batch
 from infobus.pipeline.jobs.decompose_tables import write_tables
 from infobus.repository import Repository
 from infobus.repository.database import parse_url
-from infobus.repository.taking import Record
+from infobus.repository.to_rows import Record
 from infobus.stores.journal.columns import GENERIC, REST
 from infobus.stores.journal.journal import Journal
 from infobus.stores.journal.rows import attributes_by_row

@@ -22,15 +22,15 @@ import pyarrow.parquet as pq
 from sqlalchemy import Boolean, Double, Integer, LargeBinary
 
 from infobus.repository import Repository
-from infobus.repository.forms import Moment
-from infobus.repository.growing import grow
+from infobus.repository.column_forms import Moment
+from infobus.repository.migration import grow
 from infobus.stores.journal.journal import Journal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from sqlalchemy import Column, Table
 
-    from infobus.repository.taking import Record
+    from infobus.repository.to_rows import Record
 
 LEFT_OUT = ("_version",)
 """It counts versions in one database, and here is none."""

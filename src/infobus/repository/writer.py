@@ -20,8 +20,8 @@ from sqlalchemy import (
 )
 
 from infobus.repository.catalog import Catalog, TypeTable
+from infobus.repository.column_forms import Moment
 from infobus.repository.database import is_one_of
-from infobus.repository.forms import Moment
 
 ID_COUNT = 1000
 """How many ids are named in one statement."""

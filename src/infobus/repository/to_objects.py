@@ -13,9 +13,9 @@ from infobus.objects import DataObject
 from infobus.objects.bodies import put_together
 from infobus.repository import schema
 from infobus.repository.catalog import UNTYPED, Catalog, Slot, TypeTable
+from infobus.repository.column_forms import OBJECT, OPEN, Form, is_of
 from infobus.repository.database import is_one_of
-from infobus.repository.forms import OBJECT, OPEN, Form, is_of
-from infobus.repository.open_values import read_open
+from infobus.repository.json_values import read_open
 from infobus.repository.schema import AT, ATTRIBUTE, EXTRA, HOLDER, ID, KEY, PART, VERSION
 
 AnyRow = Sequence[Any]

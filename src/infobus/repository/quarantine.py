@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from infobus.objects import codec
 from infobus.repository import schema
-from infobus.repository.taking import Record
+from infobus.repository.to_rows import Record
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from infobus.filters.language.values import attributes_of
 from infobus.objects import DataObject, Property, id_of, type_of
 from infobus.objects.data import attribute_values, unknown_attributes
 from infobus.repository.catalog import UNTYPED, Catalog, TypeTable
-from infobus.repository.ordering import ENVELOPE, Term, columns_of, directed, key_of
-from infobus.repository.rebuilding import Rebuilding
+from infobus.repository.filter_sql import where_of
+from infobus.repository.order import ENVELOPE, Term, columns_of, directed, key_of
 from infobus.repository.schema import EXTRA, ID, SUBJECT, TIME
-from infobus.repository.where import where_of
+from infobus.repository.to_objects import Rebuilding
 
 PAGE_COUNT = 500
 

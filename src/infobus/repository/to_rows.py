@@ -19,8 +19,8 @@ from infobus.objects import DataObject, id_of
 from infobus.objects.bodies import take_apart
 from infobus.objects.kinds import DEPTH_MAX, SCALARS
 from infobus.repository.catalog import UNTYPED_FINGERPRINT, Layout, Slot, TypeTable
-from infobus.repository.forms import OBJECT, OPEN, all_fit, fits
-from infobus.repository.open_values import write_open
+from infobus.repository.column_forms import OBJECT, OPEN, all_fit, fits
+from infobus.repository.json_values import write_open
 from infobus.repository.schema import ENVELOPE
 
 ID_LENGTH_MAX = 255

@@ -19,7 +19,7 @@ from infobus.filters.pushdown.sql import Database
 from infobus.filters.pushdown.translation import Attribute, push_down
 from infobus.repository import schema
 from infobus.repository.catalog import TypeTable
-from infobus.repository.forms import OBJECT, Moment
+from infobus.repository.column_forms import OBJECT, Moment
 
 _KINDS = {
     "bool": "bool",

@@ -27,7 +27,7 @@ from infobus.repository.catalog import (
     needs_item_table,
     read_catalog,
 )
-from infobus.repository.forms import Form, form_of
+from infobus.repository.column_forms import Form, form_of
 from infobus.repository.names import column_name, table_name
 from infobus.repository.views import refresh_views, without_views
 
