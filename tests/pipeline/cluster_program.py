@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from infobus.pipeline import jobs
-from infobus.pipeline.running_cluster import open_session
-from infobus.pipeline.toml import Plan
+from infobus.pipeline.runner.cluster import open_session
+from infobus.pipeline.runner.plan import Plan
 
 
 def where(batches):

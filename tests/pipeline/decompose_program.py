@@ -9,9 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from infobus.pipeline.jobs import decompose
-from infobus.pipeline.running import Pipeline
-from infobus.pipeline.toml import JobUse, Plan
+from infobus.pipeline.jobs.decompose import decompose
+from infobus.pipeline.runner.plan import JobUse, Plan
+from infobus.pipeline.runner.runner import Pipeline
 from infobus.repository import Repository
 
 moment, number = "never", 0

@@ -7,7 +7,8 @@ import pytest
 
 from infobus import Event
 from infobus.pipeline import register
-from infobus.pipeline.jobs import correlate, options_for, run
+from infobus.pipeline.jobs import options_for, run
+from infobus.pipeline.jobs.correlate import correlate
 from tests.stores.journals import Story, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus import UsageError
-from infobus.pipeline.jobs import correlate_rules as rules
-from infobus.pipeline.jobs.correlate_live import Share
-from infobus.pipeline.jobs.correlate_rules import Hit, Memory, follow
+from infobus.pipeline.jobs.correlate import rules
+from infobus.pipeline.jobs.correlate.live import Share
+from infobus.pipeline.jobs.correlate.rules import Hit, Memory, follow
 from infobus.pipeline.jobs.subscription import Subscription
 
 ANY = Subscription()

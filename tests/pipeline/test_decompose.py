@@ -14,7 +14,8 @@ import pyarrow.dataset as ds
 import pytest
 
 from infobus import UsageError, pipeline
-from infobus.pipeline.jobs import Batch, decompose, options_for
+from infobus.pipeline.jobs import Batch, options_for
+from infobus.pipeline.jobs.decompose import decompose
 from infobus.repository import Repository
 from infobus.stores.journal.journal import Journal, JournalWriter
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 import infobus
 from infobus import DataObject, pipeline
-from infobus.pipeline.source_live import is_written
-from infobus.pipeline.source_options import live_folder
+from infobus.pipeline.source.live import is_written
+from infobus.pipeline.source.options import live_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from infobus import UsageError
-from infobus.pipeline.progress import (
+from infobus.pipeline.runner.cluster import pack
+from infobus.pipeline.runner.plan import load_plan
+from infobus.pipeline.runner.progress import (
     LOCK,
     JobProgress,
     Status,
@@ -19,8 +21,6 @@ from infobus.pipeline.progress import (
     summary,
     write_status,
 )
-from infobus.pipeline.running_cluster import pack
-from infobus.pipeline.toml import load_plan
 from infobus.stores.sqlite.locks import FileLock
 
 PLAN = """

@@ -16,7 +16,7 @@ import pytest
 import infobus
 from infobus import DataObject
 from infobus.errors import StoreFull
-from infobus.pipeline.journal import Recorder
+from infobus.pipeline.recorder import Recorder
 from infobus.stores.journal.journal import Journal, JournalWriter
 from tests.cli.running import Shell
 from tests.objects.worlds import another_process
@@ -190,7 +190,7 @@ def test_a_filter_and_test_events(bus, tmp_path):
 
 
 def test_without_room_it_waits_and_loses_nothing(bus, tmp_path, monkeypatch):
-    monkeypatch.setattr("infobus.pipeline.journal.RETRY_S", 0.01)
+    monkeypatch.setattr("infobus.pipeline.recorder.RETRY_S", 0.01)
     append, refusals = JournalWriter.append, iter(range(3))
 
     def full(self, *arguments, **options):

@@ -19,10 +19,11 @@ import pytest
 
 import infobus
 from infobus import Property, UsageError, id_of
-from infobus.pipeline import register, running
-from infobus.pipeline.progress import read_status
-from infobus.pipeline.running import Pipeline
-from infobus.pipeline.toml import JobUse, Plan
+from infobus.pipeline import register
+from infobus.pipeline.runner import runner as running
+from infobus.pipeline.runner.plan import JobUse, Plan
+from infobus.pipeline.runner.progress import read_status
+from infobus.pipeline.runner.runner import Pipeline
 from infobus.repository import Repository
 from tests.cli.running import Shell
 from tests.spark.java import OPTIONS, needs_java

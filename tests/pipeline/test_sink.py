@@ -23,10 +23,10 @@ from pyspark.sql.types import (
 import infobus
 from infobus import UsageError, id_of, type_of
 from infobus.errors import DeliveryError, StoreCorrupt
-from infobus.pipeline import sink
-from infobus.pipeline.sink import BatchSink, SinkOptions, StreamSink
-from infobus.pipeline.sink_ledger import SinkLedger
-from infobus.pipeline.sink_publishing import Job, publish_batch
+from infobus.pipeline.sink import sink
+from infobus.pipeline.sink.ledger import SinkLedger
+from infobus.pipeline.sink.publisher import Job, publish_batch
+from infobus.pipeline.sink.sink import BatchSink, SinkOptions, StreamSink
 from tests.bus.helpers import wait_until
 
 
@@ -192,7 +192,7 @@ def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
         if calls == at:
             raise Died
 
-    monkeypatch.setattr("infobus.pipeline.sink_publishing.CHUNK_COUNT", 2)
+    monkeypatch.setattr("infobus.pipeline.sink.publisher.CHUNK_COUNT", 2)
     with monkeypatch.context() as patch:
         patch.setattr(SinkLedger, step, die)
         with pytest.raises(Died):
@@ -241,8 +241,8 @@ def test_a_ledger_that_cannot_be_read_is_told(job, tmp_path):
 
 DYING = """
 import os, signal
-from infobus.pipeline import sink_publishing
-from infobus.pipeline.sink_ledger import SinkLedger
+from infobus.pipeline.sink import publisher as sink_publishing
+from infobus.pipeline.sink.ledger import SinkLedger
 
 settle = SinkLedger.settle
 
@@ -418,7 +418,7 @@ class TestLedgersOfVersionsThatKnewNoCheckpoint:
 
     @pytest.mark.parametrize("batch", [0, 4])
     def test_what_was_begun_is_finished(self, job, new, monkeypatch, batch):
-        monkeypatch.setattr("infobus.pipeline.sink_publishing.CHUNK_COUNT", 2)
+        monkeypatch.setattr("infobus.pipeline.sink.publisher.CHUNK_COUNT", 2)
         for is_published in (False, True):
             with monkeypatch.context() as patch:
                 settle = SinkLedger.settle

@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from infobus import UsageError
 from infobus.errors import StoreError
 from infobus.pipeline.schema import spark_schema
-from infobus.pipeline.source import HistoryReader, InfobusSource, LiveReader
-from infobus.pipeline.source_filters import filter_of
-from infobus.pipeline.source_options import SourceOptions
+from infobus.pipeline.source.filters import filter_of
+from infobus.pipeline.source.options import SourceOptions
+from infobus.pipeline.source.source import HistoryReader, InfobusSource, LiveReader
 from infobus.stores.journal.journal import JournalWriter
 from infobus.stores.journal.upkeep import Upkeep, compact, retain, sweep
 from tests.stores.journals import NOW_S, Story, event, stories, write

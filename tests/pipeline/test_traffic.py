@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import Event, UsageError
-from infobus.pipeline.jobs import Batch, traffic
-from infobus.pipeline.jobs.traffic_marks import HIGH_MIN, Service, advise, backlogs
+from infobus.pipeline.jobs import Batch
+from infobus.pipeline.jobs.traffic import traffic
+from infobus.pipeline.jobs.traffic.marks import HIGH_MIN, Service, advise, backlogs
 from infobus.stores.journal.journal import JournalWriter
 from tests.stores.journals import NOW_S, Story
 

@@ -31,7 +31,7 @@ from infobus.bench.model import Bar
 from infobus.bench.pipeline_rules import Took
 from infobus.pipeline import jobs
 from infobus.pipeline.jobs.session import session
-from infobus.pipeline.journal import PATTERNS
+from infobus.pipeline.recorder import PATTERNS
 from infobus.stores.journal.journal import Journal, JournalWriter
 
 if TYPE_CHECKING:

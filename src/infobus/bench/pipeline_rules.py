@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from infobus.bench.model import Bar
-from infobus.pipeline.jobs import correlate, options_for
+from infobus.pipeline.jobs import options_for
+from infobus.pipeline.jobs.correlate import correlate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

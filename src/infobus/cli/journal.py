@@ -16,7 +16,7 @@ from infobus.cli.options import BusName, Connect, Home, Listen, Seconds, join, s
 from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
-    from infobus.pipeline.journal import Progress
+    from infobus.pipeline.recorder import Progress
     from infobus.stores.journal.manifest import Lost
 
 
@@ -89,7 +89,7 @@ def record(
     After "keeping ..." (on stderr), nothing that is published is missed. Guaranteed events are
     in the journal once, whatever is killed when; of others, those of the last moments may miss.
     """
-    from infobus.pipeline.journal import Recorder
+    from infobus.pipeline.recorder import Recorder
     from infobus.stores.journal.upkeep import Upkeep
 
     upkeep = Upkeep(

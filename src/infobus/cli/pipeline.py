@@ -22,8 +22,8 @@ from infobus import UsageError
 from infobus.cli.rendering import printable
 
 if TYPE_CHECKING:
-    from infobus.pipeline.progress import Status
-    from infobus.pipeline.running import OnStatus
+    from infobus.pipeline.runner.progress import Status
+    from infobus.pipeline.runner.runner import OnStatus
 
 LOOK_S = 0.2
 
@@ -54,8 +54,8 @@ def run(
 
     Exit code: 1 if a job has failed.
     """
-    from infobus.pipeline.running import Pipeline
-    from infobus.pipeline.toml import load_plan
+    from infobus.pipeline.runner.plan import load_plan
+    from infobus.pipeline.runner.runner import Pipeline
 
     plan = load_plan(file)
     if master is not None:
@@ -76,7 +76,7 @@ def run(
 @contextmanager
 def _shown() -> Iterator[OnStatus]:
     """Shows the status as it changes: on a terminal as a table, elsewhere as lines."""
-    from infobus.pipeline.progress import draw, summary
+    from infobus.pipeline.runner.progress import draw, summary
 
     # On a descriptor of its own: while Spark starts, the usual one leads to a file.
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as out:
@@ -108,8 +108,8 @@ def status(
 
     Exit code: 3 if it does not run.
     """
-    from infobus.pipeline.progress import draw, is_running, read_status
-    from infobus.pipeline.toml import load_plan
+    from infobus.pipeline.runner.plan import load_plan
+    from infobus.pipeline.runner.progress import draw, is_running, read_status
 
     folder = load_plan(file).state_folder
     found = read_status(folder)
@@ -138,9 +138,9 @@ def stop(
     seconds: Annotated[float, typer.Option(min=0, help="How long to wait for it to end.")] = 180.0,
 ) -> None:
     """End a pipeline after its jobs have read what has come; returns when it has ended."""
-    from infobus.pipeline.progress import is_running
-    from infobus.pipeline.running import request_stop
-    from infobus.pipeline.toml import load_plan
+    from infobus.pipeline.runner.plan import load_plan
+    from infobus.pipeline.runner.progress import is_running
+    from infobus.pipeline.runner.runner import request_stop
 
     folder = load_plan(file).state_folder
     if not is_running(folder):

@@ -52,7 +52,7 @@ def command(
     Events of one sender keep their order. Each carries the attribute `replayed`, which says what
     event it was: whoever wants none of them subscribes with --where '!exists(replayed)'.
     """
-    from infobus.pipeline.source_options import SourceOptions
+    from infobus.pipeline.source.options import SourceOptions
     from infobus.stores.journal.journal import Journal
 
     pace = _speed(speed)

@@ -56,6 +56,6 @@ def quiet_session(name: str, *, master: str = "local[*]") -> Iterator[tuple[Spar
 
 
 def _told(error: Exception) -> Exception:
-    from infobus.pipeline.telling import unwrapped
+    from infobus.pipeline.runner.spark_errors import unwrapped
 
     return error if isinstance(error, BusError) else unwrapped(error)

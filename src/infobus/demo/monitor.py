@@ -17,7 +17,7 @@ from infobus.demo.board import Board
 from infobus.demo.keys import Keys
 from infobus.demo.programs import on_the_floor
 from infobus.demo.screen import draw
-from infobus.pipeline.progress import read_status, summary
+from infobus.pipeline.runner.progress import read_status, summary
 
 FRAME_S = 0.2
 

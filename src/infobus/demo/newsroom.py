@@ -25,8 +25,8 @@ from rich.text import Text
 from infobus import type_of
 from infobus.adapters.stories import Story
 from infobus.demo.floor import Floor, Program, tell_of
-from infobus.pipeline.progress import STATUS, Status, read_status
-from infobus.pipeline.running import request_stop
+from infobus.pipeline.runner.progress import STATUS, Status, read_status
+from infobus.pipeline.runner.runner import request_stop
 from infobus.repository import Repository
 
 SECONDS = 60.0

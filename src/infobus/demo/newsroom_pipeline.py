@@ -9,8 +9,8 @@ from threading import Thread
 
 from infobus import BusError
 from infobus.demo.programs import lifeline
-from infobus.pipeline.running import Pipeline
-from infobus.pipeline.toml import load_plan
+from infobus.pipeline.runner.plan import load_plan
+from infobus.pipeline.runner.runner import Pipeline
 
 
 def main() -> None:

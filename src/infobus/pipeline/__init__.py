@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from infobus.pipeline.source import events, register
+    from infobus.pipeline.source.source import events, register
 
 __all__ = ["events", "register"]
 
 # Imported when asked for: the journal's consumer does without Spark.
-_LATE = {"events": "source", "register": "source"}
+_LATE = {"events": "source.source", "register": "source.source"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """Jobs of the pipeline: what Spark does with events.
 
-A job is a module of this package that has the job's name, and in it
+A job is a module that has the job's name, here or in a folder of that name, and in it
 
 - `Options`: a `msgspec.Struct` (frozen, keyword-only, no unknown fields) that a TOML table fills;
 - `transform(events, options)`: from DataFrame to DataFrame, without any other effect. `events` has
@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-NAMES = ("decompose", "keywords", "correlate", "traffic", "backtest", "replay")
+_MODULES = {
+    "decompose": "decompose.decompose",
+    "keywords": "keywords",
+    "correlate": "correlate.correlate",
+    "traffic": "traffic.traffic",
+    "backtest": "backtest",
+    "replay": "replay",
+}
+NAMES = tuple(_MODULES)
 
 
 class Batch(Struct, frozen=True):
@@ -54,7 +62,7 @@ def find(name: str) -> Job:
     """
     if name not in NAMES:
         raise UsageError(f"there is no job {name!r}; there are {', '.join(NAMES)}")
-    module: Any = import_module(f"{__name__}.{name}")
+    module: Any = import_module(f"{__name__}.{_MODULES[name]}")
     job: Job = module
     return job
 

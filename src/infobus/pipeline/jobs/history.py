@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, NumericType, StringType, TimestampType
 
-from infobus.pipeline.source_native import events
+from infobus.pipeline.source.native import events
 from infobus.stores.journal.journal import Journal
 
 if TYPE_CHECKING:

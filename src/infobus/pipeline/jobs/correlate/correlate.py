@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from infobus.filters import compile
 from infobus.filters.language.values import read
-from infobus.pipeline.jobs.correlate_live import (
+from infobus.pipeline.jobs.correlate.live import (
     FOUND,
     SHARE_COUNT,
     Follower,
@@ -27,7 +27,7 @@ from infobus.pipeline.jobs.correlate_live import (
     hits_in,
     row_of,
 )
-from infobus.pipeline.jobs.correlate_rules import Aggregate, Hit, Memory, Template, follow
+from infobus.pipeline.jobs.correlate.rules import Aggregate, Hit, Memory, Template, follow
 from infobus.pipeline.jobs.interest import (
     Interest,
     Rows,

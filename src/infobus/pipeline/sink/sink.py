@@ -28,8 +28,8 @@ from pyspark.sql.datasource import (
 from infobus.bus.settings import load_settings
 from infobus.errors import BusError, DeliveryError, UsageError
 from infobus.pipeline.schema import arrow_schema
-from infobus.pipeline.sink_ledger import SinkLedger
-from infobus.pipeline.sink_publishing import Job, kind_of, subject_columns
+from infobus.pipeline.sink.ledger import SinkLedger
+from infobus.pipeline.sink.publisher import Job, kind_of, subject_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -141,7 +141,7 @@ def _files(messages: list[WriterCommitMessage | None]) -> list[str]:
 def _publish(job: Job) -> None:
     """Have a process of its own publish the job."""
     done = subprocess.run(
-        [sys.executable, "-m", "infobus.pipeline.sink_publishing"],
+        [sys.executable, "-m", "infobus.pipeline.sink.publisher"],
         input=msgspec.json.encode(job),
         capture_output=True,
         check=False,

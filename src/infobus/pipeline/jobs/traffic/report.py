@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from infobus.pipeline.jobs.traffic import Options, Series, recommended, series, service_of
-from infobus.pipeline.jobs.traffic_marks import Advice, backlogs
+from infobus.pipeline.jobs.traffic.marks import Advice, backlogs
+from infobus.pipeline.jobs.traffic.traffic import Options, Series, recommended, series, service_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Row

@@ -16,7 +16,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from infobus.errors import UsageError
-from infobus.pipeline.jobs.correlate_rules import AnyRule, Found, Hit, Memory, Template, follow
+from infobus.pipeline.jobs.correlate.rules import AnyRule, Found, Hit, Memory, Template, follow
 from infobus.subjects import check_subject
 
 if TYPE_CHECKING:

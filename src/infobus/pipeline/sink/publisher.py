@@ -1,7 +1,7 @@
 """Publishes the staged rows of one batch: a program that the sink's commit runs.
 
 Spark commits in a fork, where no bus may be used; so each commit hands its batch to a process of
-its own, `python -m infobus.pipeline.sink_publishing`, and waits for it to end well.
+its own, `python -m infobus.pipeline.sink.publisher`, and waits for it to end well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from infobus import BusError, DataObject, UsageError, define_type
 from infobus.filters.language.values import attributes_of
 from infobus.objects import find_type, identify
 from infobus.objects.classes import class_for
-from infobus.pipeline.sink_ledger import Progress, SinkLedger, ledger_file
+from infobus.pipeline.sink.ledger import Progress, SinkLedger, ledger_file
 from infobus.stores.journal.journal import Journal
 from infobus.stores.journal.schemas import word
 

@@ -33,11 +33,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from infobus.errors import StoreError, UsageError
-from infobus.pipeline import source_live
 from infobus.pipeline.schema import arrow_schema, fitted, spark_schema
-from infobus.pipeline.source_filters import filter_of
-from infobus.pipeline.source_native import events
-from infobus.pipeline.source_options import SourceOptions
+from infobus.pipeline.source import live
+from infobus.pipeline.source.filters import filter_of
+from infobus.pipeline.source.native import events
+from infobus.pipeline.source.options import SourceOptions
 from infobus.stores.journal.columns import GENERIC
 from infobus.stores.journal.journal import Journal, Segment, Selection
 
@@ -93,13 +93,13 @@ class InfobusSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Publish a DataFrame."""
-        from infobus.pipeline.sink import BatchSink, SinkOptions
+        from infobus.pipeline.sink.sink import BatchSink, SinkOptions
 
         return BatchSink(SinkOptions.of(self.options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Publish the micro-batches of a query."""
-        from infobus.pipeline.sink import SinkOptions, StreamSink
+        from infobus.pipeline.sink.sink import SinkOptions, StreamSink
 
         return StreamSink(SinkOptions.of(self.options, schema))
 
@@ -250,11 +250,11 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """End the journal process, if this query has started it."""
-        source_live.release(self._options)
+        live.release(self._options)
 
     def _journal(self) -> Journal:
         if self._options.live:
-            source_live.ensure(self._options)
+            live.ensure(self._options)
         return Journal.open(self._options.journal)
 
     def _select(self, journal: Journal, start: int, stop: int) -> Selection:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import infobus
 from infobus.pipeline.jobs.session import UNIX_SOCKETS, session
-from infobus.pipeline.toml import Plan, texts
+from infobus.pipeline.runner.plan import Plan, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

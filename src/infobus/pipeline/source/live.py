@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from infobus.errors import StoreError, UsageError
-from infobus.pipeline.journal import PATTERNS
-from infobus.pipeline.source_options import SourceOptions, arguments
+from infobus.pipeline.recorder import PATTERNS
+from infobus.pipeline.source.options import SourceOptions, arguments
 from infobus.stores.journal.manifest import NAME
 from infobus.stores.sqlite.locks import FileLock
 from infobus.subjects import covers

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from infobus.errors import UsageError
 from infobus.pipeline.jobs.history import event_bytes, histories
 from infobus.pipeline.jobs.interest import Array
-from infobus.pipeline.jobs.traffic_marks import Advice, Service, advise
+from infobus.pipeline.jobs.traffic.marks import Advice, Service, advise
 from infobus.protocols.qos.classes import DEFAULT_CLASSES
 from infobus.stores.journal.journal import Journal, Segment
 
@@ -214,7 +214,7 @@ def _changes(seen: DataFrame) -> DataFrame:
 
 def write(result: DataFrame, options: Options, batch: Batch) -> None:
     """Write the report, `report.md` and its pictures, into the folder of the options."""
-    from infobus.pipeline.jobs.traffic_report import write_report
+    from infobus.pipeline.jobs.traffic.report import write_report
 
     rows = result.collect()
     write_report(rows, options, Path(options.report))

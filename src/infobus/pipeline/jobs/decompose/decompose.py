@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from infobus.errors import StoreCorrupt, UsageError
 from infobus.pipeline.jobs import Batch
-from infobus.pipeline.jobs.decompose_tables import write_tables
+from infobus.pipeline.jobs.decompose.tables import write_tables
 from infobus.repository import Repository
 from infobus.repository.database import parse_url
 from infobus.repository.to_rows import Record

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from infobus.errors import BusError, StoreCorrupt, UsageError
-from infobus.pipeline import jobs, source_live
-from infobus.pipeline.progress import LOCK, STOP, JobProgress, Status, write_status
-from infobus.pipeline.running_cluster import open_session
-from infobus.pipeline.source_options import SourceOptions
-from infobus.pipeline.telling import class_of, what_happened
-from infobus.pipeline.toml import JobUse, Plan, texts
+from infobus.pipeline import jobs
+from infobus.pipeline.runner.cluster import open_session
+from infobus.pipeline.runner.plan import JobUse, Plan, texts
+from infobus.pipeline.runner.progress import LOCK, STOP, JobProgress, Status, write_status
+from infobus.pipeline.runner.spark_errors import class_of, what_happened
+from infobus.pipeline.source import live
+from infobus.pipeline.source.options import SourceOptions
 from infobus.stores.journal.journal import Journal
 from infobus.stores.sqlite.locks import FileLock
 
@@ -84,14 +85,14 @@ class Pipeline:
                 raise
             finally:
                 for use in self._uses.values():
-                    source_live.release(use.source)
+                    live.release(use.source)
         return all(use.progress.state != "failed" for use in self._uses.values())
 
     def _run(self) -> None:
         self._tell("opening journals")
         for use in self._uses.values():
             if use.source.live:
-                source_live.ensure(use.source)
+                live.ensure(use.source)
         self._tell("starting Spark")
         spark = open_session(self.plan, self.folder)
         try:
@@ -125,7 +126,7 @@ class Pipeline:
         now = {use.name: use.journal_end for use in self._live()}
         self._drain(spark, lambda use: use.progress.offset >= now[use.name])
         for use in self._uses.values():
-            source_live.release(use.source)
+            live.release(use.source)
         self._drain(spark, lambda use: use.progress.offset >= use.journal_end)
         for use in self._live():
             use.stop()

@@ -1,0 +1,1 @@
+"""The job `correlate`: many events become few that mean more."""

@@ -1,0 +1,1 @@
+"""The job `decompose`: objects out of a journal, into tables."""

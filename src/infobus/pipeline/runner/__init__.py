@@ -1,0 +1,1 @@
+"""Running a pipeline: its plan, its session of Spark, and its progress."""

@@ -1,0 +1,1 @@
+"""The bus as a sink of Spark: rows become events, each published once."""

@@ -1,0 +1,1 @@
+"""The bus as a source of Spark: journals, live and historical, as DataFrames."""
