@@ -7,7 +7,7 @@ import pytest
 from infobus.engines import Engine
 from infobus.engines.memory.engine import Faults, MemoryEngine, Network, live_network
 from infobus.engines.zenoh.engine import ZenohEngine
-from infobus.testing.engine_conformance import EngineConformance
+from infobus.testing.conformance.engines import EngineConformance
 
 
 class TestSimulatedNetwork(EngineConformance):

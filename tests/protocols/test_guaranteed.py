@@ -14,7 +14,7 @@ from infobus.protocols.guaranteed import frames as wire
 from infobus.protocols.guaranteed.frames import Durable, Fetch, Ledgers
 from infobus.protocols.guaranteed.server import Failed
 from infobus.stores.ledger.record import Record
-from infobus.testing.guaranteed_node import let_go
+from infobus.testing.simulation.guaranteed_node import let_go
 from tests.protocols.ledgers import Serving, event, noted, numbers
 
 

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from infobus.testing.qos_simulation import SETTLE_S, _Run, simulate
-from infobus.testing.simulation import SimulationFailed
+from infobus.testing.simulation.qos import SETTLE_S, _Run, simulate
+from infobus.testing.simulation.reliable import SimulationFailed
 
 SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
 CHUNK = 250
@@ -44,4 +44,4 @@ def test_a_failure_says_how_to_replay_it(monkeypatch):
     monkeypatch.setattr(_Run, "settle", break_a_promise)
     with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
         simulate(7)
-    assert "python -m infobus.testing.qos_simulation 7" in str(failure.value)
+    assert "python -m infobus.testing.simulation.qos 7" in str(failure.value)

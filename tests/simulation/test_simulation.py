@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from infobus.testing.simulation import SETTLE_S, Run, SimulationFailed, simulate
+from infobus.testing.simulation.reliable import SETTLE_S, Run, SimulationFailed, simulate
 
 SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
 CHUNK = 250

@@ -8,9 +8,9 @@ import os
 import pytest
 
 from infobus.protocols.frames.transactions import Copies
-from infobus.testing.simulation import SETTLE_S, SimulationFailed
-from infobus.testing.transaction_node import TransactionNode
-from infobus.testing.transaction_simulation import simulate
+from infobus.testing.simulation.reliable import SETTLE_S, SimulationFailed
+from infobus.testing.simulation.transaction_node import TransactionNode
+from infobus.testing.simulation.transactions import simulate
 
 SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
 CHUNK = 250
@@ -71,4 +71,4 @@ def test_a_broken_promise_is_noticed_and_can_be_replayed(monkeypatch, break_it, 
     with pytest.raises(SimulationFailed, match=complaint) as failure:
         for seed in range(50):
             simulate(seed)
-    assert "python -m infobus.testing.transaction_simulation" in str(failure.value)
+    assert "python -m infobus.testing.simulation.transactions" in str(failure.value)

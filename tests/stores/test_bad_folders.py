@@ -19,7 +19,7 @@ from infobus.stores.ledger.consumer_store import (
 )
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.repair import repair
-from infobus.testing.store_conformance import records
+from infobus.testing.conformance.stores import records
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ import os, resource, sys
 from pathlib import Path
 from infobus.errors import StoreError
 from infobus.stores.ledger.ledger import Ledger
-from infobus.testing.store_conformance import PLENTY, record
+from infobus.testing.conformance.stores import PLENTY, record
 
 folder = Path(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

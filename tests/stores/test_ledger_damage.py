@@ -13,7 +13,7 @@ from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.repair import repair
 from infobus.stores.sqlite import database
 from infobus.stores.sqlite.wal_check import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
-from infobus.testing.store_conformance import PLENTY, record
+from infobus.testing.conformance.stores import PLENTY, record
 
 FRAME_BYTES = FRAME_HEADER + PAGE_BYTES
 DESCRIPTOR = b"a descriptor, such as it is" * 10

@@ -10,7 +10,7 @@ from infobus.stores.ledger import writer
 from infobus.stores.ledger.consumer_store import ConsumerStore
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.sqlite import database
-from infobus.testing.store_conformance import PLENTY, record, records
+from infobus.testing.conformance.stores import PLENTY, record, records
 from tests.stores.power import Disk
 
 

@@ -7,13 +7,13 @@ import pytest
 from infobus.stores.ledger import folder
 from infobus.stores.ledger.consumer_store import ConsumerStore
 from infobus.stores.ledger.ledger import Ledger
-from infobus.testing.memory_stores import MemoryDisk
-from infobus.testing.store_conformance import (
+from infobus.testing.conformance.stores import (
     PLENTY,
     ConsumerConformance,
     LedgerConformance,
     records,
 )
+from infobus.testing.memory_stores import MemoryDisk
 
 
 class OnDisk:

@@ -15,13 +15,13 @@ from infobus.stores.ledger import folder, inspection
 from infobus.stores.ledger.consumer_store import ConsumerStore
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.sqlite import database
-from infobus.testing.store_conformance import PLENTY, records
+from infobus.testing.conformance.stores import PLENTY, records
 
 WRITER = """
 import sys, threading
 from pathlib import Path
 from infobus.stores.ledger.folder import open_free
-from infobus.testing.store_conformance import record
+from infobus.testing.conformance.stores import record
 
 ledger = open_free(Path(sys.argv[1]))
 print("open", ledger.id, flush=True)

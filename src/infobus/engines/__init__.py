@@ -2,7 +2,7 @@
 
 `base` states the interface; `zenoh` speaks to other processes; `memory` joins nodes within one
 process, over a simulated network with seeded faults or over a plain live one. What every
-engine promises is written in `base` and checked by `infobus.testing.engine_conformance`.
+engine promises is written in `base` and checked by `infobus.testing.conformance.engines`.
 """
 
 from infobus.engines.base import Declaration, Engine

@@ -1,7 +1,7 @@
 """Ledgers and consumer stores in memory, for simulations: they forget what was not synced.
 
 They keep the promises of `infobus.stores.ledger.Ledger` and `.consumers.ConsumerStore` (both
-pass the suites of `infobus.testing.store_conformance`), but for damage and disks that are full.
+pass the suites of `infobus.testing.conformance.stores`), but for damage and disks that are full.
 A `MemoryDisk` stands for what survives; `crash` takes the rest.
 """
 

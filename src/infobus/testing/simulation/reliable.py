@@ -23,9 +23,9 @@ from msgspec.structs import replace
 from infobus.protocols.interest.own_rows import channel_pattern
 from infobus.protocols.reliable.peer import Route, Terms
 from infobus.subjects import channel_of
-from infobus.testing.account import Account, Uneven
-from infobus.testing.harm import Harm, drawn_network
-from infobus.testing.simulated_node import CLASSES, TICK_S, Attributes, SimulatedNode
+from infobus.testing.simulation.account import Account, Uneven
+from infobus.testing.simulation.harm import Harm, drawn_network
+from infobus.testing.simulation.node import CLASSES, TICK_S, Attributes, SimulatedNode
 
 SETTLE_S = 15.0
 """Virtual time within which a healed network is at rest, whatever had happened."""

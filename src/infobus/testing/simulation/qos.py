@@ -8,7 +8,7 @@ promises: strict priority except under a stated upgrade, bounded queues, nothing
 and no class that starves for ever. Then the suppliers stop, and everything must be at the consumer,
 or be accounted for as expired, dropped or lost with a channel: once, in order per sender and class.
 
-A seed that fails is replayed by `python -m infobus.testing.qos_simulation SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.qos SEED`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
 from infobus.protocols.qos.queues import Upgraded
-from infobus.testing.account import Uneven
-from infobus.testing.qos_channel import RUN_WEIGHT_MAX, Channel, Letter
-from infobus.testing.simulation import replayable
+from infobus.testing.simulation.account import Uneven
+from infobus.testing.simulation.qos_channel import RUN_WEIGHT_MAX, Channel, Letter
+from infobus.testing.simulation.reliable import replayable
 
 SETTLE_S = 60.0
 """Virtual time within which channels run empty once nothing new comes."""
@@ -57,7 +57,7 @@ def simulate(seed: int) -> Outcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = _Run(seed)
-    with replayable("infobus.testing.qos_simulation", seed, run):
+    with replayable("infobus.testing.simulation.qos", seed, run):
         run.do_harm()
         settled_after_s = run.settle()
     counts = run.counts

@@ -13,7 +13,7 @@ from infobus.protocols.frames import transactions, wire
 from infobus.protocols.frames.transactions import GROUP, Copies, Group
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of
-from infobus.testing.simulated_node import (
+from infobus.testing.simulation.node import (
     Attributes,
     SimulatedNode,
     SimulatedSubscription,

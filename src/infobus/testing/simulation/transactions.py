@@ -2,9 +2,9 @@
 
 `simulate(seed)` is a run of `infobus.testing.simulation` in which nodes publish transactions among
 their other events, over one channel or several. A `TransactionAccount` holds the nodes to their
-promises. (Guaranteed transactions are part of `infobus.testing.guaranteed_simulation`.)
+promises. (Guaranteed transactions are part of `infobus.testing.simulation.guaranteed`.)
 
-A seed that fails is replayed by `python -m infobus.testing.transaction_simulation SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.transactions SEED`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
-from infobus.testing.simulation import SUBJECTS, Run, replayable
-from infobus.testing.transaction_account import TransactionAccount
-from infobus.testing.transaction_node import TransactionNode
+from infobus.testing.simulation.reliable import SUBJECTS, Run, replayable
+from infobus.testing.simulation.transaction_account import TransactionAccount
+from infobus.testing.simulation.transaction_node import TransactionNode
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def simulate(seed: int) -> Outcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = TransactionRun(seed)
-    with replayable("infobus.testing.transaction_simulation", seed, run.network):
+    with replayable("infobus.testing.simulation.transactions", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
         run.say_one_more_thing()

@@ -11,7 +11,7 @@ run, freeze, and come back. After every step it is checked that
 - when nothing is wrong but the loss of some frames, all calls return;
 - a call that must run once, and is tried again until it is answered, has run exactly once.
 
-A seed that fails is replayed by `python -m infobus.testing.invocation_simulation SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.invocation SEED`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 import msgspec
 
 from infobus.protocols.invocation.effects import GivenUp, Raised, Returned, Yielded
-from infobus.testing.account import Uneven
-from infobus.testing.harm import Harm, drawn_network
-from infobus.testing.invocation_node import TICK_S, InvocationNode, MemoryReplies
-from infobus.testing.simulation import replayable
+from infobus.testing.simulation.account import Uneven
+from infobus.testing.simulation.harm import Harm, drawn_network
+from infobus.testing.simulation.invocation_node import TICK_S, InvocationNode, MemoryReplies
+from infobus.testing.simulation.reliable import replayable
 
 LATE_S = 2 * TICK_S
 """How much later than its time a call may end."""
@@ -143,7 +143,7 @@ def simulate(seed: int) -> Outcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = _Run(seed)
-    with replayable("infobus.testing.invocation_simulation", seed, run.network):
+    with replayable("infobus.testing.simulation.invocation", seed, run.network):
         run.do_harm()
         run.settle()
         run.ask_once_more()

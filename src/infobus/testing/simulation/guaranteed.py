@@ -8,7 +8,7 @@ events are transactions. Ledgers let go of events before everyone has them; appl
 within `SETTLE_S` everything accepted must be settled, dead-lettered or reported lost, at every
 consumer that it is for.
 
-A seed that fails is replayed by `python -m infobus.testing.guaranteed_simulation SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.guaranteed SEED`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.effects import ConsumerTerms
 from infobus.protocols.guaranteed.server import ServerTerms
 from infobus.stores.ledger.record import Record
-from infobus.testing.account import Uneven
-from infobus.testing.guaranteed_account import GuaranteedAccount
-from infobus.testing.guaranteed_node import WALL_AHEAD_S, GuaranteedNode, Interest, let_go
-from infobus.testing.harm import Harm, drawn_network
 from infobus.testing.memory_stores import MemoryDisk
-from infobus.testing.simulation import replayable
+from infobus.testing.simulation.account import Uneven
+from infobus.testing.simulation.guaranteed_account import GuaranteedAccount
+from infobus.testing.simulation.guaranteed_node import (
+    WALL_AHEAD_S,
+    GuaranteedNode,
+    Interest,
+    let_go,
+)
+from infobus.testing.simulation.harm import Harm, drawn_network
+from infobus.testing.simulation.reliable import replayable
 
 SETTLE_S = 60.0
 """Virtual time within which a healed world is at rest, whatever had happened."""
@@ -66,7 +71,7 @@ def simulate(seed: int) -> Outcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = _Run(seed)
-    with replayable("infobus.testing.guaranteed_simulation", seed, run.network):
+    with replayable("infobus.testing.simulation.guaranteed", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
         run.say_one_more_thing()

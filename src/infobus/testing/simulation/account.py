@@ -25,7 +25,7 @@ from infobus.protocols.effects import Events, Lost
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import channel_in
 from infobus.protocols.interest.own_rows import touches
-from infobus.testing.simulated_node import Attributes, SimulatedNode, SimulatedSubscription
+from infobus.testing.simulation.node import Attributes, SimulatedNode, SimulatedSubscription
 
 Stream = tuple[str, str, str]  # receiving node, sender, lane
 

@@ -19,8 +19,8 @@ from infobus.protocols.effects import Events
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.subjects import channel_of
-from infobus.testing.account import Account, Debt, Uneven
-from infobus.testing.simulated_node import SimulatedNode, SimulatedSubscription
+from infobus.testing.simulation.account import Account, Debt, Uneven
+from infobus.testing.simulation.node import SimulatedNode, SimulatedSubscription
 
 
 @dataclass

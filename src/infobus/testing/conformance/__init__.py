@@ -1,0 +1,1 @@
+"""What every engine and every store must do, as tests for you to subclass."""
