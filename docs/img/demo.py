@@ -10,11 +10,11 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
 import infobus
-from infobus.demo import harbor, keywords, meridian
-from infobus.demo.adapter import sample_lines
-from infobus.demo.board import Board
-from infobus.demo.feeds import read_feed
-from infobus.demo.screen import draw
+from infobus.demo.floor import harbor, keywords, meridian
+from infobus.demo.floor.adapter import sample_lines
+from infobus.demo.floor.board import Board
+from infobus.demo.floor.feeds import read_feed
+from infobus.demo.floor.screen import draw
 
 STORY_COUNT = 9  # of each vendor
 WIDTH, HEIGHT = 100, 30

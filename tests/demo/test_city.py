@@ -3,8 +3,8 @@
 import pytest
 from rich.console import Console
 
-from infobus.demo import city_plot, city_screen
-from infobus.demo.city_model import Arrival, City, CityReport, Limits
+from infobus.demo.city import plot, screen
+from infobus.demo.city.model import Arrival, City, CityReport, Limits
 
 
 def report(arrivals=(), *, sent=(), expired=(), starving_since=None):
@@ -78,7 +78,7 @@ def test_a_short_run_has_a_short_age_limit_and_the_same_limit_for_emergencies():
 
 def test_the_screen_shows_every_class_and_what_happened_lately():
     console = Console(width=100, record=True, force_terminal=True)
-    console.print(city_screen.draw(city_of(), 7.0, 110.2))
+    console.print(screen.draw(city_of(), 7.0, 110.2))
     shown = console.export_text()
     for text in ("emergency", "business", "library", "starves", "7 s left", "█"):
         assert text in shown
@@ -86,13 +86,13 @@ def test_the_screen_shows_every_class_and_what_happened_lately():
 
 def test_a_broken_promise_is_told_as_such():
     kept, broken = city_of().promises()[0], city_of(emergency_s=4.0).promises()[0]
-    assert str(city_screen.verdict(kept)).startswith("held")
-    assert str(city_screen.verdict(broken)).startswith("BROKEN")
-    assert "the slowest in 4.000 s" in str(city_screen.verdict(broken))
+    assert str(screen.verdict(kept)).startswith("held")
+    assert str(screen.verdict(broken)).startswith("BROKEN")
+    assert "the slowest in 4.000 s" in str(screen.verdict(broken))
 
 
 def test_the_picture_has_a_point_for_each_arrival(tmp_path):
-    figure = city_plot.latency_figure(city_of())
+    figure = plot.latency_figure(city_of())
     points = {line.get_label(): len(line.get_xdata()) for line in figure.axes[0].lines[:3]}
     assert points == {"emergency": 2, "business": 1, "library": 2}
-    assert city_plot.latency_figure(City(Limits())) is None
+    assert plot.latency_figure(City(Limits())) is None

@@ -5,11 +5,11 @@ from datetime import UTC, date, datetime
 import pytest
 
 from infobus.adapters.stories import Bulletin, Skipped, Source
-from infobus.demo import harbor, meridian
-from infobus.demo.adapter import sample_lines
-from infobus.demo.feeds import read_feed
-from infobus.demo.harbor import HarborStory, IndustryGroup
-from infobus.demo.meridian import MeridianStory
+from infobus.demo.floor import harbor, meridian
+from infobus.demo.floor.adapter import sample_lines
+from infobus.demo.floor.feeds import read_feed
+from infobus.demo.floor.harbor import HarborStory, IndustryGroup
+from infobus.demo.floor.meridian import MeridianStory
 from infobus.subjects import check_subject
 
 DAY = date(1993, 12, 6)

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from infobus import DataObject, Event, Property
-from infobus.demo import board as board_module
-from infobus.demo.board import HOLD_S, Board
-from infobus.demo.keywords import annotation, keywords_in
-from infobus.demo.screen import draw
+from infobus.demo.floor import board as board_module
+from infobus.demo.floor.board import HOLD_S, Board
+from infobus.demo.floor.keywords import annotation, keywords_in
+from infobus.demo.floor.screen import draw
 from infobus.objects import identify
 
 DEMO = Path(board_module.__file__).parent

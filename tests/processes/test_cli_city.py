@@ -60,7 +60,7 @@ def test_control_c_ends_all_of_it_with_a_summary(shell):
 def test_a_program_that_dies_is_named_and_ends_the_others(shell):
     city = shell.start("demo", "city")
     programs = wait_for_arrivals(city)
-    next(one for one in programs if "infobus.demo.city_room" in one.cmdline()).kill()
+    next(one for one in programs if "infobus.demo.city.room" in one.cmdline()).kill()
     _, errors = city.communicate(timeout=60)
     assert "The room of the north ended with code -9, so the city is closed.\n" in errors
     assert city.returncode == 1

@@ -8,7 +8,7 @@ import pytest
 import infobus
 from infobus import DataObject, UsageError
 from infobus.cli.main import main
-from infobus.demo.keywords import KeywordGenerator
+from infobus.demo.floor.keywords import KeywordGenerator
 
 pytest.importorskip("sqlalchemy")
 from infobus.repository import Repository

@@ -25,7 +25,7 @@ def command(
     """
     if context.invoked_subcommand:
         return
-    from infobus.demo.floor import run
+    from infobus.demo.floor.floor import run
 
     raise typer.Exit(run(seconds))
 
@@ -55,7 +55,7 @@ def newsroom(
     publishes keywords for them; the monitor shows both. At the end, a query over all types of
     stories, and a report of the traffic with a plot. Needs Java and the extras spark and sql.
     """
-    from infobus.demo.newsroom import run
+    from infobus.demo.newsroom.newsroom import run
 
     raise typer.Exit(run(seconds, out, wire or []))
 
@@ -73,6 +73,6 @@ def city(
     the library moves from time to time. In less than 30 seconds the ten are scaled down. The
     exit code is 0 if all of that was so.
     """
-    from infobus.demo.city import run
+    from infobus.demo.city.city import run
 
     raise typer.Exit(run(seconds, out))

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.live import Live
 
 import infobus
-from infobus.demo.city_model import REGIONS, City, Limits
-from infobus.demo.city_screen import draw, line_of, summary, verdict
-from infobus.demo.floor import Floor, Program, tell_of
+from infobus.demo.city.model import REGIONS, City, Limits
+from infobus.demo.city.screen import draw, line_of, summary, verdict
+from infobus.demo.floor.floor import Floor, Program, tell_of
 
 FRAME_S = 0.25
 _LAST_REPORTS_S = 0.5  # programs have closed, and so their last reports are here
@@ -82,7 +82,7 @@ def _gather(reports: infobus.Subscription, city: City, seconds: float) -> None:
 
 def _write_plot(city: City, out: Path, console: Console) -> None:
     try:
-        from infobus.demo.city_plot import write_plot
+        from infobus.demo.city.plot import write_plot
     except ImportError:
         console.print("No plot: matplotlib not installed: pip install 'information-bus[bench]'")
         return

@@ -8,8 +8,8 @@ from collections import defaultdict
 from datetime import date
 
 from infobus.adapters.stories import Bulletin, Source, Story
-from infobus.demo.adapter import run
-from infobus.demo.feeds import Format, at, one
+from infobus.demo.floor.adapter import run
+from infobus.demo.floor.feeds import Format, at, one
 
 _HEADER = re.compile(r'<STORY ID="([^"]+)" TIME="([^"]+)" URGENCY="(\d)">')
 _FIELD = re.compile(r"<([A-Z]+)>([^<]*)(?:</\1>)?")

@@ -7,8 +7,8 @@ import time
 from collections import Counter
 
 import infobus
-from infobus.demo.city_model import CLASSES, SERVICE_S, Arrival, CityReport, Limits
-from infobus.demo.city_supplier import REPORT_S
+from infobus.demo.city.model import CLASSES, SERVICE_S, Arrival, CityReport, Limits
+from infobus.demo.city.supplier import REPORT_S
 from infobus.demo.programs import on_the_floor
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from threading import Event, Thread
 
 import infobus
-from infobus.demo.city_model import CLASSES, RATES, CityReport, Limits
+from infobus.demo.city.model import CLASSES, RATES, CityReport, Limits
 from infobus.demo.programs import on_the_floor
 
 REPORT_S = 0.25

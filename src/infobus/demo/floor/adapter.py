@@ -12,7 +12,7 @@ from itertools import count
 
 from infobus import id_of
 from infobus.adapters.stories import Bulletin, Skipped
-from infobus.demo.feeds import Format, read_feed
+from infobus.demo.floor.feeds import Format, read_feed
 from infobus.demo.programs import on_the_floor
 
 RECENT_COUNT_MAX = 40

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infobus import type_of
-from infobus.demo.board import Board, Entry, text_of
+from infobus.demo.floor.board import Board, Entry, text_of
 
 WIDE = 132  # from here on, list and story stand side by side
 KEYS = " up/down select · f follow the news · q end"

@@ -7,8 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from infobus.bench.plots import save
-from infobus.demo.city_model import City
-from infobus.demo.city_screen import COLOURS
+from infobus.demo.city.model import City
+from infobus.demo.city.screen import COLOURS
 
 
 def write_plot(city: City, folder: Path) -> list[Path]:

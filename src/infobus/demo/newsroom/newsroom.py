@@ -24,7 +24,7 @@ from rich.text import Text
 
 from infobus import type_of
 from infobus.adapters.stories import Story
-from infobus.demo.floor import Floor, Program, tell_of
+from infobus.demo.floor.floor import Floor, Program, tell_of
 from infobus.pipeline.runner.progress import STATUS, Status, read_status
 from infobus.pipeline.runner.runner import request_stop
 from infobus.repository import Repository

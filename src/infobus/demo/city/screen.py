@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from infobus.demo.city_model import REGIONS, City, Promise, rates_of
+from infobus.demo.city.model import REGIONS, City, Promise, rates_of
 
 COLOURS = {"emergency": "#b3261e", "business": "#d17b0f", "library": "#0b6e99"}
 _BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.live import Live
 
 from infobus import Bus, Subscription
-from infobus.demo.board import Board
-from infobus.demo.keys import Keys
+from infobus.demo.floor.board import Board
+from infobus.demo.floor.keys import Keys
+from infobus.demo.floor.screen import draw
 from infobus.demo.programs import on_the_floor
-from infobus.demo.screen import draw
 from infobus.pipeline.runner.progress import read_status, summary
 
 FRAME_S = 0.2

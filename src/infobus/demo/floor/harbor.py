@@ -7,8 +7,8 @@ from datetime import date
 
 from infobus import DataObject
 from infobus.adapters.stories import Bulletin, Source, Story
-from infobus.demo.adapter import run
-from infobus.demo.feeds import Format, at, one
+from infobus.demo.floor.adapter import run
+from infobus.demo.floor.feeds import Format, at, one
 
 KINDS = {"EQ": "equity", "CM": "commodity", "FX": "currency", "GV": "government", "RT": "rates"}
 LANGUAGES = {"E": "English", "F": "French", "G": "German"}

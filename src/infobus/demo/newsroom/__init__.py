@@ -1,0 +1,1 @@
+"""The newsroom: feeds, journal, Spark, repository, and back onto the bus."""
