@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import infobus
 from infobus import DataObject, Event
+from infobus.cli.lines import event_json, event_line
 from infobus.cli.main import app, main
-from infobus.cli.rendering import event_json, event_line
 from infobus.cli.types import _table
 
 

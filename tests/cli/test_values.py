@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import BadValue, DataObject, UsageError, type_of
-from infobus.cli.rendering import attributes_of, to_json
+from infobus.cli.lines import attributes_of, to_json
 from infobus.cli.values import object_from_items, object_from_json
 
 

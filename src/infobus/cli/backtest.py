@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from infobus import UsageError
-from infobus.cli.rendering import printable, to_json
-from infobus.cli.sparking import quiet_session
+from infobus.cli.lines import printable, to_json
+from infobus.cli.spark_output import quiet_session
 
 _SUBSUMERS_COUNT_MAX = 5
 

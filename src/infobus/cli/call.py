@@ -12,9 +12,9 @@ from rich.console import Console
 
 import infobus
 from infobus import Bus, DataObject, UsageError
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.prompting import ask, ask_value
-from infobus.cli.rendering import printable, to_json
+from infobus.cli.prompt import ask, ask_value
 from infobus.cli.services import PATIENCE_S, operation_of
 from infobus.cli.values import read_json, value_from_json, value_from_text
 

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from infobus.cli.lines import printable
 from infobus.cli.options import BusName, Connect, Count, Home, Listen, Seconds, join
-from infobus.cli.rendering import printable
 
 if TYPE_CHECKING:
     from infobus.repository.capture import Capture

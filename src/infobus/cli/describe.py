@@ -9,8 +9,8 @@ from rich.console import Console
 
 import infobus
 from infobus import DeliveryError
+from infobus.cli.lines import event_heading
 from infobus.cli.options import BusName, Connect, Home, Listen, complete_types, join
-from infobus.cli.rendering import event_heading
 from infobus.objects import find_type
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.publishing import warn
+from infobus.cli.publication import warn
 
 app = typer.Typer(no_args_is_help=True, help="Publish what a feed has sent.")
 

@@ -14,9 +14,9 @@ from rich.text import Text
 from rich.tree import Tree as Picture
 
 from infobus import UsageError
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import stdin
-from infobus.cli.publishing import warn
-from infobus.cli.rendering import printable, to_json
+from infobus.cli.publication import warn
 from infobus.cli.values import object_from_json
 
 app = typer.Typer(no_args_is_help=True, help="Try a filter, as for [b]sub --where[/b].")
@@ -37,7 +37,7 @@ def explain(expression: Expression, as_json: AsJson = False) -> None:
     The types of the SQL columns are guessed from what the filter compares them with.
     """
     # Late, as below: the other commands start without the language.
-    from infobus.cli.explaining import explanation
+    from infobus.cli.filter_text import explanation
 
     found = explanation(expression)
     if as_json:

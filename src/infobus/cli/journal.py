@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import BusName, Connect, Home, Listen, Seconds, join, stdin
-from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
     from infobus.pipeline.recorder import Progress

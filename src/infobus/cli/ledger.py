@@ -15,8 +15,8 @@ from infobus import UsageError
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.settings import load_settings
 from infobus.cli.ledger_listing import holdings, show
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import BusName, Home
-from infobus.cli.rendering import printable, to_json
 from infobus.errors import DurableInUse, LedgerInUse, StoreCorrupt, StoreError
 from infobus.stores.ledger.consumer_store import (
     consumer_names,

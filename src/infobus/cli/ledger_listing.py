@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from infobus.cli.rendering import printable
+from infobus.cli.lines import printable
 from infobus.errors import StoreError
 from infobus.stores.ledger.consumer_store import consumer_names
 from infobus.stores.ledger.folder import glance, ledger_ids

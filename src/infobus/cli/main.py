@@ -30,7 +30,7 @@ from infobus.cli import (
     types,
     watch,
 )
-from infobus.cli.rendering import printable
+from infobus.cli.lines import printable
 
 app = typer.Typer(
     name="infobus",

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 
 from infobus import UsageError
-from infobus.cli.rendering import printable
+from infobus.cli.lines import printable
 
 if TYPE_CHECKING:
     from infobus.pipeline.runner.progress import Status

@@ -19,7 +19,7 @@ from infobus.cli.options import (
     stdin,
     type_on_bus,
 )
-from infobus.cli.publishing import Publisher, warn
+from infobus.cli.publication import Publisher, warn
 from infobus.cli.values import object_from_items, object_from_json
 
 
@@ -86,7 +86,7 @@ def command(
     with join(bus, home, connect, listen) as node:
         publisher = Publisher(node, wait, guaranteed=guaranteed, priority=priority, max_age=max_age)
         if subject is None and stdin().isatty():
-            from infobus.cli.prompting import prompt_until_end
+            from infobus.cli.prompt import prompt_until_end
 
             prompt_until_end(node, publisher)
             return

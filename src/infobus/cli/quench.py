@@ -12,8 +12,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
     from infobus.bus.quench import Change, Quench

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from infobus import UsageError
 from infobus.cli.capture import DEFAULT_DB, Db
+from infobus.cli.lines import printable, short, to_json
 from infobus.cli.options import BusName, Home, join, type_on_bus
-from infobus.cli.rendering import printable, short, to_json
 
 _CELL_LENGTH_MAX = 60
 _WHOLE_LENGTH_MAX, _SHARE_MIN = 24, 12

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 
 from infobus import UsageError
+from infobus.cli.lines import printable
 from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.rendering import printable
-from infobus.cli.sparking import quiet_session
+from infobus.cli.spark_output import quiet_session
 
 _SHOWN_S = 0.2
 

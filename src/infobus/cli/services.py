@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from infobus import Bus, UsageError
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.rendering import printable, to_json
 
 if TYPE_CHECKING:
     from infobus.services import Found, ServiceOperation

@@ -13,6 +13,7 @@ from rich.console import Console
 import infobus
 from infobus import UsageError
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
+from infobus.cli.lines import event_heading, event_json, event_line
 from infobus.cli.options import (
     BusName,
     Connect,
@@ -24,7 +25,6 @@ from infobus.cli.options import (
     Seconds,
     join,
 )
-from infobus.cli.rendering import event_heading, event_json, event_line
 
 
 def command(

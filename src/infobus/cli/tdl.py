@@ -12,8 +12,8 @@ import typer
 
 from infobus import Bus, UsageError
 from infobus.bus.settings import load_settings
+from infobus.cli.lines import printable
 from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.rendering import printable
 from infobus.errors import TdlError
 
 if TYPE_CHECKING:  # else late: the other commands need none of it

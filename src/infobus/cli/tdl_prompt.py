@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from infobus.adapters.tdl import Programs
-from infobus.cli.rendering import printable
+from infobus.cli.lines import printable
 from infobus.errors import TdlError
 from infobus.tdl.reader import is_unfinished
 

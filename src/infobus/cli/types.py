@@ -14,8 +14,8 @@ from rich.tree import Tree
 
 import infobus
 from infobus import Type
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import BusName, Connect, Home, Listen, complete_types, join, type_on_bus
-from infobus.cli.rendering import printable, to_json
 
 
 def command(

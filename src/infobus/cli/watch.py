@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from infobus.cli.lines import printable, to_json
 from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.rendering import printable, to_json
 
 SHOWN_COUNT_MAX = 5
 

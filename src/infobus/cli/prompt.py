@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from infobus import Bus, Type, UsageError
+from infobus.cli.lines import printable, short
 from infobus.cli.options import type_on_bus
-from infobus.cli.publishing import Publisher
-from infobus.cli.rendering import printable, short
+from infobus.cli.publication import Publisher
 from infobus.cli.values import make_object, split_item, value_from_text
 from infobus.errors import BadValue
 from infobus.objects.kinds import ANY, Misfit

@@ -43,7 +43,7 @@ def _sql(where: Filter) -> dict[str, Any]:
         import infobus.filters.pushdown.sql  # noqa: F401
     except UsageError as error:  # SQLAlchemy is not installed
         return {"error": str(error)}
-    from infobus.cli.guessing import guess_columns, type_text
+    from infobus.cli.column_guess import guess_columns, type_text
 
     columns = guess_columns(where)
     pushed = where.to_sql(columns)

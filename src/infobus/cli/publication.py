@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from infobus import Bus
-from infobus.cli.rendering import printable
+from infobus.cli.lines import printable
 
 RETRY_S = 0.02
 
