@@ -9,7 +9,7 @@ import pytest
 import infobus
 from infobus import UsageError
 from infobus.adapters.tdl import PROGRAM, Programs, TdlHost, send
-from infobus.adapters.tdl_keeping import KeptPrograms, Program
+from infobus.adapters.tdl_programs import KeptPrograms, Program
 from infobus.errors import StoreError, TdlError, TdlLimit
 from infobus.tdl import Limits
 from infobus.tdl.signatures import sign

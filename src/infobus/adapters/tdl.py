@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from infobus import Bus, DataObject, Event, UsageError
-from infobus.adapters.tdl_keeping import KeptPrograms, Program
+from infobus.adapters.tdl_programs import KeptPrograms, Program
 from infobus.errors import TdlError
 from infobus.services import DynamicService, Interface, Service
 from infobus.subjects import covers

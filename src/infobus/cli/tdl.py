@@ -145,7 +145,7 @@ def host(
     Either they are signed with the key, or all are permitted: one of the two must be said.
     """
     from infobus.adapters.tdl import Programs, TdlHost
-    from infobus.adapters.tdl_keeping import KeptPrograms
+    from infobus.adapters.tdl_programs import KeptPrograms
     from infobus.tdl import Limits
 
     limits = Limits(fuel=fuel, memory_bytes=memory * 1024 * 1024, classes=(types,))
