@@ -1,0 +1,84 @@
+"""The two kinds of threads that a node starts: workers, and clocks that tick.
+
+A node is given a way to start them. A simulation gives it one that runs every job on a virtual
+clock, in one thread, so that what it proves is the node that ships.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol
+
+log = logging.getLogger("infobus")
+
+Job = Callable[[], None]
+
+
+class Worker(Protocol):
+    """Does jobs one after the other, in the order in which they were handed over."""
+
+    def do(self, job: Job) -> None:
+        """Hand a job over; returns at once, from any thread."""
+
+    def stop(self, timeout_s: float = 0.0) -> None:
+        """Take no more jobs; what was handed over before is done, waited for up to `timeout_s`."""
+
+
+class Threads(Protocol):
+    """A way to start threads."""
+
+    def worker(self, name: str) -> Worker:
+        """Start a worker."""
+
+    def every(self, period_s: float, job: Job, name: str) -> Callable[[], None]:
+        """Do `job` again and again, with `period_s` in between; the result ends that."""
+
+
+class SystemWorker:
+    """A worker with a thread of its own; a job that raises is logged, and the next one runs."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def do(self, job: Job) -> None:
+        self._jobs.put(job)
+
+    def stop(self, timeout_s: float = 0.0) -> None:
+        self._jobs.put(None)
+        if timeout_s and threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception:
+                log.exception("%s goes on after an error of its own", self._thread.name)
+
+
+class SystemThreads:
+    """Real threads; daemons all, so that none of them keeps a program from ending."""
+
+    def worker(self, name: str) -> Worker:
+        return SystemWorker(name)
+
+    def every(self, period_s: float, job: Job, name: str) -> Callable[[], None]:
+        is_over = threading.Event()
+
+        def tick() -> None:
+            while not is_over.wait(period_s):
+                try:
+                    job()
+                except Exception:
+                    log.exception("%s goes on after an error of its own", name)
+
+        threading.Thread(target=tick, name=name, daemon=True).start()
+        return is_over.set
+
+
+SYSTEM_THREADS = SystemThreads()

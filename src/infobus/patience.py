@@ -1,0 +1,44 @@
+"""How long a node waits, and for what: every time span of the bus, as one value.
+
+`connect(patience=Patience(...))`, or the table `[patience]` of `infobus.toml`, changes any of
+them. `docs/limits.md` lists them with what they protect.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """Time spans in seconds; the defaults suit people and programs on one host."""
+
+    # Links and peers.
+    lease_s: float = 1.0  # a link that is silent for so long is closed; 0.3 for real time
+    handshake_s: float = 1.0  # to open a link
+    sync_s: float = 2.0  # `connect`, for the answers of the nodes that it found
+    give_up_s: float = 5.0  # without a sign of life, a peer's rows and open holes are given up
+    tick_s: float = 0.1  # how often protocols look at what is due
+    # Reliable delivery.
+    stall_s: float = 2.0  # a receiver that confirms nothing holds senders no longer than this
+    beat_s: float = 0.5  # between heartbeats, while something is unconfirmed
+    idle_beat_s: float = 2.0
+    tell_s: float = 0.05  # rows that nobody answers are told again; doubles up to 1 s
+    # Publishing and subscribing.
+    send_s: float = 10.0  # `publish`, for receivers that do not keep up
+    subscribe_s: float = 2.0  # `subscribe` and `change_filter`, for the answers of all nodes
+    close_s: float = 2.0  # `close`, for receivers to confirm the last events
+    pace_s: float = 2.0  # a full queue holds its senders for so long, then drops the oldest
+    stuck_s: float = 0.5  # and for so long, if its consumer takes nothing at all
+    type_s: float = 1.0  # an event waits for the descriptor of its type
+    types_s: float = 1.0  # `types`, for the answers of all nodes
+    state_s: float = 2.0  # a newcomer waits for producers' initial state
+    # Guaranteed delivery.
+    adopt_s: float = 2.0  # between looks for ledgers that nobody owns
+    prune_s: float = 30.0  # between prunings of ledgers
+    # Services.
+    call_s: float = 10.0  # a call, if its caller says nothing else
+    answers_s: float = 0.25  # a caller waits for more servers to answer
+    discovery_s: float = 1.0  # `who_is_out_there`, and a leaving server, for all answers
+
+
+DEFAULT_PATIENCE = Patience()
