@@ -17,8 +17,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up: a room imports only rooms that stand before it.
 ROOMS = (
-    "errors subjects patience waiters objects tdl filters protocols engines stores services bus qos "
-    "daemon repository pipeline adapters bench demo console cli"
+    "errors subjects patience waiters objects tdl filters protocols engines stores services bus "
+    "qos daemon repository pipeline adapters bench demo console cli"
 ).split()
 SIBLINGS = {"protocols", "engines", "stores"}
 ABOVE_BUS = ROOMS[: ROOMS.index("bus")]

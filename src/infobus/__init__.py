@@ -123,8 +123,8 @@ __all__ = [
 # Most programs serve nothing and keep nothing, and importing is to be quick.
 _LATE = {
     "DeadLetter": "infobus.bus.durable.dead_letters",
-    "DurableEvent": "infobus.bus.durable",
-    "DurableSubscription": "infobus.bus.durable",
+    "DurableEvent": "infobus.bus.durable.subscription",
+    "DurableSubscription": "infobus.bus.durable.subscription",
     "Service": "infobus.services",
     "current_call": "infobus.services",
     "idempotent": "infobus.services",

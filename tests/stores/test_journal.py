@@ -99,7 +99,8 @@ class TestObjects:
     def test_a_process_that_never_heard_of_the_types_reads_them_all_the_same(self, tmp_path):
         write(tmp_path, [event(1, Wire(headline="h", source=Agency(name="R", staff=3)))])
         code = (
-            "import sys; from infobus import type_of; from infobus.stores.journal.journal import Journal\n"
+            "import sys; from infobus import type_of\n"
+            "from infobus.stores.journal.journal import Journal\n"
             "(one,) = Journal.open(sys.argv[1]).select('journals.Story').events()\n"
             "print(type_of(one.data).name, one.data.source.staff, one.data.places)"
         )

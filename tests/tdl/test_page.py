@@ -10,7 +10,7 @@ from infobus.errors import TdlError
 from infobus.tdl import Interpreter
 from infobus.tdl.compiler import BUILTINS, SPECIAL
 
-PAGE = (Path(__file__).parents[3] / "docs" / "tdl.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "tdl.md").read_text("utf-8")
 
 
 def test_the_session_is_as_printed():
