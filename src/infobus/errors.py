@@ -258,9 +258,9 @@ class LossError(DeliveryError):
     """Events numbered `first` to `last` of one sender's channel are gone for this subscription.
 
     `priority` is their class: each class of a channel has numbers of its own. Both are empty for
-    events of a ledger, and where any channel of the sender may be meant. `last` is None when the
-    sender cannot say how many there were: it had given this node up for dead, and stopped
-    numbering events for it.
+    events of a ledger, and where any channel of the sender may be meant. `last` is None when nobody
+    can say how many there were: the sender had given this node up for dead and stopped numbering
+    events for it, or may have done so while this process stood still.
     """
 
     retry_is_safe = False

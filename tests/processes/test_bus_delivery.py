@@ -193,6 +193,44 @@ class TestFrozen:
         first = account[0]
         assert first[0] == "lost" or first[0] == 1, account
 
+    @pytest.mark.parametrize("end", ["close", "kill"])
+    def test_while_a_publisher_goes_on_and_leaves(self, start: Start, end: str) -> None:
+        publisher, frozen, other = start(), start(patient=False), start()
+        frozen("subscribe", "x.>", {})
+        publisher("publish", "x.y", 1, 50)
+        assert numbers(received(frozen, "x.>", 50)[publisher.name]) == list(range(1, 51))
+        frozen.freeze()
+        assert publisher("peers", 1, 60) == 1  # taken for dead
+        publisher("publish", "x.y", 51, 150)
+        if end == "close":
+            publisher("close")
+        publisher.kill()
+        assert other("peers", 0, 60) == 0
+        frozen.thaw()
+        account = received(frozen, "x.>", 1)
+        assert account == {publisher.name: [["lost", 0, None]]}
+        # It is told once, and hears others as before.
+        assert frozen("peers", 1, 60) == 1
+        other("publish", "x.y", 1, 5)
+        assert [entry[0] for entry in received(frozen, "x.>", 5)[other.name]] == [1, 2, 3, 4, 5]
+
+    def test_while_a_publisher_begins(self, start: Start) -> None:
+        frozen = start(patient=False)
+        frozen("subscribe", "x.>", {})
+        frozen.freeze()
+        publisher = start(patient=False)
+        publisher("publish", "x.y", 1, 5)
+        frozen.thaw()
+        assert publisher("peers", 1, 60) == 1
+        account: list[Any] = []
+        number = 6
+        while not any(entry[0] == number - 1 for entry in account):
+            publisher("publish", "x.y", number, number)
+            number += 1
+            account += received(frozen, "x.>", 1, 1.0).get(publisher.name, [])
+        assert account[0] == ["lost", 0, None]
+        assert [entry[0] for entry in account].count("lost") == 1
+
 
 HOLDS_THE_GIL = """
 import ctypes, os

@@ -539,7 +539,8 @@ def test_the_holes_of_a_sender_that_was_never_seen_are_asked_for_and_reported():
     node.take(wire.Known("p", 2, 1), 0.0)
     node.take(data("p", 2), 0.0)
     assert wire.Ask("me", "a", 1, 1) in messages(node.tick(0.2))
-    assert numbers(node.tick(5.0)) == [Lost("p", "a", 1, 1), (2, 2)]
+    effects = [effect for t in range(3, 51) for effect in node.tick(t / 10)]
+    assert numbers(effects) == [Lost("p", "a", 1, 1), (2, 2)]
 
 
 def test_a_sender_that_returns_after_it_was_given_up_goes_on_where_it_was():
@@ -696,6 +697,112 @@ def test_rows_asked_for_again_and_again_are_told_once_a_tick():
         assert node.take(wire.WantRows("p"), 0.0) == []
     told = [m for m in messages(node.tick(0.1)) if isinstance(m, wire.Interest)]
     assert told == [interest("me", 0, 2, ["a.>"], welcome=1)]
+
+
+# Standing still.
+
+
+def ticked(node, since_s, until_s):
+    """What a node says that ticks ten times a second."""
+    ticks = range(round(10 * since_s), round(10 * until_s) + 1)
+    return [effect for t in ticks for effect in node.tick(t / 10)]
+
+
+def frozen_subscriber(**options):
+    """A node that ticks until 1 s, and then stands still until it is called again."""
+    node = subscriber("a.>", **options)
+    node.take(data("p", 1, 2), 0.0)
+    ticked(node, 0.0, 1.0)
+    return node
+
+
+def test_a_peer_that_vanished_while_the_node_stood_still_is_reported_once():
+    node = frozen_subscriber()
+    node.peer_down("p", 4.0)
+    assert numbers(ticked(node, 4.1, 20.0)) == [Lost("p", "", 0, None)]
+
+
+def test_a_peer_that_dies_while_the_node_is_awake_is_no_loss():
+    node = frozen_subscriber()
+    node.peer_down("p", 1.1)
+    assert numbers(ticked(node, 1.1, 20.0)) == []
+
+
+def test_a_node_that_stood_still_asks_its_peers_whether_they_still_know_it():
+    node = frozen_subscriber()
+    assert interest("me", 2, 3, welcome=1) in messages(node.tick(4.0))
+    node.take(wire.Known("p", 3, 1, {"a": 3}), 4.0)
+    node.take(beat("p"), 4.0)
+    node.peer_down("p", 4.0)
+    assert numbers(ticked(node, 4.1, 20.0)) == []
+
+
+def test_a_peer_that_dies_before_it_told_how_far_it_had_got_is_reported():
+    """What the frozen node had been sent was lost with the link, and no later event showed it."""
+    node = frozen_subscriber()
+    node.tick(4.0)
+    node.take(wire.Known("p", 3, 1, {"a": 3}), 4.0)
+    node.peer_down("p", 4.0)
+    assert numbers(ticked(node, 4.1, 20.0)) == [Lost("p", "", 0, None)]
+
+
+def test_an_answer_from_before_the_node_stood_still_proves_nothing():
+    node = frozen_subscriber()
+    node.take(wire.Known("p", 2, 1, {"a": 3}), 4.0)
+    node.peer_down("p", 4.0)
+    assert numbers(ticked(node, 4.1, 20.0)) == [Lost("p", "", 0, None)]
+
+
+def test_a_peer_that_had_given_up_the_frozen_node_is_reported_once():
+    node = frozen_subscriber()
+    effects = node.take(wire.Known("p", 0, 2), 4.0)
+    effects += node.take(wire.Known("p", 3, 2, {"a": 9}), 4.1)
+    node.peer_down("p", 4.2)
+    effects += ticked(node, 4.2, 20.0)
+    assert numbers(effects) == [Lost("p", "a", 3, None)]
+
+
+def test_a_publisher_that_began_while_the_node_stood_still_is_reported():
+    node = frozen_subscriber()
+    node.peer_up("new", 4.0)
+    effects = node.take(wire.Known("new", 3, 1, {"a": 8, "b": 9}), 4.1)
+    assert numbers(effects) == [Lost("new", "a", 0, None)]
+    assert numbers(node.take(data("new", 8), 4.2)) == [(8, 8)]
+
+
+def test_a_publisher_that_has_published_nothing_yet_is_no_loss():
+    node = frozen_subscriber()
+    node.peer_up("new", 4.0)
+    assert numbers(node.take(wire.Known("new", 3, 1), 4.1)) == []
+    assert numbers(node.take(data("new", 1), 4.2)) == [(1, 1)]
+
+
+def test_a_publisher_that_is_met_long_afterwards_is_no_loss():
+    node = frozen_subscriber()
+    ticked(node, 4.0, 40.0)
+    node.peer_up("new", 40.0)
+    assert numbers(node.take(wire.Known("new", 3, 1, {"a": 8}), 40.0)) == []
+
+
+def test_what_is_subscribed_to_after_standing_still_was_not_missed():
+    node = frozen_subscriber()
+    node.tick(4.0)
+    node.add_interest(["b.>"], 4.1)
+    node.peer_up("new", 4.1)
+    assert numbers(node.take(wire.Known("new", 4, 1, {"b": 8}), 4.2)) == []
+
+
+def test_a_goodbye_says_whether_the_node_had_been_given_up():
+    node = frozen_subscriber()
+    assert numbers(node.take(wire.Bye("p"), 4.0)) == []
+    node = frozen_subscriber()
+    assert numbers(node.take(wire.Bye("p", {}, ["me"]), 4.0)) == [Lost("p", "", 0, None)]
+
+
+def test_a_goodbye_names_those_that_were_given_up_and_not_met_again():
+    node = publisher("a.>")
+    node.peer_down("r", 1.0)
+    assert node.leave() == [ToAll(wire.Bye("me", {}, ["r"]))]
 
 
 # Leaving.

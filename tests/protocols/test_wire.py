@@ -59,7 +59,7 @@ messages = st.one_of(
     st.builds(wire.Known, names, counts, counts, nexts, byte_strings),
     st.builds(wire.WantTypes, names, st.lists(st.integers(0, 2**64 - 1), max_size=3)),
     st.builds(wire.Types, names, byte_strings),
-    st.builds(wire.Bye, names, nexts),
+    st.builds(wire.Bye, names, nexts, st.lists(names, max_size=3)),
     st.builds(wire.WantState, names, counts, texts),
     st.builds(wire.State, names, counts, nexts, items, byte_strings),
 )

@@ -36,9 +36,9 @@ class Events(Struct, frozen=True):
 class Lost(Struct, frozen=True):
     """Report a loss to the subscriptions; an empty lane means any lane of the sender.
 
-    Without `last` nobody can say what was lost: the sender had given this node up for dead, and
-    some of its events since then may never have got a number. Then `first` is the next number
-    that had been expected, or 0 if nothing had come yet.
+    Without `last` nobody can say what was lost: the sender had given this node up for dead, or may
+    have done so while this node stood still, and some of its events since then may never have got
+    a number. Then `first` is the next number that had been expected, or 0 if that is not known.
     """
 
     sender: str

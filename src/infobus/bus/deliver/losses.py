@@ -12,8 +12,8 @@ def loss_error(lost: Lost, default_class: str = "") -> LossError:
     where = f" on {in_words(lost.lane)}" if lost.lane else ""
     if lost.last is None:
         what = (
-            f"{lost.sender} had taken this node for dead: an unknown number of its events"
-            f"{where} is lost, from number {lost.first} on"
+            f"{lost.sender} took this node for dead, or may have done so: an unknown number of its "
+            f"events{where} is lost{f', from number {lost.first} on' if lost.first else ''}"
         )
     else:
         what = f"events {lost.first} to {lost.last} of {lost.sender}{where} are lost"

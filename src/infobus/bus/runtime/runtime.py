@@ -109,6 +109,7 @@ class Hub:
         self.engine.answer(_TYPES_KEY, lambda question: all_descriptors(self.name))
         self.engine.announce(f"l/{self.name}")
         self.engine.watch("l/*", self._on_token)
+        self._tick(time.monotonic())  # whoever is stopped right afterwards must notice that, too
         if not self.wait_until(self.node.is_synced, sync_timeout_s):
             log.warning("not every node found on the bus has answered in %s s", sync_timeout_s)
 

@@ -48,6 +48,8 @@ class Watch(Declared):
 
     def saw(self, holder: MemoryEngine, visible: list[str]) -> None:
         """Take in which tokens of `holder` are to be seen; report the differences."""
+        if not self.is_active:
+            return
         gone = [t for t, held_by in self.view.items() if held_by is holder and t not in visible]
         new = [t for t in visible if self.view.get(t) is not holder]
         for token in gone:

@@ -155,10 +155,14 @@ class Types(Struct, array_like=True, tag=9):
 
 
 class Bye(Struct, array_like=True, tag=10):
-    """I leave on purpose; forget me at once. `nexts` as in `Beat`: nothing more will come."""
+    """I leave on purpose; forget me at once. `nexts` as in `Beat`: nothing more will come.
+
+    `given_up` are nodes that I had taken for dead and not met again: they may have missed more.
+    """
 
     sender: NodeName
     nexts: dict[LaneName, Count] = {}
+    given_up: list[NodeName] = []
 
 
 class WantState(Struct, array_like=True, tag=11):

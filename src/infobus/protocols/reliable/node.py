@@ -39,7 +39,8 @@ from infobus.protocols.frames import wire
 from infobus.protocols.interest.own_rows import OwnRows, Reduction, Row
 from infobus.protocols.interest.peer_rows import PeerRows, Wanted
 from infobus.protocols.interest.requests import Requests
-from infobus.protocols.reliable.peer import Peer, Route, Terms
+from infobus.protocols.reliable.freeze import Freezing
+from infobus.protocols.reliable.peer import Peer, Route, Terms, make_room
 from infobus.protocols.reliable.routes import Routes
 from infobus.protocols.reliable.streams import Streams
 from infobus.subjects import channel_of, check_pattern
@@ -73,6 +74,7 @@ class Node:
         self._routes = Routes(name, terms, self.rows)
         self.routes = self._routes.by_lane
         self.requests = Requests(terms.classes, self.rows, terms.limits.queue_count_max or 0)
+        self._freezing = Freezing(terms.freeze_s, terms.stranger_s)
         self._welcomes = 0
         self._beat_sent_s = float("-inf")
 
@@ -124,18 +126,12 @@ class Node:
 
     def is_known(self, version: int) -> bool:
         """Whether every live peer holds this node's rows as of `version`."""
-        return all(
-            peer.confirmed >= version
-            for peer in self.peers.values()
-            if peer.alive and not peer.refused
-        )
+        return all(peer.confirmed >= version for peer in self.peers.values() if peer.is_awaited)
 
     def is_synced(self) -> bool:
         """Whether this node and every live peer hold each other's rows."""
         return self.is_known(self.own.version) and all(
-            name in self.rows.records
-            for name, peer in self.peers.items()
-            if peer.alive and not peer.refused
+            name in self.rows.records for name, peer in self.peers.items() if peer.is_awaited
         )
 
     def is_confirmed(self) -> bool:
@@ -146,14 +142,13 @@ class Node:
 
     def peer_up(self, name: str, now_s: float) -> Effects:
         """A peer can be seen (again)."""
+        effects = self._notice_freeze(now_s)
         peer = self.peers.get(name)
         if name == self.name or (peer is not None and (peer.alive or peer.left)):
-            return []
-        if peer is None:
-            self._make_room_for_a_peer()
-            peer = self.peers[name] = Peer()
+            return effects
+        peer = self._heard(name, now_s)
         peer.alive, peer.given_up, peer.tell_wait_s = True, False, 0.0
-        effects = self._tell(name, peer, now_s)
+        effects += self._tell(name, peer, now_s)
         if peer.welcomed and name not in self.rows.records:
             # It may not know that it was given up here, and so would not tell its rows.
             effects.append(self._known(name, peer))
@@ -161,21 +156,23 @@ class Node:
 
     def peer_down(self, name: str, now_s: float) -> Effects:
         """A peer can no longer be seen: its place in our streams is given up."""
+        effects = self._notice_freeze(now_s)
         peer = self.peers.get(name)
         if peer is None or not peer.alive:
-            return []
+            return effects
         peer.alive, peer.heard_at_s = False, now_s
-        return self._forget_rows(name, peer)
+        return effects + self._forget_rows(name, peer)
 
     def take(self, message: wire.Message, now_s: float) -> Effects:
         """Take in a frame."""
         if message.sender == self.name:
             return []
-        peer = self._heard(message.sender)
+        effects = self._notice_freeze(now_s)
+        peer = self._heard(message.sender, now_s)
         if peer.left:
-            return []
+            return effects
         peer.heard_at_s, peer.given_up = now_s, False
-        return _HANDLERS[type(message)](self, peer, message, now_s)
+        return effects + _HANDLERS[type(message)](self, peer, message, now_s)
 
     def reduced(self, reduction: Reduction, filters: list[str], now_s: float) -> Effects:
         """Some filters of this node have been reduced to few."""
@@ -183,11 +180,12 @@ class Node:
 
     def refuse(self, name: str) -> None:
         """A peer cannot be understood, so nothing is to be expected from it."""
-        self._heard(name).refused = True
+        self._heard(name, float("inf")).refused = True
 
     def tick(self, now_s: float) -> Effects:
         """Time has passed: repeat what was not answered, confirm what came, give up the late."""
-        effects: Effects = []
+        effects = self._notice_freeze(now_s)
+        self._freezing.ticked_at_s = now_s
         for name, peer in self.peers.items():
             if peer.alive or now_s - peer.heard_at_s < self.terms.give_up_s:
                 effects += self._serve(name, peer, now_s)
@@ -203,7 +201,8 @@ class Node:
 
     def leave(self) -> Effects:
         """This node closes on purpose."""
-        return [ToAll(wire.Bye(self.name, self.beat().nexts))]
+        given_up = [n for n, p in self.peers.items() if p.welcomed and n not in self.rows.records]
+        return [ToAll(wire.Bye(self.name, self.beat().nexts, given_up))]
 
     def acks(self, name: str, peer: Peer) -> Effects:
         """Confirm to `peer` what has come, except on lanes that are held on purpose."""
@@ -240,6 +239,8 @@ class Node:
         if record is None or record.version != beat.interest:
             effects.append(self._known(beat.sender, peer))
         effects += self._streams.ends(beat.sender, peer, beat.nexts, now_s)
+        if peer.confirmed > peer.doubt_version:
+            peer.doubt_version = 0  # it knows us, and has told how far its routes have got
         for lane in beat.nexts:
             receiver = peer.receivers.get(lane)
             if receiver is not None and receiver.next is not None:
@@ -311,10 +312,7 @@ class Node:
         return [Learn(types.descriptors)]
 
     def _on_bye(self, peer: Peer, bye: wire.Bye, now_s: float) -> Effects:
-        effects = self._streams.ends(bye.sender, peer, bye.nexts, now_s)
-        effects = [effect for effect in effects if not isinstance(effect, ToPeer)]  # too late
-        effects += self._streams.sender_lost(bye.sender, peer, now_s)
-        effects += self._forget_rows(bye.sender, peer)
+        effects = self._streams.on_bye(peer, bye, now_s) + self._forget_rows(bye.sender, peer)
         self.peers[bye.sender] = Peer(alive=False, given_up=True, left=True)
         return effects
 
@@ -331,20 +329,21 @@ class Node:
 
     # Helpers.
 
-    def _heard(self, name: str) -> Peer:
+    def _notice_freeze(self, now_s: float) -> Effects:
+        """If this node stood still, doubt that its peers know it, and ask them."""
+        if not self._freezing.is_over(now_s):
+            return []
+        self._freezing.doubt(self.peers.values(), self.own.version, now_s)
+        self.own.version += 1  # an answer to this one cannot be from before
+        return self._tell_everyone(now_s)
+
+    def _heard(self, name: str, now_s: float) -> Peer:
         """A peer that may be heard before it is seen; it counts as alive once it is seen."""
         peer = self.peers.get(name)
         if peer is None:
-            self._make_room_for_a_peer()
-            peer = self.peers[name] = Peer(alive=False)
+            make_room(self.peers, self.terms.peers_count_max)
+            peer = self.peers[name] = self._freezing.new_peer(now_s)
         return peer
-
-    def _make_room_for_a_peer(self) -> None:
-        while len(self.peers) >= self.terms.peers_count_max:
-            dead = next((name for name, peer in self.peers.items() if peer.given_up), None)
-            if dead is None:
-                return
-            del self.peers[dead]
 
     def _tell_less(self, now_s: float) -> Effects:
         for peer in self.peers.values():

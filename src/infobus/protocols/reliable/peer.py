@@ -24,6 +24,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     idle_beat_s: float = 2.0
     tell_s: float = 0.05  # rows that nobody answers are told again; doubles up to 1 s
     give_up_s: float = 5.0  # without a sign of life: its rows and its open holes are given up
+    freeze_s: float = 0.4  # without a tick of its own, a node may have been taken for dead
+    stranger_s: float = 30.0  # after that, whom it meets first may have begun while it stood still
     peers_count_max: int = 10_000  # remembered, dead ones included
     lanes_count_max: int = 50_000  # on which one peer's events are taken in
     rows_count_max: int = 10_000  # told by this node; past it, patterns are widened
@@ -49,6 +51,7 @@ class Peer(Struct):
     welcome: int = 0  # the welcome that the peer gave us last
     confirmed: int = 0  # version of our rows that the peer holds
     cut_version: int = 0  # version it held when it gave us up; 0 once the loss is reported
+    doubt_version: int = 0  # our version when we stood still; 0 once it is known to know us
     cut_lanes: dict[str, int] = field(default_factory=dict)  # where their streams broke off
     restarts: dict[str, int] = field(default_factory=dict)  # lanes begun anew, by version
     wants_rows: bool = False  # it has asked for all of them
@@ -60,6 +63,20 @@ class Peer(Struct):
     unwanted: set[str] = field(default_factory=set)  # lanes heard of, not subscribed to
     best_effort: dict[str, int] = field(default_factory=dict)  # lane -> last event's number
     refused_count: int = 0  # of what came on more lanes than are taken
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its answers are waited for."""
+        return self.alive and not self.refused
+
+
+def make_room(peers: dict[str, Peer], count_max: int) -> None:
+    """Forget peers that were given up until there is room for one more, if that is possible."""
+    while len(peers) >= count_max:
+        dead = next((name for name, peer in peers.items() if peer.given_up), None)
+        if dead is None:
+            return
+        del peers[dead]
 
 
 class Route(Sender, kw_only=True):

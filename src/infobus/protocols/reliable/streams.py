@@ -47,6 +47,16 @@ class Streams(Struct):
             return []
         return self._lift(gone.sender, gone.lane, receiver.on_gone(gone.last, now_s))
 
+    def on_bye(self, peer: Peer, bye: wire.Bye, now_s: float) -> Effects:
+        """The peer has left: report what did not come."""
+        effects = self.ends(bye.sender, peer, bye.nexts, now_s)
+        effects = [effect for effect in effects if not isinstance(effect, ToPeer)]  # too late
+        if self.name in bye.given_up:
+            peer.doubt_version = max(peer.doubt_version, peer.confirmed)
+        else:
+            peer.doubt_version = 0  # it has waited for us to the end
+        return effects + self.sender_lost(bye.sender, peer, now_s)
+
     def ends(self, name: str, peer: Peer, nexts: dict[str, int], now_s: float) -> Effects:
         """Note how far the peer's routes have got."""
         effects: Effects = []
@@ -151,7 +161,8 @@ class Streams(Struct):
 
     def break_off(self, peer: Peer) -> None:
         """The peer had given us up: end all its streams, to begin anew where it says."""
-        peer.cut_version = max(peer.cut_version, peer.confirmed)
+        peer.cut_version = max(peer.cut_version, peer.confirmed, peer.doubt_version)
+        peer.doubt_version = 0
         peer.cut_lanes.update(peer.nexts)
         for lane, receiver in peer.receivers.items():
             if receiver.next is not None:
@@ -169,8 +180,8 @@ class Streams(Struct):
             if receiver.next is not None:
                 peer.nexts[lane] = receiver.next
         peer.receivers.clear()
-        if peer.cut_version:
-            peer.cut_version = 0
+        if peer.cut_version or peer.doubt_version:
+            peer.cut_version = peer.doubt_version = 0
             peer.cut_lanes.clear()
             effects.append(Lost(name, "", 0, None))
         return effects

@@ -9,7 +9,8 @@ what they promise:
 * an event published while its publisher had said that it knows the subscription is delivered,
   or lies in a reported loss, unless publisher or subscription end first, or the subscription
   gets a filter that does not let it through;
-* a loss of unknown size is reported only where the sender had indeed given the node up;
+* a loss of unknown size is reported only where the sender had indeed given the node up, or where
+  the node stood still and so cannot know;
 * once every table is up to date, nothing is sent that nobody wants (unless tables must be small).
 """
 
@@ -58,6 +59,7 @@ class Account:
     depth: int = 1
     blameless: Iterable[str] = ()  # senders whose events nothing has happened to
     nodes: dict[str, SimulatedNode] = field(default_factory=dict)  # those alive
+    stood_still: set[str] = field(default_factory=set)  # nodes that were ever frozen
     trace: list[tuple[object, ...]] = field(default_factory=list)
     error: Exception | None = None
     is_exact: bool = False  # every table is up to date and tells exactly what is wanted
@@ -132,7 +134,10 @@ class Account:
         stream = (node.name, lost.sender, lost.lane)
         if lost.last is not None:
             self._go_on(stream, lost.first, lost.last + 1, "reported lost")
-        elif (lost.sender, node.name) not in self._given_up:
+        elif not (
+            (lost.sender, node.name) in self._given_up
+            or (node.name in self.stood_still and lost.first == 0)
+        ):
             raise Uneven(f"{node.name} reports {lost}, but was never given up there")
         else:
             for open_stream in [s for s in self._expected if s[:2] == stream[:2]]:

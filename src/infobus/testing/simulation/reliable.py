@@ -30,6 +30,9 @@ from infobus.testing.simulation.node import CLASSES, TICK_S, Attributes, Simulat
 SETTLE_S = 15.0
 """Virtual time within which a healed network is at rest, whatever had happened."""
 
+FREEZE_S = 0.3
+"""No lease that is drawn is shorter, so whoever was taken for dead can know that it stood still."""
+
 SUBJECTS = [f"{a}.{b}.{c}" for a in "ab" for b in "xy" for c in "12"]
 _PATTERNS = [">", "a.>", "b.>", "a.x.*", "*.y.1", "a.*.2", "b.x.1", "b.y.>"]
 _FILTERS = ["", "", "n > 2", "n <= 2", "n == 1", "n in [0, 4]", 'c == "red"', "exists(c) && n != 3"]
@@ -114,6 +117,7 @@ class Run:
             rows_count_max=draw.choice([3, 10_000, 10_000]),
             filters_count_max=draw.choice([1, 64]),
             spare_count_max=draw.choice([0, 4, 10_000, 10_000]),
+            freeze_s=FREEZE_S,
         )
         is_on = [draw.random() < 0.5 for _ in range(9)]
         self.network = drawn_network(draw, is_on, 0.3 if is_rough else 0.05)
@@ -127,7 +131,7 @@ class Run:
             [harm.partition, harm.heal],
             [harm.cut, harm.heal],
             [harm.swizzle, harm.heal],
-            [harm.freeze, harm.thaw],
+            [self._freeze, harm.thaw],
             [self._crash, self._be_born],
             [self._leave, self._be_born],
         ]
@@ -301,6 +305,10 @@ class Run:
             subscription = self.random.choice(node.subscriptions)
             node.unsubscribe(subscription)
             self.account.unsubscribed(node, subscription)
+
+    def _freeze(self) -> None:
+        self.harm.freeze()
+        self.account.stood_still.update(self.harm.frozen)
 
     def _crash(self) -> None:
         if names := self._names():
