@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from infobus.filters import Filter, compile
 from infobus.filters.algebra import box
 from infobus.filters.algebra.cover import covers, overlaps
-from infobus.filters.algebra.domain import as_tests, domain, includes
 from infobus.filters.algebra.reduce import project, reduce
 from infobus.filters.algebra.union import coarse, hull, united
+from infobus.filters.domain import as_tests, domain, includes
 from infobus.filters.language.literals import Test, literals
 from infobus.filters.language.normal import normal
 from infobus.filters.language.partial import is_true

@@ -232,3 +232,18 @@ class TestBatches:
     def test_have_columns_of_one_length(self):
         with pytest.raises(UsageError, match="not equally long"):
             Matcher().match_batch({"a": [1], "s": []})
+
+
+class TestNaN:
+    @pytest.mark.parametrize("row_count", [1, 60])
+    def test_is_found_by_negated_orders_that_leave_one_number_beside_it(self, row_count):
+        """`!(a < 5) && !(a > 5)` holds for 5 and for NaN, so 5 is not all there is to look up."""
+        matcher = matcher_of(*[f"!(a < {n}) && !(a > {n})" for n in range(row_count)])
+        assert len(matcher.match({"a": float("nan")})) == row_count
+        assert matcher.match({"a": 0}) == [0]
+        assert matcher.match({"a": 0.5}) == []
+
+    def test_is_all_that_contradicting_negated_orders_leave(self):
+        matcher = matcher_of("!(a < 5) && !(a > 3)")
+        assert matcher.match({"a": float("nan")}) == [0]
+        assert matcher.match({"a": 4}) == []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from infobus.filters.algebra.domain import ANY, Domain, as_tests, domain, includes
+from infobus.filters.domain import ANY, Domain, as_tests, compared, domain, includes
 from infobus.filters.language.literals import FAMILY, Literal, Rest, Test, tree_of_literal
 from infobus.filters.language.normal import AllOf, AnyOf, Normal, Row, normal, rows_of, tree_of
 from infobus.filters.language.tree import And, Compare, Constant, Name, Tree
@@ -72,17 +72,9 @@ def _plain_box(tree: Tree) -> Box | None:
         if not isinstance(name, Name) or not isinstance(limit, Constant) or name in domains:
             return None
         family, value = FAMILY[limit.kind], limit.value
-        if family not in ("number", "string"):
+        if family not in ("number", "string") or one.op == "!=":
             return None
-        match one.op:
-            case "==":
-                domains[name] = Domain(family, frozenset([value]))
-            case "<" | "<=":
-                domains[name] = Domain(family, high=value, high_open=one.op == "<")
-            case ">" | ">=":
-                domains[name] = Domain(family, low=value, low_open=one.op == ">")
-            case _:
-                return None
+        domains[name] = compared(one.op, family, value)
     return Box(domains)
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from infobus.filters.algebra.box import EVERYTHING, Box, covers
-from infobus.filters.algebra.domain import ANY, Domain
 from infobus.filters.algebra.union import united
+from infobus.filters.domain import ANY, Domain
 from infobus.filters.language.literals import Rest
 from infobus.filters.language.tree import Name
 
@@ -142,9 +142,9 @@ def _homes(one: Box, frequency: Counter[Name]) -> Iterable[object]:
     """Where a box waits to be found by all that it could cover."""
     chosen = min(
         (
-            (len(allowed.values), name.path, name, allowed.values)
+            (len(points), name.path, name, points)
             for name, allowed in one.domains.items()
-            if allowed.values is not None and len(allowed.values) <= _HOMES_MAX
+            if (points := allowed.points) and len(points) <= _HOMES_MAX
         ),
         default=None,
     )
@@ -160,6 +160,6 @@ def _places(one: Box) -> Iterator[object]:
     yield None
     for name, allowed in one.domains.items():
         yield name
-        if allowed.values is not None:
-            yield name, next(iter(allowed.values))
+        if points := allowed.points:
+            yield name, next(iter(points))
     yield from one.loose

@@ -7,11 +7,9 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from msgspec.structs import replace
-
 from infobus.filters.algebra.box import Box
-from infobus.filters.algebra.domain import ANY, Domain, as_tests, domain
 from infobus.filters.algebra.reduce import compacted, projected
+from infobus.filters.domain import ANY, Domain, as_tests, domain, listed
 from infobus.filters.language.lexer import name_text
 from infobus.filters.language.literals import FAMILY, Test, constant
 from infobus.filters.language.partial import is_true
@@ -60,17 +58,18 @@ def _within(name: Name, allowed: Domain, ranges: Mapping[str, Range]) -> Domain 
         ]
         inside = domain([*tests, *bounds])
         # An interval is not cut: the producer knows its own bounds.
-        return inside if inside is None or inside.values is not None else allowed
+        return inside if inside is None or inside.points else allowed
+    points = allowed.points
     if callable(limits):
-        possible = list(filter(limits, allowed.values or ()))
+        possible = list(filter(limits, points))
     else:
         possible = [value for value in limits if all(is_true(test, value) for test in tests)]
         if not possible:
             return None
-    if allowed.values is None:
+    if not points:
         return allowed
-    values = allowed.values.intersection(possible)
-    return replace(allowed, values=values) if values else None
+    values = frozenset(points).intersection(possible)
+    return listed(allowed.family, values, allowed.others) if values else None
 
 
 def _said(name: Name, allowed: Domain, operators: Collection[str] | None) -> Domain:

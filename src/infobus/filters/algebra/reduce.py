@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from infobus.filters.algebra.box import EVERYTHING, Box, boxes, row
 from infobus.filters.algebra.merge import absorbed, merged
 from infobus.filters.algebra.union import is_short
 from infobus.filters.algebra.widen import anchored, shortened, widened
+from infobus.filters.domain import listed
 from infobus.filters.language.filter import Filter
 from infobus.filters.language.lexer import name_text
 from infobus.filters.language.normal import Row, all_of, tree_of
@@ -155,11 +155,11 @@ def _filter(one: Box, known: dict[Row, Filter] | None) -> Filter:
 def _pieces(one: Box) -> Iterator[Box]:
     """Cut a box with very many values into several that can be written as filters."""
     for name, allowed in one.domains.items():
-        if allowed.values is not None and len(allowed.values) > 1 and not is_short(allowed.values):
+        if allowed.values is not None and not is_short(allowed.values):
             values = sorted(allowed.values)
             middle = len(values) // 2
             for part in (values[:middle], values[middle:]):
-                domain = replace(allowed, values=frozenset(part))
+                domain = listed(allowed.family, part, allowed.others)
                 yield from _pieces(Box({**one.domains, name: domain}, one.loose))
             return
     yield one

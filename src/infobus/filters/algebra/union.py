@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from infobus.filters.algebra.domain import ABSENT, ANY, PRESENT, Domain, includes
+from infobus.filters.domain import ABSENT, ANY, PRESENT, Domain, includes, listed
 from infobus.filters.language.literals import TEXTUAL, Test
 from infobus.filters.language.tree import Name, Scalar
 
@@ -63,12 +63,12 @@ def _joined(group: list[Domain]) -> list[Domain]:
         asked = {value for one in group for other in one.others for value in other.values}
         folded = Test(test.name, test.op, tuple(sorted(asked)), test.family)
         return [replace(first, others=frozenset([folded]))]
-    values = {value for one in group for value in one.values or ()}
+    values = {value for one in group for value in one.points}
     intervals = _swept(one for one in group if one.is_interval)
     left = _absorbed(values, intervals)
     intervals = _swept(intervals)  # A value may have closed the gap between two of them.
     if left:
-        intervals.append(Domain(first.family, frozenset(left), others=first.others))
+        intervals.append(listed(first.family, left, first.others))
     return intervals
 
 
@@ -105,17 +105,17 @@ def _touch(one: Domain, later: Domain) -> bool:
 
 def _hull_of_two(one: Domain, other: Domain) -> Domain:
     low, high = min(one, other, key=_low), max(one, other, key=_high)
-    excluded = {value for value in one.excluded if not other.holds(value)}
-    excluded |= {value for value in other.excluded if not one.holds(value)}
+    excluded = {value for value in one.excluded if not other.fits(value)}
+    excluded |= {value for value in other.excluded if not one.fits(value)}
     return Domain(
         one.family,
-        None,
         low.low,
-        low.low_open,
         high.high,
+        low.low_open,
         high.high_open,
-        one.nan or other.nan,
+        None,
         frozenset(excluded),
+        one.nan or other.nan,
         one.others,
     )
 
@@ -137,7 +137,7 @@ def _absorbed(values: Iterable[Any], intervals: list[Domain]) -> list[Any]:
 
 
 def _closed(one: Domain, value: Any) -> Domain | None:
-    if one.holds(value):
+    if one.fits(value):
         return one
     if value in one.excluded:
         return replace(one, excluded=one.excluded - {value})
@@ -165,24 +165,22 @@ def hull(domains: Sequence[Domain]) -> Domain:
     first, *rest = domains
     others = first.others.intersection(*(one.others for one in rest))
     if not any(one.is_interval for one in domains):
-        if first.values is None:
+        if not first.points:
             return _bare(first) if not others else replace(first, others=others)
-        values = first.values.union(*(one.values or () for one in rest))
-        return Domain(first.family, values, others=others)
-    wide = [_as_interval(one) for one in domains]
-    low, high = min(wide, key=_low), max(wide, key=_high)
-    excluded = wide[0].excluded.intersection(*(one.excluded for one in wide[1:]))
+        return listed(first.family, {value for one in domains for value in one.points}, others)
+    low, high = min(domains, key=_low), max(domains, key=_high)
+    excluded = first.excluded.intersection(*(one.excluded for one in rest))
     unbounded = low.low is None and high.high is None
-    nan = first.family == "number" and (unbounded or any(one.nan for one in wide))
+    nan = first.family == "number" and (unbounded or any(one.nan for one in domains))
     return Domain(
         first.family,
-        None,
         low.low,
-        low.low_open,
         high.high,
+        low.low_open,
         high.high_open,
-        nan,
+        None,
         excluded,
+        nan,
         others,
     )
 
@@ -192,15 +190,9 @@ def _bare(one: Domain) -> Domain:
     return PRESENT if one.family == "list" else ANY if one.family == "isa" else Domain(one.family)
 
 
-def _as_interval(one: Domain) -> Domain:
-    if one.values is None:
-        return one
-    return Domain(one.family, None, min(one.values), False, max(one.values), False)
-
-
 def place(one: Domain) -> tuple[Any, ...]:
     """A key to sort domains by, so that neighbours have a small hull."""
-    return one.family, _low(_as_interval(one))
+    return one.family, _low(one)
 
 
 def coarse(name: Name, one: Domain) -> Domain:
@@ -209,15 +201,16 @@ def coarse(name: Name, one: Domain) -> Domain:
     Many numbers become the interval around them, many strings the beginnings they have.
     """
     kept = frozenset(test for test in one.others if is_short(test.values))
-    if one.values is None or is_short(one.values):
+    points = one.points
+    if not points or is_short(points):
         excluded = one.excluded if is_short(one.excluded) else frozenset()
         short = replace(one, excluded=excluded, others=kept)
         return hull([short])
     if one.family != "string":
-        return replace(_as_interval(one), others=kept)
+        return replace(one, values=None, others=kept)
     beginnings: list[str] = []
     for length in range(1, _BEGINNING_CHARS_MAX):
-        longer = {str(value)[:length] for value in one.values}
+        longer = {str(value)[:length] for value in points}
         if "" in longer or not is_short(longer):
             break
         beginnings = sorted(longer)

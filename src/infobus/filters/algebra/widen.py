@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 
 from infobus.filters.algebra.box import EVERYTHING, Box, box
-from infobus.filters.algebra.domain import ANY, Domain
 from infobus.filters.algebra.union import coarse, hull, place
+from infobus.filters.domain import ANY, Domain
 from infobus.filters.language.normal import access, normal
 from infobus.filters.language.tree import Name
 
@@ -116,7 +116,7 @@ def _coded(group: list[Box]) -> tuple[list[Name], list[tuple[_Code, Box]]]:
     for name, known in zip(names, numbers, strict=True):
         said = [one.domains[name] for one in group]
         columns.append([known.setdefault(allowed, len(known)) for allowed in said])
-        plain.append(sum(allowed.values is not None for allowed in said))
+        plain.append(sum(bool(allowed.points) for allowed in said))
     order = sorted(range(len(names)), key=lambda at: (plain[at], -len(numbers[at]), names[at].path))
     codes = zip(*(columns[at] for at in order), strict=True)
     return [names[at] for at in order], list(zip(codes, group, strict=True))

@@ -50,6 +50,9 @@ TEXTUAL = frozenset({"begins-with", "ends-with", "contains", "regex", "wildcard"
 ANY_OF = TEXTUAL | {"==", "has", "datatype", "isa"}
 """Tests that take several values and fit if one of them does."""
 
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+"""The order that is true where another one is false, NaN left aside."""
+
 
 class Test(Struct, frozen=True, gc=False):
     """One attribute against constants; it fits if it fits any of `values`.
@@ -94,7 +97,6 @@ class Rest(Struct, frozen=True, gc=False):
 Literal = Test | Rest
 
 _EVENT = Name(())
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 # Undefined without their first argument; the later ones are alternatives.
 _STRICT = (
     TEXTUAL | TYPE_TESTS | {"nan", "datatype", "size", "fold-case", "decompose", "decompose-compat"}
@@ -204,7 +206,7 @@ def _comparison(name: Name, op: str, limit: Constant, negated: bool) -> tuple[Li
         return _equality(name, "==", (limit,), negated != (op == "!="))
     family = FAMILY[limit.kind]
     if negated and family != "number":
-        return (Test(name, _OPPOSITE[op], (limit.value,), family),)
+        return (Test(name, OPPOSITE[op], (limit.value,), family),)
     return (Test(name, op, (limit.value,), family, negated),)
 
 

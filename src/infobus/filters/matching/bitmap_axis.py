@@ -17,7 +17,7 @@ from typing import Any
 from infobus.filters.language.partial import UNKNOWN
 from infobus.filters.language.values import INT64_MAX, family
 from infobus.filters.matching.bitmaps import FRAME, LIVE, Bitmaps
-from infobus.filters.matching.interval import ABSENT, EXACT, PRESENT, Limit, Span
+from infobus.filters.matching.interval import EXACT, Limit, Span
 
 # The bitmaps of a frame: for a missing value, for one that no row compares with, for NaN, and
 # for each stretch.
@@ -76,7 +76,7 @@ class Scale:
         if isinstance(part, Span):
             if part.nan:
                 bitmaps.set(base - 1, base, slot)
-            if part.among is not None or part.barring is not None:
+            if part.values is not None or part.excluded:
                 surely_first = last + 1
         if first < surely_first:
             bitmaps.doubt(base + first, base + surely_first, slot)
@@ -139,13 +139,13 @@ class Column:
         self.users += 1
         kind = kind_of(part)
         frame = self._frames[0]
-        if kind == PRESENT:
+        if kind == "present":
             self._bitmaps.clear(frame + _MISSING, frame + _OTHER, slot)
             return False
-        scale = None if kind == ABSENT else self.scales.get(kind) or self._new_scale(kind)
+        scale = None if kind == "absent" else self.scales.get(kind) or self._new_scale(kind)
         for frame in self._frames:
             if scale is None or frame != scale.frame:
-                self._bitmaps.clear(frame + (kind == ABSENT), frame + FRAME, slot)
+                self._bitmaps.clear(frame + (kind == "absent"), frame + FRAME, slot)
         return scale is not None and scale.add(slot, part)
 
     def divide(self, kind: str, placed: Iterable[Placed]) -> None:

@@ -17,7 +17,7 @@ from infobus.filters.language.partial import UNKNOWN
 from infobus.filters.language.tree import Call, Constant, Name
 from infobus.filters.language.values import INT64_MAX, family, lineage_of
 from infobus.filters.matching.cluster import Cluster
-from infobus.filters.matching.interval import ABSENT, Key, Span, key_of, value_at
+from infobus.filters.matching.interval import Key, Span, key_of, value_at
 from infobus.filters.matching.patterns import Patterns, required
 from infobus.filters.matching.row import Check, Entry, Look
 
@@ -219,7 +219,7 @@ class Index:
                 return clusters
         if not self._always:
             self._common = set()
-        there = keys.difference(span.key for span in entry.spans if span.family == ABSENT)
+        there = keys.difference(span.key for span in entry.spans if span.family == "absent")
         if there and len(self._common | there) > COMMON_MAX:
             key = min(there, key=lambda key: (len(self._present.get(key, ())), str(key)))
             return [self._present.cluster(key)]

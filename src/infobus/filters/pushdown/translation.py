@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from infobus.filters.language.literals import FAMILY, TEXTUAL, Rest, Test, needs
+from infobus.filters.language.literals import FAMILY, OPPOSITE, TEXTUAL, Rest, Test, needs
 from infobus.filters.language.normal import AllOf, AnyOf, Normal, normal
 from infobus.filters.language.tree import And, Call, Compare, Constant, Name, Scalar, Tree
 
@@ -93,7 +93,6 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 # By whether a pattern has a `*` at its beginning and at its end, and nothing special between.
 _WILDCARDS = {
     (False, False): "==",
@@ -194,7 +193,7 @@ class _Translation:
         if limit is None:
             return None
         expression = attribute.expression
-        condition = _COMPARE[_OPPOSITE[op] if test.negated else op](expression, limit)
+        condition = _COMPARE[OPPOSITE[op] if test.negated else op](expression, limit)
         if attribute.kind != "real64":
             return condition
         # For the targets NaN is the largest number, for a filter it is in no order at all.
