@@ -41,9 +41,9 @@ def truth(tree: t.Tree, event: dict[str, Any], types: frozenset[str] = frozenset
             if kind(wanted) is None or not isinstance(found, list):
                 return None
             return any(compared("==", wanted, element) is True for element in found)
-        case t.Call("isa", (t.Constant(name),)):
+        case t.FunctionCall("isa", (t.Constant(name),)):
             return name in types
-        case t.Call(function, (subject, *patterns)):
+        case t.FunctionCall(function, (subject, *patterns)):
             return called(function, value(subject, event), [p.value for p in patterns])
     raise AssertionError(tree)
 
@@ -130,12 +130,12 @@ def value(tree: t.Tree, event: dict[str, Any]) -> Any:
             return constant
         case t.TypeName(name):
             return name
-        case t.Call("datatype", (name,)):
+        case t.FunctionCall("datatype", (name,)):
             return kind(value(name, event))
-        case t.Call("fold-case", (inner,)):
+        case t.FunctionCall("fold-case", (inner,)):
             text = value(inner, event)
             return text.casefold() if isinstance(text, str) else None
-        case t.Call("decompose" | "decompose-compat", (inner,)):
+        case t.FunctionCall("decompose" | "decompose-compat", (inner,)):
             text = value(inner, event)
             form = "NFD" if tree.function == "decompose" else "NFKD"
             return unicodedata.normalize(form, text) if isinstance(text, str) else None
@@ -152,7 +152,7 @@ def number(tree: t.Tree, event: dict[str, Any]) -> tuple[str, Any] | None:
             found = value(tree, event)
             known = kind(found)
             return (known, found) if known in ("int32", "int64", "real64") else None
-        case t.Call("size", (name,)):
+        case t.FunctionCall("size", (name,)):
             found = value(name, event)
             return ("int32", len(found)) if isinstance(found, str | bytes | list) else None
         case t.Unary(op, operand):

@@ -17,10 +17,10 @@ from infobus.filters import Filter
 from infobus.filters.language.tree import (
     And,
     Binary,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -104,7 +104,7 @@ equalities = st.sampled_from(["==", "!="])
 
 def arithmetic(max_leaves: int = 4) -> st.SearchStrategy[Tree]:
     """Expressions that calculate; a few of them never give a number."""
-    leaves = number_names | numbers | st.builds(lambda n: Call("size", (n,)), names)
+    leaves = number_names | numbers | st.builds(lambda n: FunctionCall("size", (n,)), names)
     operators = st.sampled_from("+ - * / % & | ^ << >> >>>".split())
     return st.recursive(
         leaves,
@@ -119,7 +119,7 @@ def arithmetic(max_leaves: int = 4) -> st.SearchStrategy[Tree]:
 texts: st.SearchStrategy[Tree] = st.recursive(
     string_names,
     lambda inner: st.builds(
-        lambda function, text: Call(function, (text,)),
+        lambda function, text: FunctionCall(function, (text,)),
         st.sampled_from(["fold-case", "decompose", "decompose-compat"]),
         inner,
     ),
@@ -130,23 +130,25 @@ texts: st.SearchStrategy[Tree] = st.recursive(
 def _string_tests(function: str, patterns: list[str]) -> st.SearchStrategy[Tree]:
     some = st.lists(st.sampled_from(patterns), min_size=1, max_size=3)
     return st.builds(
-        lambda text, chosen: Call(function, (text, *(Constant(c, "string") for c in chosen))),
+        lambda text, chosen: FunctionCall(
+            function, (text, *(Constant(c, "string") for c in chosen))
+        ),
         texts,
         some,
     )
 
 
 name_calls = st.builds(
-    lambda function, name: Call(function, (name,)),
+    lambda function, name: FunctionCall(function, (name,)),
     st.sampled_from("exists require nan string int32 int64 real64 opaque".split()),
     names,
 )
 type_tests = st.builds(
-    lambda op, name, other: Compare(op, Call("datatype", (name,)), other),
+    lambda op, name, other: Compare(op, FunctionCall("datatype", (name,)), other),
     equalities,
     names,
     st.sampled_from("string int32 int64 real64 bool datetime opaque".split()).map(TypeName)
-    | names.map(lambda name: Call("datatype", (name,))),
+    | names.map(lambda name: FunctionCall("datatype", (name,))),
 )
 memberships = st.builds(
     lambda name, items: Member(name, Constants(tuple(items))),
@@ -181,7 +183,7 @@ other_tests: st.SearchStrategy[Tree] = (
     st.builds(Compare, orders, names, names)
     | st.builds(Compare, orders, arithmetic(), arithmetic())
     | type_tests
-    | st.sampled_from(TYPES).map(lambda name: Call("isa", (Constant(name, "string"),)))
+    | st.sampled_from(TYPES).map(lambda name: FunctionCall("isa", (Constant(name, "string"),)))
 )
 tests = simple_tests | string_tests | other_tests
 

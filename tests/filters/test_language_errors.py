@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 import infobus.filters.language.parser as parser
 from infobus.errors import BadFilter, UsageError
 from infobus.filters import Filter, compile
-from infobus.filters.language.tree import And, Call, Compare, Constant, Name, Not, Tree, TypeName
+from infobus.filters.language.tree import (
+    And,
+    Compare,
+    Constant,
+    FunctionCall,
+    Name,
+    Not,
+    Tree,
+    TypeName,
+)
 
 
 def refused(text: str) -> BadFilter:
@@ -219,7 +228,7 @@ def deep(levels: int) -> Tree:
         Compare("==", Name(()), Constant(1, "int32")),
         Compare("==", Name(("a", "")), Constant(1, "int32")),
         Compare("==", Name(("a",)), TypeName("string")),
-        Call("foo", (Name(("a",)),)),
+        FunctionCall("foo", (Name(("a",)),)),
         And((Name(("a",)),)),
         deep(10_000),
     ],

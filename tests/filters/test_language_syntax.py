@@ -15,10 +15,10 @@ from infobus.filters import Filter, compile
 from infobus.filters.language.tree import (
     And,
     Binary,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -55,20 +55,23 @@ ONE = Compare("==", A, int32(1))
         ("!a == 1", Not(ONE)),
         ("a == 1 && b == 1", And((ONE, Compare("==", B, int32(1))))),
         ("a == 1 || b == 1", Or((ONE, Compare("==", B, int32(1))))),
-        ("exists(a)", Call("exists", (A,))),
-        ("datatype(a) == string", Compare("==", Call("datatype", (A,)), TypeName("string"))),
-        ("datatype(a) != int32", Compare("!=", Call("datatype", (A,)), TypeName("int32"))),
-        ("float == datatype(a)", Compare("==", Call("datatype", (A,)), TypeName("real64"))),
+        ("exists(a)", FunctionCall("exists", (A,))),
+        (
+            "datatype(a) == string",
+            Compare("==", FunctionCall("datatype", (A,)), TypeName("string")),
+        ),
+        ("datatype(a) != int32", Compare("!=", FunctionCall("datatype", (A,)), TypeName("int32"))),
+        ("float == datatype(a)", Compare("==", FunctionCall("datatype", (A,)), TypeName("real64"))),
         (
             "datatype(a) == datatype(b)",
-            Compare("==", Call("datatype", (A,)), Call("datatype", (B,))),
+            Compare("==", FunctionCall("datatype", (A,)), FunctionCall("datatype", (B,))),
         ),
         ("a >= 40", Compare(">=", A, int32(40))),
         ("a <= 2.5", Compare("<=", A, Constant(2.5, "real64"))),
         ("a < b", Compare("<", A, B)),
         ('a == "GM"', Compare("==", A, string("GM"))),
         ('"GM" != a', Compare("!=", A, string("GM"))),
-        ('a matches("G.*M")', Call("regex", (A, string("G.*M")))),
+        ('a matches("G.*M")', FunctionCall("regex", (A, string("G.*M")))),
     ],
 )
 def test_the_grammar_of_the_paper(text: str, tree: Tree) -> None:
@@ -95,13 +98,15 @@ def test_the_grammar_of_the_paper(text: str, tree: Tree) -> None:
         ("a >>> 2 >> 1 != 0", compile("((a >>> 2) >> 1) != 0").tree),
         (
             "fold-case(decompose(a)) == 'gm'",
-            Compare("==", Call("fold-case", (Call("decompose", (A,)),)), string("gm")),
+            Compare(
+                "==", FunctionCall("fold-case", (FunctionCall("decompose", (A,)),)), string("gm")
+            ),
         ),
-        ("begins-with(a, 'x', 'y')", Call("begins-with", (A, string("x"), string("y")))),
-        ("size (a) > 3", Compare(">", Call("size", (A,)), int32(3))),
+        ("begins-with(a, 'x', 'y')", FunctionCall("begins-with", (A, string("x"), string("y")))),
+        ("size (a) > 3", Compare(">", FunctionCall("size", (A,)), int32(3))),
         ('"oil" in topics', Member(string("oil"), name("topics"))),
         ("a in ['x', 'y']", Member(A, Constants((string("x"), string("y"))))),
-        ('isa("news.Story")', Call("isa", (string("news.Story"),))),
+        ('isa("news.Story")', FunctionCall("isa", (string("news.Story"),))),
         ("a == true", Compare("==", A, Constant(True, "bool"))),
     ],
 )

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from infobus.filters import Filter
-from infobus.filters.language.tree import And, Call, Compare, Constant, Name, Tree
+from infobus.filters.language.tree import And, Compare, Constant, FunctionCall, Name, Tree
 
 Event = dict[str, Any]
 
@@ -92,7 +92,11 @@ def _tree(condition: Condition) -> Tree:
     name, op, value = condition
     kind = {int: "int32", float: "real64", str: "string"}[type(value)]
     constant, attribute = Constant(value, kind), Name((name,))
-    return Call(op, (attribute, constant)) if op == "regex" else Compare(op, attribute, constant)
+    return (
+        FunctionCall(op, (attribute, constant))
+        if op == "regex"
+        else Compare(op, attribute, constant)
+    )
 
 
 def _source(subscription: Subscription, bound: dict[str, Any]) -> str:

@@ -172,9 +172,10 @@ class DataObject(ObjectRoot):
         return BadValue(f"{self._type.name} has no attribute {name!r}{hint}", path=path)
 
 
-# `__setattr__` is for users; these write past it.
+# `__setattr__` is for users; these write past it, and other rooms read the tag by `get_tag`.
 set_state = ObjectRoot.__dict__["__dict__"].__set__
 set_tag = ObjectRoot.__dict__["_tag"].__set__
+get_tag = ObjectRoot.__dict__["_tag"].__get__
 
 DataObject._type = root_type("The root of all types.")
 DataObject._plan = Plan(DataObject)

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, Table, case, literal, null, or_, select
 
 from infobus.filters import Filter
 from infobus.filters.language.tree import Name, Scalar
-from infobus.filters.pushdown.sql import Database
-from infobus.filters.pushdown.translation import Attribute, push_down
+from infobus.filters.pushdown.sql import SqlTarget
+from infobus.filters.pushdown.translation import TargetAttribute, push_down
 from infobus.repository import schema
 from infobus.repository.catalog import TypeTable
 from infobus.repository.column_forms import OBJECT, Moment
@@ -47,33 +47,33 @@ def where_of(filter: Filter, table: TypeTable) -> Where:
     return Where(or_(pushed.condition, is_unusual), pushed.residual)
 
 
-class _Tables(Database):
-    equated = Database.equated | {"datetime"}
-    ordered = Database.ordered | {"datetime", "string"}
+class _Tables(SqlTarget):
+    equated = SqlTarget.equated | {"datetime"}
+    ordered = SqlTarget.ordered | {"datetime", "string"}
 
     def __init__(self, table: TypeTable) -> None:
         super().__init__({})
         self._table = table
         self._items: dict[str, Table] = {}  # by the name of the column that has their number
 
-    def attribute(self, name: Name) -> Attribute | None:
+    def attribute(self, name: Name) -> TargetAttribute | None:
         homes = self._table.homes_of(name.path[0]) if len(name.path) == 1 else []
         if len(homes) != 1:
             return None  # without a place, or in several
         _, form, column_name, item_table = homes[0]
         column = self._table.table.c[column_name]
         if form.is_column:
-            return Attribute(column, _KINDS[form.of]) if form.of in _KINDS else None
+            return TargetAttribute(column, _KINDS[form.of]) if form.of in _KINDS else None
         if form.shape != "list":
-            return Attribute(column, "object")
+            return TargetAttribute(column, "object")
         if item_table is not None:
             self._items[column_name] = self._table.items[item_table]
-        return Attribute(column, "list", "" if form.of == OBJECT else _KINDS.get(form.of, ""))
+        return TargetAttribute(column, "list", "" if form.of == OBJECT else _KINDS.get(form.of, ""))
 
     def literal(self, value: Scalar) -> Any | None:
         return literal(value, Moment()) if isinstance(value, datetime) else super().literal(value)
 
-    def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+    def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any:
         count = attribute.expression
         items = self._items[count.name].c
         holders = select(items["_id"]).where(items["_part"] == 0, items[schema.VALUE].in_(literals))
@@ -81,5 +81,5 @@ class _Tables(Database):
         is_there = self._table.table.c["_id"].in_(holders)
         return case((count.is_not(None), is_there), else_=null())
 
-    def size(self, attribute: Attribute) -> Any | None:
+    def size(self, attribute: TargetAttribute) -> Any | None:
         return attribute.expression if attribute.kind == "list" else None

@@ -15,7 +15,7 @@ from infobus.filters.language.filter import Filter
 from infobus.filters.language.lexer import name_text
 from infobus.filters.language.normal import Row, all_of, tree_of
 from infobus.filters.language.parser import TEXT_MAX
-from infobus.filters.language.tree import Call, Name, Tree, nodes
+from infobus.filters.language.tree import FunctionCall, Name, Tree, nodes
 
 _COMPACTED_COUNT_MAX = 20_000  # Up to here it is tried in any case; a second at most.
 
@@ -94,9 +94,11 @@ def projected(found: Iterable[Box], attributes: Collection[str]) -> list[Box]:
 
 def _is_about(tree: Tree, attributes: Collection[str]) -> bool:
     return all(
-        node.function != "isa" if isinstance(node, Call) else name_text(node.path) in attributes
+        node.function != "isa"
+        if isinstance(node, FunctionCall)
+        else name_text(node.path) in attributes
         for node in nodes(tree)
-        if isinstance(node, Call | Name)
+        if isinstance(node, FunctionCall | Name)
     )
 
 

@@ -20,10 +20,10 @@ from infobus.filters.language import functions, values
 from infobus.filters.language.tree import (
     And,
     Binary,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -74,7 +74,7 @@ def evaluator(tree: Tree) -> Evaluator:
             return _comparison(op, _value(left), _value(right))
         case Member(item, container):
             return _membership(_value(item), container)
-        case Call(function, arguments):
+        case FunctionCall(function, arguments):
             return _call(function, arguments)
         case Name(path):
             read = _reader(path)
@@ -195,10 +195,10 @@ def _value(tree: Tree) -> _Value:
             return lambda m: value
         case TypeName(name):
             return lambda m: name
-        case Call("datatype", (Name(path),)):
+        case FunctionCall("datatype", (Name(path),)):
             read = _reader(path)
             return lambda m: values.kind_of(read(m))
-        case Call(function, (argument,)) if function in functions.CONVERSIONS:
+        case FunctionCall(function, (argument,)) if function in functions.CONVERSIONS:
             convert, inner = functions.CONVERSIONS[function], _value(argument)
             return lambda m: convert(t) if isinstance(t := inner(m), str) else None
     number = _number(tree)
@@ -214,7 +214,7 @@ def _number(tree: Tree) -> _Number:
         case Name(path):
             read = _reader(path)
             return lambda m: values.number(read(m))
-        case Call("size", (Name(path),)):
+        case FunctionCall("size", (Name(path),)):
             sized = _reader(path)
             return lambda m: (
                 (len(v), 32) if isinstance(v := sized(m), str | bytes | list | tuple) else None
@@ -287,9 +287,9 @@ class _Source:
             case Member(Name() as name, Constants(items)) if {c.kind for c in items} == {"string"}:
                 known = self._bind(frozenset(c.value for c in items))
                 return self._string(name, f"v in {known}", truth)
-            case Call("exists", (Name() as name,)):
+            case FunctionCall("exists", (Name() as name,)):
                 return f"({self._read(name)} is {'not ' * truth}None)"
-            case Call("begins-with" | "ends-with", (Name() as name, *more)):
+            case FunctionCall("begins-with" | "ends-with", (Name() as name, *more)):
                 method = "startswith" if tree.function == "begins-with" else "endswith"
                 patterns = self._bind(tuple(c.value for c in more))  # type: ignore[union-attr]
                 return self._string(name, f"v.{method}({patterns})", truth)

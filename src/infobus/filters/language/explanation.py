@@ -12,7 +12,7 @@ from infobus.filters.language.filter import Filter
 from infobus.filters.language.lexer import name_text
 from infobus.filters.language.literals import constant
 from infobus.filters.language.text import text_of
-from infobus.filters.language.tree import And, Call, Name, Not, Or, Tree, nodes
+from infobus.filters.language.tree import And, FunctionCall, Name, Not, Or, Tree, nodes
 from infobus.filters.language.values import attributes_of, family, kind_of, read
 from infobus.objects.data import DataObject, type_of
 
@@ -71,13 +71,13 @@ def _reasons(tree: Tree, x: object, wanted: bool) -> Iterator[Reason]:
 
 def _because(tree: Tree, x: object, truth: bool | None) -> str:
     match tree:
-        case Call("isa"):
+        case FunctionCall("isa"):
             return (
                 f"it is of type {type_of(x).name}"
                 if isinstance(x, DataObject)
                 else "it has no type"
             )
-        case Call("exists", (Name(),)) if not truth:
+        case FunctionCall("exists", (Name(),)) if not truth:
             return ""
     names = dict.fromkeys(node.path for node in nodes(tree) if isinstance(node, Name))
     return ", ".join(_seen(path, read(x, path), truth is None) for path in names)

@@ -15,10 +15,10 @@ from infobus.filters.language.text import text_of
 from infobus.filters.language.tree import (
     And,
     Binary,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -102,7 +102,9 @@ class Filter:
         >>> compile('isa("news.Story")').asks_for_type, compile("price > 40").asks_for_type
         (True, False)
         """
-        return any(isinstance(node, Call) and node.function == "isa" for node in nodes(self.tree))
+        return any(
+            isinstance(node, FunctionCall) and node.function == "isa" for node in nodes(self.tree)
+        )
 
     def to_sql(self, columns: Any) -> Pushed[Any]:
         """The part that a database can decide, and what is left; see `filters.sql`."""
@@ -197,7 +199,7 @@ def _checked(tree: Tree, depth: int = 1) -> Typed:
             return typecheck.binary(op, inside(left), inside(right))
         case Unary(op, operand) if op in ("-", "+", "~"):
             return typecheck.unary(op, inside(operand))
-        case Call(function, arguments):
+        case FunctionCall(function, arguments):
             return typecheck.call(function, [inside(argument) for argument in arguments])
         case Member(item, Constants(items)):
             return typecheck.member(inside(item), [inside(constant) for constant in items])

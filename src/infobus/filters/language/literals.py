@@ -19,10 +19,10 @@ from msgspec import Struct
 from infobus.filters.language.functions import TYPE_TESTS, string_test
 from infobus.filters.language.tree import (
     Binary,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -117,19 +117,19 @@ def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
     match tree:
         case Name():
             return (Test(tree, "==", (not negated,), "bool"),)
-        case Compare(op, Call("datatype", (Name() as name,)), TypeName(kind)):
+        case Compare(op, FunctionCall("datatype", (Name() as name,)), TypeName(kind)):
             return (Test(name, "datatype", (kind,), negated=negated != (op == "!=")),)
-        case Call("exists", (Name() as name,)):
+        case FunctionCall("exists", (Name() as name,)):
             return (Test(name, "exists", negated=negated),)
-        case Call("require", (Name() as name,)):
+        case FunctionCall("require", (Name() as name,)):
             # True or undefined, never False.
             return () if negated else (Test(name, "exists"),)
-        case Call(function, (Name() as name,)) if function in TYPE_TESTS and not negated:
+        case FunctionCall(function, (Name() as name,)) if function in TYPE_TESTS and not negated:
             # Negated it differs from `datatype`, which is undefined for lists and objects.
             return (Test(name, "datatype", (function,)),)
-        case Call("isa", arguments):
+        case FunctionCall("isa", arguments):
             return (Test(_EVENT, "isa", _values(arguments), negated=negated),)
-        case Call(function, (Name() as name, *items)) if function in TEXTUAL:
+        case FunctionCall(function, (Name() as name, *items)) if function in TEXTUAL:
             return (Test(name, function, _values(items), negated=negated),)
         case Member(Name() as name, Constants(items)):
             return _equality(name, "==", items, negated)
@@ -156,12 +156,12 @@ def tree_of_literal(literal: Literal) -> Tree:
         case "has":
             tree = _one_or(Member(item, name) for item in items)
         case "datatype":
-            kind = Call("datatype", (name,))
+            kind = FunctionCall("datatype", (name,))
             tree = _one_or(Compare("==", kind, TypeName(str(one))) for one in literal.values)
         case "isa":
-            tree = _one_or(Call("isa", (item,)) for item in items)
+            tree = _one_or(FunctionCall("isa", (item,)) for item in items)
         case _:
-            tree = Call(op, (name, *items))
+            tree = FunctionCall(op, (name, *items))
     return Not(tree) if literal.negated else tree
 
 
@@ -249,7 +249,7 @@ def _strict_names(tree: Tree) -> Iterator[Name]:
             inner = (operand,)
         case Xor(operands):
             inner = operands
-        case Call(function, (first, *_)) if function in _STRICT:
+        case FunctionCall(function, (first, *_)) if function in _STRICT:
             inner = (first,)
     for one in inner:
         yield from _strict_names(one)

@@ -25,9 +25,9 @@ from infobus.filters.language.literals import (
 )
 from infobus.filters.language.tree import (
     And,
-    Call,
     Compare,
     Constant,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -70,7 +70,7 @@ def normal(tree: Tree, negated: bool = False) -> Normal:
     '!(symbol in ["GMC", "IBM"]) && !(price < 5)'
     """
     match tree:
-        case Compare() | Name() | Call() | Member():
+        case Compare() | Name() | FunctionCall() | Member():
             found = literals(tree, negated)
             return found[0] if len(found) == 1 else any_of(found)
         case And(operands) | Or(operands):

@@ -20,7 +20,7 @@ from infobus.filters.language.normal import (
     normal,
     tree_of,
 )
-from infobus.filters.language.tree import Call, Name, Tree, nodes
+from infobus.filters.language.tree import FunctionCall, Name, Tree, nodes
 from infobus.filters.language.values import attributes_of, family, kind_of, lineage_of
 from infobus.objects.data import DataObject
 
@@ -132,5 +132,7 @@ def _rest(rest: Rest, known: object, closed: bool) -> bool | None:
 def _facts(tree: Tree) -> tuple[tuple[Name, ...], bool, Evaluator]:
     """The names in a tree, whether it asks what the event is, and how it is evaluated."""
     names = tuple(dict.fromkeys(node for node in nodes(tree) if isinstance(node, Name)))
-    asks_type = any(isinstance(node, Call) and node.function == "isa" for node in nodes(tree))
+    asks_type = any(
+        isinstance(node, FunctionCall) and node.function == "isa" for node in nodes(tree)
+    )
     return names, asks_type, evaluator(tree)

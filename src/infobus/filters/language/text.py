@@ -9,10 +9,10 @@ from infobus.filters.language.parser import POWERS
 from infobus.filters.language.tree import (
     And,
     Binary,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -47,7 +47,7 @@ def _printed(tree: Tree) -> tuple[str, int]:
             return name, _ATOM
         case Constants(items):
             return f"[{', '.join(map(text_of, items))}]", _ATOM
-        case Call(function, arguments):
+        case FunctionCall(function, arguments):
             return f"{function}({', '.join(map(text_of, arguments))})", _ATOM
         case Not(operand) | Unary(_, operand):
             op = "!" if isinstance(tree, Not) else tree.op

@@ -97,7 +97,7 @@ class Unary(Struct, frozen=True):
     operand: Tree
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """A function of the language: `begins-with(a, "x", "y")`.
 
     `functions.SIGNATURES` lists them. `equals` and `datetime` are spellings only, so they are
@@ -136,7 +136,7 @@ Tree = (
     | Compare
     | Binary
     | Unary
-    | Call
+    | FunctionCall
     | Member
     | Constants
 )

@@ -17,10 +17,10 @@ from infobus.filters.language.errors import Complaint
 from infobus.filters.language.tree import (
     And,
     Binary,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -254,7 +254,7 @@ def call(function: str, arguments: Sequence[Typed], position: int | None = None)
         functions.regex_size(function, pattern, argument.position)
     if isinstance(first.tree, Constant) and signature.takes == "text":
         return _fixed_call(function, first, position)
-    tree = Call(function, tuple(argument.tree for argument in arguments))
+    tree = FunctionCall(function, tuple(argument.tree for argument in arguments))
     return _node(tree, signature.gives, position, arguments)._replace(is_fixed=False)
 
 

@@ -114,7 +114,7 @@ class Scale:
         return self.first + place
 
 
-class Column:
+class BitmapColumn:
     """All rows of a block that say something about one attribute."""
 
     __slots__ = ("_bitmaps", "_frames", "by_class", "scales", "users")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from infobus.filters.matching.bitmap_axis import Column, Part, Placed, Scale, kind_of
+from infobus.filters.matching.bitmap_axis import BitmapColumn, Part, Placed, Scale, kind_of
 from infobus.filters.matching.bitmaps import LIVE, Bitmaps, positions, slots_of
 from infobus.filters.matching.interval import Key
 from infobus.filters.matching.limit_array import Bounds
-from infobus.filters.matching.row import Entry, Look
+from infobus.filters.matching.row import EventView, MatcherRow
 
 BOUNDS_FROM = 512
 """Blocks with room for more rows than this also keep limits in arrays."""
@@ -36,33 +36,33 @@ WORDS_AT_ONCE = 1 << 17
 class Block:
     """Some thousand rows under bitmaps, one bit for each row in every bitmap."""
 
-    __slots__ = ("bitmaps", "bounds", "columns", "entries", "free", "ids", "lines", "unplaced")
+    __slots__ = ("bitmaps", "bounds", "columns", "free", "ids", "lines", "rows", "unplaced")
 
     def __init__(self) -> None:
-        self.entries: list[Any] = []
+        self.rows: list[Any] = []
         """By slot; None where a row is gone."""
         self.ids: NDArray[np.object_] = np.empty(0, object)
         """By slot; of rows that one subscription has."""
         self.free: list[int] = []
         self.bitmaps = Bitmaps()
-        self.columns: dict[Key, Column] = {}
-        self.lines: list[tuple[Key, dict[type, Scale], Column]] = []
+        self.columns: dict[Key, BitmapColumn] = {}
+        self.lines: list[tuple[Key, dict[type, Scale], BitmapColumn]] = []
         """The columns once more, as they are gone through for every event."""
         self.unplaced: dict[int, set[Key]] = {}
         """Attributes that a row asks about, but that have no column."""
         self.bounds: Bounds | None = None
 
     def __len__(self) -> int:
-        return len(self.entries) - len(self.free)
+        return len(self.rows) - len(self.free)
 
-    def add(self, entry: Entry) -> int:
+    def add(self, row: MatcherRow) -> int:
         """Give a row a slot."""
         slot = self._new_slot()
-        self.entries[slot] = entry
-        for key, part in _parts(entry):
+        self.rows[slot] = row
+        for key, part in _parts(row):
             column = self.columns.get(key)
             if column is None and len(self.columns) < COLUMN_COUNT_MAX:
-                column = self.columns[key] = Column(self.bitmaps)
+                column = self.columns[key] = BitmapColumn(self.bitmaps)
                 self._note_columns()
             if column is None:
                 self.unplaced.setdefault(slot, set()).add(key)
@@ -72,16 +72,16 @@ class Block:
                 column.divide(kind, self._placed(key, kind))
         if self.bounds is None and self.bitmaps.slots > BOUNDS_FROM:
             self.bounds = Bounds(self.bitmaps.slots)
-            for one in range(len(self.entries)):
+            for one in range(len(self.rows)):
                 self.tell_owners(one)
-        elif entry.owners:
+        elif row.owners:
             self.tell_owners(slot)
         return slot
 
     def remove(self, slot: int) -> None:
         """Take a row out."""
         unplaced = self.unplaced.pop(slot, ())
-        for key, _ in _parts(self.entries[slot]):
+        for key, _ in _parts(self.rows[slot]):
             if key not in unplaced:
                 column = self.columns[key]
                 column.remove(slot)
@@ -89,66 +89,66 @@ class Block:
                     column.release()
                     del self.columns[key]
                     self._note_columns()
-        self.entries[slot] = None
+        self.rows[slot] = None
         self.tell_owners(slot)
         self.free.append(slot)
 
     def tell_owners(self, slot: int) -> None:
         """Note which subscriptions have a row, after that has changed."""
-        entry = self.entries[slot]
-        is_live = entry is not None and len(entry.owners) > 0
-        is_certain = is_live and not (len(entry.owners) > 1 or entry.left or slot in self.unplaced)
+        row = self.rows[slot]
+        is_live = row is not None and len(row.owners) > 0
+        is_certain = is_live and not (len(row.owners) > 1 or row.left or slot in self.unplaced)
         self.bitmaps.note(slot, is_live=is_live, is_certain=is_certain)
         if is_certain:
-            (self.ids[slot],) = entry.owners
+            (self.ids[slot],) = row.owners
         else:
             self.ids[slot] = None
         if self.bounds is not None:
-            limits = entry.parts.limits if is_certain and not entry.spans else ()
+            limits = row.parts.limits if is_certain and not row.spans else ()
             self.bounds.put(slot, limits)
 
-    def collect(self, look: Look, ids: list[Hashable]) -> None:
+    def collect(self, view: EventView, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
         bitmaps = self.bitmaps
-        both = bitmaps.common(self._bitmaps_for(look))
+        both = bitmaps.common(self._bitmaps_for(view))
         if bitmaps.words <= WORDS_FEW:
             number = int.from_bytes(both.tobytes(), "little")
             certain = number >> bitmaps.slots
             found = number ^ (certain << bitmaps.slots)
             ids += [self.ids[slot] for slot in slots_of(found & certain)]
-            self._try(slots_of(found & ~certain), look, ids)
+            self._try(slots_of(found & ~certain), view, ids)
             return
         possible = both[: bitmaps.words]
         sure = possible & both[bitmaps.words : 2 * bitmaps.words]
         ids += self.ids[positions(sure)].tolist()
         slots = positions(possible ^ sure)
         if self.bounds is not None and len(slots) > ARRAY_FROM:
-            values = np.array(self.bounds.values(look.get))[:, None]
+            values = np.array(self.bounds.values(view.get))[:, None]
             decided = self.bounds.decides[slots]
             some = slots[decided]
             ids += self.ids[some[self.bounds.within(some, values)]].tolist()
             slots = slots[~decided]
-        self._try(slots.tolist(), look, ids)
+        self._try(slots.tolist(), view, ids)
 
-    def _try(self, slots: Iterable[int], look: Look, ids: list[Hashable]) -> None:
+    def _try(self, slots: Iterable[int], view: EventView, ids: list[Hashable]) -> None:
         for slot in slots:
-            entry = self.entries[slot]
-            if entry.fits(look):
-                ids += entry.owners
+            row = self.rows[slot]
+            if row.fits(view):
+                ids += row.owners
 
-    def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+    def collect_many(self, views: Sequence[tuple[EventView, list[Hashable]]]) -> None:
         """The same for many events, each with the list to append to."""
         step = max(1, WORDS_AT_ONCE // self.bitmaps.array.shape[1])
-        if len(looks) < 4:
-            for look, ids in looks:
-                self.collect(look, ids)
+        if len(views) < 4:
+            for view, ids in views:
+                self.collect(view, ids)
             return
-        for start in range(0, len(looks), step):
-            self._collect_some(looks[start : start + step])
+        for start in range(0, len(views), step):
+            self._collect_some(views[start : start + step])
 
-    def _collect_some(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+    def _collect_some(self, views: Sequence[tuple[EventView, list[Hashable]]]) -> None:
         words, slots = self.bitmaps.words, self.bitmaps.slots
-        both = self.bitmaps.common_to_each([self._bitmaps_for(look) for look, _ in looks])
+        both = self.bitmaps.common_to_each([self._bitmaps_for(view) for view, _ in views])
         possible = both[:, :words]
         sure = possible & both[:, words : 2 * words]
         # All bitmaps as one long one: what is above the bits of a slot is the number of an event.
@@ -157,31 +157,31 @@ class Block:
         if self.bounds is not None and len(undecided) > ARRAY_FROM:
             places = undecided & (slots - 1)
             decided = self.bounds.decides[places]
-            values = np.array([self.bounds.values(look.get) for look, _ in looks])
+            values = np.array([self.bounds.values(view.get) for view, _ in views])
             holds = self.bounds.within(places, values[undecided // slots].T)
             found = np.concatenate([found, undecided[holds & decided]])
             found.sort(kind="stable")
             undecided = undecided[~decided]
-        ends = found.searchsorted(np.arange(1, len(looks) + 1) * slots).tolist()
+        ends = found.searchsorted(np.arange(1, len(views) + 1) * slots).tolist()
         found &= slots - 1
-        for (_, ids), start, end in zip(looks, [0, *ends], ends, strict=False):
+        for (_, ids), start, end in zip(views, [0, *ends], ends, strict=False):
             ids += self.ids[found[start:end]].tolist()
         for event, slot in map(divmod, undecided.tolist(), repeat(slots)):
-            self._try([slot], *looks[event])
+            self._try([slot], *views[event])
 
-    def has_any(self, look: Look) -> bool:
+    def has_any(self, view: EventView) -> bool:
         """Whether some row holds for an event, or can hold if only a part of it is known."""
-        both = self.bitmaps.common(self._bitmaps_for(look))
+        both = self.bitmaps.common(self._bitmaps_for(view))
         words = self.bitmaps.words
         possible = both[:words]
-        if look.__class__ is Look and (possible & both[words : 2 * words]).any():
+        if view.__class__ is EventView and (possible & both[words : 2 * words]).any():
             return True
-        return any(self.entries[slot].fits(look) for slot in positions(possible).tolist())
+        return any(self.rows[slot].fits(view) for slot in positions(possible).tolist())
 
-    def _bitmaps_for(self, look: Look) -> list[int]:
+    def _bitmaps_for(self, view: EventView) -> list[int]:
         """The bitmaps that tell about an event."""
         chosen = [LIVE]
-        get = look.get
+        get = view.get
         # The inner loop of all matching, hence written out: mostly, the value lies between cuts.
         for key, by_class, column in self.lines:
             value = get(key)
@@ -199,29 +199,29 @@ class Block:
     def _new_slot(self) -> int:
         if self.free:
             return self.free.pop()
-        self.entries.append(None)
-        if len(self.entries) > self.bitmaps.slots:
+        self.rows.append(None)
+        if len(self.rows) > self.bitmaps.slots:
             self.bitmaps.widen()
             if self.bounds is not None:
                 self.bounds.widen(self.bitmaps.slots)
         if len(self.ids) < self.bitmaps.slots:
             more = np.empty(self.bitmaps.slots - len(self.ids), object)
             self.ids = np.concatenate([self.ids, more])
-        return len(self.entries) - 1
+        return len(self.rows) - 1
 
     def _note_columns(self) -> None:
         self.lines = [(key, column.by_class, column) for key, column in self.columns.items()]
 
     def _placed(self, key: Key, kind: str) -> Iterator[Placed]:
-        for slot, entry in enumerate(self.entries):
-            if entry is not None and key not in self.unplaced.get(slot, ()):
-                for other, part in _parts(entry):
+        for slot, row in enumerate(self.rows):
+            if row is not None and key not in self.unplaced.get(slot, ()):
+                for other, part in _parts(row):
                     if other == key and kind_of(part) == kind:
                         yield slot, part
 
 
-def _parts(entry: Entry) -> Iterable[tuple[Key, Part]]:
-    for limit in entry.parts.limits:
+def _parts(row: MatcherRow) -> Iterable[tuple[Key, Part]]:
+    for limit in row.parts.limits:
         yield limit[0], limit
-    for span in entry.spans:
+    for span in row.spans:
         yield span.key, span

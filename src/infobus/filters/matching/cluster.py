@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from infobus.filters.matching.block import Block
-from infobus.filters.matching.row import Entry, Look
+from infobus.filters.matching.row import EventView, MatcherRow
 from infobus.filters.matching.row_compiler import Compiled, compiled
 
 FEW = 48
@@ -20,13 +20,13 @@ COMPILE_AFTER = 64
 """Events after which a few rows become one function: making it takes as long as some hundred."""
 
 
-class Home:
-    """A place where an entry stands."""
+class RowHome:
+    """A place where an row stands."""
 
-    __slots__ = ("block", "cluster", "entry", "slot")
+    __slots__ = ("block", "cluster", "row", "slot")
 
-    def __init__(self, entry: Entry, cluster: Cluster) -> None:
-        self.entry = entry
+    def __init__(self, row: MatcherRow, cluster: Cluster) -> None:
+        self.row = row
         self.cluster = cluster
         self.block: Block | None = None
         self.slot = 0
@@ -34,10 +34,10 @@ class Home:
     def move_into(self, block: Block) -> None:
         """Stand in a block from now on."""
         self.block = block
-        self.slot = block.add(self.entry)
+        self.slot = block.add(self.row)
 
     def tell_owners(self) -> None:
-        """Pass on that other subscriptions have the entry now."""
+        """Pass on that other subscriptions have the row now."""
         if self.block is not None:
             self.block.tell_owners(self.slot)
 
@@ -57,7 +57,7 @@ class Cluster:
         self.place = place
         self.key = key
         """Where the cluster stands in its index, to leave it when its last row goes."""
-        self.few: list[Home] = []
+        self.few: list[RowHome] = []
         self.blocks: list[Block] = []
         self._asked = 0
         self.compiled: Compiled | None = None
@@ -65,9 +65,9 @@ class Cluster:
     def __len__(self) -> int:
         return len(self.few) + sum(map(len, self.blocks))
 
-    def add(self, entry: Entry) -> Home:
+    def add(self, row: MatcherRow) -> RowHome:
         """Take in a row."""
-        home = Home(entry, self)
+        home = RowHome(row, self)
         self._asked, self.compiled = 0, None
         if self.blocks:
             home.move_into(self._roomy_block())
@@ -80,7 +80,7 @@ class Cluster:
                 self.few = []
         return home
 
-    def remove(self, home: Home) -> None:
+    def remove(self, home: RowHome) -> None:
         """Take out a row; with its last row the cluster leaves its index."""
         self._asked, self.compiled = 0, None
         if home.block is None:
@@ -99,35 +99,35 @@ class Cluster:
         self.blocks.append(Block())
         return self.blocks[-1]
 
-    def collect(self, look: Look, ids: list[Hashable]) -> None:
+    def collect(self, view: EventView, ids: list[Hashable]) -> None:
         """Append the subscriptions whose rows hold for an event."""
         if self.compiled is not None:
-            self.compiled.collect(look, ids)
+            self.compiled.collect(view, ids)
             return
         self._count()
         for home in self.few:
-            if home.entry.fits(look):
-                ids += home.entry.owners
+            if home.row.fits(view):
+                ids += home.row.owners
         for block in self.blocks:
-            block.collect(look, ids)
+            block.collect(view, ids)
 
-    def collect_many(self, looks: Sequence[tuple[Look, list[Hashable]]]) -> None:
+    def collect_many(self, views: Sequence[tuple[EventView, list[Hashable]]]) -> None:
         """The same for many events, each with the list to append to, if there are blocks."""
         for block in self.blocks:
-            block.collect_many(looks)
+            block.collect_many(views)
 
-    def has_any(self, look: Look) -> bool:
+    def has_any(self, view: EventView) -> bool:
         """Whether some row holds for the event, or can hold if only a part of it is known."""
-        if self.compiled is not None and look.__class__ is Look:
-            return self.compiled.has_any(look)
+        if self.compiled is not None and view.__class__ is EventView:
+            return self.compiled.has_any(view)
         self._count()
         for home in self.few:
-            if home.entry.fits(look):
+            if home.row.fits(view):
                 return True
-        return any(block.has_any(look) for block in self.blocks)
+        return any(block.has_any(view) for block in self.blocks)
 
     def _count(self) -> None:
         """Make one function of a few rows that are asked about often, and do not change."""
         self._asked += 1
         if self._asked > COMPILE_AFTER and len(self.few) >= COMPILE_FROM:
-            self.compiled = compiled(home.entry for home in self.few)
+            self.compiled = compiled(home.row for home in self.few)

@@ -14,12 +14,12 @@ from typing import Any
 from infobus.filters.language.functions import CONVERSIONS
 from infobus.filters.language.literals import TEXTUAL, Literal, Rest, Test
 from infobus.filters.language.partial import UNKNOWN
-from infobus.filters.language.tree import Call, Constant, Name
+from infobus.filters.language.tree import Constant, FunctionCall, Name
 from infobus.filters.language.values import INT64_MAX, family, lineage_of
 from infobus.filters.matching.cluster import Cluster
 from infobus.filters.matching.interval import Key, Span, key_of, value_at
 from infobus.filters.matching.patterns import Patterns, required
-from infobus.filters.matching.row import Check, Entry, Look
+from infobus.filters.matching.row import Check, EventView, MatcherRow
 
 POINTS_MAX = 64
 """A row that asks for one of more values than this is not filed under each of them."""
@@ -41,7 +41,7 @@ Text = tuple[Key, tuple[str, ...]]
 """An attribute, and the functions (`fold-case`, ...) that make the text a pattern is for."""
 
 
-class Table(dict[Any, Any]):
+class IndexTable(dict[Any, Any]):
     """A part of the index; leaves the table it stands in when its last cluster leaves."""
 
     __slots__ = ("_inside", "_keys")
@@ -66,11 +66,11 @@ class Table(dict[Any, Any]):
         found: Cluster = self[key]
         return found
 
-    def for_values(self, key: Key, kind: str) -> Table:
+    def for_values(self, key: Key, kind: str) -> IndexTable:
         """In a table by attributes: the clusters by values of one family."""
-        values = self[key] if key in self else Table(self, key)
-        found: Table = (
-            values[kind] if kind in values else Table(values, kind, *_CLASSES.get(kind, ()))
+        values = self[key] if key in self else IndexTable(self, key)
+        found: IndexTable = (
+            values[kind] if kind in values else IndexTable(values, kind, *_CLASSES.get(kind, ()))
         )
         return found
 
@@ -80,15 +80,15 @@ class Index:
 
     def __init__(self) -> None:
         # By attribute, then by the family or class of a value, then by the value.
-        self._equal = Table()
-        self._items = Table()
-        self._types = Table()
+        self._equal = IndexTable()
+        self._items = IndexTable()
+        self._types = IndexTable()
         self._texts: dict[Text, Patterns] = {}
-        self._present = Table()
-        self._always = Table()
+        self._present = IndexTable()
+        self._always = IndexTable()
         self._has_others = False
         """Whether any row is filed under anything but a value."""
-        self._only: tuple[Key, Table] | None = None
+        self._only: tuple[Key, IndexTable] | None = None
         """The one attribute that values are looked up of, if that is all there is to look up."""
         self._all: list[Cluster] = []
         """The clusters that are looked at for every event, if there are no others."""
@@ -98,21 +98,21 @@ class Index:
         """The keys of attributes inside others, and how many rows look at them."""
         self._distinct: dict[Key, set[int]] = {}
 
-    def add(self, entry: Entry) -> None:
+    def add(self, row: MatcherRow) -> None:
         """File a row; sets what is left to test once the row was found."""
-        keys = entry.keys
-        clusters = self._places(entry, keys)
+        keys = row.keys
+        clusters = self._places(row, keys)
         if deep := _deep(keys):
             self._deep.update(deep)
-        entry.homes = tuple(cluster.add(entry) for cluster in clusters)
+        row.homes = tuple(cluster.add(row) for cluster in clusters)
         self._note_others()
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, row: MatcherRow) -> None:
         """Take a row out."""
-        for home in entry.homes:
+        for home in row.homes:
             home.cluster.remove(home)
-        entry.homes = ()
-        if deep := _deep(entry.keys):
+        row.homes = ()
+        if deep := _deep(row.keys):
             self._deep -= Counter(deep)
         self._note_others()
 
@@ -173,12 +173,12 @@ class Index:
                 found += patterns.found(_converted(text, conversions))
         return found
 
-    def conceivable(self, look: Look, lineage: frozenset[str] | None) -> Iterator[Cluster]:
+    def conceivable(self, view: EventView, lineage: frozenset[str] | None) -> Iterator[Cluster]:
         """The same for an event of which only a part is known; its types, too, may be unknown."""
         yield from self._always.values()
         for table, is_list in ((self._equal, False), (self._items, True)):
             for key, values in table.items():
-                value = look.get(key)
+                value = view.get(key)
                 if value is UNKNOWN:
                     for kind in filter(FAMILIES.__contains__, values):
                         yield from values[kind].values()
@@ -187,13 +187,13 @@ class Index:
                 elif isinstance(value, list | tuple):
                     yield from _items_found(values, value)
         for key, cluster in self._present.items():
-            if look.get(key) is not None:
+            if view.get(key) is not None:
                 yield cluster
         for name, cluster in self._types.items():
             if lineage is None or name in lineage:
                 yield cluster
         for (key, conversions), patterns in self._texts.items():
-            text = look.get(key)
+            text = view.get(key)
             if text is UNKNOWN:
                 yield from patterns.all()
             elif isinstance(text, str):
@@ -205,21 +205,21 @@ class Index:
             return table
         return filter(table.__contains__, (*attributes, *self._deep))
 
-    def _places(self, entry: Entry, keys: set[Key]) -> list[Cluster]:
+    def _places(self, row: MatcherRow, keys: set[Key]) -> list[Cluster]:
         """Choose what to file a row under; several places where one of several values will do."""
-        if span := self._most_telling(entry.spans):
-            entry.spans = tuple(one for one in entry.spans if one is not span)
+        if span := self._most_telling(row.spans):
+            row.spans = tuple(one for one in row.spans if one is not span)
             values = self._equal.for_values(span.key, span.family)
             return [values.cluster(point) for point in span.points]
-        for check in sorted(entry.checks, key=_rank):
+        for check in sorted(row.checks, key=_rank):
             clusters = self._places_by_check(check.literal)
             if clusters:
-                entry.left = tuple(one for one in entry.checks if one is not check)
-                entry.repeats = len(clusters) > 1
+                row.left = tuple(one for one in row.checks if one is not check)
+                row.repeats = len(clusters) > 1
                 return clusters
         if not self._always:
             self._common = set()
-        there = keys.difference(span.key for span in entry.spans if span.family == "absent")
+        there = keys.difference(span.key for span in row.spans if span.family == "absent")
         if there and len(self._common | there) > COMMON_MAX:
             key = min(there, key=lambda key: (len(self._present.get(key, ())), str(key)))
             return [self._present.cluster(key)]
@@ -267,8 +267,8 @@ def pattern_of(literal: Literal) -> tuple[Text, str, tuple[str, ...]] | None:
     match literal:
         case Test(name, op, values, _, False) if op in TEXTUAL:
             return (key_of(name), ()), op, values  # type: ignore[return-value]
-        case Rest(Call(op, (text, *items)), False) if op in TEXTUAL:
-            while isinstance(text, Call):
+        case Rest(FunctionCall(op, (text, *items)), False) if op in TEXTUAL:
+            while isinstance(text, FunctionCall):
                 conversions.insert(0, text.function)
                 (text,) = text.arguments
             if isinstance(text, Name):
@@ -295,7 +295,7 @@ def _converted(text: str, conversions: Iterable[str]) -> str:
     return text
 
 
-def _items_found(values: Table, items: Iterable[Any]) -> Iterable[Cluster]:
+def _items_found(values: IndexTable, items: Iterable[Any]) -> Iterable[Cluster]:
     found: dict[Cluster, None] = {}
     for item in items:
         table = values.get(family(item))

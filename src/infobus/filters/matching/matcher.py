@@ -21,7 +21,7 @@ from infobus.filters.matching.cluster import Cluster
 from infobus.filters.matching.columns import rows_of_columns
 from infobus.filters.matching.index import Index
 from infobus.filters.matching.interval import Parts, split
-from infobus.filters.matching.row import Check, Entry, Look, PartialLook
+from infobus.filters.matching.row import Check, EventView, MatcherRow, PartialView
 from infobus.objects.data import DataObject
 
 
@@ -44,8 +44,8 @@ class Matcher:
     """
 
     def __init__(self) -> None:
-        self._subscriptions: dict[Hashable, tuple[Entry, ...]] = {}
-        self._entries: dict[Parts, Entry] = {}
+        self._subscriptions: dict[Hashable, tuple[MatcherRow, ...]] = {}
+        self._entries: dict[Parts, MatcherRow] = {}
         self._checks: dict[Literal, Check] = {}
         self._index = Index()
         self._repeating = 0
@@ -105,9 +105,9 @@ class Matcher:
         if len(clusters) == 1 and (few := clusters[0].compiled) is not None and few.is_plain:
             few.collect(attributes, ids)
         else:
-            look = Look(attributes, x, self._index.has_deep)
+            view = EventView(attributes, x, self._index.has_deep)
             for cluster in clusters:
-                cluster.collect(look, ids)
+                cluster.collect(view, ids)
         return list(dict.fromkeys(ids)) if self._repeating else ids
 
     def match_any(self, x: object) -> bool:
@@ -116,9 +116,9 @@ class Matcher:
         clusters = self._index.found(attributes, x)
         if not clusters:
             return False
-        look = Look(attributes, x, self._index.has_deep)
+        view = EventView(attributes, x, self._index.has_deep)
         for cluster in clusters:  # noqa: SIM110 (a generator would take as long as a small match)
-            if cluster.has_any(look):
+            if cluster.has_any(view):
                 return True
         return False
 
@@ -138,24 +138,24 @@ class Matcher:
             UsageError: The columns are not equally long.
         """
         answers: list[list[Hashable]] = []
-        later: dict[Cluster, list[tuple[Look, list[Hashable]]]] = {}
+        later: dict[Cluster, list[tuple[EventView, list[Hashable]]]] = {}
         for row in rows_of_columns(columns):
             ids: list[Hashable] = []
             answers.append(ids)
-            look = None
+            view = None
             for cluster in self._index.found(row, row):
                 # Only blocks gain by many events at once; a few rows are quicker by themselves.
                 if (few := cluster.compiled) is not None and few.is_plain:
                     few.collect(row, ids)
                     continue
-                if look is None:
-                    look = Look(row, row, self._index.has_deep)
+                if view is None:
+                    view = EventView(row, row, self._index.has_deep)
                 if cluster.blocks:
-                    later.setdefault(cluster, []).append((look, ids))
+                    later.setdefault(cluster, []).append((view, ids))
                 else:
-                    cluster.collect(look, ids)
-        for cluster, looks in later.items():
-            cluster.collect_many(looks)
+                    cluster.collect(view, ids)
+        for cluster, views in later.items():
+            cluster.collect_many(views)
         return [list(dict.fromkeys(ids)) for ids in answers] if self._repeating else answers
 
     def possible(self, known: object, closed: bool = False) -> bool:
@@ -173,9 +173,9 @@ class Matcher:
         >>> matcher.possible({"symbol": "GMC"}, closed=True)
         False
         """
-        look = PartialLook(known, closed)
+        view = PartialView(known, closed)
         lineage = lineage_of(known) if closed or isinstance(known, DataObject) else None
-        return any(cluster.has_any(look) for cluster in self._index.conceivable(look, lineage))
+        return any(cluster.has_any(view) for cluster in self._index.conceivable(view, lineage))
 
     def _own(self, id: Hashable, rows: Iterable[Parts]) -> None:
         """Let a subscription have these rows."""
@@ -185,12 +185,12 @@ class Matcher:
         self._subscriptions[id] = entries
         self._repeating += _may_repeat(entries)
 
-    def _entry(self, parts: Parts) -> Entry:
+    def _entry(self, parts: Parts) -> MatcherRow:
         """The row that asks for this; made if no other subscription has it."""
         entry = self._entries.get(parts)
         if entry is None:
             checks = tuple(map(self._check, parts.literals))
-            entry = self._entries[parts] = Entry(parts, checks)
+            entry = self._entries[parts] = MatcherRow(parts, checks)
             self._index.add(entry)
         return entry
 
@@ -201,7 +201,7 @@ class Matcher:
         check.users += 1
         return check
 
-    def _drop(self, entry: Entry) -> None:
+    def _drop(self, entry: MatcherRow) -> None:
         self._index.remove(entry)
         del self._entries[entry.parts]
         for check in entry.checks:
@@ -223,5 +223,5 @@ def _rows(filter: Filter) -> Iterable[Parts]:
     return dict.fromkeys([parts for parts in map(split, rows) if parts is not None])
 
 
-def _may_repeat(entries: tuple[Entry, ...]) -> bool:
+def _may_repeat(entries: tuple[MatcherRow, ...]) -> bool:
     return len(entries) > 1 or (len(entries) == 1 and entries[0].repeats)

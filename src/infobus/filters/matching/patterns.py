@@ -125,7 +125,7 @@ class Pattern:
         self.cluster = cluster
 
 
-class Segment:
+class PieceAutomaton:
     """Pieces that are looked for together."""
 
     __slots__ = ("_automaton", "count", "live", "places")
@@ -155,8 +155,8 @@ class Patterns:
         self._patterns: dict[tuple[str, str], Pattern] = {}
         self._by_piece: dict[str, dict[Pattern, None]] = {}
         self._fresh: set[str] = set()
-        self._segments: list[Segment] = []
-        self._segment_of: dict[str, Segment] = {}
+        self._segments: list[PieceAutomaton] = []
+        self._segment_of: dict[str, PieceAutomaton] = {}
 
     def cluster(self, op: str, value: str) -> Cluster:
         """The rows that are found by a pattern."""
@@ -218,11 +218,11 @@ class Patterns:
                 if segment.live:
                     self._segments.append(self._segment(self._pieces_of(segment)))
 
-    def _segment(self, pieces: list[str]) -> Segment:
-        segment = Segment(pieces)
+    def _segment(self, pieces: list[str]) -> PieceAutomaton:
+        segment = PieceAutomaton(pieces)
         self._segment_of.update(dict.fromkeys(pieces, segment))
         return segment
 
-    def _pieces_of(self, segment: Segment) -> list[str]:
+    def _pieces_of(self, segment: PieceAutomaton) -> list[str]:
         """Those that are still wanted, and are not looked for by another."""
         return [piece for piece in segment if self._segment_of.get(piece) is segment]

@@ -13,7 +13,7 @@ from infobus.filters.language.values import INT64_MAX, attributes_of, family
 from infobus.filters.matching.interval import Key, Parts, key_of, value_at
 
 if TYPE_CHECKING:
-    from infobus.filters.matching.cluster import Home
+    from infobus.filters.matching.cluster import RowHome
 
 _OWNERS_IN_TUPLE = 16
 
@@ -35,7 +35,7 @@ class Check:
         return self._holds(attributes, x)
 
 
-class Look:
+class EventView:
     """One event while rows are tried on it; each check is evaluated at most once."""
 
     __slots__ = ("_known", "attributes", "get", "x")
@@ -57,7 +57,7 @@ class Look:
         return found
 
 
-class PartialLook(Look):
+class PartialView(EventView):
     """An event of which only a part is known: a condition holds if it still can."""
 
     __slots__ = ("_closed",)
@@ -74,7 +74,7 @@ class PartialLook(Look):
         return residual(tree_of_literal(check.literal), self.x, self._closed) is not False
 
 
-class Entry:
+class MatcherRow:
     """One row of the matcher, and the subscriptions that have it."""
 
     __slots__ = ("checks", "homes", "left", "owners", "parts", "repeats", "spans")
@@ -87,7 +87,7 @@ class Entry:
         """Spans and checks that are left to test once the row was found where it is filed."""
         self.repeats = False
         """Whether an event may find it in several places."""
-        self.homes: tuple[Home, ...] = ()
+        self.homes: tuple[RowHome, ...] = ()
         self.owners: Collection[Hashable] = ()
         """A dict when they are many, so that one more does not copy all the others."""
 
@@ -120,7 +120,7 @@ class Entry:
         for home in self.homes:
             home.tell_owners()
 
-    def fits(self, event: Look) -> bool:
+    def fits(self, event: EventView) -> bool:
         """Whether the event, which was found where the row is filed, fulfils it."""
         get = event.get
         for key, low, high in self.parts.limits:

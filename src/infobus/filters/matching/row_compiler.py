@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from infobus.filters.language.values import INT64_MAX, family
 from infobus.filters.matching.interval import Key, Limit
-from infobus.filters.matching.row import Entry
+from infobus.filters.matching.row import MatcherRow
 
 
 class Compiled(NamedTuple):
@@ -20,24 +20,24 @@ class Compiled(NamedTuple):
     collect: Callable[[Any, list[Hashable]], None]
     has_any: Callable[[Any], bool]
     is_plain: bool
-    """Whether they do with the attributes of an event, in place of a look at it."""
+    """Whether they do with the attributes of an event, in place of a view at it."""
 
 
-def compiled(entries: Iterable[Entry]) -> Compiled:
+def compiled(rows: Iterable[MatcherRow]) -> Compiled:
     """Make the functions for these rows."""
     bound: dict[str, Any] = {"nan": _number_or_nan, "bottom": -INT64_MAX - 1, "top": INT64_MAX}
     readings: dict[Key, str] = {}
     conditions = []
     is_plain = True
-    for number, entry in enumerate(entries):
-        bound[f"e{number}"] = entry
-        if entry.spans or entry.left or not entry.parts.limits:
-            conditions.append(f"e{number}.fits(look)")
+    for number, row in enumerate(rows):
+        bound[f"e{number}"] = row
+        if row.spans or row.left or not row.parts.limits:
+            conditions.append(f"e{number}.fits(view)")
             is_plain = False
         else:
-            tests = (_test(limit, readings) for limit in entry.parts.limits)
+            tests = (_test(limit, readings) for limit in row.parts.limits)
             conditions.append(" and ".join(tests))
-    lines = [" get = look.get"]
+    lines = [" get = view.get"]
     for key, name in readings.items():
         lines.append(f" {name} = get({key!r})")
         # Only what is no plain number takes the way through a function.
@@ -45,8 +45,8 @@ def compiled(entries: Iterable[Entry]) -> Compiled:
         lines.append(f" if {name}.__class__ is not float and not ({is_int}): {name} = nan({name})")
     collect = [f" if {test}: ids += e{number}.owners" for number, test in enumerate(conditions)]
     has_any = [f" return {' or '.join(conditions)}"]
-    exec("\n".join(["def collect(look, ids):", *lines, *collect]), bound)
-    exec("\n".join(["def has_any(look):", *lines, *has_any]), bound)
+    exec("\n".join(["def collect(view, ids):", *lines, *collect]), bound)
+    exec("\n".join(["def has_any(view):", *lines, *has_any]), bound)
     is_plain = is_plain and all(isinstance(key, str) for key in readings)
     return Compiled(bound["collect"], bound["has_any"], is_plain)
 

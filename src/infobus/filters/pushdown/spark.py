@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from infobus.errors import UsageError
 from infobus.filters.language.tree import Name, Scalar
 from infobus.filters.pushdown import translation
-from infobus.filters.pushdown.translation import Attribute, Push, Pushed
+from infobus.filters.pushdown.translation import Push, Pushed, TargetAttribute
 
 try:
     from pyspark.sql import Column, types
@@ -53,7 +53,7 @@ class _Frame:
         self.schema = schema
         self.never = F.lit(False)
 
-    def attribute(self, name: Name) -> Attribute | None:
+    def attribute(self, name: Name) -> TargetAttribute | None:
         found: types.DataType = self.schema
         for element in name.path:
             if not isinstance(found, types.StructType):
@@ -65,9 +65,9 @@ class _Frame:
             found = alike[0].dataType
         quoted = (f"`{element.replace('`', '``')}`" for element in name.path)
         item_kind = _kind(found.elementType) if isinstance(found, types.ArrayType) else ""
-        return Attribute(F.col(".".join(quoted)), _kind(found), item_kind)
+        return TargetAttribute(F.col(".".join(quoted)), _kind(found), item_kind)
 
-    def is_present(self, attribute: Attribute) -> Any:
+    def is_present(self, attribute: TargetAttribute) -> Any:
         return attribute.expression.isNotNull()
 
     def literal(self, value: Scalar) -> Column | None:
@@ -80,22 +80,22 @@ class _Frame:
             case _:
                 return F.lit(value)
 
-    def one_of(self, attribute: Attribute, literals: Sequence[Column]) -> Any:
+    def one_of(self, attribute: TargetAttribute, literals: Sequence[Column]) -> Any:
         return attribute.expression.isin(*literals)
 
-    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
+    def textual(self, op: str, attribute: TargetAttribute, value: str) -> Push:
         text = attribute.expression
         test = {"begins-with": text.startswith, "ends-with": text.endswith}.get(op, text.contains)
         return test(F.lit(value)), True
 
-    def has_one_of(self, attribute: Attribute, literals: Sequence[Column]) -> Any:
+    def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Column]) -> Any:
         # A missing item is just another item that differs.
         return F.exists(
             attribute.expression,
             lambda item: reduce(or_, (item.eqNullSafe(literal) for literal in literals)),
         )
 
-    def size(self, attribute: Attribute) -> Any | None:
+    def size(self, attribute: TargetAttribute) -> Any | None:
         if attribute.kind == "list":
             return F.array_size(attribute.expression)
         return F.length(attribute.expression) if attribute.kind in ("string", "opaque") else None

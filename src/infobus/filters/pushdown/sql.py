@@ -14,7 +14,7 @@ from infobus.errors import UsageError
 from infobus.filters.language.lexer import name_text
 from infobus.filters.language.tree import Name, Scalar
 from infobus.filters.pushdown import translation
-from infobus.filters.pushdown.translation import Attribute, Push, Pushed
+from infobus.filters.pushdown.translation import Push, Pushed, TargetAttribute
 
 try:
     import sqlalchemy
@@ -51,10 +51,10 @@ def push_down(
     >>> print(pushed.residual)
     regex(symbol, "^G")
     """
-    return translation.push_down(filter, Database(columns))
+    return translation.push_down(filter, SqlTarget(columns))
 
 
-class Database:
+class SqlTarget:
     """What the databases mean alike, for `pushdown.push_down`."""
 
     never = sqlalchemy.false()
@@ -64,14 +64,14 @@ class Database:
     def __init__(self, columns: Mapping[str, sqlalchemy.ColumnElement[Any]]) -> None:
         self.columns = columns
 
-    def attribute(self, name: Name) -> Attribute | None:
+    def attribute(self, name: Name) -> TargetAttribute | None:
         column = self.columns.get(name_text(name.path))
         # A decorated type is free to make anything of a value, and of NULL.
         if column is None or isinstance(column.type, types.TypeDecorator):
             return None
-        return Attribute(column, _kind(column.type))
+        return TargetAttribute(column, _kind(column.type))
 
-    def is_present(self, attribute: Attribute) -> Any:
+    def is_present(self, attribute: TargetAttribute) -> Any:
         return attribute.expression.is_not(None)
 
     def literal(self, value: Scalar) -> Any | None:
@@ -88,12 +88,12 @@ class Database:
             case _:
                 return None
 
-    def one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+    def one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any:
         if len(literals) == 1:
             return attribute.expression == literals[0]
         return attribute.expression.in_(literals)
 
-    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
+    def textual(self, op: str, attribute: TargetAttribute, value: str) -> Push:
         text, wanted = attribute.expression, self.literal(value)
         # Not LIKE: SQLite would take small letters for capitals.
         if op == "begins-with" or value == "":
@@ -101,10 +101,10 @@ class Database:
         without = sqlalchemy.func.replace(text, wanted, "", type_=types.String())
         return without != text, op == "contains"
 
-    def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+    def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any:
         raise AssertionError("no column is a list")
 
-    def size(self, attribute: Attribute) -> None:
+    def size(self, attribute: TargetAttribute) -> None:
         return None
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from infobus.filters.language.literals import FAMILY, OPPOSITE, TEXTUAL, Rest, Test, needs
 from infobus.filters.language.normal import AllOf, AnyOf, Normal, normal
-from infobus.filters.language.tree import And, Call, Compare, Constant, Name, Scalar, Tree
+from infobus.filters.language.tree import And, Compare, Constant, FunctionCall, Name, Scalar, Tree
 
 if TYPE_CHECKING:
     from infobus.filters.language.filter import Filter
@@ -43,7 +43,7 @@ class Pushed(Generic[Condition]):
     residual: Filter | None
 
 
-class Attribute(NamedTuple):
+class TargetAttribute(NamedTuple):
     """An attribute as the target sees it.
 
     `kind` is `integer` (any width), `real64`, `string`, `bool`, `datetime`, `opaque`, `list`
@@ -73,15 +73,15 @@ class Target(Protocol):
     ordered: frozenset[str]
     """The kinds that are in the same order, too; NaN is taken for the largest of numbers."""
 
-    def attribute(self, name: Name) -> Attribute | None: ...
-    def is_present(self, attribute: Attribute) -> Any: ...
+    def attribute(self, name: Name) -> TargetAttribute | None: ...
+    def is_present(self, attribute: TargetAttribute) -> Any: ...
     def literal(self, value: Scalar) -> Any | None: ...
-    def one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any: ...
-    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
+    def one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any: ...
+    def textual(self, op: str, attribute: TargetAttribute, value: str) -> Push:
         """`begins-with`, `ends-with` or `contains`, and whether that is exact."""
 
-    def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any: ...
-    def size(self, attribute: Attribute) -> Any | None: ...
+    def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any: ...
+    def size(self, attribute: TargetAttribute) -> Any | None: ...
 
 
 _NOT_PUSHED: Push = (None, False)
@@ -153,9 +153,11 @@ class _Translation:
                 return self._test(form)
             case Rest(Compare(op, Name() as left, Name() as right), negated):
                 exact = self._names(op, left, right, negated)
-            case Rest(Compare(op, Call("size", (Name() as name,)), Constant() as limit), negated):
+            case Rest(
+                Compare(op, FunctionCall("size", (Name() as name,)), Constant() as limit), negated
+            ):
                 exact = self._size(name, op, limit.value, negated)
-            case Rest(Call("nan", (Name() as name,)), negated):
+            case Rest(FunctionCall("nan", (Name() as name,)), negated):
                 exact = self._nan(name, negated)
             case _:
                 exact = None
@@ -180,7 +182,7 @@ class _Translation:
             exact = self._comparison(test, attribute)
         return (self.target.is_present(attribute), False) if exact is None else (exact, True)
 
-    def _comparison(self, test: Test, attribute: Attribute) -> Any | None:
+    def _comparison(self, test: Test, attribute: TargetAttribute) -> Any | None:
         """`==`, which may have several values, and the orders."""
         if _family(attribute.kind) != test.family:
             return self.target.never
@@ -204,9 +206,9 @@ class _Translation:
     def _equality(
         self,
         test: Test,
-        attribute: Attribute,
+        attribute: TargetAttribute,
         kind: str,
-        ask: Callable[[Attribute, Sequence[Any]], Any],
+        ask: Callable[[TargetAttribute, Sequence[Any]], Any],
     ) -> Any | None:
         if kind not in self.target.equated:
             return None
@@ -221,7 +223,7 @@ class _Translation:
         condition = ask(attribute, literals)
         return ~condition if test.negated else condition
 
-    def _textual(self, test: Test, attribute: Attribute) -> Push:
+    def _textual(self, test: Test, attribute: TargetAttribute) -> Push:
         if attribute.kind != "string":
             return self.target.never, True
         pushed = []
@@ -236,7 +238,7 @@ class _Translation:
             return condition, is_exact
         return (~condition, True) if is_exact else (self.target.is_present(attribute), False)
 
-    def _one_text(self, op: str, attribute: Attribute, value: str) -> Push | None:
+    def _one_text(self, op: str, attribute: TargetAttribute, value: str) -> Push | None:
         if op == "wildcard":
             plain = value.strip("*")
             if "*" in plain or "?" in plain:
@@ -249,12 +251,12 @@ class _Translation:
             return attribute.expression == literal, True
         return self.target.textual(op, attribute, value)
 
-    def _has(self, test: Test, attribute: Attribute) -> Any | None:
+    def _has(self, test: Test, attribute: TargetAttribute) -> Any | None:
         if attribute.kind != "list":
             return self.target.never
         return self._equality(test, attribute, attribute.item_kind, self.target.has_one_of)
 
-    def _datatype(self, test: Test, attribute: Attribute) -> Any:
+    def _datatype(self, test: Test, attribute: TargetAttribute) -> Any:
         possible = _KINDS_OF.get(attribute.kind, frozenset({attribute.kind}))
         fitting = possible.difference(test.values) if test.negated else possible & {*test.values}
         if not fitting:
@@ -291,7 +293,7 @@ class _Translation:
         if op in ("==", "!="):
             op, negated = "==", negated != (op == "!=")
         test = Test(name, op, (limit,), "number", negated)
-        return self._comparison(test, Attribute(size, "integer"))
+        return self._comparison(test, TargetAttribute(size, "integer"))
 
     def _nan(self, name: Name, negated: bool) -> Any | None:
         attribute = self.target.attribute(name)
@@ -307,7 +309,7 @@ class _Translation:
         known = [attribute for attribute in attributes if attribute is not None]
         return _all(map(self.target.is_present, known)) if known else None
 
-    def _is_number(self, attribute: Attribute) -> Any:
+    def _is_number(self, attribute: TargetAttribute) -> Any:
         return attribute.expression <= self.target.literal(math.inf)
 
 

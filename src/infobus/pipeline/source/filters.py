@@ -16,10 +16,10 @@ from infobus.errors import BadFilter
 from infobus.filters import Filter
 from infobus.filters.language.tree import (
     And,
-    Call,
     Compare,
     Constant,
     Constants,
+    FunctionCall,
     Member,
     Name,
     Not,
@@ -47,9 +47,9 @@ def filter_of(conditions: Iterable[spark.Filter]) -> str | None:
 def _tree(condition: spark.Filter) -> Tree | None:
     match condition:
         case spark.IsNull(attribute):
-            return Not(Call("exists", (Name(attribute),)))
+            return Not(FunctionCall("exists", (Name(attribute),)))
         case spark.IsNotNull(attribute):
-            return Call("exists", (Name(attribute),))
+            return FunctionCall("exists", (Name(attribute),))
         case spark.EqualTo(attribute, value) if (constant := _constant(value)) is not None:
             return Compare("==", Name(attribute), constant)
         case spark.Not(spark.EqualTo(attribute, value)) if _constant(value) is not None:
@@ -63,11 +63,11 @@ def _tree(condition: spark.Filter) -> Tree | None:
         case spark.In(attribute, values):
             return _one_of(attribute, values)
         case spark.StringStartsWith(attribute, text):
-            return Call("begins-with", (Name(attribute), Constant(text, "string")))
+            return FunctionCall("begins-with", (Name(attribute), Constant(text, "string")))
         case spark.StringEndsWith(attribute, text):
-            return Call("ends-with", (Name(attribute), Constant(text, "string")))
+            return FunctionCall("ends-with", (Name(attribute), Constant(text, "string")))
         case spark.StringContains(attribute, text):
-            return Call("contains", (Name(attribute), Constant(text, "string")))
+            return FunctionCall("contains", (Name(attribute), Constant(text, "string")))
     return None
 
 
@@ -85,7 +85,7 @@ def _more(attribute: tuple[str, ...], value: Any, order: str) -> Tree | None:
         return None
     name = Name(attribute)
     more = Compare(order, name, limit)
-    return Or((more, Call("nan", (name,)))) if limit.kind in _NUMBERS else more
+    return Or((more, FunctionCall("nan", (name,)))) if limit.kind in _NUMBERS else more
 
 
 _NUMBERS = ("int32", "int64", "real64")

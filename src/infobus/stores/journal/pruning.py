@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from infobus.filters import Filter, overlaps
 from infobus.filters.language.tree import (
     And,
-    Call,
     Compare,
     Constant,
+    FunctionCall,
     Name,
     Not,
     Or,
@@ -32,7 +32,7 @@ from infobus.filters.language.tree import (
 )
 from infobus.filters.language.values import kind_of
 from infobus.filters.pushdown import translation
-from infobus.filters.pushdown.translation import Attribute, Push, Pushed
+from infobus.filters.pushdown.translation import Push, Pushed, TargetAttribute
 from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, GENERIC, TIME
 from infobus.stores.journal.manifest import Limits, Segment
 from infobus.stores.journal.schemas import attribute_columns
@@ -93,13 +93,13 @@ class _File:
         self.more = more
         self.never = pc.scalar(False)  # not once and for all, because it loads pandas
 
-    def attribute(self, name: Name) -> Attribute | None:
+    def attribute(self, name: Name) -> TargetAttribute | None:
         if (taken := self.more.get(name.path)) is not None:
             return _attribute(taken.type, pc.field(taken.name))
         field = self.columns.get(name.path[0])
         if field is None:
             # Nobody has it; and of what has no kind, only the absence is sure.
-            return None if self.has_rest else Attribute(pc.scalar(None), "")
+            return None if self.has_rest else TargetAttribute(pc.scalar(None), "")
         if self.has_rest and field.name not in GENERIC.names:
             return None  # a value of another kind may be among the rest
         path = [field.name]
@@ -113,7 +113,7 @@ class _File:
             return None
         return _attribute(field.type, pc.field(*path))
 
-    def is_present(self, attribute: Attribute) -> Any:
+    def is_present(self, attribute: TargetAttribute) -> Any:
         return pc.is_valid(_column(attribute.expression))
 
     def literal(self, value: Scalar) -> Any | None:
@@ -122,7 +122,7 @@ class _File:
         except (pa.ArrowException, UnicodeError, OverflowError):
             return None  # half a character, for example
 
-    def one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+    def one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any:
         column = _column(attribute.expression)
         if len(literals) <= 4:
             return reduce(or_, (column == literal for literal in literals))
@@ -130,25 +130,25 @@ class _File:
         values = pa.array([literal.as_py() for literal in literals], literals[0].type)
         return pc.if_else(pc.is_valid(column), column.isin(values), pa.scalar(None, pa.bool_()))
 
-    def textual(self, op: str, attribute: Attribute, value: str) -> Push:
+    def textual(self, op: str, attribute: TargetAttribute, value: str) -> Push:
         test = {"begins-with": pc.starts_with, "ends-with": pc.ends_with}
         return test.get(op, pc.match_substring)(attribute.expression, value), True
 
-    def has_one_of(self, attribute: Attribute, literals: Sequence[Any]) -> Any:
+    def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any:
         raise AssertionError("the items of lists have no kind here")
 
-    def size(self, attribute: Attribute) -> Any | None:
+    def size(self, attribute: TargetAttribute) -> Any | None:
         measure = {"list": pc.list_value_length, "string": pc.utf8_length}
         measure["opaque"] = pc.binary_length
         found = measure.get(attribute.kind)
         return None if found is None else found(attribute.expression)
 
 
-def _attribute(type_: pa.DataType, column: Any) -> Attribute:
+def _attribute(type_: pa.DataType, column: Any) -> TargetAttribute:
     if pa.types.is_null(type_):
-        return Attribute(pc.scalar(None), "")
+        return TargetAttribute(pc.scalar(None), "")
     kind = _kind(type_)
-    return Attribute(_Real(column) if kind == "real64" else column, kind)
+    return TargetAttribute(_Real(column) if kind == "real64" else column, kind)
 
 
 def _kind(type_: pa.DataType) -> str:
@@ -208,7 +208,7 @@ def _without_nan(tree: Tree, limited: Set[Name]) -> Tree | None:
     None if then nothing is left that could be true.
     """
     match tree:
-        case Call("nan", (Name() as name,)) if name in limited:
+        case FunctionCall("nan", (Name() as name,)) if name in limited:
             return None
         case And(operands):
             parts = [_without_nan(operand, limited) for operand in operands]
@@ -222,7 +222,7 @@ def _without_nan(tree: Tree, limited: Set[Name]) -> Tree | None:
 
 
 def _is_absent(name: Name) -> Tree:
-    return Not(Call("exists", (name,)))
+    return Not(FunctionCall("exists", (name,)))
 
 
 def _within(name: Name, type_: pa.DataType, limits: Limits, count: int) -> list[Tree]:
