@@ -173,7 +173,7 @@ class TestFewRows:
 class TestManyRows:
     def test_filters_that_are_equal_are_one_row(self):
         matcher = matcher_of(*["a > 1 && b < 2"] * 40, "b < 2 && a > 1")
-        assert len(matcher._entries) == 1
+        assert len(matcher._rows) == 1
         assert len(matcher.match({"a": 2, "b": 1})) == 41
         for id in range(41):
             matcher.remove(id)
@@ -208,7 +208,7 @@ class TestManyRows:
         matcher = matcher_of(*texts * 3)
         for id in range(len(texts) * 3):
             matcher.remove(id)
-        assert not matcher._entries
+        assert not matcher._rows
         assert not matcher._checks
         left = {name: value for name, value in vars(matcher._index).items() if value}
         assert set(left) <= {"_distinct", "_common"}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Filter", "Matcher", "compile", "covers", "overlaps", "reduce"]
 
-# Imported when asked for: most programs need none of them, and matching stands on numpy.
+# Imported on first use: most programs need none of them, and matching loads numpy.
 _LATE = {
     "Matcher": "matching.matcher",
     "covers": "algebra.cover",

@@ -171,7 +171,7 @@ def domain(tests: Sequence[Test]) -> Domain | None:
 
 
 def _says_only(test: Test, family: str) -> bool:
-    """Whether the test is true of whatever is of the family."""
+    """Return whether the test is true of every value of the family."""
     kinds = _KINDS.get(family)
     return (
         test.op == "datatype"
@@ -182,7 +182,7 @@ def _says_only(test: Test, family: str) -> bool:
 
 
 def _family_of_test(test: Test) -> str:
-    """What an attribute must be for the test to be defined (or, for `exists`, true)."""
+    """Return the family in which the test is defined (or, for `exists`, true)."""
     if test.op == "datatype" and not test.negated:
         families = {FAMILY.get(str(kind), "present") for kind in test.values}
         return families.pop() if len(families) == 1 else "present"
@@ -192,7 +192,7 @@ def _family_of_test(test: Test) -> str:
 
 
 def _narrower(one: str, other: str) -> str | None:
-    """Of two different families the one that is both; None if nothing is."""
+    """Return what two different families have in common; None if that is nothing."""
     if "absent" in (one, other) or "present" not in (one, other):
         return None
     return other if one == "present" else one
@@ -255,7 +255,7 @@ def _some_fit_together(one: Test, other: Test) -> bool:
 
 
 def implies(one: Test, other: Test) -> bool:
-    """Whether `other` certainly holds where `one` does; both are about one attribute."""
+    """Return whether `other` certainly holds if `one` does; both test the same attribute."""
     if one == other:
         return True
     if one.negated or other.negated:
@@ -281,7 +281,7 @@ def _texts(test: Test) -> tuple[str, ...]:
 
 
 def includes(outer: Domain, inner: Domain) -> bool:
-    """Whether every state that `inner` allows is certainly allowed by `outer`."""
+    """Return whether `outer` certainly allows every state that `inner` allows."""
     if outer.family != inner.family:
         if outer.family == "any":
             return True
@@ -322,7 +322,7 @@ def _lies_within(inner: Domain, outer: Domain) -> bool:
 
 
 def as_tests(name: Name, allowed: Domain) -> list[Test]:
-    """Return tests of `name` that hold together exactly where `allowed` does."""
+    """Return tests of `name` that together hold in exactly the states of `allowed`."""
     family, nan = allowed.family, allowed.nan
     found: list[Test] = []
     if points := allowed.points:

@@ -1,1 +1,1 @@
-"""Comparing and joining filters: what covers what, and what a set asks for together."""
+"""The algebra of filters: whether one covers another, and what many ask for together."""

@@ -1,4 +1,4 @@
-"""Rows as boxes: what each attribute may be, and the conditions that concern several at once."""
+"""Boxes: rows with one domain per attribute, and conditions on several attributes at once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from infobus.filters.language.literals import FAMILY, Literal, Rest, Test, tree_
 from infobus.filters.language.normal import AllOf, AnyOf, Normal, Row, normal, rows_of, tree_of
 from infobus.filters.language.tree import And, Compare, Constant, Name, Tree
 
-_TESTS_MAX = 32  # Tests of one attribute are compared pair by pair; a stranger may send thousands.
+_TESTS_MAX = 32  # Tests of one attribute are compared in pairs, and a peer may send thousands.
 
 
 class Box(Struct, frozen=True, gc=False):
-    """A row: each attribute within its domain, and every condition of another shape true.
+    """A row: every attribute lies in its domain, and all conditions in `loose` are true.
 
-    The name with an empty path stands for the event itself. With no conditions at all, a box
-    is always true.
+    The name with an empty path stands for the event itself. A box without conditions is always
+    true.
     """
 
     domains: Mapping[Name, Domain]
@@ -29,7 +29,7 @@ EVERYTHING = Box({})
 
 
 def box(row: Iterable[Literal]) -> Box | None:
-    """Return the row as a box; None if it contradicts itself, so that it is never true."""
+    """Return the row as a box; None if it contradicts itself."""
     by_name: dict[Name, list[Test]] = {}
     loose: set[Rest] = set()
     for literal in row:
@@ -53,17 +53,20 @@ def box(row: Iterable[Literal]) -> Box | None:
 
 
 def boxes(tree: Tree) -> list[Box]:
-    """Return boxes of which one holds exactly when `tree` is True.
+    """Return boxes such that one of them holds exactly when `tree` is True.
 
-    There are no more than the tree has conditions, or some times that: alternatives inside a
-    conjunction that would make for too many are kept together as one condition of their own.
+    Their number is at most a small multiple of the conditions in the tree: alternatives inside a
+    conjunction stay one condition if they would make too many boxes.
     """
     plain = _plain_box(tree)
     return _boxes(normal(tree)) if plain is None else [plain]
 
 
 def _plain_box(tree: Tree) -> Box | None:
-    """The box of one comparison for each of some attributes, as most filters are."""
+    """Return the box of a conjunction of comparisons, at most one for each attribute.
+
+    Most filters are like this, and this way is several times as fast as the general one.
+    """
     domains: dict[Name, Domain] = {}
     for one in tree.operands if isinstance(tree, And) else (tree,):
         if not isinstance(one, Compare):
@@ -89,7 +92,7 @@ def _boxes(form: Normal) -> list[Box]:
 
 
 def row(one: Box) -> Row:
-    """Return the box as a row again, its attributes in the order of their names."""
+    """Return the box as a row, with its attributes in the order of their names."""
     literals: list[Literal] = []
     for name in sorted(one.domains, key=_path):
         literals.extend(as_tests(name, one.domains[name]))
@@ -101,7 +104,7 @@ def _path(name: Name) -> tuple[str, ...]:
 
 
 def covers(outer: Box, inner: Box) -> bool:
-    """Whether every event in `inner` is certainly in `outer`."""
+    """Return whether every event in `inner` is certainly in `outer`."""
     if not outer.loose <= inner.loose:
         return False
     for name, allowed in outer.domains.items():

@@ -1,8 +1,8 @@
-"""Comparing filters: does one match whatever another matches, can both match one event.
+"""Compares two filters: whether one covers the other, and whether they overlap.
 
-Both answers are sound and not complete. Deciding them exactly is intractable already for
-conjunctions against disjunctions, and nothing depends on it: what is not seen costs an event
-sent in vain, never one that is missing.
+Both answers are sound but not complete. Exact answers are intractable even for a conjunction
+against a disjunction, and nothing depends on them: a cover that is not seen may cost an event
+that is sent in vain, but never one that is missing.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from infobus.filters.algebra import box
 from infobus.filters.language.filter import Filter
 
-_PAIRS_MAX = 10_000  # Filters that would take longer are answered "not known to".
+_PAIRS_MAX = 10_000  # Filters with more pairs of boxes get the safe answer at once.
 
 
 def covers(outer: Filter, inner: Filter) -> bool:
-    """Whether `outer` certainly matches every event that `inner` matches.
+    """Return whether `outer` certainly matches every event that `inner` matches.
 
     >>> from infobus.filters import compile
     >>> covers(compile("price > 10"), compile('price >= 20 && symbol == "GMC"'))
@@ -33,7 +33,7 @@ def covers(outer: Filter, inner: Filter) -> bool:
 
 
 def overlaps(one: Filter, other: Filter) -> bool:
-    """Whether both may match one event; False only if that is certainly impossible.
+    """Return whether both may match the same event; False is certain.
 
     >>> from infobus.filters import compile
     >>> overlaps(compile('symbol == "GMC" && price > 10'), compile("price < 10"))

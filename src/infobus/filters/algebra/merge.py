@@ -1,8 +1,8 @@
-"""Fewer boxes that say the same: those that differ in one attribute are joined, and those that
-lie within another are left out.
+"""Reduces boxes to fewer ones with the same meaning.
 
-Both look up what could belong together instead of comparing all pairs, so that a hundred
-thousand boxes take seconds. What is overlooked costs length, never truth.
+`merged` joins boxes that differ in one attribute; `absorbed` drops boxes that lie within another.
+Both look up candidates instead of comparing all pairs, so that a hundred thousand boxes take
+seconds. A candidate that they miss makes the result longer, but never wrong.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from infobus.filters.domain import ANY, Domain
 from infobus.filters.language.literals import Rest
 from infobus.filters.language.tree import Name
 
-_PASSES_MAX = 4  # Joining in one attribute can enable joining in another; rarely more than once.
-_COMPARED_COUNT_MAX = 100_000  # Comparisons in search of boxes within others; a few us each.
+_PASSES_MAX = 4  # A join in one attribute can allow one in another, but rarely a third.
+_COMPARED_COUNT_MAX = 100_000  # How often `absorbed` compares two boxes; a few us each.
 _HOMES_MAX = 16
 
 _Key = frozenset[int]
 
 
 class _Conditions:
-    """Numbers for conditions, so that boxes can be compared and looked up as sets of numbers."""
+    """Gives numbers to conditions, so that boxes can be compared as sets of numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[Name, Domain] | Rest, int] = {}
@@ -38,7 +38,7 @@ class _Conditions:
         return found
 
     def names(self) -> list[Name]:
-        """All names, those with intervals first: these swallow each other, sets only grow."""
+        """Return all names, first those with intervals: intervals merge, while sets only grow."""
         intervals: dict[Name, int] = {}
         for condition in self._conditions:
             if not isinstance(condition, Rest):
@@ -70,7 +70,7 @@ class _Conditions:
 
 
 def merged(found: Iterable[Box]) -> list[Box]:
-    """Join boxes that are alike but for one attribute, where the result says exactly the same."""
+    """Join boxes that differ in one attribute, if the result means exactly the same."""
     conditions = _Conditions()
     alive: dict[_Key, None] = {}
     by_name: dict[Name, list[tuple[_Key, int]]] = {}
@@ -111,9 +111,9 @@ def merged(found: Iterable[Box]) -> list[Box]:
 
 
 def absorbed(found: list[Box]) -> list[Box]:
-    """Leave out boxes that lie within another one.
+    """Drop boxes that lie within another one.
 
-    Of very many boxes, each is compared only with the most general ones that could cover it.
+    If there are very many, each is compared only with the most general ones that could cover it.
     """
     general = sorted(range(len(found)), key=lambda index: _condition_count(found[index]))
     frequency = Counter(name for one in found for name in one.domains)
@@ -139,7 +139,7 @@ def _condition_count(one: Box) -> int:
 
 
 def _homes(one: Box, frequency: Counter[Name]) -> Iterable[object]:
-    """Where a box waits to be found by all that it could cover."""
+    """Return the keys under which a box is filed; see `_places`."""
     chosen = min(
         (
             (len(points), name.path, name, points)
@@ -156,7 +156,7 @@ def _homes(one: Box, frequency: Counter[Name]) -> Iterable[object]:
 
 
 def _places(one: Box) -> Iterator[object]:
-    """Where the boxes that could cover this one are."""
+    """Return all keys under which a box that covers this one may be filed."""
     yield None
     for name, allowed in one.domains.items():
         yield name

@@ -1,4 +1,4 @@
-"""Boxes as lists of conditions on chosen attributes, in operators that a producer understands."""
+"""Writes boxes as conditions on chosen attributes, in operators that a producer understands."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from infobus.filters.language.partial import is_true
 from infobus.filters.language.tree import Name
 
 Range = tuple[Any, Any] | Collection[Any] | Callable[[Any], bool] | None
-"""Values that an attribute can have: (low, high), a set or list, or a function; None for all."""
+"""The values that an attribute can have: (low, high), a collection or a function; None: all."""
 
 Condition = tuple[Any, ...]
-"""`(operator, value)`, or `(attribute, operator, value)` where several attributes are asked for."""
+"""`(operator, value)`, or `(attribute, operator, value)` if you ask for several attributes."""
 
-_SPLIT_COUNT_MAX = 10_000  # Alternatives that one box is split into, before it says less.
+_SPLIT_COUNT_MAX = 10_000  # A box with more alternatives drops conditions instead.
 
 
 def choices(
@@ -30,7 +30,7 @@ def choices(
     operators: Collection[str] | None,
     ranges: Mapping[str, Range],
 ) -> list[list[Condition]]:
-    """Return what `Wants.values` tells of these boxes."""
+    """Return the answer of `Wants.values` for these boxes."""
     kept = []
     for one in projected(found, attributes):
         within = {name: _within(name, d, ranges) for name, d in one.domains.items()}
@@ -45,7 +45,7 @@ def choices(
 
 
 def _within(name: Name, allowed: Domain, ranges: Mapping[str, Range]) -> Domain | None:
-    """What is left of a domain for a producer with these values; None if nothing is."""
+    """Narrow a domain to the values that the producer can have; None if nothing is left."""
     limits = ranges.get(name_text(name.path))
     if limits is None or allowed.family == "absent":
         return allowed
@@ -57,7 +57,7 @@ def _within(name: Name, allowed: Domain, ranges: Mapping[str, Range]) -> Domain 
             if limit is not None
         ]
         inside = domain([*tests, *bounds])
-        # An interval is not cut: the producer knows its own bounds.
+        # An interval stays whole: the producer knows its own bounds.
         return inside if inside is None or inside.points else allowed
     points = allowed.points
     if callable(limits):
@@ -73,7 +73,7 @@ def _within(name: Name, allowed: Domain, ranges: Mapping[str, Range]) -> Domain 
 
 
 def _said(name: Name, allowed: Domain, operators: Collection[str] | None) -> Domain:
-    """As much of a domain as can be said with the operators."""
+    """Widen a domain to one that the operators can express."""
     tests = [test for test in as_tests(name, allowed) if _operator(test, operators) is not None]
     found = domain(tests) if tests else ANY
     assert found is not None, "fewer tests contradict each other less"
@@ -81,7 +81,7 @@ def _said(name: Name, allowed: Domain, operators: Collection[str] | None) -> Dom
 
 
 def _operator(test: Test, operators: Collection[str] | None) -> str | None:
-    """What a test is called among the accepted operators."""
+    """Return the accepted operator for a test; None if there is none."""
     names = [test.op]
     if test.op == "regex":
         names = ["matches", "regex"]
@@ -95,7 +95,7 @@ def _operator(test: Test, operators: Collection[str] | None) -> str | None:
 def _alternatives(
     one: Box, operators: Collection[str] | None, named: bool
 ) -> Iterator[tuple[Condition, ...]]:
-    """The conditions of a box; several times, where an operator takes one value at a time."""
+    """Return the conditions of a box: several lists if an operator takes one value at a time."""
     needed: list[Condition] = []
     splits: list[list[Condition]] = []
     for name in sorted(one.domains, key=lambda name: name.path):

@@ -1,4 +1,4 @@
-"""What a set of filters asks for together, in few words."""
+"""Reduces a set of filters to few filters that ask for the same events."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from infobus.filters.language.normal import Row, all_of, tree_of
 from infobus.filters.language.parser import TEXT_MAX
 from infobus.filters.language.tree import FunctionCall, Name, Tree, nodes
 
-_COMPACTED_COUNT_MAX = 20_000  # Up to here it is tried in any case; a second at most.
+_COMPACTED_COUNT_MAX = 20_000  # Up to this many boxes, compacting takes a second at most.
 
 
 class Combined(Struct, frozen=True):
-    """What several filters ask for together: `everything`, or what one of `filters` matches.
+    """All that several filters ask for: `everything`, or the events that one of `filters` matches.
 
-    Each of the filters is a conjunction. None of them, and not everything, is nothing. Unless
-    `exact`, events that nobody asked for may be matched too, but none is missing.
+    Each of `filters` is a conjunction. Without any, and without `everything`, no event is asked
+    for. If `exact` is False, more events may match than were asked for, but never fewer.
     """
 
     filters: tuple[Filter, ...] = ()
@@ -32,11 +32,11 @@ class Combined(Struct, frozen=True):
     exact: bool = True
 
     def matches(self, x: object) -> bool:
-        """Whether `x` is asked for."""
+        """Return whether `x` is asked for."""
         return self.everything or any(one.matches(x) for one in self.filters)
 
     def __str__(self) -> str:
-        """The one expression, or `everything` or `nothing`, which are not expressions."""
+        """Return one expression; or `everything` or `nothing`, which are none."""
         if self.everything:
             return "everything"
         if len(self.filters) < 2:
@@ -45,10 +45,10 @@ class Combined(Struct, frozen=True):
 
 
 def reduce(filters: Iterable[Filter], limit: int | None = None) -> Combined:
-    """Return what the filters ask for together, without what is said twice.
+    """Return the events that the filters ask for, as few filters.
 
-    Filters that others cover disappear, and those that differ in one attribute are joined. With
-    a `limit` on the number of filters that come out, the result is widened as far as needed.
+    Filters that others cover disappear, and filters that differ in one attribute are joined.
+    `limit` bounds the number of resulting filters; to meet it, the result may match more events.
 
     >>> from infobus.filters import compile
     >>> def reduced(*texts, limit=None):
@@ -68,7 +68,7 @@ def reduce(filters: Iterable[Filter], limit: int | None = None) -> Combined:
 def project(
     filters: Iterable[Filter], attributes: Collection[str], limit: int | None = None
 ) -> Combined:
-    """Return what the filters ask for as far as these attributes tell, and more.
+    """Like `reduce`, but with conditions on these attributes only; may match more events.
 
     >>> from infobus.filters import compile
     >>> str(project([compile('symbol == "GMC" && price > 1'), compile("price > 5")], {"price"}))
@@ -81,7 +81,7 @@ def project(
 
 
 def projected(found: Iterable[Box], attributes: Collection[str]) -> list[Box]:
-    """Return the boxes without conditions on other attributes."""
+    """Return the boxes without their conditions on other attributes."""
     return [
         Box(
             {name: d for name, d in one.domains.items() if name_text(name.path) in attributes},
@@ -103,19 +103,19 @@ def _is_about(tree: Tree, attributes: Collection[str]) -> bool:
 
 
 def compacted(found: Iterable[Box]) -> list[Box]:
-    """Return fewer boxes that say exactly the same."""
+    """Return fewer boxes with exactly the same meaning."""
     return absorbed(merged(found))
 
 
 def combined(found: list[Box], limit: int | None = None) -> Combined:
-    """`reduce` for what is made of boxes already."""
+    """Like `reduce`, for boxes."""
     if limit is None or len(found) <= _COMPACTED_COUNT_MAX or _shrinks(found):
         return expressed(compacted(found), limit)
     return expressed(found, limit)
 
 
 def _shrinks(found: list[Box]) -> bool:
-    """Whether compacting so many boxes is worth the time, judged by some of them."""
+    """Return whether compacting is worth its time, judged by a sample of the boxes."""
     some = found[:: len(found) // 1000]
     return len(merged(some)) < 0.9 * len(some)
 
@@ -123,7 +123,7 @@ def _shrinks(found: list[Box]) -> bool:
 def expressed(
     compact: list[Box], limit: int | None = None, known: dict[Row, Filter] | None = None
 ) -> Combined:
-    """Return boxes as filters, widened to the limit. `known` keeps what was written before."""
+    """Return boxes as filters, widened to the limit. `known` caches filters between calls."""
     result = compact
     if limit is not None:
         if len(compact) > limit:
@@ -155,7 +155,7 @@ def _filter(one: Box, known: dict[Row, Filter] | None) -> Filter:
 
 
 def _pieces(one: Box) -> Iterator[Box]:
-    """Cut a box with very many values into several that can be written as filters."""
+    """Split a box with very many values into boxes that fit into the text of a filter."""
     for name, allowed in one.domains.items():
         if allowed.values is not None and not is_short(allowed.values):
             values = sorted(allowed.values)
@@ -168,7 +168,7 @@ def _pieces(one: Box) -> Iterator[Box]:
 
 
 def _less(one: Box) -> Box:
-    """The box without its longest condition."""
+    """Return the box without its longest condition."""
     if one.loose:
         return Box(one.domains)
     longest = max(one.domains, key=lambda name: len(repr(one.domains[name])))

@@ -1,4 +1,4 @@
-"""Joining what several rows allow of one attribute: exactly, or as little wider as can be."""
+"""Joins domains of one attribute: exactly (`united`) or with little added (`hull`)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from infobus.filters.language.literals import TEXTUAL, Test
 from infobus.filters.language.tree import Name, Scalar
 
 VALUES_MAX = 1024
-"""How many values one test has in filters that are sent around."""
+"""How many values a test may have in filters that are sent to other nodes."""
 
-_CHARS_MAX = 16_384  # One test stays well below what the text of a filter may have.
+_CHARS_MAX = 16_384  # One test must stay well below the longest text of a filter.
 _BEGINNING_CHARS_MAX = 64
-_COMPARED_COUNT_MAX = 32  # Beyond this many, domains are not compared pair by pair.
+_COMPARED_COUNT_MAX = 32  # More domains than this are not compared in pairs.
 _FOLDED = TEXTUAL | {"has", "isa"}
 
 
 def united(domains: Iterable[Domain]) -> list[Domain]:
-    """Return fewer domains that allow exactly the same states together.
+    """Return fewer domains that together allow exactly the same states.
 
-    Values are gathered into one set, intervals that overlap or touch become one, and what is
-    included in another domain disappears.
+    Values become one set, intervals that overlap or touch become one interval, and domains that
+    another one includes disappear.
     """
     found = list(dict.fromkeys(domains))
     if ANY in found or (ABSENT in found and PRESENT in found):
@@ -42,13 +42,13 @@ def united(domains: Iterable[Domain]) -> list[Domain]:
 
 
 def _alike(one: Domain) -> object:
-    """Domains with the same answer may be joined; the others stay apart."""
+    """Return a key: only domains with the same key can be joined."""
     test = _only_test(one)
     return (one.family, one.others) if test is None else (test.op, test.family)
 
 
 def _only_test(one: Domain) -> Test | None:
-    """The only condition, if it is one that asks for any of several texts or list elements."""
+    """Return the test that is the whole domain, if it accepts any of several values."""
     if len(one.others) == 1 and one == Domain(one.family, others=one.others):
         (test,) = one.others
         return test if test.op in _FOLDED and not test.negated else None
@@ -73,13 +73,13 @@ def _joined(group: list[Domain]) -> list[Domain]:
 
 
 def _swept(intervals: Iterable[Domain]) -> list[Domain]:
-    """Join intervals that overlap or touch; what is returned is sorted and apart."""
+    """Join intervals that overlap or touch; the result is sorted and disjoint."""
     swept: list[Domain] = []
     for one in sorted(intervals, key=_low):
         if swept and _touch(swept[-1], one):
             joined = _hull_of_two(swept[-1], one)
             is_bounded = joined.low is not None or joined.high is not None
-            # "Any number but NaN" is the one interval that no test could state.
+            # No test can express "any number but NaN", so these two stay separate.
             if is_bounded or joined.nan or joined.family != "number":
                 swept[-1] = joined
                 continue
@@ -121,7 +121,7 @@ def _hull_of_two(one: Domain, other: Domain) -> Domain:
 
 
 def _absorbed(values: Iterable[Any], intervals: list[Domain]) -> list[Any]:
-    """Take into the intervals what lies in, or closes, one of them; return the other values."""
+    """Extend intervals by values at their ends; return the values that lie in none of them."""
     lows = [_low(one) for one in intervals]
     left = []
     for value in values:
@@ -158,7 +158,7 @@ def _without_included(domains: list[Domain]) -> list[Domain]:
 
 
 def hull(domains: Sequence[Domain]) -> Domain:
-    """Return one domain that includes all the others, and not much more where it can be had."""
+    """Return one domain that includes all the others, and little more if possible."""
     families = {one.family for one in domains}
     if len(families) > 1:
         return ANY if families & {"any", "absent"} else PRESENT
@@ -186,19 +186,19 @@ def hull(domains: Sequence[Domain]) -> Domain:
 
 
 def _bare(one: Domain) -> Domain:
-    """The same without other tests, which were all that it says beyond its family."""
+    """Return the domain of the family alone, without `others`."""
     return PRESENT if one.family == "list" else ANY if one.family == "isa" else Domain(one.family)
 
 
 def place(one: Domain) -> tuple[Any, ...]:
-    """A key to sort domains by, so that neighbours have a small hull."""
+    """Return a sort key that makes domains with a small hull neighbours."""
     return one.family, _low(one)
 
 
 def coarse(name: Name, one: Domain) -> Domain:
-    """Return a domain that includes this one and can be written with few values.
+    """Return a domain that includes this one and needs few values.
 
-    Many numbers become the interval around them, many strings the beginnings they have.
+    Many numbers become the interval around them; many strings become their common beginnings.
     """
     kept = frozenset(test for test in one.others if is_short(test.values))
     points = one.points
@@ -220,5 +220,5 @@ def coarse(name: Name, one: Domain) -> Domain:
 
 
 def is_short(values: Collection[Scalar]) -> bool:
-    """Whether one test may have these values in filters that are sent around."""
+    """Return whether a test in a filter that is sent to other nodes may have these values."""
     return len(values) <= VALUES_MAX and sum(len(str(value)) for value in values) <= _CHARS_MAX

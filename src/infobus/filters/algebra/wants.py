@@ -1,7 +1,7 @@
-"""What anyone wants: the pure part of quench, over the filters of all subscriptions there are.
+"""The pure part of quench: tells a producer which events any subscription wants.
 
-A producer asks for the combined expression, or whether an event of which it knows only a part
-could be wanted, or which values it need look at. Every answer errs to "wanted".
+A producer can ask for one combined expression, whether an event of which it knows only a part is
+wanted, or which values of an attribute are wanted. In doubt, every answer is "wanted".
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from infobus.filters.language.partial import UNKNOWN, decided, look
 from infobus.filters.language.tree import Name, Scalar
 from infobus.filters.language.values import family
 
-_MERGED_COUNT_MAX = 2000  # Up to here all boxes are compacted anew after a change; 20 us each.
+_MERGED_COUNT_MAX = 2000  # Up to this many boxes, a change compacts all again; 20 us each.
 
 
 class Wants:
-    """The filters of all subscriptions, each under an id, and what they ask for together.
+    """Stores the filters of all subscriptions under ids, and answers for all of them together.
 
-    A subscription without a filter (None) wants everything. Answers are worked out when they
-    are asked for, and after a change only for filters that ask about the same attributes.
+    A subscription without a filter (None) wants everything. Answers are computed on demand; after
+    a change, only the filters on the same attributes are merged again.
 
     >>> from infobus.filters import compile
     >>> wants = Wants()
@@ -49,7 +49,7 @@ class Wants:
         self._index: _Index | None = None
         self._written: dict[Row, Filter] = {}
         self.version = 0
-        """Grows whenever an answer may have become another one."""
+        """Grows with every change that may change an answer."""
 
     def __len__(self) -> int:
         return len(self._filters)
@@ -58,10 +58,10 @@ class Wants:
         return id in self._filters
 
     def add(self, id: Hashable, filter: Filter | None) -> None:
-        """Take in a subscription.
+        """Add a subscription.
 
         Raises:
-            UsageError: There is one under this id.
+            UsageError: The id is already in use.
         """
         if id in self._filters:
             raise UsageError(f"there is a subscription {id!r} already")
@@ -71,7 +71,7 @@ class Wants:
             self._changed(filter, is_new=True)
 
     def remove(self, id: Hashable) -> None:
-        """Forget a subscription.
+        """Remove a subscription.
 
         Raises:
             UsageError: There is none under this id.
@@ -85,7 +85,7 @@ class Wants:
             self._changed(filter, is_new=False)
 
     def replace(self, id: Hashable, filter: Filter | None) -> None:
-        """Let a subscription ask for something else from now on.
+        """Give a subscription another filter.
 
         Raises:
             UsageError: There is none under this id.
@@ -94,7 +94,7 @@ class Wants:
         self.add(id, filter)
 
     def expression(self, limit: int | None = None) -> Combined:
-        """Return what is asked for, reduced; with a `limit` on its filters, widened as needed."""
+        """Return all filters reduced to few; `limit` bounds their number (see `reduce`)."""
         if None in self._uses:
             return Combined(everything=True)
         if len(self._written) > 2 * len(self._uses):
@@ -102,9 +102,9 @@ class Wants:
         return expressed(self._compact(), limit, self._written)
 
     def wants(self, known: object, closed: bool = False) -> bool | None:
-        """Whether an event with these attributes is wanted; None: that depends on others.
+        """Return whether an event with these attributes is wanted; None if it depends on others.
 
-        `known` and `closed` are those of `partial.residual`.
+        `known` and `closed` are the same as for `partial.residual`.
         """
         if None in self._uses:
             return True
@@ -125,21 +125,21 @@ class Wants:
         operators: Collection[str] | None = None,
         range: Range | Mapping[str, Range] | None = None,
     ) -> list[list[Condition]]:
-        """Return what is asked of these attributes: alternatives, each a list of conditions.
+        """Return the values of these attributes that are wanted, as alternatives.
 
-        A condition is `(operator, value)`; where several attributes are asked for, it is
-        `(attribute, operator, value)`. Conditions in one list hold together. So an empty list
-        stands for subscriptions that may want any value, because they put no condition on the
-        attributes, or only such as cannot be said with the accepted `operators`; it makes all
-        other lists superfluous. No lists at all: nothing is wanted.
+        Each alternative is a list of conditions that hold together. A condition is
+        `(operator, value)`, or `(attribute, operator, value)` if you ask for several attributes.
+        An empty list means that any value may be wanted: some subscription has no condition on
+        the attributes, or only conditions that the accepted `operators` cannot express. It
+        makes all other lists redundant. Without any lists, nothing is wanted.
 
-        Operators are those of the language, with `in` (its value is a tuple), `has` for
-        `value in list`, and `exists` (its value is None). With `!` before it, an operator says
-        the opposite of a value of the same type: `!matches`; `!<` is also true of NaN.
+        The operators are those of the language, and `in` (its value is a tuple), `has` for
+        `value in list`, and `exists` (its value is None). A `!` before an operator negates it for
+        values of the same type: `!matches`; `!<` is also true of NaN.
 
-        `range` tells which values the producer can have: a pair (low, high) with None for no
-        bound, a set or list of values, or a function; for several attributes, a mapping of
-        such. What lies outside is left out.
+        `range` limits the answer to values that the producer can have: a pair (low, high) with
+        None for no bound, a set or list of values, or a function. For several attributes, pass a
+        mapping.
 
         >>> from infobus.filters import compile
         >>> wants = Wants()
@@ -179,7 +179,7 @@ class Wants:
 
 
 class _Part:
-    """Boxes that ask about the same attributes, which are most of those that can be joined."""
+    """Boxes on the same attributes; most joins happen within such a group."""
 
     def __init__(self) -> None:
         self._members: dict[Hashable, Box] = {}
@@ -208,7 +208,11 @@ class _Part:
 
 
 class _Index:
-    """Rows by the values that one of their attributes must have, where there is such a one."""
+    """Finds rows by the values that one of their attributes must equal.
+
+    The matcher's index only finds rows that may hold; here, a row that surely holds counts as
+    well, and after merging there are few rows.
+    """
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._others: list[Row] = []
@@ -223,7 +227,7 @@ class _Index:
                 by_value.setdefault((key.family, value), []).append(one)
 
     def candidates(self, known: object, closed: bool) -> Iterator[Row]:
-        """Every row that can be true, and some others; some of them more than once."""
+        """Return every row that may hold, and some others; some of them repeatedly."""
         yield from self._others
         for name, by_value in self._by_name.items():
             value = look(known, name.path, closed)

@@ -1,8 +1,8 @@
-"""Fewer boxes that allow more: what is sent around must stay small, whatever was asked for.
+"""Replaces boxes by fewer, wider ones, because filters that nodes exchange must stay small.
 
-Boxes that ask about the same attributes are put together, neighbours first, and what they say
-about one attribute becomes what includes them all. Equalities are kept apart longest, because
-they are what tells events from each other best.
+Boxes on the same attributes are joined, neighbours first: their domains of one attribute become
+one that includes them all. Attributes with equalities are joined last, because equalities divide
+events best.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def widened(found: Iterable[Box], count_max: int) -> list[Box]:
 
 
 def _alike(found: Iterable[Box]) -> list[list[Box]]:
-    """The boxes that ask about the same attributes, in groups."""
+    """Group the boxes by their attributes."""
     groups: dict[Hashable, list[Box]] = {}
     for one in found:
         groups.setdefault((frozenset(one.domains), one.loose), []).append(one)
@@ -40,9 +40,9 @@ def _alike(found: Iterable[Box]) -> list[list[Box]]:
 
 
 def _simpler(groups: list[list[Box]], count_max: int) -> list[list[Box]]:
-    """Keep only what boxes say about the attributes that most of them say something about.
+    """Keep only the conditions on attributes that most boxes have.
 
-    A box that knows none of these keeps the one of its own that most others have.
+    A box with none of these keeps the one of its attributes that most others have.
     """
     frequency: Counter[Name] = Counter()
     for group in groups:
@@ -63,7 +63,7 @@ def _simpler(groups: list[list[Box]], count_max: int) -> list[list[Box]]:
 
 
 def anchored(one: Box) -> list[Box]:
-    """Say plainly which attributes a box is about that has only conditions of other shapes."""
+    """Add a domain to a box that has only loose conditions, so that an index can find it."""
     if one.domains:
         return [one]
     for rest in one.loose:
@@ -75,7 +75,7 @@ def anchored(one: Box) -> list[Box]:
 
 
 def _narrowed(group: list[Box], count_max: int) -> list[Box]:
-    """Put boxes with the same attributes together until there are few enough."""
+    """Join boxes with the same attributes until there are few enough."""
     if len(group) <= count_max:
         return group
     names, coded = _coded(group)
@@ -85,7 +85,7 @@ def _narrowed(group: list[Box], count_max: int) -> list[Box]:
             classes.setdefault(code[1:], []).append(one)
         size = len(coded)
         if len(classes) < count_max:
-            # Then not all of a class need become one: runs of neighbours are enough.
+            # A whole class need not become one box: joining runs of neighbours is enough.
             size = -(-len(coded) // (count_max - len(classes)))
         coded = [(code, run) for code, some in classes.items() for run in _runs(some, name, size)]
         if len(coded) <= count_max:
@@ -101,13 +101,13 @@ def _runs(group: list[Box], name: Name, size: int) -> list[Box]:
 
 
 _Code = tuple[int, ...]
-"""What a box says about some attributes, as numbers, which are compared in no time."""
+"""The domains of a box as numbers, which are fast to compare."""
 
 
 def _coded(group: list[Box]) -> tuple[list[Name], list[tuple[_Code, Box]]]:
-    """The attributes that all boxes have, the most telling last, and the boxes with their codes.
+    """Return the attributes of all boxes, the most selective last, and the boxes with their codes.
 
-    Those with few equalities come first, of the others those with many values.
+    Attributes with few equalities come first, and among equals those with many domains.
     """
     names = list(group[0].domains)
     numbers: list[dict[Domain, int]] = [{} for _ in names]
@@ -123,7 +123,7 @@ def _coded(group: list[Box]) -> tuple[list[Name], list[tuple[_Code, Box]]]:
 
 
 def _together(found: list[Box]) -> Box:
-    """The smallest box around all the others that is easily found."""
+    """Return a small box around all the others."""
     if len(found) == 1:
         return found[0]
     first, *rest = found
@@ -136,6 +136,6 @@ def _together(found: list[Box]) -> Box:
 
 
 def shortened(one: Box) -> Box:
-    """Return a box that includes this one, and whose tests are all short enough to be sent."""
+    """Return a box that includes this one and whose tests are all short enough to be sent."""
     short = {name: coarse(name, allowed) for name, allowed in one.domains.items()}
     return Box({name: allowed for name, allowed in short.items() if allowed != ANY}, one.loose)

@@ -1,1 +1,1 @@
-"""The language itself: from text to a checked tree, and from the tree to a function."""
+"""The subscription language: turns text into a checked tree, and the tree into a function."""

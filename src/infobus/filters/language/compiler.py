@@ -1,11 +1,10 @@
-"""Evaluation: trees as functions of an event.
+"""Compiles trees into functions of an event.
 
-`evaluator` gives the three-valued truth. `predicate` asks only whether that is True, and is
-generated as one Python function, because it runs for every event: there each condition is
-written twice over, once for "is True" and once for "is False", and undefined is neither.
+An `evaluator` returns True, False or None (undefined). A `predicate` returns only whether that is
+True. It runs for every event, so it is generated as one Python function. Its source has two forms
+of each condition, "is True" and "is False"; an undefined condition is neither.
 
-Both take the attributes of an event (`values.attributes_of(x)`), and the event's data itself
-for the sake of `isa`.
+Both take the attributes of an event (`values.attributes_of(x)`) and, for `isa`, its data.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ from infobus.filters.language.tree import (
 Attributes = Mapping[str, Any]
 
 GENERATED_NODES_MAX = 300
-"""Larger trees are not generated as Python, whose compiler needs a while for them."""
+"""Larger trees are evaluated without generated Python, which would take long to compile."""
 
 
 class Evaluator(Protocol):
-    """A condition: True, False, or None if it is undefined."""
+    """Returns the truth of a condition; None if it is undefined."""
 
     def __call__(self, attributes: Attributes, x: object = None, /) -> bool | None: ...
 
 
 class Predicate(Protocol):
-    """A condition: whether it is true."""
+    """Returns whether a condition is true."""
 
     def __call__(self, attributes: Attributes, x: object = None, /) -> bool: ...
 
 
 def evaluator(tree: Tree) -> Evaluator:
-    """The three-valued function of a condition.
+    """Compile a condition into a three-valued function.
 
     >>> from infobus.filters.language.parser import parse
     >>> evaluate = evaluator(parse("price > 40 && !exists(test)"))
@@ -91,7 +90,7 @@ def _negated(operand: Evaluator) -> Evaluator:
 
 
 def _joined(operands: list[Evaluator], decisive: bool) -> Evaluator:
-    """`||` (decided by True) or `&&` (decided by False)."""
+    """Join operands by `||` (True is decisive) or `&&` (False is decisive)."""
 
     def joined(m: Attributes, x: object = None) -> bool | None:
         undecided: bool | None = not decisive
@@ -142,7 +141,7 @@ def _among(item: _Value, constants: Constants) -> Evaluator:
     known: dict[str | None, set[object]] = {}
     for constant in constants.items:
         known.setdefault(values.family(constant.value), set()).add(constant.value)
-    # Unequal to all of its own family, and not comparable with the others.
+    # A value that equals none of its own family is still not comparable with other families.
     if_unequal = None if len(known) > 1 else False
 
     def among(m: Attributes, x: object = None) -> bool | None:
@@ -187,7 +186,7 @@ def _reader(path: tuple[str, ...]) -> _Value:
 
 
 def _value(tree: Tree) -> _Value:
-    """The function that gives the value of an operand, or None if it is undefined."""
+    """Compile an operand into a function that returns its value, or None if undefined."""
     match tree:
         case Name(path):
             return _reader(path)
@@ -206,7 +205,7 @@ def _value(tree: Tree) -> _Value:
 
 
 def _number(tree: Tree) -> _Number:
-    """The same for an operand of arithmetic, with the width of its number."""
+    """Like `_value`, for an operand of arithmetic: the number comes with its width."""
     match tree:
         case Constant(value, kind):
             fixed = (value, {"int32": 32, "int64": 64, "real64": values.REAL}[kind])
@@ -237,7 +236,7 @@ def _binary(op: str, left: _Number, right: _Number) -> _Number:
 
 
 def predicate(tree: Tree) -> Predicate:
-    """The function that tells whether a condition is true.
+    """Compile a condition into a function that returns whether it is true.
 
     >>> from infobus.filters.language.parser import parse
     >>> matches = predicate(parse("price > 40 && !exists(test)"))
@@ -250,7 +249,7 @@ def predicate(tree: Tree) -> Predicate:
     return _Source().function(tree)
 
 
-# The source names no constant and no attribute, so filters of one shape share their code.
+# The source contains no constants and no names, so filters of the same shape share code.
 @lru_cache(maxsize=1024)
 def _code(condition: str) -> CodeType:
     source = f"def matches(m, x=None):\n g = m.get\n return {condition}"
@@ -258,7 +257,7 @@ def _code(condition: str) -> CodeType:
 
 
 class _Source:
-    """Python source of a condition; whatever it refers to is bound to names of its own."""
+    """Writes a condition as Python source; constants and helpers get names in its globals."""
 
     def __init__(self) -> None:
         self._bound: dict[str, object] = {"compare": values.compare, "read": values.read}
@@ -273,7 +272,7 @@ class _Source:
         return name
 
     def _is(self, tree: Tree, truth: bool) -> str:
-        """The expression that is true if `tree` is `truth`, and false otherwise."""
+        """Return an expression that is true if `tree` is `truth`, and false otherwise."""
         match tree:
             case Not(operand):
                 return self._is(operand, not truth)
@@ -310,13 +309,13 @@ class _Source:
             case bool():
                 wanted = value is (truth is (op == "=="))
                 return f"({self._read(name)} is {wanted})"
-            case str() if op == "==" and truth:  # Nothing but a string equals a string.
+            case str() if op == "==" and truth:  # Only strings equal a string.
                 return f"({self._read(name)} == {constant})"
             case str():
                 return self._string(name, f"v {op} {constant}", truth)
             case int() | float():
                 test = f"v {op} {constant}" if truth else f"not v {op} {constant}"
-                # Subclasses of numbers, and values of other kinds, take the long way.
+                # Subclasses of numbers and values of other kinds take the slow path.
                 return (
                     f"(({test} and {-values.INT64_MAX - 1} <= v <= {values.INT64_MAX})"
                     f" if (c := (v := {self._read(name)}).__class__) is int"

@@ -1,4 +1,4 @@
-"""How the parser says what is wrong: a complaint knows its place, and becomes a `BadFilter`."""
+"""Errors of the parser: a `Complaint` has a position, and becomes a `BadFilter` for the user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN_AFTER = 25
 
 
 class Complaint(Exception):
-    """Something is wrong at `position` (None: in a tree that did not come from text)."""
+    """An error at `position` (None: the tree was made by a program, not from text)."""
 
     def __init__(self, position: int | None, problem: str, hint: str = "") -> None:
         super().__init__(problem)
@@ -18,7 +18,7 @@ class Complaint(Exception):
         self.hint = hint
 
     def about(self, text: str) -> BadFilter:
-        """The error for the user, with the place shown in `text`."""
+        """Return the error for the user, which points at the place in `text`."""
         lines = [self.problem]
         if self.position is not None and text:
             lines += _pointed_at(text, self.position)
@@ -29,7 +29,7 @@ class Complaint(Exception):
 
 def _pointed_at(text: str, position: int) -> list[str]:
     first, last = max(0, position - _SHOWN_BEFORE), position + _SHOWN_AFTER
-    # One character each, so that the caret stays under its place.
+    # Each is replaced by one character, so that the caret stays in place.
     shown = "".join(c if c.isprintable() else " " for c in text[first:last])
     before, after = "..." if first else "", "..." if last < len(text) else ""
     return [f"  {before}{shown}{after}", f"  {' ' * (len(before) + position - first)}^"]

@@ -1,4 +1,4 @@
-"""Why a filter does not match an event: the parts of it that stand in the way."""
+"""Explains why a filter does not match an event."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ VALUE_LENGTH_MAX = 60
 
 
 class Reason(Struct, frozen=True):
-    """A condition that is not true of an event, though the filter needs it (or one like it).
+    """A condition that keeps the filter from matching.
 
-    `truth` is False, or None if the condition is undefined. `because` tells the values that it
-    looked at, and is empty where there is nothing more to tell.
+    `truth` is False, or None if the condition is undefined. `because` names the values that the
+    condition used; it is empty if the condition says it all.
     """
 
     condition: str
@@ -36,9 +36,9 @@ class Reason(Struct, frozen=True):
 
 
 def why(filter: Filter, x: object) -> tuple[Reason, ...]:
-    """Why `filter` is not true of `x`, a mapping or a data object; empty if it is.
+    """Return why `filter` does not match `x`, a mapping or a data object; empty if it matches.
 
-    Of conditions that must all hold, those that do not; of alternatives, all.
+    A conjunction lists the conditions that fail; alternatives, which must all fail, are all listed.
 
     >>> from infobus.filters import compile
     >>> where = compile('symbol == "GMC" && (price > 40 || exists(alert))')
@@ -54,7 +54,7 @@ def why(filter: Filter, x: object) -> tuple[Reason, ...]:
 
 
 def _reasons(tree: Tree, x: object, wanted: bool) -> Iterator[Reason]:
-    """Why `tree` is not `wanted`."""
+    """Return why `tree` is not `wanted`."""
     truth = evaluator(tree)(attributes_of(x), x)
     if truth is wanted:
         return
@@ -87,12 +87,12 @@ def _seen(path: tuple[str, ...], value: Any, is_undefined: bool) -> str:
     if value is None:
         return f"no attribute {name_text(path)}"
     seen = f"{name_text(path)} is {_text(value)}"
-    # An undefined condition had a value of another type than it can use.
+    # A condition is undefined because the value has a type that it cannot use.
     return f"{seen}, {_type_text(value)}" if is_undefined else seen
 
 
 def _text(value: Any) -> str:
-    is_written = family(value) not in (None, "opaque")  # as it would be in a filter
+    is_written = family(value) not in (None, "opaque")  # A filter can contain it.
     text = text_of(constant(value)) if is_written else repr(value)
     return text if len(text) <= VALUE_LENGTH_MAX else f"{text[: VALUE_LENGTH_MAX - 3]}..."
 

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 class Filter:
-    """A condition on the attributes of events; equal to others that say the same alike.
+    """A condition on the attributes of events. Filters with the same tree are equal.
 
-    Filters are made by `compile` and `from_tree`; the class itself takes a tree on trust.
+    Make filters with `compile` or `from_tree`; the constructor does not check its tree.
 
     Attributes:
-        tree: What was understood.
+        tree: The parsed condition.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -49,7 +49,7 @@ class Filter:
 
     @classmethod
     def from_tree(cls, tree: Tree) -> Filter:
-        """The filter of a tree made by a program: checked, and brought to its one spelling.
+        """Return the filter of a tree that a program made; checks and normalizes the tree.
 
         Raises:
             BadFilter: The tree makes no sense, or is too large.
@@ -62,7 +62,7 @@ class Filter:
             raise complaint.about("") from None
 
     def evaluate(self, x: object) -> bool | None:
-        """Whether the filter is true of `x`, a mapping or a data object; None if undefined.
+        """Return the truth of the filter for `x`, a mapping or a data object; None if undefined.
 
         >>> compile("price > 40").evaluate({"price": "high"}) is None
         True
@@ -70,7 +70,7 @@ class Filter:
         return self._evaluator(values.attributes_of(x), x)
 
     def matches(self, x: object) -> bool:
-        """Whether the filter is true of `x`: what decides if an event is delivered.
+        """Return whether the filter is true of `x`. Only then is an event delivered.
 
         >>> compile('symbol == "GMC" && price > 40').matches({"symbol": "GMC", "price": 41.5})
         True
@@ -79,7 +79,7 @@ class Filter:
 
     @cached_property
     def text(self) -> str:
-        """The filter in its one spelling, which parses back to an equal tree.
+        """The canonical text of the filter, which parses to an equal tree.
 
         >>> compile("40<price").text
         'price > 40'
@@ -88,7 +88,7 @@ class Filter:
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """The names of the attributes that the filter looks at, as they are written in it.
+        """The names of the attributes that the filter uses, as written in its text.
 
         >>> sorted(compile('isa("Story") && "oil" in story.topics && !exists(test)').attributes)
         ['story.topics', 'test']
@@ -97,7 +97,7 @@ class Filter:
 
     @cached_property
     def asks_for_type(self) -> bool:
-        """Whether the filter can only be judged by one who knows the event's type.
+        """Whether you need to know the type of an event to evaluate the filter.
 
         >>> compile('isa("news.Story")').asks_for_type, compile("price > 40").asks_for_type
         (True, False)
@@ -107,18 +107,18 @@ class Filter:
         )
 
     def to_sql(self, columns: Any) -> Pushed[Any]:
-        """The part that a database can decide, and what is left; see `filters.sql`."""
+        """Split the filter into an SQL condition and a residual; see `pushdown.sql`."""
         from infobus.filters.pushdown import sql
 
         return sql.push_down(self, columns)
 
     def to_spark(self, schema: Any) -> Pushed[Any]:
-        """The part that Spark can decide, and what is left; see `filters.spark`."""
+        """Split the filter into a Spark condition and a residual; see `pushdown.spark`."""
         from infobus.filters.pushdown import spark
 
         return spark.push_down(self, schema)
 
-    # Made when first asked for: a filter may only pass through, on its way to someone else.
+    # Compiled on first use: a node may only pass the filter on to another one.
     @cached_property
     def _evaluator(self) -> Evaluator:
         return evaluator(self.tree)
@@ -144,7 +144,7 @@ class Filter:
 
 
 def compile(text: str) -> Filter:
-    """The filter that `text` describes, in the subscription language.
+    """Return the filter that `text` describes in the subscription language.
 
     >>> compile("40 < price and test")
     Traceback (most recent call last):
@@ -154,7 +154,7 @@ def compile(text: str) -> Filter:
     hint: write &&
 
     Raises:
-        BadFilter: `text` is not a filter, is the same for every event, or is too large.
+        BadFilter: `text` is no filter, has one answer for all events, or is too large.
     """
     if not isinstance(text, str):
         raise BadFilter(f"a filter is a string, got {text!r:.60} ({type(text).__name__})")
@@ -168,13 +168,13 @@ def compile(text: str) -> Filter:
 
 
 def _check_length(made: Filter) -> None:
-    # What was short with few spaces, or `1e300`, is longer in its one spelling.
+    # The canonical text may be longer than the given one: more spaces, or `1e300` in full.
     if len(made.text) > TEXT_MAX:
         raise Complaint(None, f"the filter would print as more than {TEXT_MAX} characters")
 
 
 def _checked(tree: Tree, depth: int = 1) -> Typed:
-    """A tree made by a program, built anew from its leaves."""
+    """Build a tree that a program made once more from its leaves, with all checks."""
     if depth > typecheck.DEPTH_MAX:
         raise typecheck.too_deep(None)
 

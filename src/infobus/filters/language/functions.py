@@ -1,4 +1,4 @@
-"""The functions of the language: what they take and give, and how the string ones work."""
+"""The functions of the language: their signatures, and the tests and conversions of strings."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import NamedTuple
 from infobus.filters.language.errors import Complaint
 
 TYPE_NAMES = ("string", "int32", "int64", "real64", "bool", "datetime", "opaque")
-"""What `datatype(a)` can be; `float` is another spelling of `real64`."""
+"""The possible values of `datatype(a)`; `float` is another spelling of `real64`."""
 
 REGEX_MEMORY_MAX = 1 << 20
-"""How many bytes RE2 may use for one regular expression; larger ones are refused."""
+"""How many bytes of memory RE2 may use for one regular expression."""
 
 REGEX_SIZE_MAX = 50_000
-"""How many instructions the regular expressions of one filter may have together: a tenth of a
-second to compile. Usual ones have below a hundred."""
+"""How many instructions all regular expressions of one filter may have, which takes a tenth of a
+second to compile. A typical expression has fewer than a hundred."""
 
 
 class Signature(NamedTuple):
-    """What a function takes and gives.
+    """The types of the arguments and of the result of a function.
 
-    `takes` says what the first argument must be: `name`, `text` (an attribute or another
-    expression of strings) or `string` (a constant). With `takes_more`, one or more string
-    constants follow. `gives` is a type as in `checking`.
+    `takes` is the kind of the first argument: `name`, `text` (an attribute or another string
+    expression) or `string` (a constant). With `takes_more`, one or more string constants follow.
+    `gives` is a type as in `typecheck`.
     """
 
     takes: str
@@ -49,13 +49,13 @@ SIGNATURES: dict[str, Signature] = {
     ),
     "isa": Signature("string", False, "condition"),
 }
-"""The functions that occur in a tree."""
+"""The functions that can occur in a tree."""
 
 FUNCTION_NAMES = (*SIGNATURES, "equals", "datetime")
-"""Everything that may be called in a filter."""
+"""The functions that you can call in the text of a filter."""
 
 TYPE_TESTS = frozenset({"string", "int32", "int64", "real64", "opaque"})
-"""Functions that are true if an attribute has the type of that name."""
+"""The functions that test whether an attribute has the type of their name."""
 
 CONVERSIONS: dict[str, Callable[[str], str]] = {
     "fold-case": str.casefold,
@@ -65,7 +65,7 @@ CONVERSIONS: dict[str, Callable[[str], str]] = {
 
 
 def string_test(function: str, patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    """The test whether any of `patterns` fits a string.
+    """Return a function that tests whether any of `patterns` fits a string.
 
     >>> string_test("wildcard", ("*.log", "core?"))("core7")
     True
@@ -84,9 +84,10 @@ def string_test(function: str, patterns: tuple[str, ...]) -> Callable[[str], boo
 
 
 def regex_size(function: str, pattern: str, position: int | None) -> int:
-    """How many instructions a pattern takes; complains if it is none, or an absurd one.
+    """Return how many instructions a pattern takes; 0 for functions without patterns.
 
-    Functions that take no patterns need none.
+    Raises:
+        Complaint: RE2 does not accept the pattern, or it is too large.
     """
     if function not in ("regex", "wildcard"):
         return 0
@@ -107,16 +108,16 @@ def regex_size(function: str, pattern: str, position: int | None) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _search(regex: str) -> tuple[Callable[[str], bool], int]:
-    """The search for a regular expression, and the size of its program."""
-    import re2  # Only here: most filters need no regular expressions.
+    """Return the search function of a regular expression, and the size of its program."""
+    import re2  # late: most filters have no regular expression
 
     options = re2.Options()
     options.max_mem = REGEX_MEMORY_MAX
     options.log_errors = False
-    options.never_capture = True  # Whether is asked, not where.
+    options.never_capture = True  # Only whether it is found matters, not where.
     program = re2.compile(regex, options)
     search = program.search
-    # Bytes spare the wrapper the way back to positions in characters.
+    # With bytes, the wrapper need not convert positions back to characters.
     return lambda text: search(text.encode("utf-8", "surrogatepass")) is not None, (
         program.programsize
     )

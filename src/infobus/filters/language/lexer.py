@@ -1,7 +1,7 @@
-r"""From text to tokens: names, numbers, strings and operators, each with its position.
+r"""Splits text into tokens: names, numbers, strings and operators, each with its position.
 
-A name holds letters, digits and what Elvin allows besides, but for the characters that are
-operators here, so that `price>40` needs no spaces. A hyphen inside a name belongs to it
+A name consists of letters, digits and the other characters that Elvin allows, except those that
+are operators here; so `price>40` needs no spaces. A hyphen inside a name belongs to it
 (`Presence-Protocol`), a dot steps into an object (`story.source`), and a backslash makes any
 character part of a name (`a\.b`).
 """
@@ -43,7 +43,7 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """The tokens of `text`, the last of them of kind `end`."""
+    """Return the tokens of `text`; the last one has the kind `end`."""
     position, kind = 0, ""
     while kind != "end":
         found = _TOKEN.match(text, position)
@@ -74,7 +74,7 @@ def _misplaced(text: str, position: int) -> Complaint:
 
 
 def name_path(text: str) -> tuple[str, ...]:
-    r"""The elements of a name token.
+    r"""Return the elements of a name token.
 
     >>> name_path(r"story.a\.b")
     ('story', 'a.b')
@@ -85,7 +85,7 @@ def name_path(text: str) -> tuple[str, ...]:
 
 
 def name_text(path: tuple[str, ...]) -> str:
-    r"""The path as it is written in a filter.
+    r"""Return a path as you write it in a filter.
 
     >>> name_text(("story", "a.b"))
     'story.a\\.b'
@@ -110,7 +110,7 @@ def _element_text(element: str, number: int) -> str:
 
 
 def string_value(text: str) -> str:
-    r"""The string that a string token stands for: a backslash makes the next character plain.
+    r"""Return the value of a string token; a backslash quotes the next character.
 
     >>> string_value(r"'it\'s'")
     "it's"
@@ -119,9 +119,9 @@ def string_value(text: str) -> str:
 
 
 def pattern_value(text: str) -> str:
-    r"""The regular expression that a string token stands for.
+    r"""Return the regular expression in a string token.
 
-    Here a backslash is taken away only before a quote or a backslash, so that both `"\d"` and
+    A backslash disappears only before a quote or another backslash, so that both `"\d"` and
     `"\\d"` mean a digit.
 
     >>> pattern_value(r'"\d+\\.\""')
@@ -131,5 +131,5 @@ def pattern_value(text: str) -> str:
 
 
 def string_text(value: str) -> str:
-    """The string as it is written in a filter."""
+    """Return a string as you write it in a filter."""
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

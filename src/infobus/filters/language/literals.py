@@ -1,11 +1,11 @@
-"""The smallest conditions of a filter in normal form, and how they are read from its tree.
+"""Literals: the smallest conditions of a filter in normal form.
 
-Three-valued logic ends here: a literal is true only if its attribute is there, has a fitting
-type and fits; a negated one only if the attribute is there, has a fitting type and does *not*
-fit. Otherwise both are false, so whoever reads literals needs two truth values only.
+Three-valued logic ends here. A literal is true only if its attribute exists, has a suitable type
+and fits; a negated one only if the attribute exists, has a suitable type and does *not* fit. In
+all other cases both are false, so code that reads literals needs only two truth values.
 
-What a `Test` can say is a closed list, for the matcher to index and the algebra to reason
-about. Everything else (arithmetic, one attribute against another, `fold-case`) is a `Rest`.
+A `Test` has one of a few operators, which the matcher can index and the algebra can compare. Any
+other condition (arithmetic, one attribute against another, `fold-case`) is a `Rest`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ FAMILY = {
     "bool": "bool",
     "datetime": "datetime",
 }
-"""Kinds of one family can be compared; across families a comparison is undefined."""
+"""The family of each kind. Comparing values of two families is undefined."""
 
 TEXTUAL = frozenset({"begins-with", "ends-with", "contains", "regex", "wildcard"})
-"""Tests of strings."""
+"""The tests of strings."""
 
 ANY_OF = TEXTUAL | {"==", "has", "datatype", "isa"}
-"""Tests that take several values and fit if one of them does."""
+"""The tests that take several values and fit if one of them does."""
 
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 """The order that is true where another one is false, NaN left aside."""
 
 
 class Test(Struct, frozen=True, gc=False):
-    """One attribute against constants; it fits if it fits any of `values`.
+    """Compares one attribute with constants; it fits if it fits any of `values`.
 
     =============================  ==================  ======================================
     op                             defined if it is    fits if it
@@ -71,11 +71,11 @@ class Test(Struct, frozen=True, gc=False):
     `isa`                          always              the event is of one of the named types
     =============================  ==================  ======================================
 
-    `family` is `number`, `string`, `bool` or `datetime` with `==`, the orders and `has`, where
-    it keeps `1` and `true` apart, which Python calls equal; it is empty otherwise. Values are
-    sorted, without repeats. `a` and `!a` are `==` true and `==` false, so a
-    test for a bool is never negated. Orders are negated with numbers only, where `!(a < 5)`
-    means "at least 5, or NaN". `isa` is about the event itself: its name has an empty path.
+    `family` is `number`, `string`, `bool` or `datetime` for `==`, the orders and `has`, and empty
+    otherwise; it distinguishes `1` from `true`, which are equal in Python. Values are sorted and
+    distinct. `a` and `!a` become `==` true and `==` false, so a test for a bool is never negated.
+    Only orders of numbers are negated: `!(a < 5)` means "at least 5, or NaN". `isa` tests the
+    event itself, so its name has an empty path.
     """
 
     name: Name
@@ -84,11 +84,11 @@ class Test(Struct, frozen=True, gc=False):
     family: str = ""
     negated: bool = False
 
-    __test__: ClassVar[bool] = False  # Not what pytest takes it for by its name.
+    __test__: ClassVar[bool] = False  # Its name would make pytest collect it.
 
 
 class Rest(Struct, frozen=True, gc=False):
-    """A condition of any other shape: true if `tree` is True, or, negated, if it is False."""
+    """Any other condition: true if `tree` is True or, negated, if `tree` is False."""
 
     tree: Tree
     negated: bool = False
@@ -97,19 +97,19 @@ class Rest(Struct, frozen=True, gc=False):
 Literal = Test | Rest
 
 _EVENT = Name(())
-# Undefined without their first argument; the later ones are alternatives.
+# Undefined if the first argument is missing; the other arguments are alternatives.
 _STRICT = (
     TEXTUAL | TYPE_TESTS | {"nan", "datatype", "size", "fold-case", "decompose", "decompose-compat"}
 )
 
 
 def literals(tree: Tree, negated: bool) -> tuple[Literal, ...]:
-    """Read a tree without `! && || ^^` at its top, as alternatives.
+    """Return the literals of a tree without `! && || ^^` at its top, as alternatives.
 
-    They are more than one where values of several families are asked for, and none where the
-    condition can never be true.
+    There are several if values of several families are accepted, and none if the condition can
+    never be true.
     """
-    # By far the most frequent, and a pattern takes five times as long.
+    # By far the most frequent case, and five times as fast as matching patterns.
     if isinstance(tree, Compare):
         name, limit = tree.left, tree.right
         if isinstance(name, Name) and isinstance(limit, Constant):
@@ -166,7 +166,7 @@ def tree_of_literal(literal: Literal) -> Tree:
 
 
 def constant(value: Scalar) -> Constant:
-    """Return the constant that is written for `value`."""
+    """Return `value` as a constant."""
     match value:
         case bool():
             return Constant(value, "bool")
@@ -181,7 +181,7 @@ def constant(value: Scalar) -> Constant:
 
 
 def fits(test: Test, value: Scalar) -> bool:
-    """Whether a string fits a test of strings, negation left aside."""
+    """Return whether a string fits a test of strings, regardless of its negation."""
     return isinstance(value, str) and _string_test(test.op, test.values)(value)
 
 
@@ -191,7 +191,7 @@ def _string_test(op: str, patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def needs(literal: Literal) -> tuple[Name, ...]:
-    """Return the attributes that are certainly there when the literal is true."""
+    """Return the attributes that certainly exist if the literal is true."""
     match literal:
         case Test(op="isa") | Test(op="exists", negated=True):
             return ()
@@ -217,7 +217,7 @@ def _equality(
         return (Test(name, op, (items[0].value,), family, negated),)
     families = dict.fromkeys(FAMILY[item.kind] for item in items)
     if negated and len(families) > 1:
-        return ()  # Whatever the attribute is, one of the comparisons is undefined.
+        return ()  # For every value, one of the comparisons is undefined.
     if negated and op == "==" and "bool" in families:
         wrong = _values(items)
         right = tuple(value for value in (False, True) if value not in wrong)
@@ -238,7 +238,7 @@ def _one_or(alternatives: Iterable[Tree]) -> Tree:
 
 
 def _strict_names(tree: Tree) -> Iterator[Name]:
-    """The names without which the value of `tree` is undefined."""
+    """Return the names without which `tree` is undefined."""
     inner: tuple[Tree, ...] = ()
     match tree:
         case Name():

@@ -1,7 +1,7 @@
 """The normal form of a filter: literals joined by "all of" and "any of", without negation.
 
-Negation is pushed down to the literals, which are either true or false (see `literals`). So
-the form is true exactly when the filter evaluates to True, and two truth values are enough.
+Negation moves down to the literals, which are either true or false (see `literals`). So the
+form is true exactly when the filter is True, and two truth values are enough.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from infobus.filters.language.tree import (
 )
 
 ROWS_MAX = 16
-"""Filters written by people have a few rows; of random deep trees, three in four stay below."""
+"""The usual limit of rows. People write filters with a few rows; three in four random deep
+trees also stay below this."""
 
 
 class AllOf(Struct, frozen=True):
-    """True if every part is; with no parts, always. None of the parts is an `AllOf`."""
+    """True if every part is true; always true without parts. No part is an `AllOf`."""
 
     parts: tuple[Normal, ...]
 
 
 class AnyOf(Struct, frozen=True):
-    """True if one of the parts is; with no parts, never. None of the parts is an `AnyOf`."""
+    """True if some part is true; never true without parts. No part is an `AnyOf`."""
 
     parts: tuple[Normal, ...]
 
@@ -55,14 +56,14 @@ class AnyOf(Struct, frozen=True):
 Normal = Test | Rest | AllOf | AnyOf
 
 Row = tuple[Literal, ...]
-"""Literals that must all be true; a row without any is always true."""
+"""Literals that must all be true; an empty row is always true."""
 
 ALWAYS = AllOf(())
 NEVER = AnyOf(())
 
 
 def normal(tree: Tree, negated: bool = False) -> Normal:
-    """Return what must hold for `tree` to be True (with `negated`, for it to be False).
+    """Return the form that holds if `tree` is True (with `negated`, if it is False).
 
     >>> from infobus.filters import compile
     >>> tree_text = lambda text: str(compile(text).from_tree(tree_of(normal(compile(text).tree))))
@@ -79,7 +80,7 @@ def normal(tree: Tree, negated: bool = False) -> Normal:
         case Not(operand):
             return normal(operand, not negated)
         case Xor((left, right)) if not (_has_xor(left) or _has_xor(right)):
-            # Longer or nested ones are left whole: each step would double the form.
+            # A longer or nested one stays whole, because each step would double the form.
             return any_of(
                 (
                     all_of((normal(left), normal(right, not negated))),
@@ -91,23 +92,23 @@ def normal(tree: Tree, negated: bool = False) -> Normal:
 
 
 def rows(tree: Tree, limit: int = ROWS_MAX) -> tuple[Row, ...] | None:
-    """Return rows of which at least one must hold, or None if there would be more than `limit`.
+    """Return the rows of a filter, which is true if one of them holds; None if over `limit`.
 
-    No rows: the filter is never true. One empty row: it is always true. Rows are counted
-    before they are made, so a filter that would have millions costs nothing.
+    Without rows, the filter is never true; with an empty row, it is always true. Rows are counted
+    before they are built, so a filter with millions of rows costs no time.
     """
     return rows_of(normal(tree), limit)
 
 
 def rows_of(form: Normal, limit: int = ROWS_MAX) -> tuple[Row, ...] | None:
-    """`rows` of what is in normal form already."""
+    """Like `rows`, for a filter in normal form."""
     if isinstance(form, AllOf) and _are_literals(form.parts):
         return (form.parts,)
     return None if row_count(form) > limit else tuple(dict.fromkeys(_expanded(form)))
 
 
 def row_count(form: Normal) -> int:
-    """How many rows the form has, repeats included."""
+    """Return how many rows the form has, including repeated ones."""
     match form:
         case AllOf(parts):
             return prod(map(row_count, parts))
@@ -118,11 +119,11 @@ def row_count(form: Normal) -> int:
 
 
 def access(form: Normal) -> tuple[Test, ...] | None:
-    """Return tests of which at least one is true whenever the form is, or None if none serve.
+    """Return tests such that one of them is true whenever the form is; None if there are none.
 
-    They are what an index finds a filter by: of parts that must all hold the cheapest, of
-    alternatives every one. There are never more than literals, however many rows there are.
-    None of them is negated, except where nothing better is left.
+    An index can file a filter under these tests: the cheapest part of a conjunction, and all
+    alternatives. There are never more tests than literals, however many rows the form has. A test
+    is negated only if there is nothing better.
     """
     match form:
         case AllOf(parts):
@@ -185,7 +186,7 @@ def tree_of(form: Normal) -> Tree:
 
 
 def _joined(kind: type[And] | type[Or], parts: Iterable[Normal]) -> tuple[Tree, ...]:
-    """The operands; a literal may itself be written as several."""
+    """Return the operands; a literal may become several of them."""
     operands: list[Tree] = []
     for tree in map(tree_of, parts):
         operands.extend(tree.operands if isinstance(tree, kind) else (tree,))
@@ -193,9 +194,9 @@ def _joined(kind: type[And] | type[Or], parts: Iterable[Normal]) -> tuple[Tree, 
 
 
 def _folded(parts: list[Normal], negated: bool) -> list[Normal]:
-    """Join tests that ask one attribute the same question about different values.
+    """Join tests of one attribute that differ only in their values.
 
-    Of alternatives the plain ones ("one of"), of requirements the negated ones ("none of").
+    Alternatives join their plain tests ("one of"), conjunctions their negated ones ("none of").
     """
     if len([1 for part in parts if isinstance(part, Test) and part.negated == negated]) < 2:
         return parts
@@ -236,7 +237,7 @@ _RANK = {"==": 1, "has": 1.5, "isa": 10, "exists": 50, "datatype": 50} | dict.fr
 
 
 def _cost(keys: tuple[Test, ...]) -> float:
-    """How many filters and events such keys would bring together in vain; only the order counts."""
+    """Estimate how many filters and events these keys bring together in vain."""
     return sum(_RANK.get(key.op, 30) * max(1, len(key.values)) + 100 * key.negated for key in keys)
 
 

@@ -1,4 +1,4 @@
-"""The parser: precedence climbing over the tokens, with types checked as the tree grows."""
+"""Parses filters by precedence climbing, and checks types while it builds the tree."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from infobus.filters.language.tree import Tree
 from infobus.filters.language.typecheck import Typed
 
 TEXT_MAX = 64 * 1024
-"""How many characters a filter may have, as it is written and as it is printed."""
+"""How many characters a filter may have, both as given and in its canonical text."""
 
-# A level of a tree is printed as an operand in parentheses at most: two expressions.
+# A level of the tree is at most an operand in parentheses, which is two nested expressions.
 _NESTING_MAX = 2 * typecheck.DEPTH_MAX + 2
 
 _COMPARING = 40
-_NEGATING = 35  # `!` takes in the whole comparison after it: `!a == 1` is `!(a == 1)`.
+_NEGATING = 35  # `!` applies to the whole comparison after it: `!a == 1` is `!(a == 1)`.
 _UNARY = 110
 
 POWERS: dict[str, int] = {
@@ -30,13 +30,17 @@ POWERS: dict[str, int] = {
     **dict.fromkeys(("+", "-"), 90),
     **dict.fromkeys(("*", "/", "%"), 100),
 }
-"""How strongly the operators bind, from weak to strong."""
+"""The precedence of the operators, from weak to strong."""
 
 _WORDS = {"and": "&&", "or": "||", "xor": "^^", "is": "==", "not": "!(... in ...)"}
 
 
 def parse(text: str) -> Tree:
-    """The tree of a filter; complains about text that is none."""
+    """Return the tree of a filter.
+
+    Raises:
+        Complaint: The text is not a filter.
+    """
     if len(text) > TEXT_MAX:
         raise Complaint(None, f"the filter has {len(text)} characters, more than {TEXT_MAX}")
     return _Parser(text).whole()
@@ -154,7 +158,7 @@ class _Parser:
         return typecheck.name(lexer.name_path(token.text), token.position)
 
     def _arguments(self, function: str, before: list[Typed]) -> list[Typed]:
-        """The arguments in parentheses, after those of `before`."""
+        """Parse arguments in parentheses; append them to those in `before`."""
         arguments = before
         self._expect("(")
         while not self._is_next(")"):
@@ -189,5 +193,5 @@ class _Parser:
 
 
 def _whole(digits: str, base: int) -> int:
-    # A few digits tell already that it does not fit; thousands are slow, or refused, to convert.
+    # 24 digits already show that a number does not fit. `int` is slow with thousands, or refuses.
     return int(digits.lstrip("0")[:24] or "0", base)

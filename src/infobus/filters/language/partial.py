@@ -1,4 +1,4 @@
-"""Partial evaluation: what is left of a filter when some of an event's attributes are known."""
+"""Partial evaluation: evaluates a filter with only some attributes of an event."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class _Unknown:
-    """What an attribute is that nobody has said anything about."""
+    """The class of `UNKNOWN`, the value of an attribute that is not known yet."""
 
 
 UNKNOWN = _Unknown()
 
 
 def residual(tree: Tree, known: object, closed: bool = False) -> bool | Tree:
-    """Return True or False if that is certain, otherwise a tree of what remains to be seen.
+    """Return True or False if that is certain, otherwise a tree of the undecided conditions.
 
-    `known` has the attributes that are known already, None for those known to be missing; it is
-    a mapping, whose maps may be incomplete too, or a data object, which is complete. `closed`
-    says that there will be no others. False means that the filter cannot match: it may as well
-    be undefined.
+    `known` contains the attributes that you know; None marks one that is missing. It is a mapping,
+    whose inner maps may be incomplete too, or a data object, which is complete. With `closed`,
+    the event has no other attributes. False means that the filter cannot match; it may also be
+    undefined.
 
     >>> from infobus.filters import compile, Filter
     >>> tree = compile('symbol == "GMC" && (price > 40 || exists(alert))').tree
@@ -72,7 +72,7 @@ def _left(form: Normal, known: object, closed: bool) -> Normal:
 
 
 def decided(literal: Literal, known: object, closed: bool) -> bool | None:
-    """Whether the literal is true of what is known; None if that is open."""
+    """Return whether the literal is true; None if the known attributes do not decide it."""
     if isinstance(literal, Rest):
         return _rest(literal, known, closed)
     if literal.op == "isa":
@@ -84,7 +84,7 @@ def decided(literal: Literal, known: object, closed: bool) -> bool | None:
 
 
 def look(known: object, path: tuple[str, ...], closed: bool) -> Any:
-    """Return what is known of an attribute: its value, None if it is missing, or `UNKNOWN`."""
+    """Return the value of an attribute, None if it is missing, or `UNKNOWN`."""
     for element in path:
         attributes = attributes_of(known)
         if element not in attributes:
@@ -96,7 +96,7 @@ def look(known: object, path: tuple[str, ...], closed: bool) -> Any:
 
 
 def is_true(test: Test, value: Any) -> bool:
-    """Whether a test is true of the value of its attribute; None is a missing one."""
+    """Return whether a test is true of the value of its attribute; None if it is missing."""
     op, negated = test.op, test.negated
     if op == "exists":
         return (value is None) == negated
@@ -130,7 +130,7 @@ def _rest(rest: Rest, known: object, closed: bool) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def _facts(tree: Tree) -> tuple[tuple[Name, ...], bool, Evaluator]:
-    """The names in a tree, whether it asks what the event is, and how it is evaluated."""
+    """Return the names in a tree, whether it asks for the type of the event, and its function."""
     names = tuple(dict.fromkeys(node for node in nodes(tree) if isinstance(node, Name)))
     asks_type = any(
         isinstance(node, FunctionCall) and node.function == "isa" for node in nodes(tree)

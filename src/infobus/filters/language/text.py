@@ -1,4 +1,4 @@
-"""Trees as text: one spelling for each, which parses back to an equal tree."""
+"""Writes a tree as its canonical text, which parses to an equal tree."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JOINTS = {And: "&&", Or: "||", Xor: "^^"}
 
 
 def text_of(tree: Tree) -> str:
-    """The tree in the language.
+    """Return the canonical text of a tree.
 
     >>> text_of(Not(Compare("==", Name(("story", "source")), Constant("GM", "string"))))
     '!(story.source == "GM")'
@@ -37,7 +37,7 @@ def text_of(tree: Tree) -> str:
 
 
 def _printed(tree: Tree) -> tuple[str, int]:
-    """The text, and how strongly its outermost operator binds."""
+    """Return the text, and the precedence of its outermost operator."""
     match tree:
         case Name(path):
             return name_text(path), _ATOM
@@ -51,7 +51,7 @@ def _printed(tree: Tree) -> tuple[str, int]:
             return f"{function}({', '.join(map(text_of, arguments))})", _ATOM
         case Not(operand) | Unary(_, operand):
             op = "!" if isinstance(tree, Not) else tree.op
-            # `-5` would be read as a constant, and so would the operand of another `-`.
+            # `-5` would parse as a constant, so the operand needs parentheses.
             return f"{op}{_wrapped(operand, _ATOM)}", _ATOM
         case And(operands) | Or(operands) | Xor(operands):
             op = _JOINTS[type(tree)]

@@ -1,7 +1,7 @@
-"""The tree of a filter: what the parser makes, and everything else in this room reads.
+"""The syntax tree of a filter, which the parser builds and all other modules here read.
 
-Trees are values: frozen, equal when they say the same in the same way, and usable as keys.
-Spelling variants of one meaning parse to one tree: `a matches("x")` is `regex(a, "x")`,
+Trees are values: frozen, comparable and hashable. Different spellings of a condition parse to the
+same tree: `a matches("x")` is `regex(a, "x")`,
 `5 < a` is `a > 5`, `equals(a, 1, 2)` is `a in [1, 2]`, and `60 * 60` is `3600`.
 """
 
@@ -13,15 +13,14 @@ from datetime import datetime
 from msgspec import Struct
 
 Scalar = bool | int | float | str | bytes | datetime
-"""The values that a constant can have, and that an attribute can be compared with."""
+"""The values of constants, which attributes can be compared with."""
 
 
 class Constant(Struct, frozen=True):
-    """A value written in the filter.
+    """A constant in the filter.
 
-    `kind` is one of `int32`, `int64`, `real64`, `string`, `bool` and `datetime`; it keeps
-    `1`, `1L`, `1.0` and `true` apart, which Python would call equal. Reals are finite,
-    datetimes are in UTC.
+    `kind` is one of `int32`, `int64`, `real64`, `string`, `bool` and `datetime`; it distinguishes
+    `1`, `1L`, `1.0` and `true`, which are equal in Python. Reals are finite, datetimes are in UTC.
     """
 
     value: Scalar
@@ -29,13 +28,13 @@ class Constant(Struct, frozen=True):
 
 
 class Name(Struct, frozen=True):
-    """An attribute; more than one element reach into objects: `story.source.name`."""
+    """An attribute; a longer path reaches into objects: `story.source.name`."""
 
     path: tuple[str, ...]
 
 
 class TypeName(Struct, frozen=True):
-    """The name of a data type, as compared with `datatype(a)`: one of `functions.TYPE_NAMES`.
+    """The name of a data type, to compare with `datatype(a)`: one of `functions.TYPE_NAMES`.
 
     `float` is another spelling of `real64`, and parses to it.
     """
@@ -70,8 +69,8 @@ class Xor(Struct, frozen=True):
 class Compare(Struct, frozen=True):
     """`left op right` with one of `== != < <= > >=`.
 
-    A constant or type name stands on the right: `5 < a` parses to `a > 5`. Both sides are
-    values (or both data types), never conditions.
+    A constant or type name is always on the right: `5 < a` parses to `a > 5`. Both sides are
+    values, or both are data types; never conditions.
     """
 
     op: str
@@ -82,7 +81,7 @@ class Compare(Struct, frozen=True):
 class Binary(Struct, frozen=True):
     """Arithmetic on two operands: one of `+ - * / % & | ^ << >> >>>`.
 
-    Constant operands are folded, unless the result is not finite: `1.0 / 0.0` stays.
+    The parser evaluates constant operands, unless the result is not finite: `1.0 / 0.0` stays.
     """
 
     op: str
@@ -98,10 +97,9 @@ class Unary(Struct, frozen=True):
 
 
 class FunctionCall(Struct, frozen=True):
-    """A function of the language: `begins-with(a, "x", "y")`.
+    """A call of a function of the language: `begins-with(a, "x", "y")`.
 
-    `functions.SIGNATURES` lists them. `equals` and `datetime` are spellings only, so they are
-    never here.
+    `functions.SIGNATURES` lists the functions. `equals` and `datetime` parse to other nodes.
     """
 
     function: str
@@ -111,8 +109,8 @@ class FunctionCall(Struct, frozen=True):
 class Member(Struct, frozen=True):
     """`item in container`: a list attribute, or two or more constants in brackets.
 
-    With constants it means `item == first || item == second || ...`, undefined operands
-    included. With a list, elements of other kinds are just unequal.
+    With constants it means `item == first || item == second || ...`, also if some of these are
+    undefined. In a list, elements of other kinds are merely unequal.
     """
 
     item: Tree
@@ -120,7 +118,7 @@ class Member(Struct, frozen=True):
 
 
 class Constants(Struct, frozen=True):
-    """Different constants, written `["GMC", "IBM"]`, in the order they were written."""
+    """Distinct constants, such as `["GMC", "IBM"]`, in the order of the text."""
 
     items: tuple[Constant, ...]
 
@@ -143,7 +141,7 @@ Tree = (
 
 
 def nodes(tree: Tree) -> Iterator[Tree]:
-    """The tree and everything below it, in the order of the text."""
+    """Return the tree and all nodes below it, in the order of the text."""
     yield tree
     for field in tree.__struct_fields__:
         below = getattr(tree, field)

@@ -1,7 +1,7 @@
-"""Building trees with their types checked, so that senseless filters are refused at once.
+"""Builds trees and checks their types, so that senseless filters are refused at once.
 
-Every function here takes operands with their types and positions, and gives the node made of
-them, in its one spelling, or complains. Types are `condition`, `integer`, `real`, `number`
+Every function here takes operands with their types and positions, and returns a node in its
+canonical form or raises a `Complaint`. The types are `condition`, `integer`, `real`, `number`
 (one of the two), `string`, `bool`, `datetime`, `datatype`, and `any` for an attribute.
 """
 
@@ -32,7 +32,7 @@ from infobus.filters.language.tree import (
 )
 
 DEPTH_MAX = 64
-"""How deep a tree may be; nobody writes such filters, and everything here recurses."""
+"""How deep a tree may be. Functions here recurse, and no person writes deeper filters."""
 
 LOGICAL: dict[str, type[And] | type[Or] | type[Xor]] = {"&&": And, "||": Or, "^^": Xor}
 MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -54,7 +54,7 @@ _TYPES_OF_KINDS = {"int32": "integer", "int64": "integer", "real64": "real"}
 
 
 class Typed(NamedTuple):
-    """A node with what is known about it; `is_fixed` if no attribute occurs in it."""
+    """A node with its type and position; `is_fixed` if it contains no attribute."""
 
     tree: Tree
     type: str
@@ -64,14 +64,14 @@ class Typed(NamedTuple):
 
 
 def name(path: tuple[str, ...], position: int | None = None) -> Typed:
-    """An attribute."""
+    """Return the node of an attribute."""
     if not path or not all(path):
         raise Complaint(position, "a name, or one of its elements, is empty")
     return Typed(Name(path), "any", position)
 
 
 def constant(value: object, kind: str, position: int | None = None) -> Typed:
-    """A constant of that kind."""
+    """Return the node of a constant of this kind."""
     if kind in ("int32", "int64") and type(value) is int:
         fits = -(2**31) <= value < 2**31 if kind == "int32" else -(2**63) <= value < 2**63
         if not fits:
@@ -87,7 +87,7 @@ def constant(value: object, kind: str, position: int | None = None) -> Typed:
 
 
 def integer(value: int, is_long: bool, position: int | None) -> Typed:
-    """An integer constant: int64 if it says so, or does not fit 32 bits."""
+    """Return an integer constant: int64 if `is_long`, or if it does not fit 32 bits."""
     if not -(2**63) <= value < 2**63:
         raise Complaint(position, "the integer does not fit 64 bits", "write a real: 1.0e20")
     return constant(
@@ -96,7 +96,7 @@ def integer(value: int, is_long: bool, position: int | None) -> Typed:
 
 
 def condition(operand: Typed) -> Typed:
-    """`operand`, if it is true or false about an event."""
+    """Return `operand` if it is a condition."""
     if operand.type == "condition" or operand.type == "any":
         return operand
     if operand.is_fixed:
@@ -114,12 +114,12 @@ def condition(operand: Typed) -> Typed:
 
 
 def negation(operand: Typed, position: int | None = None) -> Typed:
-    """`!operand`."""
+    """Return `!operand`."""
     return _node(Not(condition(operand).tree), "condition", position, (operand,))
 
 
 def logical(op: str, operands: Sequence[Typed]) -> Typed:
-    """Two or more conditions joined by `&&`, `||` or `^^`; nested ones of the same are taken in."""
+    """Join two or more conditions by `&&`, `||` or `^^`; nested ones are flattened."""
     cls = LOGICAL[op]
     flat: list[Tree] = []
     for operand in operands:
@@ -131,7 +131,7 @@ def logical(op: str, operands: Sequence[Typed]) -> Typed:
 
 
 def comparison(op: str, left: Typed, right: Typed, position: int | None = None) -> Typed:
-    """`left op right`."""
+    """Return the comparison `left op right`."""
     if "datatype" in (left.type, right.type):
         left, right = data_type(left), data_type(right)
     for operand in (left, right):
@@ -163,7 +163,7 @@ def comparison(op: str, left: Typed, right: Typed, position: int | None = None) 
 
 
 def data_type(operand: Typed) -> Typed:
-    """`operand` as one side of a comparison of data types: `string` is no attribute there."""
+    """Return `operand` as a data type: next to `datatype(a)`, `string` is not an attribute."""
     if operand.type == "datatype":
         return operand
     if isinstance(operand.tree, Name):
@@ -182,15 +182,15 @@ _ALL_TYPES = f"data types are {', '.join(functions.TYPE_NAMES)} and datatype(nam
 
 
 def close_to(word: str, known: Sequence[str]) -> str:
-    """A hint to the known word that is meant, if one is close."""
-    import difflib  # Only here: it would slow down every start of a program.
+    """Return a hint at the known word that is most similar, or an empty text."""
+    import difflib  # late: it would slow down the start of every program
 
     close = difflib.get_close_matches(word.replace("_", "-").lower(), known, 1)
     return f"did you mean {close[0]!r}?" if close else ""
 
 
 def binary(op: str, left: Typed, right: Typed, position: int | None = None) -> Typed:
-    """Arithmetic on two operands."""
+    """Return arithmetic on two operands; constants are evaluated."""
     for operand in (left, right):
         _check_number(op, operand)
     types = {left.type, right.type}
@@ -205,7 +205,7 @@ def binary(op: str, left: Typed, right: Typed, position: int | None = None) -> T
 
 
 def unary(op: str, operand: Typed, position: int | None = None) -> Typed:
-    """Arithmetic on one operand."""
+    """Return arithmetic on one operand; a constant is evaluated."""
     _check_number(op, operand)
     type_ = "integer" if op == "~" else "number" if operand.type == "any" else operand.type
     made = _node(Unary(op, operand.tree), type_, position, (operand,))
@@ -233,12 +233,12 @@ def _folded(result: values.Number | None, unfolded: Typed) -> Typed:
         raise Complaint(unfolded.position, "a division by zero is never defined")
     value, bits = result
     if not math.isfinite(value):
-        return unfolded  # There is no way to write it as a constant.
+        return unfolded  # The language has no constant for it.
     return constant(value, f"int{bits}" if bits else "real64", unfolded.position)
 
 
 def call(function: str, arguments: Sequence[Typed], position: int | None = None) -> Typed:
-    """A call of a function of the language."""
+    """Return a call of a function of the language."""
     if function in ("equals", "datetime"):
         return _spelling(function, arguments, position)
     signature = functions.SIGNATURES.get(function)
@@ -284,7 +284,7 @@ def _check_first(function: str, first: Typed, takes: str) -> None:
 
 
 def _string(function: str, argument: Typed) -> str:
-    """The value of an argument that must be a string constant."""
+    """Return the value of an argument that must be a string constant."""
     if isinstance(argument.tree, Constant) and isinstance(argument.tree.value, str):
         return argument.tree.value
     raise Complaint(
@@ -304,7 +304,7 @@ def _fixed_call(function: str, first: Typed, position: int | None) -> Typed:
 
 
 def _spelling(function: str, arguments: Sequence[Typed], position: int | None) -> Typed:
-    """What `equals` and `datetime` stand for."""
+    """Return the nodes that `equals` and `datetime` are short for."""
     if function == "datetime":
         _check_count(function, arguments, 1, False, position)
         return _moment(_string(function, arguments[0]), arguments[0].position)
@@ -328,7 +328,7 @@ def _moment(text: str, position: int | None) -> Typed:
 
 
 def member(item: Typed, container: Typed | Sequence[Typed], position: int | None = None) -> Typed:
-    """`item in container`: an attribute that is a list, or constants."""
+    """Return `item in container`: a list attribute, or constants."""
     if item.type in ("condition", "datatype"):
         raise Complaint(item.position, f"'in' takes a value, got {_ARTICLES[item.type]}")
     if isinstance(container, Typed):
@@ -359,7 +359,7 @@ def _node(tree: Tree, type_: str, position: int | None, operands: Sequence[Typed
 
 
 def too_deep(position: int | None) -> Complaint:
-    """The complaint about a filter of more levels than anyone can mean."""
+    """Return the complaint about a filter with too many levels."""
     return Complaint(position, f"the filter is nested deeper than {DEPTH_MAX} levels")
 
 

@@ -1,7 +1,7 @@
-"""Values as the language sees them: reading attributes, kinds, comparing, arithmetic.
+"""The values of the language: reads attributes, finds kinds, compares and calculates.
 
-`None` is the undefined value throughout: a missing attribute, a mismatch of kinds, a division
-of integers by zero.
+`None` is the undefined value everywhere: a missing attribute, a mismatch of kinds, a division of
+integers by zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 REAL = 0
-"""The width that stands for real64, beside 32 and 64 bits of integers."""
+"""The width of a real64; integers have a width of 32 or 64 bits."""
 
 Number = tuple[int | float, int]
 """A number and its width: 32, 64 or `REAL`."""
@@ -27,11 +27,11 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def attributes_of(x: object) -> Mapping[str, Any]:
-    """The attributes of an event's data by name; do not change what is returned.
+    """Return the attributes of an event's data by name; do not change the result.
 
-    A mapping is returned as it is. A received object has the attributes that were sent: those
-    its class does not know count, and defaults that stand in for what was not sent do not, so
-    that publisher and subscriber see the same. Anything else has no attributes.
+    A mapping is its own result. A received object has the attributes that were sent, so that
+    publisher and subscriber see the same: also those that its class does not know, but not the
+    defaults that its class fills in. Other data has no attributes.
     """
     if x.__class__ is dict:
         return x
@@ -45,7 +45,7 @@ def attributes_of(x: object) -> Mapping[str, Any]:
 
 
 def read(x: object, path: tuple[str, ...]) -> Any:
-    """The value at `path`, or None if there is none.
+    """Return the value at `path`, or None if there is none.
 
     >>> read({"story": {"source": {"name": "Reuters"}}}, ("story", "source", "name"))
     'Reuters'
@@ -58,19 +58,20 @@ def read(x: object, path: tuple[str, ...]) -> Any:
 
 
 def lineage_of(x: object) -> frozenset[str]:
-    """The names of the type of `x` and of all its supertypes; none for plain mappings."""
+    """Return the names of the type of `x` and all its supertypes; none for a plain mapping."""
     return type_of(x).lineage if isinstance(x, DataObject) else frozenset()
 
 
-# Classes of which every value is comparable, beside integers and datetimes.
+# Classes whose values can all be compared; for integers and datetimes it depends on the value.
 _FAMILIES: dict[type, str] = {bool: "bool", float: "number", str: "string", bytes: "opaque"}
 _UNORDERED = {"bool", "opaque"}
 
 
 def family(value: Any) -> str | None:
-    """What `value` can be compared with: `number`, `string`, `bool`, `opaque`, `datetime`.
+    """Return the family of values that `value` compares with, such as `number` or `string`.
 
-    None for lists, objects, integers beyond 64 bits and datetimes without a zone.
+    The others are `bool`, `opaque` and `datetime`. None for lists, objects, integers beyond
+    64 bits and datetimes without a time zone.
     """
     if (found := _FAMILIES.get(value.__class__)) is not None:
         return found
@@ -84,7 +85,7 @@ def family(value: Any) -> str | None:
 
 
 def kind_of(value: Any) -> str | None:
-    """The data type of `value`, or None if it has none that the language knows.
+    """Return the data type of `value`, or None if the language has none for it.
 
     >>> kind_of(5), kind_of(2**31), kind_of(2**63), kind_of(True), kind_of([])
     ('int32', 'int64', None, 'bool', None)
@@ -112,7 +113,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def compare(op: str, left: object, right: object) -> bool | None:
-    """`left op right`; undefined between families, and for the order of bools or bytes.
+    """Return `left op right`; undefined between families, and for orders of bools or bytes.
 
     >>> compare("<", 2**53, 2.0**53 + 2), compare("==", True, 1), compare("==", "a", "b")
     (True, None, False)
@@ -126,7 +127,7 @@ def compare(op: str, left: object, right: object) -> bool | None:
 
 
 def number(value: Any) -> Number | None:
-    """A number with its width, or None for anything else."""
+    """Return a number with its width, or None for other values."""
     if family(value) != "number":
         return None
     if isinstance(value, float):
@@ -135,7 +136,7 @@ def number(value: Any) -> Number | None:
 
 
 def wrap(value: int, bits: int) -> int:
-    """`value` in two's complement of that many bits.
+    """Return `value` in two's complement of this many bits.
 
     >>> wrap(2**31, 32)
     -2147483648
@@ -149,7 +150,7 @@ def _truncated(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-# Shift counts are taken modulo the width, as processors and Java do.
+# Shift counts are modulo the width, as on processors and in Java.
 _ON_INTEGERS: dict[str, Callable[[int, int, int], int]] = {
     "+": lambda a, b, bits: a + b,
     "-": lambda a, b, bits: a - b,
@@ -165,7 +166,7 @@ _ON_INTEGERS: dict[str, Callable[[int, int, int], int]] = {
 }
 
 BINARY = frozenset(_ON_INTEGERS)
-"""The operators of arithmetic on two operands."""
+"""The arithmetic operators with two operands."""
 
 
 def _real_division(a: float, b: float) -> float:
@@ -188,7 +189,7 @@ _ON_REALS: dict[str, Callable[[float, float], float]] = {
 
 
 def arithmetic(op: str, left: Number, right: Number) -> Number | None:
-    """`left op right` at the wider of both widths; integers wrap around.
+    """Return `left op right` at the wider of both widths; integers wrap around.
 
     >>> arithmetic("/", (-7, 32), (2, 32)), arithmetic("+", (2**31 - 1, 32), (1, 64))
     ((-3, 32), (2147483648, 64))
@@ -204,7 +205,7 @@ def arithmetic(op: str, left: Number, right: Number) -> Number | None:
 
 
 def unary(op: str, operand: Number) -> Number | None:
-    """`op operand` with one of `- + ~`, at the operand's width."""
+    """Return `op operand`, with one of `- + ~`, at the width of the operand."""
     value, bits = operand
     if bits == REAL:
         return {"-": (-value, REAL), "+": operand}.get(op)

@@ -1,1 +1,1 @@
-"""The matching engine: which of many filters match an event."""
+"""The matcher: finds those of many filters that match an event."""

@@ -1,8 +1,9 @@
-"""Bitmaps by the value of one attribute: which rows it rules out, and which it surely suits.
+"""Chooses the bitmap for the value of one attribute.
 
-Cuts divide the values of a family into stretches, and there is a bitmap for each of them. A row
-whose own ends are among the cuts is decided wherever the value lies; otherwise, two stretches
-leave it undecided. Rows that say nothing about the attribute have their bit in every bitmap.
+Cuts divide the values of a family into stretches, and every stretch has a bitmap. If the ends of
+a row are among the cuts, each stretch decides the row; otherwise the two stretches that contain
+the ends leave it undecided. A row without a condition on the attribute has its bit in every
+bitmap.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from infobus.filters.language.values import INT64_MAX, family
 from infobus.filters.matching.bitmaps import FRAME, LIVE, Bitmaps
 from infobus.filters.matching.interval import EXACT, Limit, Span
 
-# The bitmaps of a frame: for a missing value, for one that no row compares with, for NaN, and
-# for each stretch.
+# The bitmaps of a frame: one for a missing value, one for values that no row compares with, one
+# for NaN, and one for each stretch.
 _MISSING, _OTHER, _NAN, _STRETCHES = range(4)
 
 CUT_COUNT_MAX = FRAME - _STRETCHES - 1
 _BASIS_MAX = 512
 
-# Classes whose values need no closer look than whether they are NaN or too large.
+# Classes whose values all belong to one family, except NaN and integers that are too large.
 _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
 
 Part = Limit | Span
 Placed = tuple[int, Part]
-"""What the row in a slot asks for."""
+"""A slot, and the limit or span that its row has for the attribute."""
 
 
 class Scale:
-    """The bitmaps of one family of values, by where a value lies."""
+    """The bitmaps of one family of values, and the cuts that choose between them."""
 
     __slots__ = ("_bitmaps", "added", "basis", "cuts", "first", "frame")
 
@@ -47,11 +48,12 @@ class Scale:
         self.cuts: Sequence[Any] = ()
         """The lowest value of each stretch but the first."""
         self.basis = 0
-        """Rows that the cuts were chosen for."""
+        """How many rows the cuts were chosen for."""
         self.added = 0
+        """How many rows were added since then."""
 
     def divide(self, others: int, placed: Iterable[Placed]) -> None:
-        """Choose cuts that suit these rows; `others` is the bitmap for all other values."""
+        """Choose new cuts for these rows; `others` is the bitmap for all other values."""
         rows = list(placed)
         self.cuts = _cuts(part for _, part in rows)
         self.basis, self.added = len(rows), 0
@@ -62,10 +64,10 @@ class Scale:
             self.add(slot, part)
 
     def add(self, slot: int, part: Part) -> bool:
-        """Take in a row: its bits go where the values are that it does not ask for.
+        """Add a row: clear its bits wherever it does not hold.
 
-        Returns whether the cuts are outgrown, as they were chosen for few of the rows that have
-        come. Some hundred rows are enough to go by, and dividing many anew would take long.
+        Returns True if the cuts need to be chosen again because they suit too few of the rows.
+        Some hundred rows are enough to choose by; with more it would take too long.
         """
         self.added += 1
         base, bitmaps = self.first, self._bitmaps
@@ -85,9 +87,9 @@ class Scale:
         return self.basis < _BASIS_MAX and self.added > 4 * max(self.basis, 2)
 
     def _stretches(self, low: Any, start: Any, high: Any, stop: Any) -> tuple[int, int, int, int]:
-        """First and last stretch of a row in which it may hold, and in which it surely holds.
+        """Return the stretches in which a row may hold, and those in which it surely holds.
 
-        In this order: first, surely first, last, surely last.
+        The order is: first, surely first, last, surely last.
         """
         cuts = self.cuts
         first = surely_first = 0
@@ -103,9 +105,9 @@ class Scale:
         return first, surely_first, last, surely_last
 
     def bitmap(self, value: Any, others: int) -> int:
-        """The bitmap for a value of this family, or `others`."""
+        """Return the bitmap for a value of this family; `others` for too large an integer."""
         place = bisect_right(self.cuts, value)
-        # Beyond all cuts is also where NaN and integers of more than 64 bits end up.
+        # `bisect` also puts NaN and integers beyond 64 bits before or after all cuts.
         if place == 0 or place == len(self.cuts):
             if value != value:
                 return self.frame + _NAN
@@ -115,27 +117,27 @@ class Scale:
 
 
 class BitmapColumn:
-    """All rows of a block that say something about one attribute."""
+    """The bitmaps of one attribute, for all rows of a block that have a condition on it."""
 
     __slots__ = ("_bitmaps", "_frames", "by_class", "scales", "users")
 
     def __init__(self, bitmaps: Bitmaps) -> None:
         self._bitmaps = bitmaps
         self._frames = [bitmaps.frame()]
-        """The first has the bitmaps for missing values and for all others."""
+        """The first one has the bitmaps for missing values and for all other values."""
         self.scales: dict[str, Scale] = {}
         self.by_class: dict[type, Scale] = {}
-        """The scale for values of a class, unless they need a closer look."""
+        """The scale for values of a class, if the class alone decides the family."""
         self.users = 0
-        """Rows that say something about the attribute."""
+        """How many rows have a condition on the attribute."""
 
     @property
     def others(self) -> int:
-        """The bitmap for values that no row compares with."""
+        """The number of the bitmap for values that no row compares with."""
         return self._frames[0] + _OTHER
 
     def add(self, slot: int, part: Part) -> bool:
-        """Take in a row; returns whether the cuts for what it asks about are outgrown."""
+        """Add a row; return True if the cuts of its family need to be chosen again."""
         self.users += 1
         kind = kind_of(part)
         frame = self._frames[0]
@@ -149,17 +151,17 @@ class BitmapColumn:
         return scale is not None and scale.add(slot, part)
 
     def divide(self, kind: str, placed: Iterable[Placed]) -> None:
-        """Choose cuts that suit these rows."""
+        """Choose new cuts for the rows of a family."""
         self.scales[kind].divide(self.others, placed)
 
     def remove(self, slot: int) -> None:
-        """Take out a row: its bits are set everywhere again."""
+        """Remove a row: set its bits everywhere again."""
         self.users -= 1
         for frame in self._frames:
             self._bitmaps.set(frame, frame + FRAME, slot)
 
     def release(self) -> None:
-        """Give the bitmaps back, when no row is left."""
+        """Give the frames back when no row is left."""
         for frame in self._frames:
             self._bitmaps.release(frame)
 
@@ -172,7 +174,7 @@ class BitmapColumn:
         return scale
 
     def bitmap(self, value: Any) -> int:
-        """The bitmap for a value, None if it is missing."""
+        """Return the bitmap for a value; None stands for a missing one."""
         if value is None:
             return self._frames[0] + _MISSING
         if value is UNKNOWN:
@@ -182,14 +184,14 @@ class BitmapColumn:
 
 
 def kind_of(part: Part) -> str:
-    """The family of values that a row asks for, or whether it asks only for presence."""
+    """Return the family of values that a row asks for, or `present` or `absent`."""
     return "number" if isinstance(part, tuple) else part.family
 
 
 def _ends(part: Part) -> tuple[Any, Any, Any, Any]:
-    """The lower end, the lowest value, the upper end, the lowest value above all.
+    """Return the lower end, the least value, the upper end, and the least value above it.
 
-    An end is None where there is none, and a value is None where it is not known.
+    An end is None if there is no bound; a value is None if it is not known exactly.
     """
     if isinstance(part, tuple):
         _, lowest, highest = part
@@ -204,7 +206,7 @@ def _ends(part: Part) -> tuple[Any, Any, Any, Any]:
 
 
 def _after(value: Any) -> Any:
-    """The value that comes next, with none of its family between them; None if not known."""
+    """Return the next greater value of the family; None if it is not known."""
     match value:
         case str():
             return value + "\0"
@@ -217,13 +219,13 @@ def _after(value: Any) -> Any:
 
 
 def _cuts(parts: Iterable[Part]) -> Sequence[Any]:
-    """Values that divide the ends of all parts evenly."""
+    """Return cuts that divide the ends of all parts evenly."""
     ends = sorted(_known_cuts(parts))
     cuts = sorted(set(ends))
     if len(cuts) > CUT_COUNT_MAX:
         step = len(ends) / CUT_COUNT_MAX
         cuts = sorted({ends[int(step * (number + 0.5))] for number in range(CUT_COUNT_MAX)})
-    # Side by side they are found sooner in memory than one by one.
+    # An array keeps them side by side in memory, which makes the search faster.
     return array("d", cuts) if cuts and isinstance(cuts[0], int | float) else cuts
 
 

@@ -1,5 +1,7 @@
-"""Many rows decided at once: bitmaps rule out most, accept most of the others, and arrays of
-limits decide the rest."""
+"""Decides many rows at once.
+
+Bitmaps rule out most rows and accept most of the others; an array of limits decides the rest.
+"""
 
 from __future__ import annotations
 
@@ -18,45 +20,45 @@ from infobus.filters.matching.limit_array import Bounds
 from infobus.filters.matching.row import EventView, MatcherRow
 
 BOUNDS_FROM = 512
-"""Blocks with room for more rows than this also keep limits in arrays."""
+"""Blocks with room for more rows than this also store limits in an array."""
 
 ARRAY_FROM = 6
-"""More undecided rows than this are tested in arrays rather than one by one."""
+"""More undecided rows than this are tested in the array rather than one by one."""
 
 COLUMN_COUNT_MAX = 32
-"""Attributes with bitmaps; what rows ask about others is tested row by row."""
+"""How many attributes get bitmaps; conditions on others are tested row by row."""
 
 WORDS_FEW = 16
-"""With no more words in a bitmap, Python's own integers are quicker than arrays."""
+"""Up to this many words in a bitmap, Python's own integers are faster than arrays."""
 
 WORDS_AT_ONCE = 1 << 17
-"""Words of bitmaps that are combined at once for a batch: what fits into a cache."""
+"""How many words of bitmaps a batch combines at once: as many as fit into the cache."""
 
 
 class Block:
-    """Some thousand rows under bitmaps, one bit for each row in every bitmap."""
+    """Up to `BLOCK_ROWS_MAX` rows with bitmaps, which hold one bit for each row."""
 
     __slots__ = ("bitmaps", "bounds", "columns", "free", "ids", "lines", "rows", "unplaced")
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
-        """By slot; None where a row is gone."""
+        """By slot; None in a free one."""
         self.ids: NDArray[np.object_] = np.empty(0, object)
-        """By slot; of rows that one subscription has."""
+        """By slot, the owner of a row that has exactly one."""
         self.free: list[int] = []
         self.bitmaps = Bitmaps()
         self.columns: dict[Key, BitmapColumn] = {}
         self.lines: list[tuple[Key, dict[type, Scale], BitmapColumn]] = []
-        """The columns once more, as they are gone through for every event."""
+        """The columns again, in the form that is fastest to iterate for every event."""
         self.unplaced: dict[int, set[Key]] = {}
-        """Attributes that a row asks about, but that have no column."""
+        """By slot, the attributes that a row uses but that have no column."""
         self.bounds: Bounds | None = None
 
     def __len__(self) -> int:
         return len(self.rows) - len(self.free)
 
     def add(self, row: MatcherRow) -> int:
-        """Give a row a slot."""
+        """Add a row; return its slot."""
         slot = self._new_slot()
         self.rows[slot] = row
         for key, part in _parts(row):
@@ -79,7 +81,7 @@ class Block:
         return slot
 
     def remove(self, slot: int) -> None:
-        """Take a row out."""
+        """Remove the row in a slot."""
         unplaced = self.unplaced.pop(slot, ())
         for key, _ in _parts(self.rows[slot]):
             if key not in unplaced:
@@ -94,7 +96,7 @@ class Block:
         self.free.append(slot)
 
     def tell_owners(self, slot: int) -> None:
-        """Note which subscriptions have a row, after that has changed."""
+        """Note the owners of a row after they have changed."""
         row = self.rows[slot]
         is_live = row is not None and len(row.owners) > 0
         is_certain = is_live and not (len(row.owners) > 1 or row.left or slot in self.unplaced)
@@ -108,7 +110,7 @@ class Block:
             self.bounds.put(slot, limits)
 
     def collect(self, view: EventView, ids: list[Hashable]) -> None:
-        """Append the subscriptions whose rows hold for an event."""
+        """Append the ids of subscriptions whose rows hold for an event."""
         bitmaps = self.bitmaps
         both = bitmaps.common(self._bitmaps_for(view))
         if bitmaps.words <= WORDS_FEW:
@@ -137,7 +139,7 @@ class Block:
                 ids += row.owners
 
     def collect_many(self, views: Sequence[tuple[EventView, list[Hashable]]]) -> None:
-        """The same for many events, each with the list to append to."""
+        """Like `collect`, for many events, each with its own list."""
         step = max(1, WORDS_AT_ONCE // self.bitmaps.array.shape[1])
         if len(views) < 4:
             for view, ids in views:
@@ -151,7 +153,7 @@ class Block:
         both = self.bitmaps.common_to_each([self._bitmaps_for(view) for view, _ in views])
         possible = both[:, :words]
         sure = possible & both[:, words : 2 * words]
-        # All bitmaps as one long one: what is above the bits of a slot is the number of an event.
+        # All bitmaps as one long one: the bits above those of a slot are the number of the event.
         found = positions(sure.reshape(-1))
         undecided = positions((possible ^ sure).reshape(-1))
         if self.bounds is not None and len(undecided) > ARRAY_FROM:
@@ -170,7 +172,7 @@ class Block:
             self._try([slot], *views[event])
 
     def has_any(self, view: EventView) -> bool:
-        """Whether some row holds for an event, or can hold if only a part of it is known."""
+        """Return whether some row holds for the event, or could hold if it is a `PartialView`."""
         both = self.bitmaps.common(self._bitmaps_for(view))
         words = self.bitmaps.words
         possible = both[:words]
@@ -179,10 +181,10 @@ class Block:
         return any(self.rows[slot].fits(view) for slot in positions(possible).tolist())
 
     def _bitmaps_for(self, view: EventView) -> list[int]:
-        """The bitmaps that tell about an event."""
+        """Return the numbers of the bitmaps that apply to an event."""
         chosen = [LIVE]
         get = view.get
-        # The inner loop of all matching, hence written out: mostly, the value lies between cuts.
+        # The inner loop of all matching, so it is written out: most values lie between two cuts.
         for key, by_class, column in self.lines:
             value = get(key)
             scale = by_class.get(value.__class__)

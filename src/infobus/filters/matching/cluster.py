@@ -1,4 +1,4 @@
-"""Rows that are filed under the same key: a few are tried one by one, more stand in blocks."""
+"""Rows that share a key of the index: a few are tried one by one, many go into blocks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from infobus.filters.matching.row import EventView, MatcherRow
 from infobus.filters.matching.row_compiler import Compiled, compiled
 
 FEW = 48
-"""Up to so many rows, trying all of them is as quick as bitmaps."""
+"""Up to this many rows, trying each of them is as fast as bitmaps."""
 
 BLOCK_ROWS_MAX = 131_072
-"""Bounds the time to change a row; more than that stand in several blocks."""
+"""More rows than this go into several blocks, which bounds the time of one change."""
 
 COMPILE_FROM = 3
 COMPILE_AFTER = 64
-"""Events after which a few rows become one function: making it takes as long as some hundred."""
+"""From `COMPILE_FROM` rows on, and after this many events, rows become one function.
+
+Compiling it takes as long as some hundred events."""
 
 
 class RowHome:
-    """A place where an row stands."""
+    """One row in one cluster; a row that accepts several values has several homes."""
 
     __slots__ = ("block", "cluster", "row", "slot")
 
@@ -32,31 +34,31 @@ class RowHome:
         self.slot = 0
 
     def move_into(self, block: Block) -> None:
-        """Stand in a block from now on."""
+        """Move the row into a block."""
         self.block = block
         self.slot = block.add(self.row)
 
     def tell_owners(self) -> None:
-        """Pass on that other subscriptions have the row now."""
+        """Tell the block that the owners of the row have changed."""
         if self.block is not None:
             self.block.tell_owners(self.slot)
 
 
 class Place(Protocol):
-    """The index that a cluster stands in."""
+    """A part of the index that holds clusters."""
 
     def __delitem__(self, key: Any) -> None: ...
 
 
 class Cluster:
-    """All rows under one key: a few in a list, or more in blocks."""
+    """All rows under one key: a few in a list, or many in blocks."""
 
     __slots__ = ("_asked", "blocks", "compiled", "few", "key", "place")
 
     def __init__(self, place: Place, key: Any) -> None:
         self.place = place
         self.key = key
-        """Where the cluster stands in its index, to leave it when its last row goes."""
+        """The key of this cluster in `place`, to remove itself when its last row goes."""
         self.few: list[RowHome] = []
         self.blocks: list[Block] = []
         self._asked = 0
@@ -66,7 +68,7 @@ class Cluster:
         return len(self.few) + sum(map(len, self.blocks))
 
     def add(self, row: MatcherRow) -> RowHome:
-        """Take in a row."""
+        """Add a row."""
         home = RowHome(row, self)
         self._asked, self.compiled = 0, None
         if self.blocks:
@@ -81,7 +83,7 @@ class Cluster:
         return home
 
     def remove(self, home: RowHome) -> None:
-        """Take out a row; with its last row the cluster leaves its index."""
+        """Remove a row; with its last row, the cluster removes itself from the index."""
         self._asked, self.compiled = 0, None
         if home.block is None:
             self.few.remove(home)
@@ -100,7 +102,7 @@ class Cluster:
         return self.blocks[-1]
 
     def collect(self, view: EventView, ids: list[Hashable]) -> None:
-        """Append the subscriptions whose rows hold for an event."""
+        """Append the ids of subscriptions whose rows hold for an event."""
         if self.compiled is not None:
             self.compiled.collect(view, ids)
             return
@@ -112,12 +114,12 @@ class Cluster:
             block.collect(view, ids)
 
     def collect_many(self, views: Sequence[tuple[EventView, list[Hashable]]]) -> None:
-        """The same for many events, each with the list to append to, if there are blocks."""
+        """Like `collect`, for many events, each with its own list; covers the blocks only."""
         for block in self.blocks:
             block.collect_many(views)
 
     def has_any(self, view: EventView) -> bool:
-        """Whether some row holds for the event, or can hold if only a part of it is known."""
+        """Return whether some row holds for the event, or could hold if it is a `PartialView`."""
         if self.compiled is not None and view.__class__ is EventView:
             return self.compiled.has_any(view)
         self._count()
@@ -127,7 +129,7 @@ class Cluster:
         return any(block.has_any(view) for block in self.blocks)
 
     def _count(self) -> None:
-        """Make one function of a few rows that are asked about often, and do not change."""
+        """Count an event; compile a few rows that see many events and no changes."""
         self._asked += 1
         if self._asked > COMPILE_AFTER and len(self.few) >= COMPILE_FROM:
             self.compiled = compiled(home.row for home in self.few)

@@ -1,4 +1,4 @@
-"""Events by columns: how batches come from files, tables and frames."""
+"""Converts between single events and columns, the form of files, tables and data frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infobus.filters.language.values import attributes_of
 
 
 def columns_of(events: Iterable[object]) -> dict[str, list[Any]]:
-    """Return the attributes of all events by columns, with None where an event lacks one.
+    """Return the attributes of all events as columns, with None where an event lacks one.
 
     >>> columns_of([{"price": 41.5}, {"price": 40.0, "symbol": "GMC"}])
     {'price': [41.5, 40.0], 'symbol': [None, 'GMC']}
@@ -24,7 +24,7 @@ def columns_of(events: Iterable[object]) -> dict[str, list[Any]]:
 def rows_of_columns(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Return the events of a batch one by one.
 
-    A column is a sequence, an array of numpy (masked ones too) or a column of pyarrow.
+    A column is a sequence, a numpy array (which may be masked) or a pyarrow column.
 
     Raises:
         UsageError: The columns are not equally long.
@@ -33,12 +33,12 @@ def rows_of_columns(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     lengths = {name: len(some) for name, some in zip(columns, lists, strict=True)}
     if len(set(lengths.values())) > 1:
         raise UsageError(f"the columns of a batch are not equally long: {lengths}")
-    # Without a step in Python for each event: with few filters that would be most of the time.
+    # No Python code runs for each event; with few filters it would take most of the time.
     return map(dict, map(zip, repeat(list(columns)), zip(*lists, strict=True)))
 
 
 def _plain(column: Any) -> Sequence[Any]:
-    """The column as Python values, None where there is none."""
+    """Return the column as Python values, with None for missing ones."""
     for conversion in ("to_pylist", "tolist"):  # pyarrow; numpy
         if hasattr(column, conversion):
             plain: list[Any] = getattr(column, conversion)()

@@ -1,8 +1,8 @@
-"""Where rows are filed, so that an event finds those that it may fulfil.
+"""The index of the matcher: files rows so that an event finds those that may hold for it.
 
-Every row is filed under one condition that it cannot do without. In order of preference: a value
-that an attribute must be equal to, an item that a list must have, a type, a pattern, and at
-least an attribute that must be there. What has none of these is looked at for every event.
+Every row is filed under one of its necessary conditions. In order of preference, this is a value
+that an attribute must equal, an item that a list must contain, a type, a pattern, or an attribute
+that must exist. A row without any of these is tried for every event.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from infobus.filters.matching.patterns import Patterns, required
 from infobus.filters.matching.row import Check, EventView, MatcherRow
 
 POINTS_MAX = 64
-"""A row that asks for one of more values than this is not filed under each of them."""
+"""A row that accepts more values than this is not filed under each of them."""
 
 _KEYS_MAX = 4096
-"""Statistics about more attributes than this are begun anew."""
+"""The statistics start afresh when they cover this many attributes."""
 
 COMMON_MAX = 12
-"""While all rows look at few attributes, they stand together, whatever the event has."""
+"""As long as rows use no more attributes than this, they all share one cluster."""
 
 _DISTINCT_MAX = 1024
-"""Beyond so many values, one attribute is as good to file under as another."""
+"""The statistics count no more values of an attribute than this: more make no difference."""
 
 _CLASSES: dict[str, tuple[type, ...]] = {"number": (int, float), "string": (str,), "bool": (bool,)}
 
 FAMILIES = frozenset({"number", "string", "bool", "datetime"})
 
 Text = tuple[Key, tuple[str, ...]]
-"""An attribute, and the functions (`fold-case`, ...) that make the text a pattern is for."""
+"""An attribute, and the conversions (`fold-case`, ...) applied before a pattern is tried."""
 
 
 class IndexTable(dict[Any, Any]):
-    """A part of the index; leaves the table it stands in when its last cluster leaves."""
+    """A level of the index; removes itself from the level above when it becomes empty."""
 
     __slots__ = ("_inside", "_keys")
 
@@ -60,14 +60,14 @@ class IndexTable(dict[Any, Any]):
                 del self._inside[one]
 
     def cluster(self, key: Any) -> Cluster:
-        """The cluster under a key; made if there is none."""
+        """Return the cluster under a key; make it if there is none."""
         if key not in self:
             self[key] = Cluster(self, key)
         found: Cluster = self[key]
         return found
 
     def for_values(self, key: Key, kind: str) -> IndexTable:
-        """In a table by attributes: the clusters by values of one family."""
+        """Return the table of one family of values, in a table whose keys are attributes."""
         values = self[key] if key in self else IndexTable(self, key)
         found: IndexTable = (
             values[kind] if kind in values else IndexTable(values, kind, *_CLASSES.get(kind, ()))
@@ -76,10 +76,10 @@ class IndexTable(dict[Any, Any]):
 
 
 class Index:
-    """Rows by what they cannot do without."""
+    """Finds rows by a necessary condition of theirs."""
 
     def __init__(self) -> None:
-        # By attribute, then by the family or class of a value, then by the value.
+        # Keys: the attribute, then the family or class of a value, then the value.
         self._equal = IndexTable()
         self._items = IndexTable()
         self._types = IndexTable()
@@ -87,19 +87,20 @@ class Index:
         self._present = IndexTable()
         self._always = IndexTable()
         self._has_others = False
-        """Whether any row is filed under anything but a value."""
+        """Whether some row is filed under anything but a value."""
         self._only: tuple[Key, IndexTable] | None = None
-        """The one attribute that values are looked up of, if that is all there is to look up."""
+        """The only attribute that rows are filed under, if all are filed under values of one."""
         self._all: list[Cluster] = []
-        """The clusters that are looked at for every event, if there are no others."""
+        """The clusters that are tried for every event, if there are no others."""
         self._common: set[Key] = set()
-        """The attributes that rows in `_always` look at."""
+        """The attributes that rows in `_always` use."""
         self._deep: Counter[Key] = Counter()
-        """The keys of attributes inside others, and how many rows look at them."""
+        """The keys of nested attributes, with the number of rows that use each."""
         self._distinct: dict[Key, set[int]] = {}
+        """For each attribute, the hashes of the values that rows compare it with."""
 
     def add(self, row: MatcherRow) -> None:
-        """File a row; sets what is left to test once the row was found."""
+        """File a row, and note in it which conditions the lookup does not settle."""
         keys = row.keys
         clusters = self._places(row, keys)
         if deep := _deep(keys):
@@ -108,7 +109,7 @@ class Index:
         self._note_others()
 
     def remove(self, row: MatcherRow) -> None:
-        """Take a row out."""
+        """Remove a row."""
         for home in row.homes:
             home.cluster.remove(home)
         row.homes = ()
@@ -125,12 +126,12 @@ class Index:
 
     @property
     def has_deep(self) -> bool:
-        """Whether any row looks at attributes inside others."""
+        """Whether any row uses nested attributes."""
         return bool(self._deep)
 
     def found(self, attributes: Mapping[str, Any], x: object) -> list[Cluster]:
-        """The clusters in which rows may hold for an event; each of them once."""
-        # Written out, since with few subscriptions this is all there is to do.
+        """Return the clusters whose rows may hold for an event; each of them once."""
+        # Written out for speed: with few subscriptions, this is most of the work.
         if self._all:
             return self._all
         if self._only is not None:
@@ -154,7 +155,7 @@ class Index:
         return found
 
     def _found_otherwise(self, attributes: Mapping[str, Any], x: object) -> list[Cluster]:
-        """The clusters that are not found by a value."""
+        """Return the clusters that are filed under other conditions than a value."""
         found: list[Cluster] = list(self._always.values())
         if self._present:
             for key in self._of_interest(self._present, attributes):
@@ -174,7 +175,10 @@ class Index:
         return found
 
     def conceivable(self, view: EventView, lineage: frozenset[str] | None) -> Iterator[Cluster]:
-        """The same for an event of which only a part is known; its types, too, may be unknown."""
+        """Like `found`, for an event of which only a part is known.
+
+        `lineage` is None if the type of the event is unknown.
+        """
         yield from self._always.values()
         for table, is_list in ((self._equal, False), (self._items, True)):
             for key, values in table.items():
@@ -200,13 +204,13 @@ class Index:
                 yield from patterns.found(_converted(text, conversions))
 
     def _of_interest(self, table: dict[Key, Any], attributes: Mapping[str, Any]) -> Iterable[Key]:
-        """The keys of the table, or only those that the event has if they are fewer."""
+        """Return the keys of the table, or only those that the event has if these are fewer."""
         if len(table) <= len(attributes):
             return table
         return filter(table.__contains__, (*attributes, *self._deep))
 
     def _places(self, row: MatcherRow, keys: set[Key]) -> list[Cluster]:
-        """Choose what to file a row under; several places where one of several values will do."""
+        """Choose the clusters for a row: several if it accepts several values."""
         if span := self._most_telling(row.spans):
             row.spans = tuple(one for one in row.spans if one is not span)
             values = self._equal.for_values(span.key, span.family)
@@ -241,7 +245,10 @@ class Index:
         return [patterns.cluster(op, value) for value in values]
 
     def _most_telling(self, spans: Iterable[Span]) -> Span | None:
-        """The span whose attribute is compared with most different values."""
+        """Return the span with points whose attribute has most different values in the rows.
+
+        Such an attribute divides the rows best.
+        """
         best, best_count = None, 0
         for span in spans:
             points = span.points
@@ -262,7 +269,7 @@ def _deep(keys: set[Key]) -> list[Key]:
 
 
 def pattern_of(literal: Literal) -> tuple[Text, str, tuple[str, ...]] | None:
-    """Return what a literal says about a text, if it is a pattern: the text, how, and patterns."""
+    """Return the text, the operator and the patterns of a literal; None if it has no patterns."""
     conversions: list[str] = []
     match literal:
         case Test(name, op, values, _, False) if op in TEXTUAL:
@@ -278,7 +285,7 @@ def pattern_of(literal: Literal) -> tuple[Text, str, tuple[str, ...]] | None:
 
 
 def _rank(check: Check) -> float:
-    """Which check is best to file under: the lower, the better."""
+    """Return how good a check is to file under: the lower, the better."""
     literal = check.literal
     if isinstance(literal, Test) and literal.op in ("has", "isa"):
         return 0 if literal.op == "has" else 1
@@ -305,5 +312,5 @@ def _items_found(values: IndexTable, items: Iterable[Any]) -> Iterable[Cluster]:
 
 
 def _can_be_filed(point: Any) -> bool:
-    # Larger integers are compared with nothing; let them not find an equal real number either.
+    # An integer beyond 64 bits compares with nothing. Filed, such a real would equal one.
     return not isinstance(point, float) or abs(point) < INT64_MAX

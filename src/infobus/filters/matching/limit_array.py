@@ -1,4 +1,4 @@
-"""The limits of many rows as one array, to test those that the bitmaps leave all at once."""
+"""The limits of many rows as one array, which tests all rows that bitmaps leave undecided."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from infobus.filters.language.values import family
 from infobus.filters.matching.interval import Key, Limit
 
 KEYS_MAX = 16
-"""With more attributes than this the array would be mostly empty."""
+"""The array covers no more attributes than this; with more it would be mostly empty."""
 
 
 class Bounds:
-    """For each row the lowest value of each attribute, and the negative of the highest.
+    """Holds the lowest value of each attribute and the negative of the highest, for every row.
 
-    So "between two values" is two times "at most", and what a row does not ask about is minus
-    infinity. Limits are exact as 64-bit reals, and so are the answers: a larger integer may be
-    rounded, but never across a limit.
+    So "between two values" becomes "at most" twice, and minus infinity means no condition. The
+    answers are exact: limits are exact as 64-bit reals, and rounding a large integer never moves
+    it across a limit.
     """
 
     __slots__ = ("_array", "_keys", "decides")
 
     def __init__(self, slots: int) -> None:
         self._keys: dict[Key, int] = {}
-        """Attributes, and where the array has their lowest values."""
+        """Attributes, each with the place of its lowest value in a line of the array."""
         self._array: NDArray[np.float64] = np.empty((slots, 0))
         self.decides: NDArray[np.bool_] = np.zeros(slots, bool)
-        """Whether all that the row in a slot asks for is in the array."""
+        """By slot, whether the array holds all conditions of the row."""
 
     def widen(self, slots: int) -> None:
-        """Make room for more rows."""
+        """Grow to this many slots."""
         self._array = self._resized(slots, self._array.shape[1])
         self.decides = np.concatenate([self.decides, np.zeros(slots - len(self.decides), bool)])
 
     def put(self, slot: int, limits: tuple[Limit, ...]) -> None:
-        """Let a row that asks for limits only be in a slot; with no limits, none."""
+        """Store the limits of a row that has no other conditions; with none, free the slot."""
         self.decides[slot] = False
         if not limits:
             return
@@ -55,12 +55,12 @@ class Bounds:
         self.decides[slot] = True
 
     def values(self, get: Callable[[Key], Any]) -> list[float]:
-        """What an event has to compare with the array."""
+        """Return the values of an event in the order of the array."""
         values: list[float] = []
         for key in self._keys:
             value = get(key)
             if (value.__class__ is not float and family(value) != "number") or value != value:
-                # Who asks for anything else was ruled out before: 0 rules out nobody else.
+                # The bitmaps have ruled out all rows that need a number here; 0 rules out no other.
                 value = 0.0
             number = float(value)
             values.append(number)
@@ -68,8 +68,8 @@ class Bounds:
         return values
 
     def within(self, slots: NDArray[np.intp], values: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which of the rows hold, for one event's values or for those of an event for each row."""
-        # Turned round, so that rows lie side by side: much quicker than row by row.
+        """Return which rows hold, for the values of one event or of one event per row."""
+        # Transposed, so that rows lie side by side: much faster than row by row.
         passed = np.less_equal(self._array.take(slots, 0).T, values, order="C")
         fits: NDArray[np.bool_] = np.logical_and.reduce(passed, 0)
         return fits

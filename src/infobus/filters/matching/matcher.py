@@ -1,10 +1,9 @@
-"""`Matcher`: which of many filters match an event, without evaluating each of them.
+"""`Matcher` finds the filters that match an event without evaluating each of them.
 
-A filter becomes rows (see `normal`), any of which may hold. Every row is filed under the one of
-its conditions that rules out most events: a value that an attribute must be equal to, an item
-that a list must have, a pattern, or at least an attribute that must be there. An event looks up
-what it has, and decides the rows it finds (see `clusters`). Filters with too many rows are filed
-under necessary conditions of theirs, and evaluated as a whole.
+The matcher splits a filter into rows (see `normal`) and files every row in an `Index`, under
+the condition that rules out most events. An event looks up its own values there and finds
+clusters of rows; each cluster then decides which of its rows hold. A filter that would have too
+many rows is filed under necessary conditions instead, and evaluated as a whole.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from infobus.objects.data import DataObject
 
 
 class Matcher:
-    """Filters under ids of your choice, and the question which of them match an event.
+    """Stores filters under ids of your choice, and tells you which of them match an event.
 
-    Each answer is as if every filter were evaluated: ids whose filter is True of the event. A
-    matcher is not locked: whoever shares it between threads calls it under one lock. Then every
-    change is whole for the next event: with `replace` it meets either the old filter or the new.
+    Each answer is the same as if every filter were evaluated. A matcher has no lock of its own:
+    if several threads share it, guard all calls by one lock. Changes are then atomic: an event
+    meets either the old filter or the new one, also during `replace`.
 
     >>> from infobus.filters import compile
     >>> matcher = Matcher()
@@ -45,11 +44,11 @@ class Matcher:
 
     def __init__(self) -> None:
         self._subscriptions: dict[Hashable, tuple[MatcherRow, ...]] = {}
-        self._entries: dict[Parts, MatcherRow] = {}
+        self._rows: dict[Parts, MatcherRow] = {}
         self._checks: dict[Literal, Check] = {}
         self._index = Index()
         self._repeating = 0
-        """Subscriptions that an event may find more than once."""
+        """How many subscriptions an event may find more than once."""
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -58,44 +57,44 @@ class Matcher:
         return id in self._subscriptions
 
     def add(self, id: Hashable, filter: Filter) -> None:
-        """Let `match` answer with `id` from now on whenever `filter` matches.
+        """Store `filter` under `id`.
 
         Raises:
-            UsageError: There is a filter under this id.
+            UsageError: The id is already in use.
         """
         if id in self._subscriptions:
             raise UsageError(f"there is a filter under the id {id!r} already; replace it")
-        self._own(id, _rows(filter))
+        self._own(id, _parts_of(filter))
 
     def remove(self, id: Hashable) -> None:
-        """Forget a filter.
+        """Remove the filter under `id`.
 
         Raises:
             UsageError: There is no filter under this id.
         """
-        entries = self._subscriptions.pop(id, None)
-        if entries is None:
+        rows = self._subscriptions.pop(id, None)
+        if rows is None:
             raise UsageError(f"there is no filter under the id {id!r}")
-        self._repeating -= _may_repeat(entries)
-        for entry in entries:
-            entry.remove_owner(id)
-            if not entry.owners:
-                self._drop(entry)
+        self._repeating -= _may_repeat(rows)
+        for row in rows:
+            row.remove_owner(id)
+            if not row.owners:
+                self._drop(row)
 
     def replace(self, id: Hashable, filter: Filter) -> None:
-        """Let another filter stand for `id`.
+        """Store another filter under `id`.
 
         Raises:
             UsageError: There is no filter under this id.
         """
-        rows = _rows(filter)  # What is no filter is refused while the old one still stands.
+        parts = _parts_of(filter)  # first, so that a bad argument leaves the old filter in place
         self.remove(id)
-        self._own(id, rows)
+        self._own(id, parts)
 
     def match(self, x: object) -> list[Hashable]:
-        """The ids of all filters that match `x`, a mapping or a data object.
+        """Return the ids of all filters that match `x`, a mapping or a data object.
 
-        Each id once, in no particular order.
+        Every id appears once, in no particular order.
         """
         attributes = x if x.__class__ is dict else attributes_of(x)
         clusters = self._index.found(attributes, x)
@@ -111,7 +110,7 @@ class Matcher:
         return list(dict.fromkeys(ids)) if self._repeating else ids
 
     def match_any(self, x: object) -> bool:
-        """Whether any filter matches `x`; stops at the first that does."""
+        """Return whether any filter matches `x`; stops at the first one."""
         attributes = x if x.__class__ is dict else attributes_of(x)
         clusters = self._index.found(attributes, x)
         if not clusters:
@@ -123,10 +122,10 @@ class Matcher:
         return False
 
     def match_batch(self, columns: Mapping[str, Any]) -> list[list[Hashable]]:
-        """The ids that match each event of a batch, given by columns (see `columns_of`).
+        """Return the matching ids for each event of a batch of columns (see `columns_of`).
 
-        A column is a sequence, an array of numpy or a column of pyarrow, all of one length; None
-        or what is masked counts as missing.
+        A column is a sequence, a numpy array or a pyarrow column, and all are equally long. None
+        and masked values count as missing.
 
         >>> from infobus.filters import compile
         >>> matcher = Matcher()
@@ -144,7 +143,7 @@ class Matcher:
             answers.append(ids)
             view = None
             for cluster in self._index.found(row, row):
-                # Only blocks gain by many events at once; a few rows are quicker by themselves.
+                # Only blocks are faster with many events at once; a few rows are not.
                 if (few := cluster.compiled) is not None and few.is_plain:
                     few.collect(row, ids)
                     continue
@@ -159,11 +158,11 @@ class Matcher:
         return [list(dict.fromkeys(ids)) for ids in answers] if self._repeating else answers
 
     def possible(self, known: object, closed: bool = False) -> bool:
-        """Whether any filter could match an event of which only some attributes are known.
+        """Return whether any filter could match an event of which you know only a part.
 
-        `known` is a mapping or a data object; None stands for an attribute known to be missing,
-        and `closed` says that there will be no others. False is certain. True may be too
-        hopeful, as two conditions on the same unknown attribute are not weighed together.
+        `known` is a mapping or a data object; None marks an attribute that you know is missing.
+        With `closed`, the event has no other attributes. False is certain. True may be wrong,
+        because two conditions on the same unknown attribute are not compared with each other.
 
         >>> from infobus.filters import compile
         >>> matcher = Matcher()
@@ -177,22 +176,22 @@ class Matcher:
         lineage = lineage_of(known) if closed or isinstance(known, DataObject) else None
         return any(cluster.has_any(view) for cluster in self._index.conceivable(view, lineage))
 
-    def _own(self, id: Hashable, rows: Iterable[Parts]) -> None:
-        """Let a subscription have these rows."""
-        entries = tuple(map(self._entry, rows))
-        for entry in entries:
-            entry.add_owner(id)
-        self._subscriptions[id] = entries
-        self._repeating += _may_repeat(entries)
+    def _own(self, id: Hashable, parts: Iterable[Parts]) -> None:
+        """Register the rows of a subscription."""
+        rows = tuple(map(self._row, parts))
+        for row in rows:
+            row.add_owner(id)
+        self._subscriptions[id] = rows
+        self._repeating += _may_repeat(rows)
 
-    def _entry(self, parts: Parts) -> MatcherRow:
-        """The row that asks for this; made if no other subscription has it."""
-        entry = self._entries.get(parts)
-        if entry is None:
+    def _row(self, parts: Parts) -> MatcherRow:
+        """Return the row with these parts, which subscriptions share; make it if there is none."""
+        row = self._rows.get(parts)
+        if row is None:
             checks = tuple(map(self._check, parts.literals))
-            entry = self._entries[parts] = MatcherRow(parts, checks)
-            self._index.add(entry)
-        return entry
+            row = self._rows[parts] = MatcherRow(parts, checks)
+            self._index.add(row)
+        return row
 
     def _check(self, literal: Literal) -> Check:
         check = self._checks.get(literal)
@@ -201,17 +200,17 @@ class Matcher:
         check.users += 1
         return check
 
-    def _drop(self, entry: MatcherRow) -> None:
-        self._index.remove(entry)
-        del self._entries[entry.parts]
-        for check in entry.checks:
+    def _drop(self, row: MatcherRow) -> None:
+        self._index.remove(row)
+        del self._rows[row.parts]
+        for check in row.checks:
             check.users -= 1
             if not check.users:
                 del self._checks[check.literal]
 
 
-def _rows(filter: Filter) -> Iterable[Parts]:
-    """The rows of which one must hold, each of them once."""
+def _parts_of(filter: Filter) -> Iterable[Parts]:
+    """Return the parts of each row of a filter; it matches if one row holds."""
     if not isinstance(filter, Filter):
         raise UsageError(f"expected a filter, got {filter!r:.60}; compile its text first")
     form = normal(filter.tree)
@@ -223,5 +222,5 @@ def _rows(filter: Filter) -> Iterable[Parts]:
     return dict.fromkeys([parts for parts in map(split, rows) if parts is not None])
 
 
-def _may_repeat(entries: tuple[MatcherRow, ...]) -> bool:
-    return len(entries) > 1 or (len(entries) == 1 and entries[0].repeats)
+def _may_repeat(rows: tuple[MatcherRow, ...]) -> bool:
+    return len(rows) > 1 or (len(rows) == 1 and rows[0].repeats)

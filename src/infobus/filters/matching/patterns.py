@@ -1,10 +1,10 @@
-"""Finding the string patterns that a text fulfils, without trying all of them.
+"""Finds the string patterns that fit a text, without trying each of them.
 
-Most patterns can only fit where some fixed piece of text occurs: the prefix of `begins-with`,
-the longest literal run of a regular expression. All pieces are looked for at once, by automata
-that read a text a single time (Aho and Corasick). An automaton cannot be changed, only made
-anew, so there are several: new pieces are gathered, and small automata joined into larger ones,
-up to a size that is made in milliseconds.
+Most patterns fit only if the text contains some fixed piece: the prefix of `begins-with`, or the
+longest literal run of a regular expression. Aho-Corasick automata search for all pieces at once,
+in one pass over the text. An automaton cannot be changed, only rebuilt. So there are several:
+new pieces are gathered first, and small automata are merged into larger ones, up to a size that
+can be built in milliseconds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from infobus.filters.language.functions import string_test
 from infobus.filters.matching.cluster import Cluster
 
 FRESH_MAX = 24
-"""New pieces that are looked for one by one."""
+"""Up to this many new pieces are searched one by one."""
 
 PIECES_MAX = 8192
-"""In one automaton; to make it takes about 10 ms."""
+"""How many pieces one automaton may have; building it takes about 10 ms."""
 
-# What may follow a backslash and stands for no literal text, but is nothing worse either.
+# Letters that, after a backslash, stand for no literal text and change nothing else.
 _ESCAPES = frozenset("dDwWsSbBAzfnrtv")
 _REPEAT = re.compile(r"\{\d+(,\d*)?\}")
 _FOLDS_CASE = re.compile(r"\(\?[A-Za-z]*i")
@@ -33,12 +33,12 @@ _CLASS = re.compile(r"\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^\]\\])*\]", re.DOTALL)
 
 
 def required(op: str, value: str) -> tuple[str, ...]:
-    """Return pieces of text of which every string that fulfils the pattern holds at least one.
+    """Return pieces of text such that every fitting string contains at least one of them.
 
     >>> required("regex", r"oil (price|stock)s? up+|gas"), required("wildcard", "*.py?")
     (('oil ', 'gas'), ('.py',))
 
-    A piece can be empty, which every string holds.
+    A piece can be empty; every string contains it.
     """
     if op == "regex":
         return _required_by_regex(value)
@@ -48,9 +48,9 @@ def required(op: str, value: str) -> tuple[str, ...]:
 
 
 def _required_by_regex(pattern: str) -> tuple[str, ...]:
-    """For each alternative its longest run of literals outside groups.
+    """Return the longest run of literals outside groups, for each alternative.
 
-    Wherever the syntax leaves a doubt, nothing is required.
+    If the syntax leaves any doubt, return the empty piece.
     """
     if _FOLDS_CASE.search(pattern):
         return ("",)
@@ -78,7 +78,7 @@ def _required_by_regex(pattern: str) -> tuple[str, ...]:
         if is_literal:
             run += sign
             continue
-        if sign in "*?{":  # What it repeats may be missing.
+        if sign in "*?{":  # The character before may be missing.
             run = run[:-1]
         longest, run = max(longest, run, key=len), ""
         if sign == "|":
@@ -93,7 +93,7 @@ def _end_of(syntax: re.Pattern[str], pattern: str, position: int) -> int | None:
 
 
 def _end_of_group(pattern: str, position: int) -> int | None:
-    """The position after the parenthesis that closes the one before `position`."""
+    """Return the position after the parenthesis that closes the one before `position`."""
     depth = 1
     while position < len(pattern):
         sign = pattern[position]
@@ -115,7 +115,7 @@ def _end_of_group(pattern: str, position: int) -> int | None:
 
 
 class Pattern:
-    """One pattern, and the rows that are found by it."""
+    """One pattern, and the rows that are filed under it."""
 
     __slots__ = ("cluster", "fits", "pieces")
 
@@ -126,7 +126,7 @@ class Pattern:
 
 
 class PieceAutomaton:
-    """Pieces that are looked for together."""
+    """Searches for many pieces in one pass over a text."""
 
     __slots__ = ("_automaton", "count", "live", "places")
 
@@ -135,20 +135,20 @@ class PieceAutomaton:
         for piece in pieces:
             self._automaton.add_word(piece, piece)
         self.count = self.live = len(self._automaton)
-        """How many there are, and how many of them are still wanted."""
+        """How many pieces there are, and how many of them still have patterns."""
         self._automaton.make_automaton()
         self.places = self._automaton.iter
-        """Where pieces are in a text, and which; some of them more than once."""
+        """Returns the places and the pieces found in a text; a piece may come up repeatedly."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._automaton)
 
 
 class Patterns:
-    """The patterns for one attribute."""
+    """All patterns for one attribute."""
 
     def __init__(self, inside: dict[Any, Patterns], key: Any) -> None:
-        """They stand in `inside` under `key` until the last of them is gone."""
+        """Enter `inside` under `key`, until the last pattern is removed."""
         inside[key] = self
         self._inside = inside
         self._key = key
@@ -159,7 +159,7 @@ class Patterns:
         self._segment_of: dict[str, PieceAutomaton] = {}
 
     def cluster(self, op: str, value: str) -> Cluster:
-        """The rows that are found by a pattern."""
+        """Return the cluster of a pattern; make it if there is none."""
         key = (op, value)
         pattern = self._patterns.get(key)
         if pattern is None:
@@ -172,7 +172,7 @@ class Patterns:
         return pattern.cluster
 
     def __delitem__(self, key: tuple[str, str]) -> None:
-        """Forget a pattern that finds nothing any more."""
+        """Remove a pattern whose cluster has become empty."""
         pattern = self._patterns.pop(key)
         for piece in pattern.pieces:
             del self._by_piece[piece][pattern]
@@ -183,8 +183,8 @@ class Patterns:
             del self._inside[self._key]
 
     def found(self, text: str) -> list[Cluster]:
-        """The rows of every pattern that `text` fulfils."""
-        # The empty piece, which is in every text, stands for patterns that require nothing.
+        """Return the clusters of all patterns that fit `text`."""
+        # Patterns that require no text have the empty piece, which is in every text.
         pieces = [piece for piece in self._fresh if piece in text]
         for segment in self._segments:
             pieces += [piece for _, piece in segment.places(text)]
@@ -195,7 +195,7 @@ class Patterns:
         return [pattern.cluster for pattern in dict.fromkeys(found) if pattern.fits(text)]
 
     def all(self) -> Iterator[Cluster]:
-        """The rows of every pattern."""
+        """Return the clusters of all patterns."""
         return (pattern.cluster for pattern in self._patterns.values())
 
     def _look_for(self, piece: str) -> None:
@@ -224,5 +224,5 @@ class Patterns:
         return segment
 
     def _pieces_of(self, segment: PieceAutomaton) -> list[str]:
-        """Those that are still wanted, and are not looked for by another."""
+        """Return its pieces that still have patterns and are in no other automaton."""
         return [piece for piece in segment if self._segment_of.get(piece) is segment]

@@ -1,4 +1,4 @@
-"""One row of the matcher, and one event that it is tried on."""
+"""A row of the matcher, and the event that it is tried on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWNERS_IN_TUPLE = 16
 
 
 class Check:
-    """A condition that only evaluation decides; shared by all rows that have it."""
+    """A condition that must be evaluated; all rows that have it share it."""
 
     __slots__ = ("_holds", "literal", "users")
 
@@ -29,14 +29,14 @@ class Check:
         self._holds: Predicate | None = None
 
     def holds(self, attributes: Mapping[str, Any], x: object) -> bool:
-        """Whether an event fulfils the condition; compiled when it is first asked."""
+        """Return whether the condition is true of an event; compile it on first use."""
         if self._holds is None:
             self._holds = predicate(tree_of_literal(self.literal))
         return self._holds(attributes, x)
 
 
 class EventView:
-    """One event while rows are tried on it; each check is evaluated at most once."""
+    """An event while rows are tried on it; evaluates each check at most once."""
 
     __slots__ = ("_known", "attributes", "get", "x")
 
@@ -44,13 +44,13 @@ class EventView:
         self.attributes = attributes
         self.x = x
         self.get: Callable[[Any], Any] = attributes.get
-        """The value of an attribute, None if it is missing."""
+        """Returns the value of an attribute, None if it is missing."""
         if has_deep:
             self.get = partial(value_at, attributes)
         self._known: dict[Check, bool] = {}
 
     def holds(self, check: Check) -> bool:
-        """Whether the event fulfils a condition."""
+        """Return whether a condition is true of the event."""
         found = self._known.get(check)
         if found is None:
             found = self._known[check] = check.holds(self.attributes, self.x)
@@ -58,7 +58,7 @@ class EventView:
 
 
 class PartialView(EventView):
-    """An event of which only a part is known: a condition holds if it still can."""
+    """An event of which only a part is known; a condition holds if it may become true."""
 
     __slots__ = ("_closed",)
 
@@ -75,7 +75,7 @@ class PartialView(EventView):
 
 
 class MatcherRow:
-    """One row of the matcher, and the subscriptions that have it."""
+    """A row of the matcher, and the ids of the subscriptions that have it."""
 
     __slots__ = ("checks", "homes", "left", "owners", "parts", "repeats", "spans")
 
@@ -84,16 +84,16 @@ class MatcherRow:
         self.checks = checks
         self.spans = parts.spans
         self.left = checks
-        """Spans and checks that are left to test once the row was found where it is filed."""
+        """`spans` and `left` are the conditions that a lookup in the index does not settle."""
         self.repeats = False
-        """Whether an event may find it in several places."""
+        """Whether an event may find the row in several clusters."""
         self.homes: tuple[RowHome, ...] = ()
         self.owners: Collection[Hashable] = ()
-        """A dict when they are many, so that one more does not copy all the others."""
+        """A dict if they are many, so that adding one does not copy the others."""
 
     @property
     def keys(self) -> set[Key]:
-        """The attributes it looks at, as far as it must have them or must not have them."""
+        """The attributes that must exist, or must not exist, for the row to hold."""
         keys = {limit[0] for limit in self.parts.limits}
         keys.update([span.key for span in self.parts.spans])
         for check in self.checks:
@@ -101,7 +101,7 @@ class MatcherRow:
         return keys
 
     def add_owner(self, id: Hashable) -> None:
-        """Let the row stand for one more subscription."""
+        """Add a subscription."""
         if isinstance(self.owners, dict):
             self.owners[id] = None
         elif len(self.owners) < _OWNERS_IN_TUPLE:
@@ -112,7 +112,7 @@ class MatcherRow:
             home.tell_owners()
 
     def remove_owner(self, id: Hashable) -> None:
-        """Let the row no longer stand for a subscription."""
+        """Remove a subscription."""
         if isinstance(self.owners, dict):
             del self.owners[id]
         else:
@@ -121,7 +121,7 @@ class MatcherRow:
             home.tell_owners()
 
     def fits(self, event: EventView) -> bool:
-        """Whether the event, which was found where the row is filed, fulfils it."""
+        """Return whether the row holds for an event that found it in the index."""
         get = event.get
         for key, low, high in self.parts.limits:
             value = get(key)

@@ -1,6 +1,6 @@
-"""A handful of rows as one generated function, which reads every attribute once.
+"""Compiles a few rows into one Python function, which reads every attribute once.
 
-With few subscriptions there is nothing to gain by an index; what counts is to do little.
+With few subscriptions an index gains nothing; doing little work per event does.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from infobus.filters.matching.row import MatcherRow
 
 
 class Compiled(NamedTuple):
-    """The functions that collect the owners of all rows that hold, and that ask for one row."""
+    """`collect` appends the owners of all rows that hold; `has_any` looks for one such row."""
 
     collect: Callable[[Any, list[Hashable]], None]
     has_any: Callable[[Any], bool]
     is_plain: bool
-    """Whether they do with the attributes of an event, in place of a view at it."""
+    """Whether both also take the plain attributes of an event instead of an `EventView`."""
 
 
 def compiled(rows: Iterable[MatcherRow]) -> Compiled:
-    """Make the functions for these rows."""
+    """Compile these rows."""
     bound: dict[str, Any] = {"nan": _number_or_nan, "bottom": -INT64_MAX - 1, "top": INT64_MAX}
     readings: dict[Key, str] = {}
     conditions = []
@@ -40,7 +40,7 @@ def compiled(rows: Iterable[MatcherRow]) -> Compiled:
     lines = [" get = view.get"]
     for key, name in readings.items():
         lines.append(f" {name} = get({key!r})")
-        # Only what is no plain number takes the way through a function.
+        # Plain numbers skip the call of a function.
         is_int = f"{name}.__class__ is int and bottom <= {name} <= top"
         lines.append(f" if {name}.__class__ is not float and not ({is_int}): {name} = nan({name})")
     collect = [f" if {test}: ids += e{number}.owners" for number, test in enumerate(conditions)]
@@ -59,10 +59,10 @@ def _test(limit: Limit, readings: dict[Key, str]) -> str:
         text = f"{low!r} <= {text}"
     if high != math.inf:
         text = f"{text} <= {high!r}"
-    # With both ends open, any number will do; NaN is none.
+    # Without bounds any number passes, but not NaN, which does not equal itself.
     return text if text != name else f"{name} == {name}"
 
 
 def _number_or_nan(value: Any) -> Any:
-    """`value` if numbers can be compared with it, otherwise NaN, which passes no test."""
+    """Return `value` if it is a number of the language, otherwise NaN, which passes no test."""
     return value if family(value) == "number" else math.nan

@@ -1,1 +1,1 @@
-"""Handing a filter to a database or to Spark, as far as both mean the same by it."""
+"""Translates filters into conditions for a database or for Spark, as far as these agree."""

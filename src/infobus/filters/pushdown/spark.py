@@ -1,7 +1,7 @@
-"""Filters as conditions on the columns of a Spark DataFrame.
+"""Translates filters into conditions on the columns of a Spark DataFrame.
 
-Left to the residual are regular expressions (Java's differ from RE2), `fold-case` and the
-decompositions, and arithmetic (integers of another width, errors instead of infinity).
+Some parts stay in the residual: regular expressions (Java's differ from RE2), `fold-case` and the
+decompositions, and arithmetic (integers have another width, and errors replace infinity).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def push_down(filter: Filter, schema: types.StructType) -> Pushed[Column]:
-    """Split `filter` into a condition of Spark and a residual; a match satisfies both.
+    """Split `filter` into a Spark condition and a residual; a match satisfies both.
 
-    A session of Spark must be there. Timestamps are the points in time that they stand for, so
-    a residual wants them with a zone, which `collect` leaves out and Arrow keeps.
+    You need an active Spark session. The residual expects timestamps with a time zone: `collect`
+    drops it, Arrow keeps it.
 
     Args:
         filter: The filter.
-        schema: That of the DataFrame; `a.b` is the field `b` of the struct `a`.
+        schema: The schema of the DataFrame; `a.b` is the field `b` of the struct `a`.
     """
     return translation.push_down(filter, _Frame(schema))
 
@@ -58,7 +58,7 @@ class _Frame:
         for element in name.path:
             if not isinstance(found, types.StructType):
                 return None
-            # Spark may not tell capitals from small letters in names.
+            # Depending on its settings, Spark ignores case in names.
             alike = [field for field in found if field.name.casefold() == element.casefold()]
             if len(alike) != 1 or alike[0].name != element:
                 return None
@@ -73,10 +73,10 @@ class _Frame:
     def literal(self, value: Scalar) -> Column | None:
         match value:
             case datetime():
-                # As a number, so that no calendar and no zone of the JVM comes between.
+                # As a number, so that no calendar or time zone of the JVM changes it.
                 return F.timestamp_micros(F.lit((value - _EPOCH) // timedelta(microseconds=1)))
             case str() if any("\ud800" <= letter <= "\udfff" for letter in value):
-                return None  # half a character; Spark has none
+                return None  # half a surrogate pair; Spark cannot store it
             case _:
                 return F.lit(value)
 
@@ -89,7 +89,7 @@ class _Frame:
         return test(F.lit(value)), True
 
     def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Column]) -> Any:
-        # A missing item is just another item that differs.
+        # A missing item is merely unequal, as in a filter.
         return F.exists(
             attribute.expression,
             lambda item: reduce(or_, (item.eqNullSafe(literal) for literal in literals)),
@@ -104,7 +104,7 @@ class _Frame:
 def _kind(data_type: types.DataType) -> str:
     match data_type:
         case types.StringType():
-            # Other collations see equal strings where there are none.
+            # Other collations call different strings equal.
             return "string" if data_type.collation == "UTF8_BINARY" else ""
         case types.BooleanType():
             return "bool"
@@ -119,7 +119,7 @@ def _kind(data_type: types.DataType) -> str:
         case types.ArrayType():
             return "list"
         case types.MapType(valueType=types.StructType() as entry) if "kind" in entry.names:
-            return ""  # a typed map of a journal, which may stand for a value of any kind
+            return ""  # a typed map of a journal, which can hold a value of any kind
         case types.StructType() | types.MapType():
             return "object"
         case _:

@@ -1,8 +1,8 @@
-"""Filters as conditions of SQL, in the words that SQLite and PostgreSQL share.
+"""Translates filters into SQL conditions that mean the same to SQLite and PostgreSQL.
 
-What one of the two sees differently is left to the residual: the order of strings (collations),
-times (SQLite keeps no zone), arithmetic (an overflow is an error in PostgreSQL), the length and
-the end of a string (for SQLite some functions end a string at its first NUL).
+Some parts stay in the residual because one of the two differs: the order of strings (collations),
+times (SQLite stores no time zone), arithmetic (an overflow is an error in PostgreSQL), and the
+length and the end of a string (for some functions of SQLite, a string ends at its first NUL).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 def push_down(
     filter: Filter, columns: Mapping[str, sqlalchemy.ColumnElement[Any]]
 ) -> Pushed[sqlalchemy.ColumnElement[bool]]:
-    """Split `filter` into a condition of SQL and a residual; a match satisfies both.
+    """Split `filter` into an SQL condition and a residual; a match satisfies both.
 
     Args:
         filter: The filter.
-        columns: The columns of attributes, by their names as a filter writes them
-            (`story.source.name`); `table.c` will do. Their types tell what they hold.
+        columns: The columns by the names of attributes as you write them in a filter
+            (`story.source.name`); `table.c` works. Their types must say what they hold.
 
     >>> from infobus.filters import compile
     >>> columns = {
@@ -55,7 +55,7 @@ def push_down(
 
 
 class SqlTarget:
-    """What the databases mean alike, for `pushdown.push_down`."""
+    """The `Target` for conditions on which both databases agree."""
 
     never = sqlalchemy.false()
     equated = frozenset({"integer", "real64", "string", "bool", "opaque"})
@@ -66,7 +66,7 @@ class SqlTarget:
 
     def attribute(self, name: Name) -> TargetAttribute | None:
         column = self.columns.get(name_text(name.path))
-        # A decorated type is free to make anything of a value, and of NULL.
+        # A decorated type may turn a value, or NULL, into anything.
         if column is None or isinstance(column.type, types.TypeDecorator):
             return None
         return TargetAttribute(column, _kind(column.type))
@@ -79,7 +79,7 @@ class SqlTarget:
             case bool():
                 return sqlalchemy.literal(value, types.Boolean())
             case int():
-                # A narrower column would narrow the constant, too.
+                # The type of a narrower column would also narrow the constant.
                 return sqlalchemy.literal(value, types.BigInteger())
             case float():
                 return sqlalchemy.literal(value, types.Double())
@@ -95,7 +95,7 @@ class SqlTarget:
 
     def textual(self, op: str, attribute: TargetAttribute, value: str) -> Push:
         text, wanted = attribute.expression, self.literal(value)
-        # Not LIKE: SQLite would take small letters for capitals.
+        # Not LIKE, which ignores case in SQLite.
         if op == "begins-with" or value == "":
             return sqlalchemy.func.substr(text, 1, len(value)) == wanted, True
         without = sqlalchemy.func.replace(text, wanted, "", type_=types.String())
@@ -111,9 +111,9 @@ class SqlTarget:
 def _kind(column_type: types.TypeEngine[Any]) -> str:
     match column_type:
         case types.Enum() | types.CHAR() | types.NCHAR():
-            return ""  # not plain strings: other names in Python, or filled up with blanks
+            return ""  # Python sees other values than the database: enum members, or padded text
         case types.String():
-            # A collation may see equal strings where there are none.
+            # A collation may call different strings equal.
             return "" if column_type.collation else "string"
         case types.Boolean():
             return "bool"
@@ -130,11 +130,11 @@ def _kind(column_type: types.TypeEngine[Any]) -> str:
 
 
 def _is_double(column_type: types.Float[Any]) -> bool:
-    """Of a shorter one, Python reads other digits than the database compares."""
+    """Return whether the column holds doubles; shorter reals change when Python reads them."""
     is_short = isinstance(column_type, types.REAL) or (column_type.precision or 53) <= 24
     return not (is_short or column_type.asdecimal)
 
 
 def _is_storable(text: str) -> bool:
-    """Whether every database can be given this string."""
+    """Return whether every database accepts this string."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)

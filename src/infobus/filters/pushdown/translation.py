@@ -1,12 +1,12 @@
-"""Handing a filter to a database or to Spark, as far as the target means the same by it.
+"""Pushes a filter down to a target, such as a database, as far as both give it one meaning.
 
-The filter is taken in normal form, whose literals are true or not: a `NULL` of the target is
-as good as a false. A literal is pushed *exactly* (the target finds it true for the same rows),
-*weakly* (for these rows and others) or not at all, and what was not pushed exactly stays in the
-residual. Of what must all hold, any part may be left out; of alternatives, none.
+Literals of the normal form are true or false, so a `NULL` in the target counts as false. A literal
+is pushed *exactly* (the target finds it true for the same rows), *weakly* (for these rows and
+others) or not at all. The residual contains every part that was not pushed exactly. A conjunction
+may be pushed without some of its parts; alternatives must be pushed all, or not at all.
 
-Columns are trusted to hold what their type says. An attribute without a column is left to the
-residual: a row may have come with more attributes than the target knows of.
+Columns are trusted to hold values of their type. Conditions on an attribute without a column go to
+the residual, because a row may have more attributes than the target knows.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 Condition = TypeVar("Condition")
 
 LEAVES_MAX = 200
-"""SQLite refuses expressions that are a thousand deep, and a chain of `AND` is that deep."""
+"""How many literals are pushed. SQLite refuses expressions a thousand levels deep, and every
+`AND` in a chain is a level."""
 
 
-@dataclass(frozen=True, eq=False)  # comparing conditions makes another condition
+@dataclass(frozen=True, eq=False)  # `==` between conditions builds another condition
 class Pushed(Generic[Condition]):
     """A filter in two halves; a row matches it if it satisfies both.
 
-    `condition` is for the target to evaluate, None if it can take nothing over. `residual` is
-    a filter for what the target lets through, None if there is nothing left to check.
+    The target evaluates `condition`; it is None if nothing could be pushed. You evaluate
+    `residual` on the rows that the target returns; it is None if nothing is left to check.
     """
 
     condition: Condition | None
@@ -44,11 +45,11 @@ class Pushed(Generic[Condition]):
 
 
 class TargetAttribute(NamedTuple):
-    """An attribute as the target sees it.
+    """An attribute in the target.
 
     `kind` is `integer` (any width), `real64`, `string`, `bool`, `datetime`, `opaque`, `list`
-    (of `item_kind`) or `object`. It is empty for types that a filter does not know: of them,
-    only a `NULL` is sure to be a missing attribute.
+    (of `item_kind`) or `object`. It is empty for types that filters do not have; then only
+    `NULL` has a known meaning, a missing attribute.
     """
 
     # Expressions of SQLAlchemy and of Spark share their operators, not a type.
@@ -58,27 +59,27 @@ class TargetAttribute(NamedTuple):
 
 
 Push = tuple[Any, bool]
-"""A condition (None if there is none), and whether it is exact."""
+"""A condition (None if nothing is pushed), and whether it is exact."""
 
 
 class Target(Protocol):
-    """What differs between targets. None as an answer means: not with the same meaning."""
+    """The differences between targets. None means that the target has no equal condition."""
 
     never: Any
     """A condition that no row satisfies."""
 
     equated: frozenset[str]
-    """The kinds whose values are equal there exactly when they are equal for a filter."""
+    """The kinds for which the target and a filter agree on equality."""
 
     ordered: frozenset[str]
-    """The kinds that are in the same order, too; NaN is taken for the largest of numbers."""
+    """The kinds for which they also agree on order; the target takes NaN for the largest."""
 
     def attribute(self, name: Name) -> TargetAttribute | None: ...
     def is_present(self, attribute: TargetAttribute) -> Any: ...
     def literal(self, value: Scalar) -> Any | None: ...
     def one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any: ...
     def textual(self, op: str, attribute: TargetAttribute, value: str) -> Push:
-        """`begins-with`, `ends-with` or `contains`, and whether that is exact."""
+        """Push `begins-with`, `ends-with` or `contains`."""
 
     def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any: ...
     def size(self, attribute: TargetAttribute) -> Any | None: ...
@@ -93,7 +94,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-# By whether a pattern has a `*` at its beginning and at its end, and nothing special between.
+# Keys: whether a pattern has a `*` at its beginning and at its end, and none between.
 _WILDCARDS = {
     (False, False): "==",
     (False, True): "begins-with",
@@ -108,7 +109,7 @@ _KINDS_OF: dict[str, frozenset[str]] = {
 
 
 def push_down(filter: Filter, target: Target) -> Pushed[Any]:
-    """Split `filter` into what `target` can decide and what is left to us."""
+    """Split `filter` into a condition for `target` and a residual."""
     tree = filter.tree
     operands = tree.operands if isinstance(tree, And) else (tree,)
     translate = _Translation(target).push
@@ -131,7 +132,7 @@ def push_down(filter: Filter, target: Target) -> Pushed[Any]:
 
 
 class _Translation:
-    """From the normal form to conditions of one target."""
+    """Translates the normal form into conditions of one target."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -183,7 +184,7 @@ class _Translation:
         return (self.target.is_present(attribute), False) if exact is None else (exact, True)
 
     def _comparison(self, test: Test, attribute: TargetAttribute) -> Any | None:
-        """`==`, which may have several values, and the orders."""
+        """Push `==`, which may have several values, or an order."""
         if _family(attribute.kind) != test.family:
             return self.target.never
         if test.op == "==":
@@ -198,7 +199,7 @@ class _Translation:
         condition = _COMPARE[OPPOSITE[op] if test.negated else op](expression, limit)
         if attribute.kind != "real64":
             return condition
-        # For the targets NaN is the largest number, for a filter it is in no order at all.
+        # For targets NaN is the largest number; for a filter it compares with no number.
         if not test.negated:
             return condition & self._is_number(attribute) if op in (">", ">=") else condition
         return condition if op in ("<", "<=") else condition | ~self._is_number(attribute)
@@ -214,7 +215,7 @@ class _Translation:
             return None
         values = test.values if _family(kind) == test.family else ()
         held = ((value, _nearest(kind, "==", value)[1]) for value in values)
-        # What such a column cannot hold, it is not equal to.
+        # A value that the column cannot hold equals nothing in it.
         literals = [self.target.literal(near) for value, near in held if near == value]
         if any(literal is None for literal in literals):
             return None
@@ -282,7 +283,7 @@ class _Translation:
             return condition
         if one.kind != "real64":
             return ~condition
-        # Of a NaN and a `NULL` the condition is false, where the filter is undefined.
+        # For NaN against `NULL` the condition is false, but the filter is undefined.
         return ~condition & self.target.is_present(one) & self.target.is_present(other)
 
     def _size(self, name: Name, op: str, limit: Scalar, negated: bool) -> Any | None:
@@ -314,7 +315,7 @@ class _Translation:
 
 
 def _nearest(kind: str, op: str, value: Any) -> tuple[str, Any]:
-    """`op value` for a column that may be unable to hold `value`.
+    """Return `op value` rewritten for a column that may be unable to hold `value`.
 
     >>> _nearest("integer", ">=", 1.5), _nearest("real64", "<", 2**53 + 1)
     (('>', 1), ('<=', 9007199254740992.0))
