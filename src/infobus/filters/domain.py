@@ -51,17 +51,19 @@ class Domain(Struct, frozen=True, gc=False):
     @property
     def points(self) -> Collection[Scalar]:
         """The allowed values if they can be listed; otherwise empty."""
+        low = self.low
+        if low is None:
+            return ()
         if self.values is not None:
             return self.values
-        low = self.low
-        if low is None or self.nan or low != self.high or self.low_open or self.high_open:
+        if low != self.high or self.nan or self.low_open or self.high_open:
             return ()
         return (low,)
 
     @property
     def is_interval(self) -> bool:
         """Whether this is an interval of values, perhaps without bounds."""
-        return self.family in _KINDS and not self.points
+        return self.values is None and self.family in _KINDS and not self.points
 
     def fits(self, value: Any) -> bool:
         """Whether the attribute may have `value`, `others` left aside.
@@ -207,18 +209,16 @@ def _settled(within: Domain, values: Collection[Scalar] | None) -> Domain | None
         return None
     if within.family not in _KINDS:
         return Domain(within.family, others=within.others)
-    low, high, excluded = within.low, within.high, within.excluded
-    if values is None and within.points:
-        values = within.points
     if values is not None:
         return _settled_values(within, values)
-    if excluded:
+    low, high, excluded = within.low, within.high, within.excluded
+    if low is not None and high is not None and low >= high and not within.nan:
+        return _settled_values(within, within.points)
+    if excluded and not (low is None and high is None):
         low_open = within.low_open or low in excluded
         high_open = within.high_open or high in excluded
         within = replace(within, low_open=low_open, high_open=high_open, excluded=frozenset())
         within = replace(within, excluded=frozenset(filter(within.fits, excluded)))
-    if low is not None and high is not None and low >= high and not within.nan:
-        return None  # A single point that is allowed was seen above.
     return within
 
 
@@ -293,7 +293,7 @@ def includes(outer: Domain, inner: Domain) -> bool:
         return True
     if points := inner.points:
         return all(map(outer.fits, points))
-    if outer.points or (inner.nan and not outer.nan):
+    if outer.values is not None or (inner.nan and not outer.nan):
         return False
     return _lies_within(inner, outer) and not any(map(inner.fits, outer.excluded))
 

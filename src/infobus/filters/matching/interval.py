@@ -91,9 +91,11 @@ def split(row: Iterable[Literal]) -> Parts | None:
 
 def _limit(key: Key, allowed: Domain) -> Limit | None:
     """Return the domain as a limit if that says the same."""
-    if allowed.family != "number" or allowed.nan or allowed.excluded or allowed.points:
+    if allowed.family != "number" or allowed.nan or allowed.excluded:
         return None
     low, high = allowed.low, allowed.high
+    if allowed.values is not None or low == high:
+        return None  # The index files a row under its values, which is better than an interval.
     if low is None:
         low = _LOWEST
     elif not -EXACT < low < EXACT:
