@@ -110,7 +110,7 @@ def test_places_that_are_gone_or_foreign_are_refused(tmp_path):
 
 
 def test_small_files_are_put_together_to_tasks_of_about_one_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("infobus.pipeline.source.TASK_EVENTS_MIN", 25)
+    monkeypatch.setattr("infobus.pipeline.source.source.TASK_EVENTS_MIN", 25)
     journal = write(tmp_path, *(stories(range(n, n + 10)) for n in range(0, 100, 10)))
     given = {"journal": str(tmp_path), "type": "journals.Story"}
     schema = spark_schema(journal.select("journals.Story").schema)
@@ -134,12 +134,12 @@ def test_much_is_read_in_larger_tasks_but_not_in_few(tmp_path, monkeypatch):
         found = reader.partitions()
         return [sum(one.count for one in part.selection.segments) for part in found]
 
-    monkeypatch.setattr("infobus.pipeline.source.TASK_EVENTS_MIN", 4)
+    monkeypatch.setattr("infobus.pipeline.source.source.TASK_EVENTS_MIN", 4)
     assert counts() == [8] * 16
-    monkeypatch.setattr("infobus.pipeline.source.TASK_EVENTS_MAX", 4)
+    monkeypatch.setattr("infobus.pipeline.source.source.TASK_EVENTS_MAX", 4)
     assert counts() == [4] * 32
     size = sum(one.bytes for one in journal.manifest.segments)
-    monkeypatch.setattr("infobus.pipeline.source.TASK_BYTES_MAX", size // 64)
+    monkeypatch.setattr("infobus.pipeline.source.source.TASK_BYTES_MAX", size // 64)
     assert counts() == [2] * 64
 
 

@@ -6,7 +6,7 @@ holds the nodes to their promises after every step. Then the network heals, and 
 be settled within `SETTLE_S`: every debt paid, every table equal to what the rows' owners tell,
 nothing left of dead nodes, and one more event from everyone delivered to everyone who wants it.
 
-A seed that fails is replayed by `python -m infobus.testing.simulation SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.reliable SEED`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def simulate(seed: int) -> Outcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = Run(seed)
-    with replayable("infobus.testing.simulation", seed, run.network):
+    with replayable("infobus.testing.simulation.reliable", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
         run.say_one_more_thing()
