@@ -21,7 +21,7 @@ class Tick(DataObject):
 
 
 BODY = codec.encode(Tick(n=7))[1]
-FINGERPRINT = Tick._plan.fingerprint
+FINGERPRINT = Tick.__bus_plan__.fingerprint
 
 
 @st.composite

@@ -124,7 +124,7 @@ def test_types_of_more_than_fifteen_attributes_work_alike():
     Wide = define_type("Wide", [], {f"a{i}": (int, i) for i in range(300)})
     obj = Wide(a7=70)
     assert round_trip(obj) == obj
-    assert type(round_trip(obj)._tag) is type(None)
+    assert type(round_trip(obj).__bus_tag__) is type(None)
 
 
 def test_changes_in_place_are_checked_before_they_are_sent():
@@ -190,7 +190,7 @@ def test_nesting_is_allowed_to_the_same_depth_on_both_sides():
 
 def test_large_objects_are_sent_up_to_the_limit(monkeypatch):
     monkeypatch.setattr(codec, "PAYLOAD_BYTES_MAX", 1000)
-    monkeypatch.setattr(Quote._plan, "flat", None)  # it has the limit from the start
+    monkeypatch.setattr(Quote.__bus_plan__, "flat", None)  # it has the limit from the start
     for bad in (Quote(symbol="x" * 1000, price=1), Link(value="x" * 1000), {"a": "x" * 1000}):
         with pytest.raises(BadValue, match="1000 are allowed"):
             encode(bad)

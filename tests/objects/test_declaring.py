@@ -11,7 +11,16 @@ from typing import Annotated, Any, ClassVar
 import pytest
 
 from infobus.errors import BadType, BadValue
-from infobus.objects import DataObject, Property, Type, define_type, id_of, identify, type_of
+from infobus.objects import (
+    DataObject,
+    Property,
+    Type,
+    codec,
+    define_type,
+    id_of,
+    identify,
+    type_of,
+)
 
 
 class Tale(DataObject):
@@ -146,6 +155,24 @@ def test_objects_can_be_copied_and_pickled():
     changed = copy.copy(story)
     changed.headline = "b"
     assert story.headline == "a"
+
+
+def test_a_class_may_use_any_private_names_for_itself():
+    class Parcel(DataObject, name="declaring.Parcel"):
+        weight: float
+
+        def _type(self):
+            return "parcel"
+
+        def _tag(self):
+            return f"{self.weight} kg"
+
+        _plan = "by train"
+
+    parcel = Parcel(weight=2)
+    assert (parcel._type(), parcel._tag(), parcel._plan) == ("parcel", "2.0 kg", "by train")
+    fingerprint, payload, _ = codec.encode(parcel)
+    assert codec.decode(fingerprint, payload) == parcel
 
 
 def test_an_object_gets_its_id_once():

@@ -40,8 +40,8 @@ class Reading(DataObject):
     more: bytes | None = None
 
 
-FLAT = Reading._plan.flat
-FINGERPRINT = Reading._plan.fingerprint
+FLAT = Reading.__bus_plan__.flat
+FINGERPRINT = Reading.__bus_plan__.fingerprint
 EDGES = [0, 31, 32, 127, 128, 255, 256, 65_535, 65_536, 2**31, 2**32 - 1, 2**32, INT_MAX]
 integers = st.sampled_from([*EDGES, *(-n for n in EDGES), INT_MIN]) | st.integers(INT_MIN, INT_MAX)
 texts = st.text(max_size=40) | st.sampled_from(["é" * 16, "x" * 255, "x" * 256, "x" * 65_536])
@@ -68,7 +68,7 @@ def one(place: str = "kiln") -> Reading:
 
 def read_in_python(body: bytes) -> Reading | None:
     """What the codec makes of it without C; None if it refuses."""
-    plan = Reading._plan
+    plan = Reading.__bus_plan__
     plan.flat, plan.reader = None, None
     try:
         return codec.decode(FINGERPRINT, body, "id")
@@ -115,7 +115,7 @@ def test_bytes_that_end_early_are_not_read(size):
 
 @pytest.mark.parametrize("head", [b"\xdb\xff\xff\xff\xff", b"\xda\xff\xff", b"\xd9\xff", b"\xbf"])
 def test_a_text_longer_than_its_bytes_is_not_read(head):
-    start = Reading._plan.header + msgspec.msgpack.encode("place")
+    start = Reading.__bus_plan__.header + msgspec.msgpack.encode("place")
     assert FLAT.decode(start + head + b"kiln", None) is None
 
 
@@ -200,9 +200,9 @@ def test_wrong_arguments_are_refused():
         lambda: Flat(Reading),
         lambda: Flat(Reading, 5, b"\x80", (), 10, True),
         lambda: Flat(Reading, Reading.__dict__, b"\x80", ((1, 2, 3),), 10, True),
-        lambda: Flat(Reading, DataObject._tag, b"\x80", (("a", b"", "?"),), 10, True),
-        lambda: Flat(Reading, DataObject._tag, b"\x80", (5,), 10, True),
-        lambda: Flat(Reading, DataObject._tag, b"\x80" * 4, (), 10, True),
+        lambda: Flat(Reading, DataObject.__bus_tag__, b"\x80", (("a", b"", "?"),), 10, True),
+        lambda: Flat(Reading, DataObject.__bus_tag__, b"\x80", (5,), 10, True),
+        lambda: Flat(Reading, DataObject.__bus_tag__, b"\x80" * 4, (), 10, True),
     ):
         with pytest.raises((TypeError, ValueError)):
             call()
@@ -235,7 +235,7 @@ def test_a_class_that_computes_an_attribute_is_left_to_python():
 
     price = Price(cents=2)
     assert price.cents == 4
-    assert Price._plan.flat is None
+    assert Price.__bus_plan__.flat is None
     assert codec.decode(*codec.encode(price)[:2]).__dict__ == {"cents": 2}
 
 
@@ -248,7 +248,7 @@ def test_no_finaliser_runs_when_a_class_is_made():
         def __del__(self) -> None:
             gone.append(self.number)
 
-    assert Closing._plan.flat is None
+    assert Closing.__bus_plan__.flat is None
     assert not gone
 
 
@@ -258,11 +258,11 @@ def test_types_with_lists_objects_moments_or_many_attributes_are_left_to_python(
 
     many = {f"n{number}": int for number in range(33)}
     wide = type("Wide", (DataObject,), {"__annotations__": many})
-    assert Listed._plan.flat is wide._plan.flat is None
+    assert Listed.__bus_plan__.flat is wide.__bus_plan__.flat is None
     few = dict(list(many.items())[:32])
     broad = type("Broad", (DataObject,), {"__annotations__": few})
     obj = broad(**dict.fromkeys(few, 1))
-    assert broad._plan.flat.decode(broad._plan.flat.encode(obj), None) == obj
+    assert broad.__bus_plan__.flat.decode(broad.__bus_plan__.flat.encode(obj), None) == obj
 
 
 def test_nothing_is_kept_whatever_was_asked():
@@ -315,7 +315,7 @@ def test_the_collector_walks_only_over_objects_that_may_refer_to_themselves():
     class Mixed(DataObject, Caching):
         number: int
 
-    flat = Cached._plan.flat
+    flat = Cached.__bus_plan__.flat
     one_of_them = flat.decode(flat.encode(Cached(number=1)), None)
     assert one_of_them.itself is one_of_them
     gone = weakref.ref(one_of_them)
@@ -324,9 +324,9 @@ def test_the_collector_walks_only_over_objects_that_may_refer_to_themselves():
     assert gone() is None
     body = FLAT.encode(one())
     assert gc.is_tracked(flat.decode(flat.encode(Cached(number=1)), None))
-    mixed = Mixed._plan.flat
+    mixed = Mixed.__bus_plan__.flat
     assert gc.is_tracked(mixed.decode(mixed.encode(Mixed(number=1)), None))
-    assert gc.is_tracked(Slotted._plan.flat.decode(body, None))
+    assert gc.is_tracked(Slotted.__bus_plan__.flat.decode(body, None))
     assert not gc.is_tracked(FLAT.decode(body, None))
 
 
@@ -362,7 +362,7 @@ from infobus.objects import DataObject, codec, id_of, runs
 class Price(DataObject):
     symbol: str
     cents: int
-assert Price._plan.flat is None
+assert Price.__bus_plan__.flat is None
 prices = [Price(symbol="GMC", cents=n) for n in range(3)]
 fingerprint, bodies, _ = runs.encode(prices, 100)
 runs.identify(prices, "node", [1, 2, 3])

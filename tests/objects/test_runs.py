@@ -31,7 +31,7 @@ unusual = st.dictionaries(
 )
 bodies = st.lists(fitting.map(msgspec.msgpack.encode), min_size=1, max_size=5)
 strange = (fitting | unusual).map(msgspec.msgpack.encode) | st.sampled_from([b"", b"\xc1", b"\x07"])
-fingerprint = Quote._plan.fingerprint
+fingerprint = Quote.__bus_plan__.fingerprint
 ids = [("node", number) for number in range(10)]
 
 
@@ -75,7 +75,7 @@ def test_alike_objects_are_written_together(way):
         cents: int
 
     if way == "in Python":
-        Price._plan.flat = None
+        Price.__bus_plan__.flat = None
     some = [Price(symbol="GMC", cents=number) for number in range(3)]
     written = [codec.encode(price) for price in some]
     assert runs.encode(some, 100) == (written[0][0], [w[1] for w in written], written[0][2])
@@ -102,7 +102,7 @@ def test_what_a_class_caches_in_its_objects_is_not_sent(way):
             return self.cents / 100
 
     if way == "in Python":
-        Rated._plan.flat = None
+        Rated.__bus_plan__.flat = None
 
     def used():
         rated = Rated(cents=250)

@@ -97,4 +97,4 @@ def declarations(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def values_for(draw: st.DrawFn, cls: type[DataObject]) -> dict[str, Any]:
     """Values for all attributes of a class."""
-    return {a.name: draw(values_of(a.kind)) for a in cls._type.attributes}
+    return {a.name: draw(values_of(a.kind)) for a in cls.__bus_type__.attributes}

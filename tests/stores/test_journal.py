@@ -111,7 +111,7 @@ class TestObjects:
 
     def test_attributes_beyond_the_type_are_kept(self, tmp_path):
         one = codec.decode(
-            Source._type.fingerprint, codec.encode({"name": 5, "city": "x", "more": [1]})[1]
+            Source.__bus_type__.fingerprint, codec.encode({"name": 5, "city": "x", "more": [1]})[1]
         )
         journal = write(tmp_path, [event(1, one), event(2, Source(name="n"))])
         table = journal.select("journals.Source").table()

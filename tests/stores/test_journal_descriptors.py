@@ -14,7 +14,7 @@ from tests.stores.journals import Source, Story, Wire, event, offsets, stories, 
 
 
 def descriptor(folder, cls):
-    return folder / "descriptors" / f"{cls._type.fingerprint:016x}"
+    return folder / "descriptors" / f"{cls.__bus_type__.fingerprint:016x}"
 
 
 def lose(path) -> None:

@@ -112,7 +112,7 @@ class TestClasses:
         (defmethod who ((o {d})) (cons 'd (call-next-method)))""")
         assert tdl.run(f"(who (make-instance '{d}))") == ["d", "b", "c", "a"]
         found = [n for n in tdl.run(f"(class-precedence-list '{d})") if n in (a, b, c, d)]
-        mro = [k._type.name for k in tdl.classes[d].__mro__ if k in tdl.classes.values()]
+        mro = [k.__bus_type__.name for k in tdl.classes[d].__mro__ if k in tdl.classes.values()]
         assert found == [d, b, c, a] == mro
 
     def test_superclasses_that_contradict_each_other_are_refused(self, tdl):
@@ -189,12 +189,12 @@ class TestSlots:
                 raise AssertionError("Python was reached")
 
         made = tdl.run(
-            f"(setf g (make-instance '{Guarded._type.name} :x 1)) (incf (slot-value g 'x)) g"
+            f"(setf g (make-instance '{Guarded.__bus_type__.name} :x 1)) (incf (slot-value g 'x)) g"
         )
         assert made.__dict__ == {"x": 2}
 
     def test_nothing_of_python_is_a_slot(self, tdl):
-        for name in ("__class__", "__dict__", "_type", "heat", "_tag", "__init__"):
+        for name in ("__class__", "__dict__", "__bus_type__", "heat", "__bus_tag__", "__init__"):
             with pytest.raises(TdlError, match="has no slot"):
                 tdl.call("slot-value", Oven(serial="o"), name)
         with pytest.raises(TdlError):
@@ -375,7 +375,7 @@ class TestConditions:
             tdl.run(f"""(define-condition {hot} (error) ((celsius :type float)))
                         (error '{hot} :celsius 3)""")
         assert caught.value.condition.celsius == 3.0
-        assert caught.value.condition._type.is_subtype_of("tdl.Error")
+        assert caught.value.condition.__bus_type__.is_subtype_of("tdl.Error")
 
     def test_a_handler_that_does_not_fit_lets_it_pass(self, tdl):
         with pytest.raises(TdlError, match="division"):

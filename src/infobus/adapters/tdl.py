@@ -74,7 +74,7 @@ class Programs:
     @property
     def served(self) -> dict[str, str]:
         """By subject, the types of the objects that are served."""
-        return {subject: obj._type.name for subject, obj in self._served.items()}
+        return {subject: obj.__bus_type__.name for subject, obj in self._served.items()}
 
     def _check(self, subject: str) -> None:
         if not covers(self._within, subject):
@@ -101,13 +101,13 @@ class Programs:
 
     def _serve(self, subject: str, obj: DataObject) -> None:
         self._check(subject)
-        operations = obj._type.operations
+        operations = obj.__bus_type__.operations
 
         def perform(operation: str, arguments: dict[str, Any]) -> Any:
             with self._turn:
                 return self._interpreter.perform(obj, operations[operation], **arguments)
 
-        service = DynamicService(Interface.of_type(obj._type), perform)
+        service = DynamicService(Interface.of_type(obj.__bus_type__), perform)
         if subject in self._served:
             self._bus().replace(subject, service)
         else:

@@ -26,9 +26,9 @@ def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
     >>> body, put_together(fingerprint, body)
     ({'name': 'n', 'value': [1], 'ref': 'r'}, Property(name='n', value=[1], ref='r'))
     """
-    plan, state = obj._plan, obj.__dict__
+    plan, state = obj.__bus_plan__, obj.__dict__
     unknown: dict[str, Any] = {}
-    if obj._tag.__class__ is not Foreign and len(state) == plan.count:
+    if obj.__bus_tag__.__class__ is not Foreign and len(state) == plan.count:
         fingerprint, state = plan.fingerprint, dict(state)  # as almost always
     else:
         state, unknown = sent_attributes(obj), unknown_attributes(obj)
@@ -39,7 +39,7 @@ def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
             if name in state and name not in unknown:
                 state[name] = kind.check(state[name])
     except Misfit as misfit:
-        raise bad_value(misfit, f"{obj._type.name}.{name}") from None
+        raise bad_value(misfit, f"{obj.__bus_type__.name}.{name}") from None
     return fingerprint, state
 
 

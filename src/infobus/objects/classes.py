@@ -60,7 +60,7 @@ def define_type(
         abilities = [_operation(name, key, method) for key, method in methods.items()]
     else:
         abilities = [replace(operation, inherited_from=None) for operation in operations]
-    known = compose(name, [base._type for base in bases], own, abilities, doc)
+    known = compose(name, [base.__bus_type__ for base in bases], own, abilities, doc)
     try:
         cls = _make_class(known, bases, methods)
     except TypeError as error:
@@ -134,7 +134,7 @@ def _build(known: Type) -> type[DataObject]:
             return registry.built[known.fingerprint]
         bases = {s: class_for(s.fingerprint) or _declared(s.name) for s in known.supertypes}
         # A supertype nobody here knows stays in the type by its name and fingerprint.
-        supertypes = [s if base is None else base._type for s, base in bases.items()]
+        supertypes = [s if base is None else base.__bus_type__ for s, base in bases.items()]
         own = [a for a in known.attributes if a.inherited_from is None]
         abilities = [o for o in known.operations if o.inherited_from is None]
         try:
@@ -215,14 +215,14 @@ def attach_code(cls: type[DataObject], code: descriptors.Code) -> None:
     Raises:
         BadType: They are too long.
     """
-    known = cls._type
+    known = cls.__bus_type__
     if known.code == code:
         return
     description = replace(descriptors.read(known.descriptor), code=code)
     descriptor, fingerprint = description.write(), known.fingerprint
     carrying = Type(description, known.supertypes, descriptor=descriptor, fingerprint=fingerprint)
     with registry.lock:
-        cls._type = registry.types[fingerprint] = carrying
+        cls.__bus_type__ = registry.types[fingerprint] = carrying
         if registry.current.get(known.name) is known:
             registry.current[known.name] = carrying
 

@@ -90,8 +90,8 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
     if obj.__class__ is dict:  # a missing attribute would take longer to find out
         return _encode_untyped(obj)
     try:
-        plan = obj._plan
-        tag = obj._tag
+        plan = obj.__bus_plan__
+        tag = obj.__bus_tag__
     except AttributeError:
         return _encode_untyped(obj)
     if plan.flat is not None and tag.__class__ is not Foreign:
@@ -107,11 +107,11 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
             kind.check(state[name])
         payload = _encode(state)
     except Misfit as misfit:
-        raise bad_value(misfit, f"{obj._type.name}.{name}") from None
+        raise bad_value(misfit, f"{obj.__bus_type__.name}.{name}") from None
     except ENCODE_ERRORS as error:
-        raise _unsendable(state, obj._type.name, error) from None
+        raise _unsendable(state, obj.__bus_type__.name, error) from None
     if len(payload) > PAYLOAD_BYTES_MAX:
-        raise _oversized(payload, obj._type.name)
+        raise _oversized(payload, obj.__bus_type__.name)
     return plan.fingerprint, payload, plan.closure
 
 
@@ -123,7 +123,7 @@ def encode_event(
     The last value is the id of an object that had one before, else None.
     """
     try:
-        plan = obj._plan
+        plan = obj.__bus_plan__
         flat = plan.flat
         if flat is not None:
             body = flat.encode_new(obj, sender, number)
@@ -259,7 +259,7 @@ def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
     if isinstance(obj, type):
         raise BadValue(f"expected a DataObject or a dict to send, got the class {obj.__name__}")
     packing = Packing()
-    name = obj._type.name
+    name = obj.__bus_type__.name
     try:
         fingerprint, body = packing.pack_object(obj, 1)
         packing.weigh(body)
@@ -328,8 +328,8 @@ def _reconciled(
     """An instance of `cls` with all that `body` says, though it may be of another version."""
     state: dict[str, Any] = {}
     filled: dict[str, Any] = {}
-    is_own_version = fingerprint == cls._plan.fingerprint
-    for name, _, check, attribute in cls._plan.fields:
+    is_own_version = fingerprint == cls.__bus_plan__.fingerprint
+    for name, _, check, attribute in cls.__bus_plan__.fields:
         try:
             value = body[name]
             state[name] = check(value)

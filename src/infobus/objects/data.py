@@ -2,7 +2,7 @@
 
 An object's attributes live in its `__dict__`, in plain form and nothing else beside them,
 so that the codec can encode them with one call. What was received and does not fit the
-class, and the object's id, sit next to it in `_tag`.
+class, and the object's id, sit next to it in `__bus_tag__`.
 """
 
 from __future__ import annotations
@@ -72,23 +72,23 @@ class DataObject(ObjectRoot):
     """
 
     __slots__ = ()
-    _type: ClassVar[Type]
-    _plan: ClassVar[Plan]
+    __bus_type__: ClassVar[Type]
+    __bus_plan__: ClassVar[Plan]
 
     def __init_subclass__(
         cls, *, name: str | None = None, type_: Type | None = None, **options: Any
     ) -> None:
         super().__init_subclass__(**options)
         if type_ is not None:  # Made at run time; whoever made it has the type already.
-            cls._type = type_
-            cls._plan = Plan(cls)
+            cls.__bus_type__ = type_
+            cls.__bus_plan__ = Plan(cls)
             return
-        cls._type = declared_type(cls, name or cls.__name__, sys._getframe(1).f_locals)
-        cls._plan = Plan(cls)
+        cls.__bus_type__ = declared_type(cls, name or cls.__name__, sys._getframe(1).f_locals)
+        cls.__bus_plan__ = Plan(cls)
         registry.add_declared(cls)
 
     def __init__(self, /, **values: Any) -> None:
-        plan = self._plan
+        plan = self.__bus_plan__
         name = ""
         try:
             for name, exact, check, attribute in plan.fields:
@@ -101,24 +101,26 @@ class DataObject(ObjectRoot):
                 else:
                     raise Misfit(f"expected {attribute.type}, got no value, and has no default")
         except Misfit as misfit:
-            raise bad_value(misfit, f"{self._type.name}.{name}") from None
+            raise bad_value(misfit, f"{self.__bus_type__.name}.{name}") from None
         if len(values) != plan.count:
             raise self._no_such(next(name for name in values if name not in plan.attributes))
         set_state(self, values)
         set_tag(self, None)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        attribute = self._plan.attributes.get(name)
-        tag = self._tag
+        attribute = self.__bus_plan__.attributes.get(name)
+        tag = self.__bus_tag__
         try:
             checked = plain(value) if attribute is None else attribute.kind.check(value)
         except Misfit as misfit:
-            raise bad_value(misfit, f"{self._type.name}.{name}") from None
+            raise bad_value(misfit, f"{self.__bus_type__.name}.{name}") from None
         if attribute is not None:
             self.__dict__[name] = checked
             if tag.__class__ is Foreign:
                 set_tag(self, _without(tag, name))
-        elif tag.__class__ is Foreign and (name in tag.extra or self._type.name == ROOT_NAME):
+        elif tag.__class__ is Foreign and (
+            name in tag.extra or self.__bus_type__.name == ROOT_NAME
+        ):
             set_tag(self, replace(tag, extra={**tag.extra, name: checked}))
         else:
             raise self._no_such(name)
@@ -131,16 +133,20 @@ class DataObject(ObjectRoot):
                 return extra[name]
             if registry.implement is not None and (found := registry.implement(self, name)):
                 return found
-            if name in self._type.operations.names:
-                came = "; methods in TDL came with it, see tdl.permit" if self._type.code else ""
+            if name in self.__bus_type__.operations.names:
+                came = (
+                    "; methods in TDL came with it, see tdl.permit"
+                    if self.__bus_type__.code
+                    else ""
+                )
                 raise AttributeError(
-                    f"operation {self._type.name}.{name} is known by its signature only: "
+                    f"operation {self.__bus_type__.name}.{name} is known by its signature only: "
                     f"no class here implements it{came}"
                 )
-        raise AttributeError(f"{self._type.name} has no attribute {name!r}")
+        raise AttributeError(f"{self.__bus_type__.name} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        raise BadValue(f"{self._type.name}.{name} cannot be deleted, only changed")
+        raise BadValue(f"{self.__bus_type__.name}.{name} cannot be deleted, only changed")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DataObject):
@@ -157,7 +163,7 @@ class DataObject(ObjectRoot):
         return _text_of(self, [_SHOWN_COUNT_MAX], frozenset())
 
     def __getstate__(self) -> tuple[dict[str, Any], object]:
-        return dict(self.__dict__), self._tag
+        return dict(self.__dict__), self.__bus_tag__
 
     def __setstate__(self, state: tuple[dict[str, Any], object]) -> None:
         set_state(self, state[0])
@@ -166,19 +172,18 @@ class DataObject(ObjectRoot):
     def _no_such(self, name: str) -> BadValue:
         import difflib  # Only here: it would slow down every start of a program.
 
-        close = difflib.get_close_matches(name, self._plan.attributes, 1)
+        close = difflib.get_close_matches(name, self.__bus_plan__.attributes, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        path = f"{self._type.name}.{name}"
-        return BadValue(f"{self._type.name} has no attribute {name!r}{hint}", path=path)
+        path = f"{self.__bus_type__.name}.{name}"
+        return BadValue(f"{self.__bus_type__.name} has no attribute {name!r}{hint}", path=path)
 
 
-# `__setattr__` is for users; these write past it, and other rooms read the tag by `get_tag`.
+# `__setattr__` is for users; these write past it.
 set_state = ObjectRoot.__dict__["__dict__"].__set__
-set_tag = ObjectRoot.__dict__["_tag"].__set__
-get_tag = ObjectRoot.__dict__["_tag"].__get__
+set_tag = ObjectRoot.__dict__["__bus_tag__"].__set__
 
-DataObject._type = root_type("The root of all types.")
-DataObject._plan = Plan(DataObject)
+DataObject.__bus_type__ = root_type("The root of all types.")
+DataObject.__bus_plan__ = Plan(DataObject)
 registry.add_declared(DataObject)
 
 
@@ -204,34 +209,34 @@ def type_of(x: object) -> Type:
     cls = x if isinstance(x, type) else x.__class__
     if not issubclass(cls, DataObject):
         raise BadValue(f"{shown(x):.80} is neither a data object nor a class of them")
-    if cls is DataObject and isinstance(x, DataObject) and x._tag.__class__ is Foreign:
-        fingerprint = x._tag.fingerprint
+    if cls is DataObject and isinstance(x, DataObject) and x.__bus_tag__.__class__ is Foreign:
+        fingerprint = x.__bus_tag__.fingerprint
         return registry.types.get(fingerprint) or unknown_type(fingerprint)
-    return cls._type
+    return cls.__bus_type__
 
 
 def attribute_values(obj: DataObject) -> dict[str, Any]:
     """The attributes that `obj` has by its class, with their values."""
     state = obj.__dict__
-    return {name: state[name] for name in obj._plan.attributes}
+    return {name: state[name] for name in obj.__bus_plan__.attributes}
 
 
 def unknown_attributes(obj: DataObject) -> dict[str, Any]:
     """Attributes that came with `obj` and that its class does not have, or has differently."""
-    tag = obj._tag
+    tag = obj.__bus_tag__
     return tag.extra if tag.__class__ is Foreign else {}
 
 
 def id_of(obj: object) -> str | None:
     """The id that `obj` got at its first publication; None before, and for plain dicts."""
-    tag = obj._tag if isinstance(obj, DataObject) else None
+    tag = obj.__bus_tag__ if isinstance(obj, DataObject) else None
     id = tag.id if tag.__class__ is Foreign else tag
     return None if id is None else spelled(id)
 
 
 def identify(obj: DataObject, id: ObjectId) -> ObjectId:
     """Give `obj` its id, unless it has one; returns the id it has now."""
-    tag = obj._tag
+    tag = obj.__bus_tag__
     if tag is None:
         set_tag(obj, id)
         return id

@@ -23,7 +23,7 @@ def declared_type(cls: type[ObjectRoot], name: str, local_names: Mapping[str, An
     `local_names` are what annotations in quotes may refer to beyond the module's names. A
     name found nowhere is taken for a type that will be declared later.
     """
-    supertypes = [base._type for base in cls.__bases__ if issubclass(base, ObjectRoot)]
+    supertypes = [base.__bus_type__ for base in cls.__bases__ if issubclass(base, ObjectRoot)]
     scope = _Scope(cls, name, local_names)
     attributes = list(_attributes(cls, name, scope, supertypes))
     operations = list(_operations(cls, scope))
@@ -61,7 +61,7 @@ class _Scope(dict[str, Any]):
 
 def _stand_in(name: str) -> type:
     """A class that annotations can combine with others, for a type that does not exist yet."""
-    return type(name, (ObjectRoot,), {"_type": types.unknown_type(0, name)})
+    return type(name, (ObjectRoot,), {"__bus_type__": types.unknown_type(0, name)})
 
 
 def _hints(annotations: Mapping[str, Any], scope: _Scope, where: str) -> dict[str, Any]:

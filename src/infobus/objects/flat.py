@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CODES = {"bool": "b", "int": "i", "float": "f", "str": "s", "bytes": "y"}
 _COUNT_MAX = 32  # attributes, as in `_flat.c`
-_tag = ObjectRoot.__dict__["_tag"]
+_tag = ObjectRoot.__dict__["__bus_tag__"]
 
 
 def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
@@ -31,7 +31,7 @@ def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
 
     `header` is how the map of their attributes begins.
     """
-    attributes = cls._type.attributes
+    attributes = cls.__bus_type__.attributes
     # One is made below, and let go: a finaliser would not expect that.
     if Flat is None or len(attributes) > _COUNT_MAX or hasattr(cls, "__del__"):
         return None

@@ -46,12 +46,17 @@ class Misfit(Exception):
 
 
 class ObjectRoot:
-    """What `DataObject` is made of, as far as kinds must know it."""
+    """The part of `DataObject` that every room of the bus may rely on.
 
-    __slots__ = ("__dict__", "__weakref__", "_tag")
-    _type: ClassVar[Type]
-    # None, the object's id, or what was received about it beyond its class (`Foreign`).
-    _tag: Any
+    A class has a type, and an object has a tag. `DataObject` adds `__bus_plan__`, which holds
+    the type arranged for speed. Their names have two underscores at both ends, so that they
+    never clash with the private names of your own subclasses.
+    """
+
+    __slots__ = ("__bus_tag__", "__dict__", "__weakref__")
+    __bus_type__: ClassVar[Type]
+    # None, the object's id, or a `Foreign`: what was received with it beyond its class.
+    __bus_tag__: Any
 
 
 class Kind:
@@ -281,10 +286,14 @@ class ObjectOf(Kind):
 
     def check(self, value: Any) -> Any:
         if isinstance(value, ObjectRoot):
-            lineage = value._type.lineage
+            lineage = value.__bus_type__.lineage
             # An object whose type nobody here knows may well be one: it gets the benefit of
             # the doubt, because a missing descriptor must not cost the value.
-            is_unknown = len(lineage) == 1 and value._tag.__class__ not in (tuple, str, type(None))
+            is_unknown = len(lineage) == 1 and value.__bus_tag__.__class__ not in (
+                tuple,
+                str,
+                type(None),
+            )
             if self._text in lineage or is_unknown:
                 return value
         raise self._refuse(value)

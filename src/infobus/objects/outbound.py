@@ -89,7 +89,7 @@ class Packing:
         try:
             state = sent_attributes(obj)
             fingerprint, closure = sent_type(obj, state)
-            for name, kind in obj._plan.containers:
+            for name, kind in obj.__bus_plan__.containers:
                 if name in state and name not in unknown_attributes(obj):
                     state[name] = kind.check(state[name])
             for name, value in state.items():
@@ -133,8 +133,8 @@ def _weight(value: Any, weights: dict[int, int]) -> int:
 def sent_attributes(obj: DataObject) -> dict[str, Any]:
     """What goes on the wire: not what only stands in for attributes that never came."""
     state = obj.__dict__
-    names = obj._plan.attributes
-    tag = obj._tag
+    names = obj.__bus_plan__.attributes
+    tag = obj.__bus_tag__
     if tag.__class__ is not Foreign:
         return {name: state[name] for name in names}
     filled = tag.filled
@@ -145,9 +145,9 @@ def sent_attributes(obj: DataObject) -> dict[str, Any]:
 
 def sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
     """The type an object is sent under, and what it needs: the one it came with, if that fits."""
-    tag = obj._tag
+    tag = obj.__bus_tag__
     if tag.__class__ is not Foreign:
-        return obj._plan.fingerprint, obj._plan.closure
+        return obj.__bus_plan__.fingerprint, obj.__bus_plan__.closure
     received = registry.types.get(tag.fingerprint)
     if received is None:
         return tag.fingerprint, (tag.fingerprint,)
@@ -157,7 +157,7 @@ def sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, .
                 attribute.kind.check(state[attribute.name])
     except Misfit:
         if obj.__class__ is not DataObject:
-            return obj._plan.fingerprint, obj._plan.closure
+            return obj.__bus_plan__.fingerprint, obj.__bus_plan__.closure
     return received.fingerprint, received.closure
 
 

@@ -40,7 +40,7 @@ class Plan:
     )
 
     def __init__(self, cls: type[DataObject]) -> None:
-        known = cls._type
+        known = cls.__bus_type__
         self.cls = cls
         self.new: Callable[[], DataObject] = MethodType(object.__new__, cls)
         self.fingerprint = known.fingerprint

@@ -110,14 +110,16 @@ class _Walk:
 
     def _object_lines(self, obj: DataObject) -> Iterator[Line]:
         known = type_of(obj)
-        tag = obj._tag if obj._tag.__class__ is Foreign else Foreign(known.fingerprint)
+        tag = (
+            obj.__bus_tag__ if obj.__bus_tag__.__class__ is Foreign else Foreign(known.fingerprint)
+        )
         for name, value in attribute_values(obj).items():
             if name in tag.filled:
                 continue
-            kind = f": {obj._plan.attributes[name].type}"
+            kind = f": {obj.__bus_plan__.attributes[name].type}"
             yield from self.value_lines(value, [(name, _NAME), (kind, _KIND), (" = ", "")])
         for name, value in tag.extra.items():
-            differs = " (sent with another type)" if name in obj._plan.attributes else ""
+            differs = " (sent with another type)" if name in obj.__bus_plan__.attributes else ""
             note = differs or (" (unknown attribute)" if known.is_known else "")
             yield from self.value_lines(value, [(name, _NAME), (note, _NOTE), (" = ", "")])
         for name in tag.filled:

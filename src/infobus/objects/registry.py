@@ -51,7 +51,7 @@ awaited: set[int] = set()
 
 def add_declared(cls: type[DataObject]) -> None:
     """Make `cls` the class of its type, and let built classes that it concerns go."""
-    known = cls._type
+    known = cls.__bus_type__
     with lock:
         types[known.fingerprint] = current[known.name] = known
         declared[known.fingerprint] = (*declared.get(known.fingerprint, ()), cls)
@@ -63,13 +63,13 @@ def add_declared(cls: type[DataObject]) -> None:
 def add_built(fingerprint: int, cls: type[DataObject]) -> None:
     """Use `cls` for objects received under `fingerprint`, until something better is known."""
     built[fingerprint] = cls
-    if cls._type.fingerprint == fingerprint:
+    if cls.__bus_type__.fingerprint == fingerprint:
         _make_ready(cls)
 
 
 def _make_ready(cls: type[DataObject]) -> None:
-    if not cls._plan.is_deep:
-        ready[cls._type.fingerprint] = cls._plan
+    if not cls.__bus_plan__.is_deep:
+        ready[cls.__bus_type__.fingerprint] = cls.__bus_plan__
 
 
 def forget_built(name: str) -> None:

@@ -22,7 +22,7 @@ _UINT64 = 0xCF  # the first byte of the only integers that may be too large
 
 _encode = msgspec.msgpack.Encoder().encode
 _first = itemgetter(0)
-_get_state, _get_tag = attrgetter("__dict__"), attrgetter("_tag")
+_get_state, _get_tag = attrgetter("__dict__"), attrgetter("__bus_tag__")
 _new = object.__new__
 _exhaust = deque[Any](maxlen=0).extend
 
@@ -33,7 +33,7 @@ def encode(objects: list[Any], bytes_max: int) -> tuple[int, list[bytes], tuple[
     That is: different objects of one class, which hold nothing but scalars, have no id yet, and
     take up to `bytes_max` each.
     """
-    plan = getattr(objects[0], "_plan", None)
+    plan = getattr(objects[0], "__bus_plan__", None)
     if plan is None or not plan.is_plain:
         return None
     if plan.flat is not None and (bodies := plan.flat.encode_run(objects, bytes_max)) is not None:
@@ -57,7 +57,7 @@ def encode(objects: list[Any], bytes_max: int) -> tuple[int, list[bytes], tuple[
 
 def identify(objects: list[DataObject], sender: str, numbers: list[int]) -> None:
     """Give these objects, all of one class and without ids, those of their events."""
-    flat = objects[0]._plan.flat
+    flat = objects[0].__bus_plan__.flat
     if flat is not None:
         flat.identify_run(objects, sender, numbers)
     else:

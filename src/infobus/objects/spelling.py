@@ -47,7 +47,7 @@ def kind_of(annotation: Any) -> Kind:
     if isinstance(annotation, str):
         return parse_kind(annotation)
     if isinstance(annotation, type) and issubclass(annotation, ObjectRoot):
-        return ObjectOf(annotation._type.name, annotation._type.lineage)
+        return ObjectOf(annotation.__bus_type__.name, annotation.__bus_type__.lineage)
     try:
         if annotation in _PYTHON:
             return _PYTHON[annotation]

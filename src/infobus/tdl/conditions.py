@@ -84,7 +84,7 @@ class Signal(Unwinding):
         self.condition = condition
 
     def error(self) -> TdlError:
-        message = self.condition.__dict__.get("message") or self.condition._type.name
+        message = self.condition.__dict__.get("message") or self.condition.__bus_type__.name
         return self._made(TdlError, str(message), self.condition)
 
 

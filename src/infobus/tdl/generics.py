@@ -163,7 +163,7 @@ def _dispatch_key(value: Any) -> Any:
     """Equal for values that belong to the same classes."""
     cls = value.__class__
     if cls is DataObject:
-        return getattr(value._tag, "fingerprint", cls)
+        return getattr(value.__bus_tag__, "fingerprint", cls)
     if cls is Symbol:
         return Symbol, value.is_keyword
     return Function if isinstance(value, Function) else cls

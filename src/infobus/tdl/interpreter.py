@@ -118,7 +118,7 @@ class Interpreter:
         """Carry out an operation of an object by the methods of the function of its name."""
         names = [parameter.name for parameter in operation.parameters]
         values = dict(zip(names, given, strict=False)) | named
-        where = f"{obj._type.name}.{operation.name}"
+        where = f"{obj.__bus_type__.name}.{operation.name}"
         strange = [name for name in values if name not in names]
         if len(given) > len(names) or strange:
             what = strange[0] if strange else f"{len(given)} arguments"
@@ -231,14 +231,16 @@ class Interpreter:
     ) -> type[DataObject]:
         name = form.name
         held = self.classes.get(name)
-        meant = compose(name, [b._type for b in bases], attributes, form.operations, form.doc)
-        if held is not None and held._type == meant and self._bases[name] == bases:
+        meant = compose(
+            name, [b.__bus_type__ for b in bases], attributes, form.operations, form.doc
+        )
+        if held is not None and held.__bus_type__ == meant and self._bases[name] == bases:
             return held
         self._bases[name] = bases
         other = registry.declared_names.get(name)
         if held is None and other is not None:
             # A program must not take over a name on which others of this process rely.
-            if other._type != meant:
+            if other.__bus_type__ != meant:
                 raise failed(f"this process has another class {name}; give yours another name")
             if other not in _made_here:
                 return other
@@ -293,8 +295,8 @@ class Interpreter:
             return
         self._has_news = False
         for name, cls in self._travelling.items():
-            source = self._sources.methods_of(cls._type.lineage)
-            fields = (name, cls._type.fingerprint, source)
+            source = self._sources.methods_of(cls.__bus_type__.lineage)
+            fields = (name, cls.__bus_type__.fingerprint, source)
             signature = b"" if self._key is None else sign(self._key, METHODS, *fields)
             try:
                 attach_code(cls, TravellingCode(source, signature))

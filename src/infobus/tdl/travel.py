@@ -74,8 +74,8 @@ def forbid() -> None:
 
 
 def _implementation(obj: DataObject, name: str) -> Callable[..., Any] | None:
-    tag = obj._tag
-    fingerprint = tag.fingerprint if tag.__class__ is Foreign else obj._type.fingerprint
+    tag = obj.__bus_tag__
+    fingerprint = tag.fingerprint if tag.__class__ is Foreign else obj.__bus_type__.fingerprint
     known = registry.types.get(fingerprint)
     if known is None or name not in known.operations.names:
         return None

@@ -146,7 +146,7 @@ def precedence(value: Any) -> tuple[str, ...]:
 
 def class_precedence(cls: type[DataObject], lineage: Iterable[str]) -> tuple[str, ...]:
     """As `precedence`, of the instances of a class whose type has that lineage."""
-    linear = [base._type.name for base in cls.__mro__ if issubclass(base, DataObject)]
+    linear = [base.__bus_type__.name for base in cls.__mro__ if issubclass(base, DataObject)]
     root = linear.pop()
     names = dict.fromkeys([*linear, *sorted(name for name in lineage if name != root)])
     return (*names, root, "t")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from infobus.objects.data import DataObject, Foreign, get_tag, type_of
+from infobus.objects.data import DataObject, Foreign, type_of
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -36,7 +36,7 @@ def attributes_of(x: object) -> Mapping[str, Any]:
     if x.__class__ is dict:
         return x
     if isinstance(x, DataObject):
-        tag = get_tag(x)
+        tag = x.__bus_tag__
         if tag.__class__ is not Foreign or not (tag.extra or tag.filled):
             return x.__dict__
         sent = {name: value for name, value in x.__dict__.items() if name not in tag.filled}

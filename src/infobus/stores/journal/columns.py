@@ -166,7 +166,7 @@ def type_key(data: Any) -> int:
     """The fingerprint of the type under which an object came; 0 for plain dicts."""
     if not isinstance(data, DataObject):
         return 0
-    tag = data._tag
+    tag = data.__bus_tag__
     return tag.fingerprint if tag.__class__ is Foreign else type_of(data).fingerprint
 
 
@@ -222,7 +222,7 @@ def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Row
 
 
 def _has_extra(one: DataObject) -> bool:
-    return one._tag.__class__ is Foreign and bool(one._tag.extra)
+    return one.__bus_tag__.__class__ is Foreign and bool(one.__bus_tag__.extra)
 
 
 def _fits(kind: Kind | None, value: Any) -> bool:

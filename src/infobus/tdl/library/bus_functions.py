@@ -73,7 +73,7 @@ def _subscribe(run: Run, pattern: Any, called: Any) -> Any:
 def _serve(run: Run, subject: Any, obj: Any) -> Any:
     """Let others call the operations of an object."""
     use = _capability(run, "serve")
-    if not isinstance(obj, DataObject) or not obj._type.operations:
+    if not isinstance(obj, DataObject) or not obj.__bus_type__.operations:
         raise wrong_type("serve", "an object whose class has (:operations ...)", short(obj))
     use(text(subject, "serve"), obj)
     run.interpreter.keep(obj)
@@ -100,8 +100,8 @@ def _operate(run: Run, obj: Any, operation: Any, *arguments: Any) -> Any:
 
 def operate(obj: DataObject, operation: str, given: list[Any], named: dict[str, Any]) -> Any:
     """The capability to have Python carry out what the types of objects declare, and no more."""
-    if operation not in obj._type.operations.names:
-        raise BadValue(f"{obj._type.name} has no operation {operation}")
+    if operation not in obj.__bus_type__.operations.names:
+        raise BadValue(f"{obj.__bus_type__.name} has no operation {operation}")
     return getattr(obj, operation)(*given, **named)
 
 

@@ -33,7 +33,7 @@ def make(run: Run, named: Any, initial: tuple[Any, ...]) -> DataObject:
     if named.__class__ is not Symbol:
         raise wrong_type("make-instance", "the name of a class", short(named))
     cls = run.interpreter.class_named(full_name(named.name))
-    plan = cls._plan
+    plan = cls.__bus_plan__
     values = {}
     for name, value in keywords(initial):
         attribute = plan.attributes.get(name)
@@ -74,12 +74,12 @@ def _slot(obj: Any, named: Any, who: str) -> str:
 def slot_value(run: Run, obj: Any, named: Any) -> Any:
     """The value of a slot; attributes that came with an object of unknown type count, too."""
     name = _slot(obj, named, "slot-value")
-    if name in obj._plan.attributes:
+    if name in obj.__bus_plan__.attributes:
         return inward(run, obj.__dict__[name])
     extra = unknown_attributes(obj)
     if name in extra:
         return inward(run, extra[name])
-    known = " ".join([*obj._plan.attributes, *extra]) or "none"
+    known = " ".join([*obj.__bus_plan__.attributes, *extra]) or "none"
     raise BadValue(f"{type_of(obj).name} has no slot {name}; it has {known}")
 
 
@@ -87,7 +87,7 @@ def slot_value(run: Run, obj: Any, named: Any) -> Any:
 def set_slot_value(run: Run, value: Any, obj: Any, named: Any) -> Any:
     """Change a slot; the value must be of the slot's type."""
     name = _slot(obj, named, "slot-value")
-    attribute = obj._plan.attributes.get(name)
+    attribute = obj.__bus_plan__.attributes.get(name)
     sent = outward(run, value) if attribute is None else outward(run, value, attribute.kind)
     run.allocate(1)
     DataObject.__setattr__(obj, name, sent)
@@ -97,24 +97,24 @@ def set_slot_value(run: Run, value: Any, obj: Any, named: Any) -> Any:
 @builtin("slot-exists-p", 2)
 def _slot_exists(run: Run, obj: Any, named: Any) -> Any:
     name = _slot(obj, named, "slot-exists-p")
-    return True if name in obj._plan.attributes or name in unknown_attributes(obj) else None
+    return True if name in obj.__bus_plan__.attributes or name in unknown_attributes(obj) else None
 
 
 @builtin("slot-names", 1)
 def _slot_names(run: Run, of: Any) -> Any:
     """The slots of an object, or of the class of that name."""
     if isinstance(of, DataObject):
-        names = [*of._plan.attributes, *unknown_attributes(of)]
+        names = [*of.__bus_plan__.attributes, *unknown_attributes(of)]
     else:
         cls = run.interpreter.class_named(full_name(text(of, "slot-names")))
-        names = list(cls._plan.attributes)
+        names = list(cls.__bus_plan__.attributes)
     return new_list(run, [Symbol(name) for name in dict.fromkeys(names)])
 
 
 @builtin("class-precedence-list", 1)
 def _class_precedence_list(run: Run, named: Any) -> Any:
     cls = run.interpreter.class_named(full_name(text(named, "class-precedence-list")))
-    names = class_precedence(cls, cls._type.lineage)
+    names = class_precedence(cls, cls.__bus_type__.lineage)
     return new_list(run, [Symbol(shown_name(name)) for name in names])
 
 
