@@ -1,4 +1,6 @@
-"""Every exception of the bus. The class says whose move it is; the message says what and where.
+"""Every exception that the bus raises.
+
+The class says whose move it is; the message says what happened and where.
 
     BusError
     ├── UsageError            fix the call
@@ -7,30 +9,30 @@
     │   ├── BadValue          a value that does not fit its attribute, or cannot be sent
     │   ├── BadFilter         an expression that is not a filter
     │   ├── TdlError          a TDL program that cannot be read, or failed
-    │   │   └── TdlLimit      a TDL program that wanted more than it was given
-    │   ├── BadCall           an operation or arguments that no server of the subject takes
+    │   │   └── TdlLimit      a TDL program that reached one of its limits
+    │   ├── BadCall           an operation or arguments that no server of the subject accepts
     │   ├── DurableInUse      a durable name that is in use by another live subscription
     │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
     ├── PeerError             the other side broke the protocol
     │   ├── BadFrame          bytes that are not a frame, an object or a descriptor
     │   └── IncompatiblePeer  a peer that speaks another major version of the wire
-    ├── RemoteError           an operation has raised an exception that is not known here
+    ├── RemoteError           an operation raised an exception that this process does not know
     └── DeliveryError         the world failed; `retry_is_safe` says whether to try again
         ├── EngineError       the engine could not be opened, or gave up
         ├── Backpressure      receivers did not keep up within the stated time; nothing was sent
-        ├── QosRefused        a quality of service that cannot be had now; nothing has changed
-        ├── SlowConsumer      a subscription that asked for it was closed because it fell behind
-        ├── CallError         a call that has no answer
-        │   ├── NoServer      nobody has taken it, so it has not run
-        │   ├── CallCancelled it was cancelled by its caller
-        │   └── CallMayHaveRun  it was sent, and nobody can say what became of it
-        ├── LossError         events that were sent to you and can no longer be had
-        └── StoreError        what must survive a crash cannot be kept or read
-            ├── StoreFull     no room on the disk; what was to be kept was not accepted
+        ├── QosRefused        a quality of service that is not available now; nothing changed
+        ├── SlowConsumer      a subscription fell behind and was closed, as it had asked for
+        ├── CallError         a call that got no answer
+        │   ├── NoServer      no server accepted the call, so it has not run
+        │   ├── CallCancelled the caller cancelled the call
+        │   └── CallMayHaveRun  the call was sent, but its outcome is unknown
+        ├── LossError         events that were sent to you and cannot be recovered
+        └── StoreError        data that must survive a crash cannot be written or read
+            ├── StoreFull     no room on the disk; the new data was not accepted
             ├── StoreCorrupt  a damaged file, and how to repair it
             └── LedgerInUse   another live process owns the ledger
 
-Facts travel as attributes too, so that nobody needs to parse the text.
+Each exception also carries its facts as attributes, so you never need to parse the message.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ from itertools import groupby
 
 
 class BusError(Exception):
-    """The root of everything the bus raises on purpose."""
+    """The base class of every exception that the bus raises on purpose."""
 
 
 class UsageError(BusError):
-    """The call was wrong; the same call will fail again."""
+    """You made a wrong call; the same call will fail again."""
 
 
 class BadSubject(UsageError, ValueError):
@@ -56,11 +58,11 @@ class BadSubject(UsageError, ValueError):
 
 
 class BadType(UsageError, TypeError):
-    """A type cannot be declared as asked, or contradicts one that is known."""
+    """You declared a type that is not valid, or that contradicts a known type."""
 
 
 class BadValue(UsageError, ValueError):
-    """A value does not fit its attribute, or cannot be sent; `path` says where it sits."""
+    """A value does not fit its attribute, or cannot be sent; `path` says where it is."""
 
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
@@ -68,9 +70,9 @@ class BadValue(UsageError, ValueError):
 
 
 class BadFilter(UsageError, ValueError):
-    """An expression is not a filter: `position` counts characters of `text` from 0.
+    """An expression is not a valid filter; `position` counts characters of `text` from 0.
 
-    `position` is None for a filter that was not made from text.
+    `position` is None if the filter was not made from text.
     """
 
     def __init__(
@@ -83,11 +85,12 @@ class BadFilter(UsageError, ValueError):
 
 
 class TdlError(UsageError):
-    """A TDL program cannot be read, or failed: `line` and `column` count from 1, 0 is outside.
+    """A TDL program cannot be read, or it failed.
 
-    `origin` names the text, `stack` the calls under way, the innermost first, each with the
-    place it was made at. `condition` is the object that was signalled; None if the program
-    was not even read.
+    `line` and `column` count from 1; 0 means that the error is outside the program. `origin`
+    names the text. `stack` lists the active calls, innermost first, each with its position.
+    `condition` is the object that the program signalled, or None if the program could not be
+    read.
     """
 
     def __init__(
@@ -108,7 +111,7 @@ class TdlError(UsageError):
         self.condition = condition
 
     def report(self) -> str:
-        """The message, and the calls that led there, one to a line."""
+        """Return the message, followed by the active calls, one per line."""
         lines = [str(self)]
         for call, group in groupby(self.stack):
             count = len(list(group))
@@ -117,12 +120,13 @@ class TdlError(UsageError):
 
 
 class TdlLimit(TdlError):
-    """A TDL program wanted more fuel, memory, depth or definitions than it was given."""
+    """A TDL program needed more fuel, memory, depth or definitions than its limits allow."""
 
 
 class BadCall(UsageError, TypeError):
-    """No server of the subject has the operation, or takes these arguments; `signatures` says
-    what they have instead.
+    """No server of the subject has this operation, or accepts these arguments.
+
+    `signatures` lists the operations that the servers do have.
     """
 
     def __init__(self, message: str, *, signatures: tuple[str, ...] = ()) -> None:
@@ -131,7 +135,7 @@ class BadCall(UsageError, TypeError):
 
 
 class DurableInUse(UsageError):
-    """The durable name `name` belongs to another live subscription; one at a time may use it."""
+    """Another live subscription uses the durable name `name`; only one may use it at a time."""
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message)
@@ -139,7 +143,7 @@ class DurableInUse(UsageError):
 
 
 class BusClosed(UsageError):
-    """The bus or subscription is closed, or was opened by another process before a fork."""
+    """The bus or subscription is closed, or was opened in another process before a fork."""
 
 
 class PeerError(BusError):
@@ -147,11 +151,11 @@ class PeerError(BusError):
 
 
 class BadFrame(PeerError):
-    """Bytes from outside that are not a frame, an object, or a type descriptor."""
+    """Bytes from outside are not a frame, an object, or a type descriptor."""
 
 
 class IncompatiblePeer(PeerError):
-    """A peer speaks another major version of the wire protocol, so it is not listened to."""
+    """A peer speaks another major version of the wire protocol, so this node ignores it."""
 
     def __init__(self, message: str, *, sender: str) -> None:
         super().__init__(message)
@@ -159,9 +163,9 @@ class IncompatiblePeer(PeerError):
 
 
 class RemoteError(BusError):
-    """An operation has raised an exception whose class is not known here.
+    """An operation raised an exception whose class this process does not know.
 
-    `type_name` and `message` are those of the exception; `remote_traceback` is empty unless the
+    `type_name` and `message` describe that exception. `remote_traceback` is empty unless the
     server runs in test mode.
     """
 
@@ -173,7 +177,10 @@ class RemoteError(BusError):
 
 
 class DeliveryError(BusError):
-    """The world failed. `retry_is_safe` says whether trying again can send something twice."""
+    """The environment failed, not your program.
+
+    If `retry_is_safe` is False, trying again can send something twice.
+    """
 
     retry_is_safe: bool = True
 
@@ -181,16 +188,16 @@ class DeliveryError(BusError):
 class EngineError(DeliveryError):
     """The engine could not be opened, or can no longer carry frames.
 
-    What was published when that happened is kept, and may still arrive.
+    Events that you published before the failure are still held, and may still arrive.
     """
 
     retry_is_safe = False
 
 
 class Backpressure(DeliveryError):
-    """Receivers did not keep up within the stated time. The event was not sent.
+    """Receivers did not keep up within the stated time, so the event was not sent.
 
-    Of several events published by one call, those before it were.
+    If one call published several events, the events before this one were sent.
     """
 
     def __init__(self, message: str, *, waiting_for: tuple[str, ...] = ()) -> None:
@@ -199,10 +206,10 @@ class Backpressure(DeliveryError):
 
 
 class QosRefused(DeliveryError):
-    """A reservation or registration was refused, by this node or by the manager of its group.
+    """This node, or the manager of its group, refused a reservation or registration.
 
-    Nothing has changed. `asked` and `free` are events/s or bytes/s, whichever did not fit; they
-    are None where a rule or a full class was the reason.
+    Nothing has changed. `asked` and `free` are events/s or bytes/s, whichever did not fit. They
+    are None if a rule or a full class was the reason.
     """
 
     def __init__(
@@ -220,7 +227,7 @@ class SlowConsumer(DeliveryError):
 
 
 class CallError(DeliveryError):
-    """A call has no answer; `subject` and `operation` say which."""
+    """A call got no answer; `subject` and `operation` identify the call."""
 
     def __init__(self, message: str, *, subject: str, operation: str) -> None:
         super().__init__(message)
@@ -233,15 +240,15 @@ class NoServer(CallError, TimeoutError):
 
 
 class CallCancelled(CallError):
-    """The call was cancelled by its caller; what had begun may have had effects."""
+    """The caller cancelled the call. If the operation had started, it may have had effects."""
 
     retry_is_safe = False
 
 
 class CallMayHaveRun(CallError, TimeoutError):
-    """The call was sent, but its server has died, or has not answered in time.
+    """The call was sent, but its server died or did not answer in time.
 
-    `call_id` is not empty if the call is made exactly once: calling again with it is safe.
+    If `call_id` is not empty, the call runs exactly once: you can safely call again with it.
     """
 
     retry_is_safe = False
@@ -255,12 +262,12 @@ class CallMayHaveRun(CallError, TimeoutError):
 
 
 class LossError(DeliveryError):
-    """Events numbered `first` to `last` of one sender's channel are gone for this subscription.
+    """This subscription has lost the events `first` to `last` of one sender's channel.
 
-    `priority` is their class: each class of a channel has numbers of its own. Both are empty for
-    events of a ledger, and where any channel of the sender may be meant. `last` is None when nobody
-    can say how many there were: the sender had given this node up for dead and stopped numbering
-    events for it, or may have done so while this process stood still.
+    `priority` is their class: each class of a channel has its own numbers. Both are empty for events
+    of a ledger, and when any channel of the sender may be meant. `last` is None when nobody can say
+    how many there were: the sender had declared this node dead and stopped numbering events for it,
+    or may have done so while this process stood still.
     """
 
     retry_is_safe = False
@@ -284,7 +291,10 @@ class LossError(DeliveryError):
 
 
 class StoreError(DeliveryError):
-    """What must survive a crash cannot be kept or read; `path` is the file or folder."""
+    """Data that must survive a crash cannot be written or read.
+
+    `path` is the file or folder.
+    """
 
     def __init__(self, message: str, *, path: str) -> None:
         super().__init__(message)
@@ -292,14 +302,14 @@ class StoreError(DeliveryError):
 
 
 class StoreFull(StoreError):
-    """The disk has no room, or failed to write. What was to be kept was not accepted.
+    """The disk is full, or a write failed, so the new data was not accepted.
 
-    Everything accepted before is safe, and the store goes on as soon as there is room.
+    All data accepted before is safe. The store works again as soon as there is room.
     """
 
 
 class StoreCorrupt(StoreError):
-    """A file is damaged, so nothing of it is served; `problems` says what was found."""
+    """A file is damaged, so the store serves none of it; `problems` lists the damage."""
 
     retry_is_safe = False
 

@@ -6,12 +6,12 @@ is exactly `>` for one or more. Inside a longer element both are ordinary charac
 NATS: `a*b` and `>>` are literal. Elements are compared character by character, without
 Unicode normalisation and with case.
 
-Engine keys are the same names in the engine's spelling: elements joined by `/`, `>` written
-as `*/**`, and whatever the engine reserves written as `%` and two hexadecimal digits. The
-translation is one to one.
+An engine key is the same name in the engine's spelling. Elements are joined by `/`, `>` is
+written as `*/**`, and each character that the engine reserves is written as `%` and two
+hexadecimal digits. The translation is one to one.
 
-A channel is the first elements of a subject; all its subjects share one engine key. A
-subject shorter than the bus's depth is a channel of its own.
+A channel is the first elements of a subject, and all subjects of a channel share one engine
+key. A subject shorter than the bus's depth is a channel of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUBJECT_BYTES_MAX = 1024
 """Longest subject or pattern, in bytes of UTF-8."""
 
 TEST_SPACE = "~test."
-"""What the subjects of test events begin with on the wire. `~` marks what is the bus's own."""
+"""The prefix of test events' subjects on the wire. `~` marks names that belong to the bus."""
 
 ELEMENT_COUNT_MAX = 64
 """Most elements in a subject or pattern."""
@@ -34,7 +34,8 @@ ELEMENT_COUNT_MAX = 64
 # The C0 and C1 controls (with DEL), and halves of surrogate pairs, which UTF-8 cannot carry.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
-# A character takes at most 4 bytes of UTF-8, so a shorter text need not be encoded to be measured.
+# A character takes at most 4 bytes of UTF-8, so up to this length a text cannot be too long, and
+# need not be encoded to be measured.
 _SURELY_SHORT = SUBJECT_BYTES_MAX // 4
 
 
@@ -67,7 +68,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Tell whether `subject` is one that `pattern` asks for. Both must be well formed.
+    """Return whether `subject` matches `pattern`. Both must be well formed.
 
     >>> matches("news.*.gmc", "news.equity.gmc"), matches("news.>", "news")
     (True, False)
@@ -83,18 +84,18 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Tell whether `wide` matches every subject that `narrow` matches. Both are patterns.
+    """Return whether `wide` matches every subject that `narrow` matches. Both are patterns.
 
     >>> covers("news.>", "news.*.gmc"), covers("news.*", "news.>")
     (True, False)
     """
-    # A pattern of fixed length cannot hold one of open length; otherwise the wildcards of
-    # `narrow` are but elements that only a wildcard of `wide` matches.
+    # A pattern of fixed length cannot cover one of open length. Otherwise you can treat `narrow`
+    # as a subject: only a wildcard of `wide` matches a wildcard of `narrow`.
     return (_is_open(wide) or not _is_open(narrow)) and matches(wide, narrow)
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Tell whether some subject matches both patterns.
+    """Return whether some subject matches both patterns.
 
     >>> overlaps("news.*.gmc", "news.equity.>"), overlaps("news.*", "news.equity.>")
     (True, False)
@@ -127,7 +128,7 @@ def from_key(key: str) -> str:
     """Translate a key expression made by `to_key` back to its subject or pattern.
 
     Raises:
-        BadSubject: No subject or pattern translates to `key`.
+        BadSubject: `key` is not the translation of any subject or pattern.
 
     >>> from_key("news/*/*/**"), from_key("mail/%40home/50%25/a%2Fb")
     ('news.*.>', 'mail.@home.50%.a/b')
@@ -150,7 +151,7 @@ def from_key(key: str) -> str:
 
 
 def channel_of(subject: str, depth: int = 1) -> str:
-    """Return the channel that `subject` belongs to: its first `depth` elements, or all it has.
+    """Return the channel of `subject`: its first `depth` elements, or all if there are fewer.
 
     >>> channel_of("news.equity.gmc"), channel_of("news.equity.gmc", 2), channel_of("news", 2)
     ('news', 'news.equity', 'news')
@@ -187,10 +188,10 @@ V = TypeVar("V", bound=Hashable)
 
 
 class SubjectTrie(Generic[V]):
-    """Values filed under patterns, found by subject.
+    """An index from patterns to values that you look up by subject.
 
-    Finding costs time in the nodes whose path matches a beginning of the subject, and in the
-    values found; patterns that part from the subject early cost nothing.
+    A lookup visits only the nodes whose path matches the beginning of the subject, and the
+    values it returns. Patterns that differ from the subject early cost nothing.
 
     >>> trie = SubjectTrie[str]()
     >>> trie.add("news.>", "monitor")
@@ -206,11 +207,11 @@ class SubjectTrie(Generic[V]):
         self._count = 0
 
     def __len__(self) -> int:
-        """Count the values, each once for every pattern it is filed under."""
+        """Return the number of values, counting each once per pattern."""
         return self._count
 
     def add(self, pattern: str, value: V) -> None:
-        """File `value` under `pattern`; once more under the same pattern changes nothing."""
+        """Add `value` under `pattern`. Adding it again under that pattern changes nothing."""
         check_pattern(pattern)
         node = self._root
         for element in pattern.split("."):
@@ -222,7 +223,7 @@ class SubjectTrie(Generic[V]):
         node.values[value] = None
 
     def remove(self, pattern: str, value: V) -> None:
-        """Take `value` away from `pattern`; `KeyError` if it is not filed there."""
+        """Remove `value` from `pattern`; raise `KeyError` if it is not there."""
         path: list[tuple[_TrieNode[V], str]] = []
         node = self._root
         for element in pattern.split("."):
@@ -237,10 +238,10 @@ class SubjectTrie(Generic[V]):
             node = parent
 
     def match(self, subject: str) -> list[V]:
-        """Return the values under every pattern that matches `subject`, a well-formed one.
+        """Return the values under every pattern that matches `subject`, which is well formed.
 
-        A value filed under several of these patterns is returned once for each. The order
-        depends only on what was added and removed before.
+        A value under several of these patterns is returned once for each. The order depends
+        only on the additions and removals before this call.
         """
         found: list[V] = []
         nodes = [self._root]
@@ -261,14 +262,17 @@ class SubjectTrie(Generic[V]):
 
 
 class _TrieNode(Generic[V]):
-    """Where a pattern's beginning leads; `values` are those of the pattern that ends here."""
+    """The node for the beginning of some patterns.
+
+    `values` belong to the pattern that ends here.
+    """
 
     __slots__ = ("children", "values")
 
     def __init__(self) -> None:
-        # Wildcards are kept beside literal elements: no subject has an element `*` or `>`.
+        # Wildcards share the dict with literal elements: no subject has an element `*` or `>`.
         self.children: dict[str, _TrieNode[V]] = {}
-        self.values: dict[V, None] = {}  # A set that keeps the order of addition.
+        self.values: dict[V, None] = {}  # A set in order of addition.
 
 
 def _is_open(pattern: str) -> bool:
@@ -281,7 +285,7 @@ _ESCAPE = re.compile("%([0-9A-F]{2})")
 
 def _key_of(elements: list[str]) -> str:
     chunks = [e if e == "*" else e.translate(_RESERVED) for e in elements]
-    # The engine keeps elements that begin with @ from matching wildcards.
+    # In the engine, an element that begins with @ does not match wildcards.
     chunks = ["%40" + chunk[1:] if chunk[0] == "@" else chunk for chunk in chunks]
     if chunks[-1] == ">":
         chunks[-1] = "*/**"
@@ -293,7 +297,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def _checked_elements(text: str, kind: str) -> list[str]:
-    """Split a subject or pattern (`kind` says which) and check all that holds for both."""
+    """Split a subject or pattern (`kind` says which) and check the rules that both share."""
     if not isinstance(text, str):
         message = f"a {kind} is text, got {type(text).__name__} {text!r}"
         raise BadSubject(message, subject=repr(text), position=0)
@@ -313,7 +317,8 @@ def _checked_elements(text: str, kind: str) -> list[str]:
         raise _bad_element(kind, elements, ELEMENT_COUNT_MAX, what)
     if len(text) > _SURELY_SHORT and (size := len(text.encode())) > SUBJECT_BYTES_MAX:
         what = f"takes {size} bytes of UTF-8, but at most {SUBJECT_BYTES_MAX} are allowed"
-        # The first character that does not fit: cutting inside one drops its first bytes.
+        # The first character that does not fit. If the cut falls inside a character, `decode`
+        # ignores the part of it that is left.
         position = len(text.encode()[:SUBJECT_BYTES_MAX].decode(errors="ignore"))
         raise _bad_element(kind, elements, text.count(".", 0, position), what, position=position)
     return elements
