@@ -1,4 +1,8 @@
-"""Objects that describe themselves: types, introspection, run-time classes, codec, printing."""
+"""Objects that describe themselves: types, introspection, codec, printing.
+
+You declare a class; the bus derives its type. A type travels as a descriptor, so a program that
+does not have the class can still read, print, change and forward its objects.
+"""
 
 from infobus.objects.classes import define_type
 from infobus.objects.data import DataObject, Property, id_of, identify, spelled, type_of

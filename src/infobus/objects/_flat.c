@@ -1,9 +1,9 @@
-/* Flat objects, which hold nothing but scalars, to and from MessagePack.
+/* Encode and decode flat objects, which hold only scalars, as MessagePack.
 
-   This does what `codec` and `runs` do in Python, for the common case only: an object, or its
-   bytes, just as the type says, attributes in the type's order. To everything else each function
-   answers None, and Python looks at it. So nothing is decided here, and no error is worded here.
-   Without this module, everything works the same, and slower. */
+   This does what `codec` and `runs` do in Python, but only for the common case: an object, or its
+   bytes, that matches the type exactly, with the attributes in the type's order. For everything
+   else each function returns None, and Python handles it. So this file makes no decision and
+   words no error. Without this module everything works the same, only slower. */
 
 #include "_values.h"
 
@@ -15,7 +15,7 @@ typedef struct {
     PyTypeObject *cls;
     PyObject *tag;       /* the descriptor of the slot beside the attributes */
     PyObject *no_arguments;
-    int is_closed;       /* its objects refer to nothing that could refer to them */
+    int is_closed;       /* its objects cannot be part of a reference cycle */
     Py_ssize_t bytes_max;
     Py_ssize_t count;
     Py_ssize_t header_len;
@@ -50,13 +50,13 @@ static PyObject *id_of(PyObject *sender, PyObject *number)
 {
     PyObject *id = PyTuple_Pack(2, sender, number);
     if (id != NULL && PyUnicode_CheckExact(sender) && PyLong_CheckExact(number))
-        PyObject_GC_UnTrack(id); /* it can be part of no cycle */
+        PyObject_GC_UnTrack(id); /* it cannot be part of a cycle */
     return id;
 }
 
 /* --- encoding ------------------------------------------------------------------------------ */
 
-/* NULL, perhaps with an error set, if the object is not as its type says, or too large. */
+/* Returns NULL, perhaps with an error set, if the object is too large or not as its type says. */
 static PyObject *encode_object(Flat *self, PyObject *obj, Py_ssize_t bytes_max)
 {
     Part parts[FIELDS_MAX];
@@ -68,7 +68,7 @@ static PyObject *encode_object(Flat *self, PyObject *obj, Py_ssize_t bytes_max)
     for (Py_ssize_t i = 0; i < self->count; i++) {
         const Field *field = &self->fields[i];
         Py_ssize_t taken = -1;
-        /* Borrowed: nothing here runs what could change the attributes. */
+        /* Borrowed: nothing here runs code that could change the attributes. */
         parts[i].value = PyDict_GetItemWithError(attributes, field->name);
         if (parts[i].value == NULL || (taken = measure(field, &parts[i])) < 0)
             goto done;
@@ -89,7 +89,7 @@ done:
     return body;
 }
 
-/* The bytes of an object, whatever its id. */
+/* Encodes an object, with or without an id. */
 static PyObject *Flat_encode(Flat *self, PyObject *obj)
 {
     PyObject *body = NULL;
@@ -98,7 +98,7 @@ static PyObject *Flat_encode(Flat *self, PyObject *obj)
     return body == NULL ? no_answer() : body;
 }
 
-/* The bytes of an object that has no id yet; it gets one. */
+/* Encodes an object that has no id yet, and sets its id. */
 static PyObject *Flat_encode_new(Flat *self, PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *body = NULL, *id;
@@ -123,7 +123,7 @@ static PyObject *Flat_encode_run(Flat *self, PyObject *const *args, Py_ssize_t n
     Py_ssize_t bytes_max = PyLong_AsSsize_t(args[1]), count, done = 0;
     if (bytes_max == -1 && PyErr_Occurred())
         return NULL;
-    if ((objects = PyList_AsTuple(args[0])) == NULL) /* the list is anybody's to change */
+    if ((objects = PyList_AsTuple(args[0])) == NULL) /* another thread may change the list */
         return NULL;
     count = PyTuple_GET_SIZE(objects);
     if ((bodies = PyList_New(count)) == NULL)
@@ -135,7 +135,7 @@ static PyObject *Flat_encode_run(Flat *self, PyObject *const *args, Py_ssize_t n
         if (body == NULL)
             break;
         PyList_SET_ITEM(bodies, done, body);
-        /* Marked for now, so that an object that is there twice is noticed. */
+        /* A temporary mark, to notice an object that is in the list twice. */
         if (set_tag(self, obj, Py_False) < 0)
             break;
     }
@@ -174,7 +174,7 @@ static PyObject *Flat_identify_run(Flat *self, PyObject *const *args, Py_ssize_t
 
 static PyObject *make_object(Flat *self, PyObject **values, PyObject *tag)
 {
-    /* Not by tp_alloc: only this way does Python lay out attributes inside the object. */
+    /* Not tp_alloc: only this way does Python store attributes inside the object. */
     PyObject *obj = PyBaseObject_Type.tp_new(self->cls, self->no_arguments, NULL);
     if (obj == NULL)
         return NULL;
@@ -233,13 +233,13 @@ static PyObject *Flat_decode_run(Flat *self, PyObject *const *args, Py_ssize_t n
     if (nargs != 3 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[2])
         || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[2]))
         return PyErr_Format(PyExc_TypeError, "decode_run(bodies: list, sender, numbers: list)");
-    /* Copies: the lists are anybody's to change. */
+    /* Copies: another thread may change the lists. */
     PyObject *bodies = PyList_AsTuple(args[0]), *numbers = PyList_AsTuple(args[2]);
     int failed = bodies == NULL || numbers == NULL
                  || PyTuple_GET_SIZE(bodies) != PyTuple_GET_SIZE(numbers);
     PyObject *objects = failed ? NULL : PyList_New(PyTuple_GET_SIZE(bodies));
     failed = objects == NULL;
-    /* All of them are new: the collector would walk over them four times, for nothing. */
+    /* All objects are new: the collector would walk over them four times for nothing. */
     int is_collecting = PyGC_Disable();
     for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(bodies); i++) {
         PyObject *id = id_of(args[1], PyTuple_GET_ITEM(numbers, i)), *obj = NULL;
@@ -261,7 +261,7 @@ static PyObject *Flat_decode_run(Flat *self, PyObject *const *args, Py_ssize_t n
 
 /* --- the type ------------------------------------------------------------------------------ */
 
-/* There is nothing to clear a cycle with: the class, which is part of each, does that. */
+/* No tp_clear: every cycle contains the class, which breaks it. */
 static int Flat_traverse(Flat *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));

@@ -1,9 +1,9 @@
 from typing import Any
 
 class Flat:
-    """Flat objects of one class, to and from bytes, in C. See `flat.flat_for`.
+    """Encode and decode flat objects of one class, in C. See `flat.flat_for`.
 
-    Every method answers None where something is not just as the type says.
+    Every method returns None if an object or its bytes do not match the type exactly.
     """
 
     def __new__(

@@ -1,4 +1,4 @@
-/* Single values to and from MessagePack, as far as flat objects have them. See _flat.c. */
+/* Encode and decode the single values of flat objects as MessagePack. See _flat.c. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -10,7 +10,7 @@
 typedef struct {
     PyObject *name;      /* interned */
     PyObject *key;       /* bytes: the name as MessagePack */
-    PyObject *last;      /* the string that was read last, if it is short and ASCII, or NULL */
+    PyObject *last;      /* the last string read, if it is short and ASCII, or NULL */
     char kind;           /* b(ool), i(nt), f(loat), s(tr), y (bytes) */
     char is_optional;
 } Field;
@@ -31,7 +31,7 @@ static Py_ssize_t int_size(int64_t n)
     return n >= -0x20 ? 1 : n >= -0x80 ? 2 : n >= -0x8000 ? 3 : n >= -0x80000000LL ? 5 : 9;
 }
 
-/* How many bytes the value of a field takes; -1 if it is not as the type says. */
+/* Returns how many bytes the value of a field takes, or -1 if it does not match the type. */
 static Py_ssize_t measure(const Field *field, Part *part)
 {
     PyObject *value = part->value;
@@ -68,7 +68,7 @@ static Py_ssize_t measure(const Field *field, Part *part)
     }
 }
 
-/* A first byte, and a number of `size` bytes after it, the highest first. */
+/* Writes a first byte and, after it, a number of `size` bytes, big-endian. */
 static unsigned char *put(unsigned char *at, unsigned char first, uint64_t n, int size)
 {
     *at++ = first;
@@ -132,7 +132,7 @@ typedef struct {
     const unsigned char *at, *end;
 } Cursor;
 
-/* The next `size` bytes, passed over; NULL if there are not so many. */
+/* Returns the next `size` bytes and moves past them, or NULL if there are fewer. */
 static const unsigned char *take(Cursor *cursor, uint64_t size)
 {
     const unsigned char *at = cursor->at;
@@ -175,7 +175,7 @@ static PyObject *read_int(Cursor *cursor, unsigned char first)
     }
 }
 
-/* Events that come after each other often have the same venue, currency or unit. */
+/* Successive events often have the same venue, currency or unit, so the last string is reused. */
 static PyObject *read_text(Field *field, const char *at, Py_ssize_t n)
 {
     PyObject *text = field->last;
@@ -188,7 +188,7 @@ static PyObject *read_text(Field *field, const char *at, Py_ssize_t n)
     return text;
 }
 
-/* NULL, perhaps with an error set, if the bytes are not what the type says. */
+/* Returns NULL, perhaps with an error set, if the bytes do not match the type. */
 static PyObject *read_value(Field *field, Cursor *cursor)
 {
     const unsigned char *at = take(cursor, 1);

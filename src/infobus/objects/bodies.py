@@ -1,7 +1,7 @@
-"""An object as its type's fingerprint and a map of attributes, and back: for those who store it.
+"""Convert objects to a fingerprint and a map of attributes, and back, for stores.
 
-The map is what the codec would write, before it is written: only what is sent, unknown attributes
-included, with objects inside left as objects.
+The map holds the values that the codec would write: the attributes that are sent, including
+unknown ones. Nested objects stay objects.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from infobus.objects.classes import class_for
-from infobus.objects.codec import _reconciled
+from infobus.objects.codec import reconciled
 from infobus.objects.data import DataObject, Foreign, ObjectId, bad_value, unknown_attributes
 from infobus.objects.kinds import Misfit
 from infobus.objects.outbound import sent_attributes, sent_type
 
 
 def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
-    """The fingerprint that `obj` is sent under, and the attributes that are sent with it.
+    """Return the fingerprint that `obj` is sent under, and the attributes that are sent.
 
     Raises:
-        BadValue: A list or map was changed in place, to something that does not fit.
+        BadValue: Somebody changed a list or map in place, so that it no longer fits.
 
     >>> from infobus.objects import Property
     >>> fingerprint, body = take_apart(Property(name="n", value=[1], ref="r"))
@@ -29,7 +29,7 @@ def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
     plan, state = obj.__bus_plan__, obj.__dict__
     unknown: dict[str, Any] = {}
     if obj.__bus_tag__.__class__ is not Foreign and len(state) == plan.count:
-        fingerprint, state = plan.fingerprint, dict(state)  # as almost always
+        fingerprint, state = plan.fingerprint, dict(state)  # the usual case
     else:
         state, unknown = sent_attributes(obj), unknown_attributes(obj)
         fingerprint, _ = sent_type(obj, state)
@@ -46,5 +46,5 @@ def take_apart(obj: DataObject) -> tuple[int, dict[str, Any]]:
 def put_together(
     fingerprint: int, body: dict[str, Any], object_id: ObjectId | None = None
 ) -> DataObject:
-    """The object of which this was taken: an instance of the best class known here."""
-    return _reconciled(class_for(fingerprint) or DataObject, fingerprint, dict(body), object_id)
+    """Undo `take_apart`: return an instance of the best class that this process knows."""
+    return reconciled(class_for(fingerprint) or DataObject, fingerprint, dict(body), object_id)

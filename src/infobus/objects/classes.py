@@ -1,4 +1,9 @@
-"""Classes made at run time: defined by a program, or built for types that came from outside."""
+"""Classes made at run time: defined by a program, or built for types received from others.
+
+A *defined* class has the same rights as one written in Python. A *built* class exists because an
+object of an unknown class arrived with its descriptor; it inherits from every supertype that
+this process knows.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ from infobus.objects.members import Attribute, Operation, make_attribute
 from infobus.objects.spelling import kind_of
 from infobus.objects.types import LINEAGE_DEPTH_MAX, ROOT_NAME, Type, compose, unknown_type
 
+# Bounds on the descriptors that strangers can make this process hold.
 LEARNED_COUNT_MAX = 10_000
 LEARNED_BYTES_MAX = 64 * 1024 * 1024
 
@@ -31,19 +37,19 @@ def define_type(
     *,
     doc: str = "",
 ) -> type[DataObject]:
-    """A new class, as good as one that was written down.
+    """Make a class at run time, with the same rights as one written in Python.
 
     Args:
         name: The type's name, such as `plant.Recipe`.
-        supertypes: Classes, types, or names of types known here.
-        attributes: By name: a Python type or the text of a kind, or a pair of that and a
-            default. Or `Attribute` values, as another type shows them.
-        operations: By name: functions with annotated signatures that take the object first.
-            Or `Operation` values, which are then known by signature only.
-        doc: What the type is for.
+        supertypes: Classes, types, or names of types that this process knows.
+        attributes: A mapping from names to Python types or texts of kinds, or to pairs of
+            one of these and a default. Or `Attribute` values, taken from another type.
+        operations: A mapping from names to functions with annotated signatures, whose first
+            parameter is the object. Or `Operation` values, which then have no implementation.
+        doc: The purpose of the type.
 
     Raises:
-        BadType: The parts contradict each other or an inherited one.
+        BadType: The members contradict each other or an inherited member.
 
     >>> Recipe = define_type("Recipe", [], {"name": str, "steps": ("list[str]", [])})
     >>> Recipe(name="etch")
@@ -108,16 +114,17 @@ def _make_class(
 
 
 def _least(bases: Iterable[type[DataObject]]) -> tuple[type[DataObject], ...]:
-    """`bases` without those that others of them extend, which Python would refuse."""
+    """Drop every base that another base extends: Python refuses such a list of bases."""
     once = tuple(dict.fromkeys(bases))
     return tuple(b for b in once if not any(b is not o and issubclass(o, b) for o in once))
 
 
 def class_for(fingerprint: int) -> type[DataObject] | None:
-    """The best class for objects received under `fingerprint`; None if nothing is known.
+    """Return the best class for objects received under `fingerprint`, or None if there is none.
 
-    The class declared for exactly this type, else the one declared for another version of
-    it, else one built from the descriptor on top of every supertype known here.
+    The best class is the one declared for exactly this type. If there is none, it is the one
+    declared for another version of the type, and otherwise one built from the descriptor on
+    top of every supertype that this process knows.
     """
     if fingerprint in registry.declared:
         return registry.declared[fingerprint][-1]
@@ -133,7 +140,7 @@ def _build(known: Type) -> type[DataObject]:
         if known.fingerprint in registry.built:
             return registry.built[known.fingerprint]
         bases = {s: class_for(s.fingerprint) or _declared(s.name) for s in known.supertypes}
-        # A supertype nobody here knows stays in the type by its name and fingerprint.
+        # An unknown supertype stays in the type by its name and fingerprint.
         supertypes = [s if base is None else base.__bus_type__ for s, base in bases.items()]
         own = [a for a in known.attributes if a.inherited_from is None]
         abilities = [o for o in known.operations if o.inherited_from is None]
@@ -141,7 +148,8 @@ def _build(known: Type) -> type[DataObject]:
             local = compose(known.name, supertypes, own, abilities, known.doc, strict=False)
             cls = _make_class(known if local == known else local, filter(None, bases.values()), {})
         except (BadType, TypeError):
-            # The hierarchies of the two sides contradict each other; the object still counts.
+            # The two sides' hierarchies contradict each other. The object must still arrive, so
+            # its class is built without supertypes.
             local = compose(known.name, (), own, abilities, known.doc, strict=False)
             cls = _make_class(local, (), {})
         registry.add_built(known.fingerprint, cls)
@@ -153,18 +161,18 @@ def _declared(name: str) -> type[DataObject] | None:
 
 
 def known(fingerprint: int) -> bool:
-    """Whether the descriptor of this type is held here; untyped (0) needs none."""
+    """Return whether this process has the descriptor of this type; untyped (0) needs none."""
     return fingerprint == 0 or fingerprint in registry.types
 
 
 def learn(descriptor: bytes) -> int:
-    """Take in a descriptor from outside; returns the fingerprint of its type.
+    """Add a type from a received descriptor, and return the type's fingerprint.
 
-    Learning twice changes nothing. Supertypes may come later, though then their attributes
-    count as unknown until they do.
+    Learning a descriptor twice changes nothing. Supertypes may arrive later; until then their
+    attributes count as unknown.
 
     Raises:
-        BadFrame: The bytes are no descriptor, or this process holds as many types as it may.
+        BadFrame: The bytes are not a descriptor, or this process already holds the maximum.
     """
     description = descriptors.read(descriptor)
     fingerprint = description.fingerprint
@@ -182,6 +190,8 @@ def learn(descriptor: bytes) -> int:
         learned[fingerprint] = len(descriptor)
         _add_learned(descriptor)
         if fingerprint in registry.awaited:
+            # Types learned before this supertype lack its attributes. Learn them again,
+            # supertypes first, because each inherits from those above it.
             registry.awaited.discard(fingerprint)
             waiting = [t for t in registry.types.values() if fingerprint in t.closure[:-1]]
             for other in sorted(waiting, key=lambda t: t.depth):
@@ -210,10 +220,12 @@ def _supertype(name: str, fingerprint: int) -> Type:
 
 
 def attach_code(cls: type[DataObject], code: descriptors.Code) -> None:
-    """Let methods travel with the type of `cls`, from its next introduction to others.
+    """Send `code` along with the type of `cls` from now on.
+
+    Nodes that already have the descriptor do not get the code.
 
     Raises:
-        BadType: They are too long.
+        BadType: The code is too long for a descriptor.
     """
     known = cls.__bus_type__
     if known.code == code:
@@ -228,7 +240,7 @@ def attach_code(cls: type[DataObject], code: descriptors.Code) -> None:
 
 
 def descriptors_of(fingerprints: Iterable[int]) -> list[bytes]:
-    """The descriptors held for these types and their supertypes, supertypes first."""
+    """Return the known descriptors of these types and their supertypes, supertypes first."""
     asked = [registry.types[fp] for fp in fingerprints if fp in registry.types]
     closure = dict.fromkeys(fp for known in asked for fp in known.closure)
     held = [registry.types[fp] for fp in closure if fp in registry.types]

@@ -1,13 +1,13 @@
-"""The wire form of objects: small, readable without a descriptor, and quick.
+"""The wire form of objects: small, fast, and readable without a descriptor.
 
-An object is a MessagePack map from attribute names to values, unknown attributes included.
-Which type it has is said beside it, by a fingerprint; 0 stands for a plain dict. Inside a
-value, moments are MessagePack timestamps, and an object is extension 1, which holds the
-array [fingerprint, map, object id or nil].
+An object is a MessagePack map from attribute names to values, including unknown attributes.
+Its type travels beside the map as a fingerprint; 0 stands for a plain dict. Inside a value, a
+moment is a MessagePack timestamp, and an object is extension 1, which holds the array
+[fingerprint, map, object id or nil].
 
-Objects that hold no other objects, the common case, are encoded and decoded by one call of
-msgspec each. All others are walked, to find what is nested in them and to keep whatever this
-process does not know.
+Most objects hold no other objects; msgspec encodes or decodes each of them in one call. The
+codec walks all others, to find nested objects and to preserve attributes that this process does
+not know.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ __all__ = [
 ]
 
 Payload: TypeAlias = bytes | Raw | memoryview
-"""What can be decoded; bytes are quickest."""
-_UINT64 = 0xCF  # the first byte of the only integers that may be too large
+"""The buffers that `decode` accepts; bytes are fastest."""
+_UINT64 = 0xCF  # the first byte of the only integers that may exceed a signed 64-bit integer
 
 _encode = msgspec.msgpack.Encoder().encode
 _new = object.__new__
@@ -77,17 +77,18 @@ _DECODE_ERRORS = (
 
 
 def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
-    """The type's fingerprint, the payload, and the fingerprints of all types it needs.
+    """Return the type's fingerprint, the payload, and the fingerprints of all types it needs.
 
-    The last covers supertypes and the objects that sit inside; a receiver that holds their
-    descriptors can read everything. A received object is sent on under the type it came
-    with, with all that came with it, unless it was changed in a way which that type forbids.
+    The needed types include supertypes and the types of nested objects. A receiver that has
+    their descriptors can read everything. A received object keeps the type and the attributes
+    it was received with, unless you changed it in a way that this type forbids.
 
     Raises:
-        BadValue: `obj` is no object or dict, holds something that cannot be sent, is cyclic
-            or nested deeper than 64 levels, or takes more than 16 MiB. `path` says where.
+        BadValue: `obj` is neither an object nor a dict, holds a value that cannot be sent, is
+            cyclic or nested deeper than 64 levels, or takes more than 16 MiB. `path` says
+            where.
     """
-    if obj.__class__ is dict:  # a missing attribute would take longer to find out
+    if obj.__class__ is dict:  # faster than the AttributeError below
         return _encode_untyped(obj)
     try:
         plan = obj.__bus_plan__
@@ -118,9 +119,9 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
 def encode_event(
     obj: Any, sender: str, number: int
 ) -> tuple[int, bytes, tuple[int, ...], str | None]:
-    """As `encode`, for publication: an object without an id gets the event's.
+    """Encode `obj` for publication, as `encode` does; an object without an id gets the event's.
 
-    The last value is the id of an object that had one before, else None.
+    The last value is the object's id if it had one before, else None.
     """
     try:
         plan = obj.__bus_plan__
@@ -130,7 +131,7 @@ def encode_event(
             if body is not None:
                 return plan.fingerprint, body, plan.closure, None
     except AttributeError:
-        pass  # The long way says what is wrong.
+        pass  # Not an object; `encode` below says what is wrong.
     event_id = (sender, number)
     fingerprint, payload, types = encode(obj)
     named = identify(obj, event_id) if isinstance(obj, DataObject) else event_id
@@ -138,14 +139,15 @@ def encode_event(
 
 
 def decode(fingerprint: int, payload: Payload, object_id: ObjectId | None = None) -> Any:
-    """The object in `payload`: an instance of the best class known here, or a dict for 0.
+    """Return the object in `payload`: an instance of the best known class, or a dict for 0.
 
-    Another version of a known type gives an instance of the class known here. Attributes
-    that were not sent have their default, else None; those that the class does not have, or
-    has with another kind, are kept as unknown. Without any descriptor, all are unknown.
+    If the object was sent under another version of a known type, you get an instance of the
+    class that this process knows. Attributes that were not sent have their default, or None.
+    Attributes that the class lacks, or has with another kind, are stored as unknown. Without a
+    descriptor, all attributes are unknown.
 
     Raises:
-        BadFrame: The bytes are no object. Nothing else is raised, whatever they hold.
+        BadFrame: The bytes are not an object. No bytes make this raise anything else.
     """
     if payload.__class__ is not bytes:
         payload = bytes(payload)
@@ -156,9 +158,9 @@ def decode(fingerprint: int, payload: Payload, object_id: ObjectId | None = None
 
 
 def reader_for(fingerprint: int) -> Reader:
-    """The quickest way to read objects of a type: `read(payload, object_id)`.
+    """Return the fastest function that reads objects of a type: `read(payload, object_id)`.
 
-    Ask again for every run of objects, because what is known about types may change.
+    Ask again for every run of objects, because the process may learn new types in between.
     """
     plan = _plan_for(fingerprint)
     if plan is None:
@@ -169,7 +171,7 @@ def reader_for(fingerprint: int) -> Reader:
 
 
 def _quick_reader(plan: Plan) -> Reader:
-    """Reads objects that are just as `plan` says, and leaves all others to `_decode_walking`."""
+    """Make a reader for objects that match `plan` exactly; `_decode_walking` reads the rest."""
     read_map, new, integers = plan.decode, plan.new, plan.integers
     first_byte, header, fingerprint = plan.first_byte, plan.header, plan.fingerprint
     read_flat = plan.flat.decode if plan.flat is not None else _read_nothing
@@ -186,29 +188,28 @@ def _quick_reader(plan: Plan) -> Reader:
                     set_tag(obj, object_id)
                     return obj
         except _DECODE_ERRORS:
-            pass  # Perhaps only unusual; the slow way decides.
+            pass  # Perhaps unusual rather than wrong: the slow way decides.
         return _decode_walking(fingerprint, payload, object_id, 1)
 
     return read
 
 
 def _read_nothing(payload: bytes, object_id: ObjectId | None) -> Any:
-    """Stands in for the quicker way where there is none."""
     return None
 
 
 def descriptors(fingerprints: Iterable[int]) -> list[bytes]:
-    """The descriptors held for these types and their supertypes, supertypes first.
+    """Return the known descriptors of these types and their supertypes, supertypes first.
 
-    Types of which only the fingerprint is known are left out.
+    A type of which this process knows only the fingerprint is left out.
     """
     return descriptors_of(fingerprints)
 
 
 def types_in(payloads: Iterable[Payload]) -> set[int]:
-    """The types of all objects that sit inside these payloads; their own are said beside them.
+    """The types of all objects inside these payloads, without those of the payloads themselves.
 
-    Bytes that are no object are passed over: whoever decodes them says what is wrong.
+    Bytes that hold no object are skipped: decoding them reports what is wrong.
     """
     found: set[int] = set()
     unread: list[Payload] = []
@@ -228,7 +229,7 @@ def types_in(payloads: Iterable[Payload]) -> set[int]:
     return found
 
 
-# --- encoding what is not flat ---------------------------------------------------------------
+# --- encoding objects that are not flat --------------------------------------------------------
 
 
 def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
@@ -285,11 +286,11 @@ def _oversized(payload: bytes, where: str) -> BadValue:
     )
 
 
-# --- decoding what is not flat, or not as expected -------------------------------------------
+# --- decoding objects that are not flat, or do not match their plan --------------------------
 
 
 class _Nested(msgspec.Struct, array_like=True):
-    """The content of extension 1; later versions may append to it."""
+    """The content of extension 1; later versions may append fields."""
 
     fingerprint: Annotated[int, Meta(ge=1)]
     body: Raw
@@ -312,7 +313,7 @@ def _decode_walking(
         raise BadFrame(f"not an object: expected a map, got {type(body).__name__}")
     if fingerprint == 0:
         return body
-    return _reconciled(class_for(fingerprint) or DataObject, fingerprint, body, object_id)
+    return reconciled(class_for(fingerprint) or DataObject, fingerprint, body, object_id)
 
 
 def _read_ext(ext: Ext, depth: int) -> Any:
@@ -322,10 +323,14 @@ def _read_ext(ext: Ext, depth: int) -> Any:
     return _decode_walking(nested.fingerprint, bytes(nested.body), nested.id, depth)
 
 
-def _reconciled(
+def reconciled(
     cls: type[DataObject], fingerprint: int, body: dict[str, Any], object_id: ObjectId | None
 ) -> DataObject:
-    """An instance of `cls` with all that `body` says, though it may be of another version."""
+    """Make an instance of `cls` from `body`, which may be of another version of the type.
+
+    No value is lost: attributes that do not fit the class stay in `body` and become unknown
+    attributes.
+    """
     state: dict[str, Any] = {}
     filled: dict[str, Any] = {}
     is_own_version = fingerprint == cls.__bus_plan__.fingerprint
@@ -334,12 +339,12 @@ def _reconciled(
             value = body[name]
             state[name] = check(value)
         except (KeyError, Misfit):
-            # What does not fit stays in the body, and so becomes an unknown attribute.
+            # A value that does not fit stays in `body`, and so becomes an unknown attribute.
             state[name] = attribute.fresh_default()
             filled[name] = attribute.fresh_default()
             continue
         if attribute.kind.converts and not is_own_version and _differ(value, state[name]):
-            filled[name] = check(value)  # Here it is a float; it is sent on as the int it was.
+            filled[name] = check(value)  # A float here, but forwarded as the int it was.
         else:
             del body[name]
     obj = _new(cls)

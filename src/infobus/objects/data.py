@@ -1,8 +1,8 @@
-"""`DataObject`: objects that carry information, describe themselves, and can be sent.
+"""`DataObject`, the base class of everything that you publish with a type.
 
-An object's attributes live in its `__dict__`, in plain form and nothing else beside them,
-so that the codec can encode them with one call. What was received and does not fit the
-class, and the object's id, sit next to it in `__bus_tag__`.
+An object's `__dict__` holds its attributes in plain form and nothing else, so that the codec
+can encode it in one call. The slot `__bus_tag__` holds the rest: the object's id, and received
+attributes that do not fit the class.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from infobus.objects.kinds import Misfit, ObjectRoot, plain, shown
 from infobus.objects.plans import Plan
 from infobus.objects.types import ROOT_NAME, Type, root_type, unknown_type
 
-_SHOWN_COUNT_MAX = 10_000  # parts: one that is shared over many levels occurs endless times
+# How many parts `repr` shows: a part that is shared on many levels occurs exponentially often.
+_SHOWN_COUNT_MAX = 10_000
 
 ObjectId = str | tuple[str, int]
-"""An object's id; as a pair of sender and number it is spelled only when somebody asks."""
+"""An object's id. A pair of sender and number becomes text only when somebody asks for it."""
 
 
 def spelled(id: ObjectId) -> str:
-    """The id as text.
+    """Return the id as text.
 
     >>> spelled(("floor7-4242-9f3a61c2", 300))
     'floor7-4242-9f3a61c2:12c'
@@ -38,25 +39,25 @@ def spelled(id: ObjectId) -> str:
 
 
 class Foreign(Struct, frozen=True):
-    """What is known about a received object beyond its class. Never changed, only replaced."""
+    """Facts about a received object that its class does not hold. Replaced, never changed."""
 
     fingerprint: int
-    """The type under which it was received, and under which it is sent on."""
+    """The type under which it was received and is forwarded."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Attributes that the class does not have, or has with another kind."""
     filled: dict[str, Any] = field(default_factory=dict)
-    """Attributes of the class that had not been sent, with what stands in for them."""
+    """Attributes of the class that were not sent, with the values that replace them."""
     id: ObjectId | None = None
 
 
 @dataclass_transform(kw_only_default=True)
 class DataObject(ObjectRoot):
-    """The root of all types of objects that can be published.
+    """The base class of all objects with a type that you can publish.
 
-    A subclass declares attributes by annotations. Its name is the type's name unless the
-    class says `name="news.Story"`; public methods whose signatures are fully annotated are
-    the type's operations. Values are checked when they are set, and copied if they are lists
-    or maps.
+    Declare attributes by annotations. The class name is the type's name unless you pass
+    `name="news.Story"` as a class keyword. Public methods with fully annotated signatures
+    become the type's operations. Values are checked when you set them; lists and maps are
+    copied.
 
     >>> class Reading(DataObject):
     ...     celsius: float
@@ -67,8 +68,8 @@ class DataObject(ObjectRoot):
     Traceback (most recent call last):
     infobus.errors.BadValue: Reading.celsius: expected float, got str '21,5'
 
-    A class that takes the name of its base's type and adds nothing to it is one more class
-    of that same type.
+    A subclass that has its base's type name and adds no members is another class of the same
+    type.
     """
 
     __slots__ = ()
@@ -79,7 +80,7 @@ class DataObject(ObjectRoot):
         cls, *, name: str | None = None, type_: Type | None = None, **options: Any
     ) -> None:
         super().__init_subclass__(**options)
-        if type_ is not None:  # Made at run time; whoever made it has the type already.
+        if type_ is not None:  # Made at run time: the caller has composed the type.
             cls.__bus_type__ = type_
             cls.__bus_plan__ = Plan(cls)
             return
@@ -126,7 +127,7 @@ class DataObject(ObjectRoot):
             raise self._no_such(name)
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only when the attribute is not found in the usual places.
+        # Python calls this only when normal lookup fails.
         if not name.startswith("_"):
             extra = unknown_attributes(self)
             if name in extra:
@@ -170,7 +171,7 @@ class DataObject(ObjectRoot):
         set_tag(self, state[1])
 
     def _no_such(self, name: str) -> BadValue:
-        import difflib  # Only here: it would slow down every start of a program.
+        import difflib  # Imported late: it would slow down every start.
 
         close = difflib.get_close_matches(name, self.__bus_plan__.attributes, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
@@ -178,7 +179,7 @@ class DataObject(ObjectRoot):
         return BadValue(f"{self.__bus_type__.name} has no attribute {name!r}{hint}", path=path)
 
 
-# `__setattr__` is for users; these write past it.
+# Setters that bypass `__setattr__`, which checks values for users.
 set_state = ObjectRoot.__dict__["__dict__"].__set__
 set_tag = ObjectRoot.__dict__["__bus_tag__"].__set__
 
@@ -199,9 +200,9 @@ class Property(DataObject):
 
 
 def type_of(x: object) -> Type:
-    """The type of an object, or the type that a class implements.
+    """Return the type of an object, or the type that a class implements.
 
-    For an object of which no descriptor has come, a stand-in with `is_known` False.
+    If the object's descriptor has not arrived, you get a placeholder with `is_known` False.
 
     >>> type_of(Property).attributes.names
     ('name', 'value', 'ref')
@@ -216,26 +217,29 @@ def type_of(x: object) -> Type:
 
 
 def attribute_values(obj: DataObject) -> dict[str, Any]:
-    """The attributes that `obj` has by its class, with their values."""
+    """Return the attributes that the class of `obj` declares, with their values."""
     state = obj.__dict__
     return {name: state[name] for name in obj.__bus_plan__.attributes}
 
 
 def unknown_attributes(obj: DataObject) -> dict[str, Any]:
-    """Attributes that came with `obj` and that its class does not have, or has differently."""
+    """Return the received attributes that the class of `obj` lacks or has with another kind."""
     tag = obj.__bus_tag__
     return tag.extra if tag.__class__ is Foreign else {}
 
 
 def id_of(obj: object) -> str | None:
-    """The id that `obj` got at its first publication; None before, and for plain dicts."""
+    """Return the id that `obj` got at its first publication.
+
+    Returns None before that, and for plain dicts.
+    """
     tag = obj.__bus_tag__ if isinstance(obj, DataObject) else None
     id = tag.id if tag.__class__ is Foreign else tag
     return None if id is None else spelled(id)
 
 
 def identify(obj: DataObject, id: ObjectId) -> ObjectId:
-    """Give `obj` its id, unless it has one; returns the id it has now."""
+    """Set the id of `obj` unless it has one, and return the id it has now."""
     tag = obj.__bus_tag__
     if tag is None:
         set_tag(obj, id)
@@ -249,15 +253,15 @@ def identify(obj: DataObject, id: ObjectId) -> ObjectId:
 
 
 def bad_value(misfit: Misfit, where: str) -> BadValue:
-    """The error a user sees for a misfit inside the value at `where`."""
+    """Return the error that a user sees for a misfit inside the value at `where`."""
     path = where + misfit.path
-    if len(path) > 200:  # A cycle was followed to the limit of depth.
+    if len(path) > 200:  # The check followed a cycle down to the depth limit.
         path = f"{path[:200]}..."
     return BadValue(f"{path}: {misfit.problem}", path=path)
 
 
 def _text_of(value: object, room: list[int], around: frozenset[int]) -> str:
-    """As `repr`, of as many parts as there is room for, and without what they are parts of."""
+    """Return `repr` of a value; "..." replaces cycles, and parts beyond `room`."""
     room[0] -= 1
     if room[0] < 0 or id(value) in around:
         return "..."
@@ -279,7 +283,7 @@ def _text_of(value: object, room: list[int], around: frozenset[int]) -> str:
 
 
 def _without(tag: Foreign, name: str) -> Foreign:
-    """`tag` after the attribute `name` was set: nothing stands in for it, nothing hides it."""
+    """Return `tag` after attribute `name` was set: neither filled in nor unknown any more."""
     if name not in tag.filled and name not in tag.extra:
         return tag
     return replace(

@@ -1,4 +1,4 @@
-"""From a Python class to its type: annotations become attributes, methods operations."""
+"""Derive the type of a Python class: annotations become attributes, methods operations."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from infobus.objects.types import Type, compose
 
 
 def declared_type(cls: type[ObjectRoot], name: str, local_names: Mapping[str, Any]) -> Type:
-    """The type that the class statement of `cls` describes, called `name`.
+    """Return the type, called `name`, that the class statement of `cls` describes.
 
-    `local_names` are what annotations in quotes may refer to beyond the module's names. A
-    name found nowhere is taken for a type that will be declared later.
+    Quoted annotations may use `local_names` in addition to the module's names. A name that is
+    found nowhere stands for a type that will be declared later.
     """
     supertypes = [base.__bus_type__ for base in cls.__bases__ if issubclass(base, ObjectRoot)]
     scope = _Scope(cls, name, local_names)
@@ -31,7 +31,8 @@ def declared_type(cls: type[ObjectRoot], name: str, local_names: Mapping[str, An
     same = next((s for s in supertypes if s.name == name), None)
     if same is None:
         return compose(name, supertypes, attributes, operations, doc)
-    # One more class of its base's type, if it means the same.
+    # The class repeats its base's type name: allowed only if it adds nothing. Composing under
+    # another name shows whether it does.
     again = compose(f"{name}_", supertypes, attributes, operations, doc)
     if len(supertypes) > 1 or any(m.inherited_from is None for m in _members(again)):
         raise BadType(
@@ -47,7 +48,7 @@ def _members(known: Type) -> Iterator[Attribute | Operation]:
 
 
 class _Scope(dict[str, Any]):
-    """The names that annotations of a class can use, itself included."""
+    """The names that a class's annotations can use, including the class's own name."""
 
     def __init__(self, cls: type, name: str, local_names: Mapping[str, Any]) -> None:
         super().__init__(vars(builtins))
@@ -60,13 +61,13 @@ class _Scope(dict[str, Any]):
 
 
 def _stand_in(name: str) -> type:
-    """A class that annotations can combine with others, for a type that does not exist yet."""
+    """Return a placeholder class that annotations can use for a type not yet declared."""
     return type(name, (ObjectRoot,), {"__bus_type__": types.unknown_type(0, name)})
 
 
 def _hints(annotations: Mapping[str, Any], scope: _Scope, where: str) -> dict[str, Any]:
     try:
-        # typing resolves nested quotes too; it wants a class that carries the annotations.
+        # typing also resolves nested quotes, but only for a class that has the annotations.
         carrier = type(where, (), {"__annotations__": dict(annotations)})
         return typing.get_type_hints(carrier, {}, scope, include_extras=True)
     except Exception as error:  # Annotations are code: evaluating them can raise anything.
@@ -94,13 +95,16 @@ def _attributes(
 
 
 def doc_in(hint: Any) -> str:
-    """The doc in `Annotated[str, "doc"]`; empty if there is none."""
+    """Return the doc in `Annotated[str, "doc"]`, or an empty string."""
     metadata = typing.get_args(hint)[1:] if typing.get_origin(hint) is typing.Annotated else ()
     return next((text for text in metadata if isinstance(text, str)), "")
 
 
 def _taken_from(cls: type, name: str) -> list[Any]:
-    """The default in the class body, if any. It leaves the class: objects have their own."""
+    """Remove and return the default in the class body, if any.
+
+    The class must not keep it: every object has a value of its own.
+    """
     if name not in cls.__dict__:
         return []
     default = cls.__dict__[name]
@@ -119,10 +123,10 @@ def _operations(cls: type, scope: _Scope) -> Iterator[Operation]:
 def operation_of(
     method: Callable[..., Any], name: str, scope: Mapping[str, Any]
 ) -> Operation | None:
-    """The operation that a method implements; None if it is a method for Python alone.
+    """Return the operation that a method implements, or None if only Python can call it.
 
-    It is an operation when each parameter but the first and the result are annotated with
-    kinds that can be sent, and defaults fit them.
+    A method is an operation if the result and every parameter but the first are annotated
+    with kinds that can be sent, and if its defaults fit them.
     """
     try:
         names = scope if isinstance(scope, _Scope) else _Scope(type(name, (), {}), name, scope)

@@ -1,22 +1,22 @@
-"""Descriptors: a type written down, so that it can travel ahead of its objects.
+"""Descriptors: types as bytes, so that a type can be sent before its objects.
 
-A descriptor is a MessagePack map; readers skip fields they do not know:
+A descriptor is a MessagePack map. Readers skip fields they do not know:
 
     name         str
     doc          str, may be missing
     supertypes   [[name, fingerprint], ...]
     attributes   [{name, type, doc, default}, ...]          no `default`: there is none
     operations   [{name, parameters, result, doc}, ...]     parameters are like attributes
-    code         {source, signature}, may be missing        methods in TDL that travel along
+    code         {source, signature}, may be missing        TDL methods sent with the type
 
-The fingerprint is a BLAKE2b hash of 8 bytes over the meaning alone, in canonical order:
-name, supertypes, and the type's own attributes and operations without their docs. Whatever
-later versions add to descriptors stays out of it, or older nodes could not check it.
+The fingerprint is an 8-byte BLAKE2b hash over the meaning alone, in canonical order: name,
+supertypes, and the type's own attributes and operations without their docs. Fields that later
+versions add to descriptors stay out of the hash, or older nodes could not check it.
 """
 
 from __future__ import annotations
 
-from _blake2 import blake2b  # as hashlib has it, without OpenSSL, which takes 5 ms to load
+from _blake2 import blake2b  # hashlib's own, but without loading OpenSSL (5 ms)
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -44,9 +44,9 @@ _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Code(NamedTuple):
-    """Methods that travel with a type: TDL source, and its author's signature if there is one.
+    """Methods that are sent with a type: TDL source, and its author's signature if any.
 
-    It is not part of what the type means: nobody has to run it.
+    The code is not part of the type's meaning: no receiver has to run it.
     """
 
     source: str
@@ -54,7 +54,7 @@ class Code(NamedTuple):
 
 
 class Description(Struct, frozen=True):
-    """What a type says about itself alone; its supertypes are named, not included."""
+    """A type without its inherited members; supertypes appear by name and fingerprint."""
 
     name: str
     supertypes: tuple[tuple[str, int], ...]
@@ -65,7 +65,7 @@ class Description(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> int:
-        """A number from 1 to 2**64 - 1 that depends on the type's meaning only."""
+        """A number from 1 to 2**64 - 1 that depends only on the type's meaning."""
         meaning = [
             self.name,
             sorted(self.supertypes),
@@ -76,7 +76,7 @@ class Description(Struct, frozen=True):
         return int.from_bytes(digest, "big") or 1  # 0 on the wire means "untyped".
 
     def write(self) -> bytes:
-        """The descriptor's bytes."""
+        """Return the descriptor; raise `BadType` if it would exceed a limit."""
         fields: dict[str, Any] = {
             "name": self.name,
             "doc": self.doc,
@@ -111,7 +111,7 @@ class Description(Struct, frozen=True):
 
 
 def same_bytes(member: Attribute | Operation) -> bytes:
-    """Bytes that are equal exactly for members of equal meaning."""
+    """Return bytes that are equal exactly if two members mean the same."""
     return _canonical(member.meaning())
 
 
@@ -152,7 +152,7 @@ _decode = msgspec.msgpack.Decoder(_Fields).decode
 
 
 def read(descriptor: bytes) -> Description:
-    """What `descriptor` says; raises `BadFrame` whatever is wrong with the bytes."""
+    """Parse a descriptor; raise `BadFrame`, and nothing else, if the bytes are wrong."""
     if len(descriptor) > DESCRIPTOR_BYTES_MAX:
         raise BadFrame(
             f"a type descriptor of {len(descriptor)} bytes; {DESCRIPTOR_BYTES_MAX} are allowed"

@@ -1,8 +1,8 @@
-"""Flat objects, which hold nothing but scalars, have a quicker way to bytes and back, in C.
+"""The fast path in C for flat objects, which hold only scalars.
 
-The module `_flat` is optional: it is built where there is a C compiler, and without it the codec
-does the same in Python. It deals with objects that are just as their type says, and leaves all
-others to the codec.
+The module `_flat` is optional. It is built where a C compiler is available; without it, the
+codec does the same in Python. It handles only objects that match their type exactly, and leaves
+all others to the codec.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _tag = ObjectRoot.__dict__["__bus_tag__"]
 
 
 def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
-    """What writes and reads objects of exactly this class; None if only Python can.
+    """Return the C codec for objects of exactly this class, or None if only Python can do it.
 
-    `header` is how the map of their attributes begins.
+    `header` is the first bytes of the map of their attributes.
     """
     attributes = cls.__bus_type__.attributes
-    # One is made below, and let go: a finaliser would not expect that.
+    # An object without attributes is made and dropped below. A finaliser would not expect that.
     if Flat is None or len(attributes) > _COUNT_MAX or hasattr(cls, "__del__"):
         return None
     fields = []
@@ -43,8 +43,8 @@ def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
             return None
         code = _CODES[scalar] + ("" if scalar == kind else "?")
         fields.append((attribute.name, msgspec.msgpack.encode(attribute.name), code))
-    # The first object of a class tells Python which attributes they have: from then on, those
-    # made in C hold them in place, without a dict.
+    # CPython learns the attribute names of a class from its first object. From then on, objects
+    # made in C store their attributes inline, without a dict.
     first = object.__new__(cls)
     for name, _, _ in fields:
         object.__setattr__(first, name, None)
@@ -52,10 +52,10 @@ def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
 
 
 def _keeps_more(cls: type) -> bool:
-    """Whether objects may hold more than their attributes, such as what a property has cached.
+    """Return whether objects may hold more than their attributes, such as a cached property.
 
-    Of all others the collector of garbage need not know: scalars and an id refer to nothing. So a
-    program that keeps millions of received objects is not held up by walks over them.
+    The garbage collector need not track any other object: scalars and an id cannot form a
+    cycle. So a program can hold millions of received objects without slow collections.
     """
     return any(
         hasattr(type(value), "__set_name__") or name == "__slots__"
@@ -66,6 +66,6 @@ def _keeps_more(cls: type) -> bool:
 
 
 def _is_computed(cls: type, name: str) -> bool:
-    """Whether the class has a property, or the like, where the attribute would be."""
+    """Return whether a property or other data descriptor has the attribute's name."""
     found = next((base.__dict__[name] for base in cls.__mro__ if name in base.__dict__), None)
     return hasattr(type(found), "__set__")

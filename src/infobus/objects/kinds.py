@@ -1,13 +1,13 @@
-"""What an attribute may hold: a small algebra of kinds, each able to check a value.
+"""Kinds: the values that an attribute may hold. Each kind can check a value.
 
-    bool int float str bytes datetime any     scalars, and "anything that can be sent"
+    bool int float str bytes datetime any     scalars, and any value that can be sent
     list[T]   dict[str, T]   T | None         containers and optional values
     news.Story   DataObject                   an object of that type or a subtype; any object
 
-A kind has one spelling (`str(kind)`), used in descriptors, error messages and on the
-screen. `check` returns the value in plain form, ready to be stored and encoded: subclasses
-of the scalars become the scalars, containers are copied. So an object never shares a list
-with its maker, and a value that was accepted once is of exactly the promised Python type.
+A kind has one spelling (`str(kind)`), which descriptors, error messages and screens use.
+`check` returns the value in plain form, ready to be stored and encoded: subclasses of scalars
+become the scalars, and containers are copied. So an object never shares a list with the code
+that created it, and an accepted value has exactly the promised Python type.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 DEPTH_MAX = 64
-"""How deep values may nest: each list, map and object counts as one level."""
+"""How deep values may nest; each list, map and object counts as one level."""
 PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
-"""No object takes more than this on the wire."""
+"""The largest object on the wire, in bytes."""
 
 
 class Misfit(Exception):
-    """A value does not fit its kind. The path to it grows while the exception travels up."""
+    """A value does not fit its kind. The path to it grows as the exception moves up."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -40,7 +40,7 @@ class Misfit(Exception):
         self.path = ""
 
     def inside(self, step: str) -> Misfit:
-        """The same misfit, seen from one level further out."""
+        """Add `step` to the front of the path, and return this misfit."""
         self.path = step + self.path
         return self
 
@@ -60,19 +60,19 @@ class ObjectRoot:
 
 
 class Kind:
-    """One kind of value. Kinds are values: equal when they are spelled alike."""
+    """One kind of value. Two kinds are equal if they have the same spelling."""
 
     exact: type | None = None
-    """A Python type whose every instance fits as it is, so that `check` can be skipped."""
+    """A Python type all of whose direct instances fit, so that you can skip `check`."""
     wire: Any = Any
-    """The type as which msgspec decodes a value of this kind, unless it is deep."""
+    """The type that msgspec decodes a value of this kind to, unless the kind is deep."""
     is_deep = False
-    """True when objects, or values of any kind, may sit inside."""
+    """True if a value may contain objects, or values of any kind."""
     is_container = False
-    """True when the value can be changed in place, behind the back of `check`."""
+    """True if a program can change a value in place, after `check`."""
 
     converts = False
-    """True when `check` may turn a value into another that is written differently."""
+    """True if `check` may return a value with another wire form, such as 1.0 for 1."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -90,11 +90,11 @@ class Kind:
         return hash(self._text)
 
     def check(self, value: Any) -> Any:
-        """`value` in plain form; raises `Misfit` when it does not fit."""
+        """Return `value` in plain form; raise `Misfit` if it does not fit."""
         raise NotImplementedError
 
     def includes(self, other: Kind) -> bool:
-        """Whether every value of kind `other` is of this kind too."""
+        """Return whether every value of kind `other` is also of this kind."""
         return self == other or self == ANY
 
     def _refuse(self, value: object, hint: str = "") -> Misfit:
@@ -102,7 +102,7 @@ class Kind:
 
 
 def shown(value: object) -> str:
-    """`value` with its Python type, short enough for an error message.
+    """Return `value` with its Python type, short enough for an error message.
 
     >>> shown("21,5")
     "str '21,5'"
@@ -178,7 +178,7 @@ class _Datetime(_Scalar):
             raise self._refuse(value, ", which lies outside the years 1 to 9999 UTC") from None
         if value.__class__ is datetime:
             return value
-        # msgspec takes exactly datetime; a subclass may override anything but this.
+        # msgspec accepts only datetime itself. These calls work whatever a subclass overrides.
         return datetime.combine(value.date(), value.timetz()).replace(fold=value.fold)
 
 
@@ -202,7 +202,7 @@ class _Any(Kind):
 
 
 class ListOf(Kind):
-    """A list whose elements are all of one kind; a tuple is taken for a list."""
+    """A list whose elements are all of one kind; tuples are accepted as lists."""
 
     is_container = True
 
@@ -281,14 +281,14 @@ class ObjectOf(Kind):
 
     def __init__(self, name: str, lineage: frozenset[str] = frozenset()) -> None:
         super().__init__(name)
-        # The supertypes' names, where the class was at hand when the attribute was declared.
+        # The supertypes' names, if the class was known when the attribute was declared.
         self._lineage = lineage
 
     def check(self, value: Any) -> Any:
         if isinstance(value, ObjectRoot):
             lineage = value.__bus_type__.lineage
-            # An object whose type nobody here knows may well be one: it gets the benefit of
-            # the doubt, because a missing descriptor must not cost the value.
+            # An object of unknown type may well be of this type. It gets the benefit of the
+            # doubt, because a missing descriptor must not lose the value.
             is_unknown = len(lineage) == 1 and value.__bus_tag__.__class__ not in (
                 tuple,
                 str,
@@ -319,16 +319,17 @@ RESERVED_NAMES = frozenset({*SCALARS, "any", "None", "list", "dict", "DataObject
 _AS_IT_IS = frozenset({str, bool, float, bytes, type(None)})
 _BY_CLASS: dict[type, Kind] = {int: INT, datetime: DATETIME}
 Copies = dict[tuple[int, int], tuple[Any, Any]]
-"""Depth and identity of a container -> the container, which must live on, and its copy.
+"""From depth and identity of a container to the container and its copy.
 
-Without it, a value that shares its parts over many levels would take exponential time.
+Without it, a value that shares its parts on many levels would take exponential time. The
+original must stay alive, or another container could get its identity.
 """
 
 
 class Copying:
-    """What was found out while a value was brought to plain form."""
+    """What `plain` found out about a value while it copied it."""
 
-    is_shared = False  # some list or map occurs in it more than once
+    is_shared = False  # a list or map occurs more than once
     has_objects = False
 
     def __init__(self) -> None:
@@ -336,9 +337,9 @@ class Copying:
 
 
 def plain(value: Any, depth: int = 1, copying: Copying | None = None) -> Any:
-    """`value` in plain form if it can be sent at all: the check of the kind `any`.
+    """Return `value` in plain form if it can be sent: the check of the kind `any`.
 
-    Parts that it shares within itself are shared within the copy.
+    Parts that occur several times in the value are shared in the copy as well.
     """
     cls = value.__class__
     if cls in _AS_IT_IS:
@@ -353,7 +354,7 @@ def plain(value: Any, depth: int = 1, copying: Copying | None = None) -> Any:
         raise Misfit(f"nested deeper than {DEPTH_MAX} levels, or cyclic")
     if isinstance(value, (list, tuple, dict)):
         copy: Callable[..., Any] = plain_dict if isinstance(value, dict) else _plain_list
-        if copying is None:  # the outermost is not shared
+        if copying is None:  # the outermost container cannot be shared
             return copy(value, depth, Copying())
         place = (depth, id(value))
         if (found := copying.copies.get(place)) is None:
@@ -381,7 +382,7 @@ def _plain_list(values: Any, depth: int, copying: Copying) -> list[Any]:
 
 
 def plain_dict(values: dict[Any, Any], depth: int, copying: Copying) -> dict[str, Any]:
-    """As `plain`, for a map."""
+    """Return a map in plain form, as `plain` does."""
     result = {}
     key: Any = None
     try:
@@ -401,7 +402,7 @@ def _key(key: object) -> str:
 
 
 def _check_items(kind: Kind, values: Any) -> list[Any]:
-    # One pass in C settles the usual case: every element is of exactly the right type.
+    # One pass in C handles the usual case: every element has exactly the right type.
     if kind.exact is not None and set(map(type, values)) <= {kind.exact}:
         return list(values)
     result: list[Any] = []
@@ -415,7 +416,7 @@ def _check_items(kind: Kind, values: Any) -> list[Any]:
 
 
 def check_type_name(name: object) -> str:
-    """`name` if it can name a type: identifiers joined by dots, up to 255 characters."""
+    """Return `name` if it is a valid type name: identifiers joined by dots, 255 characters."""
     if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
         raise BadType(f"type name {name!r} is not made of identifiers joined by dots")
     if name in RESERVED_NAMES:

@@ -1,4 +1,4 @@
-"""The parts of a type that introspection shows: attributes, operations, parameters."""
+"""The members of a type: attributes, and operations with their parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infobus.objects.kinds import Kind, Misfit, ObjectRoot
 
 
 class Parameter(Struct, frozen=True, eq=False):
-    """A named place for a value: `type` is its kind as text, `default` counts if `has_default`."""
+    """A parameter of an operation. `default` is meaningful only if `has_default` is True."""
 
     name: str
     kind: Kind
@@ -22,35 +22,35 @@ class Parameter(Struct, frozen=True, eq=False):
 
     @property
     def type(self) -> str:
-        """The kind of value, as text: `str`, `list[int]`, `news.Story | None`."""
+        """The kind as text: `str`, `list[int]`, `news.Story | None`."""
         return str(self.kind)
 
     def fresh_default(self) -> Any:
-        """The default, copied, so that no two objects share a list; None if there is none."""
+        """Return a copy of the default, so that no two objects share a list, or None."""
         is_shared = self.has_default and self.kind.is_container
         return self.kind.check(self.default) if is_shared else self.default
 
     def meaning(self) -> list[Any]:
-        """What the fingerprint covers: all but the doc."""
+        """Return the part that the fingerprint covers: everything but the doc."""
         return [self.name, self.type, self.has_default, self.default]
 
 
 class Attribute(Parameter, frozen=True, eq=False):
-    """An attribute of a type; `inherited_from` names the supertype it comes from, if any."""
+    """An attribute of a type; `inherited_from` names the supertype that declares it, if any."""
 
     inherited_from: str | None = None
 
     def get(self, obj: ObjectRoot) -> Any:
-        """The value of this attribute in `obj`."""
+        """Return the value of this attribute in `obj`."""
         return getattr(obj, self.name)
 
     def set(self, obj: ObjectRoot, value: Any) -> None:
-        """Change this attribute of `obj`; raises `BadValue` when `value` does not fit."""
+        """Set this attribute of `obj`; raise `BadValue` if `value` does not fit."""
         setattr(obj, self.name, value)
 
 
 class Operation(Struct, frozen=True, eq=False):
-    """What an object can be asked to do: parameters in order, and the kind of the result."""
+    """An operation of a type: its parameters in order, and the kind of its result."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -68,7 +68,7 @@ class Operation(Struct, frozen=True, eq=False):
         return f"{self.name}({', '.join(written)}) -> {self.result}"
 
     def meaning(self) -> list[Any]:
-        """What the fingerprint covers: all but the doc."""
+        """Return the part that the fingerprint covers: everything but the doc."""
         return [self.name, [p.meaning() for p in self.parameters], str(self.result)]
 
 
@@ -76,7 +76,7 @@ Member = TypeVar("Member", bound=Attribute | Operation)
 
 
 class Catalog(tuple[Member, ...], Generic[Member]):
-    """Attributes or operations in order, which can also be looked up by name."""
+    """Attributes or operations in order, which you can also look up by name."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class Catalog(tuple[Member, ...], Generic[Member]):
     @overload
     def __getitem__(self, key: slice) -> tuple[Member, ...]: ...
     def __getitem__(self, key: str | SupportsIndex | slice) -> Member | tuple[Member, ...]:
-        """A member by name or position, or several by a slice."""
+        """Return a member by name or position, or several by a slice."""
         if isinstance(key, str):
             for member in self:
                 if member.name == key:
@@ -103,7 +103,7 @@ class Catalog(tuple[Member, ...], Generic[Member]):
 
 
 def check_member_name(name: object, where: str) -> str:
-    """`name` if it can name an attribute, operation or parameter."""
+    """Return `name` if an attribute, operation or parameter may have it."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
         raise BadType(f"{where}: {name!r} cannot be a name; use an identifier without leading '_'")
     if len(name) > 255:
@@ -114,9 +114,9 @@ def check_member_name(name: object, where: str) -> str:
 def make_attribute(
     where: str, name: str, kind: Kind, doc: str, defaults: Iterable[Any]
 ) -> Attribute:
-    """An attribute with a checked name and default; `defaults` holds at most one value.
+    """Make an attribute with a checked name and default; `defaults` holds at most one value.
 
-    A default is a value that can be written down in the descriptor, so it holds no objects.
+    A default is written into the descriptor, so it must not hold objects.
     """
     check_member_name(name, where)
     for default in defaults:
@@ -131,7 +131,7 @@ def make_attribute(
 
 
 def refuse_objects(default: Any) -> None:
-    """Raise `Misfit` when a default holds an object, whose type would have to travel first."""
+    """Raise `Misfit` if a default holds an object, whose type would have to be sent first."""
     if isinstance(default, ObjectRoot):
         raise Misfit("an object cannot be a default; use None")
     items = default.values() if isinstance(default, dict) else default

@@ -1,4 +1,4 @@
-"""Objects on their way out: what of them is sent, and the walk over what is not flat."""
+"""Prepare objects for encoding: choose what is sent, and walk over nested values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Packing:
-    """One walk over an object on its way out.
+    """One walk over an object that is being encoded.
 
-    Parts that it shares within itself are packed once, but written each time that they occur; so
-    what shares is weighed before it is written.
+    A part that occurs several times is packed once, but written each time it occurs. So an
+    object with shared parts is weighed before it is written: its bytes may be exponentially
+    many.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class Packing:
         self._is_shared = False
 
     def pack(self, value: Any, depth: int) -> Any:
-        """`value`, known to be in plain form, with objects replaced by their extension."""
+        """Replace the objects in `value`, which is in plain form, by their extension."""
         if value.__class__ in SCALARS:
             return value
         if id(value) in self._open:
@@ -51,7 +52,7 @@ class Packing:
         return self._packed[place][1]
 
     def weigh(self, body: Any) -> None:
-        """Refuse what would take too many bytes, if it shares its parts."""
+        """Raise `Misfit` if shared parts would make `body` too large."""
         if self._is_shared:
             weigh(body)
 
@@ -83,7 +84,7 @@ class Packing:
             raise Misfit(problem).inside(path) from None
 
     def pack_object(self, obj: DataObject, depth: int) -> tuple[int, dict[str, Any]]:
-        """The fingerprint and the map of an object."""
+        """Return the fingerprint and the map of an object."""
         self._open.add(id(obj))
         name = ""
         try:
@@ -104,10 +105,10 @@ class Packing:
 
 
 def weigh(body: Any) -> None:
-    """Make sure that writing `body`, which shares its parts, comes to an end.
+    """Check the size of `body`, which has shared parts, without writing it.
 
     Raises:
-        Misfit: It takes more bytes than an object may.
+        Misfit: It would take more bytes than an object may have.
     """
     if (weight := _weight(body, {})) > PAYLOAD_BYTES_MAX:
         raise Misfit(
@@ -117,7 +118,7 @@ def weigh(body: Any) -> None:
 
 
 def _weight(value: Any, weights: dict[int, int]) -> int:
-    """How many bytes `value` takes at least; what it shares is looked at once."""
+    """Return a lower bound of the bytes that `value` takes, visiting each shared part once."""
     if value.__class__ in (str, bytes):
         return 1 + len(value)
     if value.__class__ is Ext:
@@ -131,7 +132,7 @@ def _weight(value: Any, weights: dict[int, int]) -> int:
 
 
 def sent_attributes(obj: DataObject) -> dict[str, Any]:
-    """What goes on the wire: not what only stands in for attributes that never came."""
+    """Return the attributes to send: all but defaults that only filled in for missing ones."""
     state = obj.__dict__
     names = obj.__bus_plan__.attributes
     tag = obj.__bus_tag__
@@ -144,7 +145,10 @@ def sent_attributes(obj: DataObject) -> dict[str, Any]:
 
 
 def sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
-    """The type an object is sent under, and what it needs: the one it came with, if that fits."""
+    """Return the fingerprint that an object is sent under, and those of the types it needs.
+
+    A received object keeps the type it was received under if its values still fit that type.
+    """
     tag = obj.__bus_tag__
     if tag.__class__ is not Foreign:
         return obj.__bus_plan__.fingerprint, obj.__bus_plan__.closure
@@ -162,7 +166,7 @@ def sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, .
 
 
 def culprit(value: Any, error: Exception, step: str = "[{!r}]") -> tuple[str, str]:
-    """Where inside `value` the part sits that msgspec refuses, and what is wrong with it."""
+    """Return the path to the part of `value` that msgspec refuses, and what is wrong with it."""
     parts: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
         parts = value.items()

@@ -1,4 +1,4 @@
-"""A plan: what a class's type says, arranged for quick construction, encoding and decoding."""
+"""Plans: the type of a class, arranged for fast construction, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Plan:
-    """Everything about one class that would otherwise be worked out for every object."""
+    """Facts about one class that are computed once instead of for every object."""
 
     __slots__ = (
         "attributes",
@@ -48,28 +48,28 @@ class Plan:
         self.attributes: dict[str, Attribute] = {a.name: a for a in known.attributes}
         self.count = len(self.attributes)
         self.fields = tuple((a.name, a.kind.exact, a.kind.check, a) for a in known.attributes)
-        # What can change in place is checked again before it is sent.
+        # A program can change containers in place, so they are checked again before sending.
         self.containers: tuple[tuple[str, Kind], ...] = tuple(
             (a.name, a.kind) for a in known.attributes if a.kind.is_container
         )
         self.is_plain = not any(a.kind.is_container or a.kind.is_deep for a in known.attributes)
         self.is_deep = any(a.kind.is_deep for a in known.attributes)
         # msgspec skips keys that a TypedDict does not name, but unknown attributes must be
-        # kept. So only a map of exactly as many entries, all of them found, is decoded this
-        # way: its first bytes tell.
+        # preserved. So this decodes only a map with exactly the right number of entries, which
+        # the first bytes show: if msgspec then finds all attributes, nothing was skipped.
         wire = {} if self.is_deep else {a.name: a.kind.wire for a in known.attributes}
-        # MessagePack has integers beyond 64 bits with sign. Looking for them afterwards is much
-        # quicker than telling msgspec the bounds.
+        # MessagePack has integers that exceed a signed 64-bit integer. Looking for them
+        # afterwards is much faster than giving msgspec the bounds.
         self.integers = tuple(name for name, spec in wire.items() if spec is INT.wire)
         wire.update(dict.fromkeys(self.integers, int))
         shape: Any = TypedDict("shape", wire)  # type: ignore[misc]
         self.decode = msgspec.msgpack.Decoder(shape).decode
         self.decode_run = msgspec.msgpack.Decoder(list[shape]).decode
-        self.reader: Callable[[bytes, Any], Any] | None = None  # made by the codec when needed
+        self.reader: Callable[[bytes, Any], Any] | None = None  # the codec makes it on first use
         is_small = self.count <= 15
         self.header = (
             bytes([0x80 | self.count]) if is_small else b"\xde" + self.count.to_bytes(2, "big")
         )
-        # For small maps one byte tells all, and comparing it is quicker than `startswith`.
+        # The header of a small map is one byte, and comparing it is faster than `startswith`.
         self.first_byte = self.header[0] if is_small else -1
         self.flat = flat_for(cls, self.header)

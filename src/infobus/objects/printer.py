@@ -1,8 +1,8 @@
-"""`describe`: the print utility that works for any object ever, by introspection alone.
+"""`describe`: print any object, by introspection alone.
 
-It understands the fundamental kinds; everything else it finds out by asking the object
-(paper 000, section 3). The lines are made first, as plain text with a note on what each
-part is; colours are laid over them only when a terminal will show them.
+It understands the fundamental kinds, and finds out everything else by asking the object
+(paper 000, section 3). It first makes plain lines in which each part has a style. Colours are
+added only when the output is a terminal.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ ITEM_COUNT_MAX = 100
 LINE_COUNT_MAX = 10_000
 
 Part = tuple[str, str]
-"""A piece of text and its style; styles are names of rich, empty for plain."""
+"""A piece of text and its style: a style name of rich, or empty for plain text."""
 Line = tuple[int, list[Part]]
-"""How far a line is indented, and its parts."""
+"""The indentation of a line, and its parts."""
 
 _NAME, _KIND, _VALUE, _NOTE, _TITLE = "cyan", "dim", "green", "italic yellow", "bold"
 
 
 def describe(obj: object, file: TextIO | None = None) -> str:
-    """Print what `obj` is and holds, all the way down, and return the same as plain text.
+    """Print the type and content of `obj`, with all nested values, and return the plain text.
 
-    Works for objects of any type, received ones of unknown type included, for types, for
-    dicts and lists, and for any other Python value. It goes to `file` (standard output by
-    default), in colour if that is a terminal. Long texts and lists are shortened, and nothing
-    takes more than 10,000 lines: an object that shares its parts may hold them endless times.
+    You can pass an object of any type (also a received one of unknown type), a type, a dict, a
+    list, or any other Python value. The output goes to `file` (standard output by default), in
+    colour if that is a terminal. Long texts and lists are shortened. The output ends after
+    10,000 lines, because an object with shared parts may contain them exponentially often.
 
     >>> class Reading(DataObject):
     ...     celsius: float
@@ -70,13 +70,13 @@ def _print_coloured(lines: Iterable[Line], target: TextIO) -> None:
 
 
 class _Walk:
-    """One description: remembers what it is inside of, so that cycles end."""
+    """One description. It remembers the values around the current one, so that cycles end."""
 
     def __init__(self) -> None:
         self._open: list[int] = []
 
     def value_lines(self, value: object, head: list[Part]) -> Iterator[Line]:
-        """The lines for a value, the first of which begins with `head`."""
+        """Yield the lines for a value; the first line begins with `head`."""
         depth = len(self._open)
         if not isinstance(value, (DataObject, dict, list, tuple, set, frozenset)):
             yield depth, [*head, (_shortened(value), _VALUE)]
@@ -142,7 +142,7 @@ def _title(obj: DataObject) -> list[Part]:
 
 
 def _supertype_names(known: Type) -> list[str]:
-    """All supertypes, nearest first."""
+    """Return the names of all supertypes, nearest first."""
     names: dict[str, None] = {}
     level = list(known.supertypes)
     while level:
@@ -177,7 +177,7 @@ def _origin(inherited_from: str | None, doc: str) -> list[Part]:
 
 
 def _printable(text: str) -> str:
-    """`text` with control characters spelled out: names and docs come from strangers too."""
+    """Escape control characters, because names and docs may come from strangers."""
     return (
         text
         if text.isprintable()
@@ -192,7 +192,7 @@ def _shortened(value: object) -> str:
             return f"{value[:TEXT_LENGTH_MAX]!r}... ({len(value)} {unit})"
         text = repr(value)
     except Exception as error:
-        # Whatever a stranger's __repr__ does, the rest of the object is still worth printing.
+        # A __repr__ that fails must not stop the rest of the object from being printed.
         return f"<{type(value).__name__} whose repr failed: {type(error).__name__}>"
     if len(text) > TEXT_LENGTH_MAX:
         return f"{text[:TEXT_LENGTH_MAX]}... ({len(text)} characters)"

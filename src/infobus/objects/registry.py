@@ -1,9 +1,9 @@
-"""What this process knows about types: the tables behind introspection and the codec.
+"""The types that this process knows: the tables behind introspection and the codec.
 
-Reading needs no lock, because every table changes by single steps; whoever writes more
-than one entry holds `lock`. A *declared* class was written or defined here, and rules its
-name. A *built* class was made for a type that came from outside; it steps aside as soon as
-something better is known.
+Reading needs no lock, because every change to a table is a single atomic step. Code that writes
+more than one entry holds `lock`. A *declared* class was written or defined in this process, and
+is always used for its name. A *built* class was made for a received type; it is dropped as soon
+as a better one is known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 lock = threading.RLock()
 
 types: dict[int, Type] = {}
-"""Every type whose descriptor is held, by fingerprint."""
+"""Every type whose descriptor is known, by fingerprint."""
 
 current: dict[str, Type] = {}
-"""By name, the version that counts here: declared last, else learned last."""
+"""The current version of each type, by name: the one declared last, else learned last."""
 
 declared: dict[int, tuple[type[DataObject], ...]] = {}
 """The classes that implement a type, by fingerprint, in order of declaration."""
@@ -36,21 +36,24 @@ built: dict[int, type[DataObject]] = {}
 """Classes made at run time, by the fingerprint they were received under."""
 
 ready: dict[int, Plan] = {}
-"""Plans of the classes whose type has exactly that fingerprint and holds no objects: what the
-codec can decode in one call."""
+"""The plans of classes whose type has exactly that fingerprint and holds no objects. The codec
+can decode these objects in one call."""
 
 learned: Counter[int] = Counter()
-"""The sizes of the descriptors that came from outside, by fingerprint."""
+"""The sizes of received descriptors, by fingerprint."""
 
 implement: Callable[[DataObject, str], Callable[..., Any] | None] | None = None
-"""Finds what carries out an operation that no class here implements, if anything may."""
+"""Finds an implementation of an operation that no class in this process implements.
+
+`infobus.tdl.permit` sets it; None means that methods from outside may not run.
+"""
 
 awaited: set[int] = set()
-"""Fingerprints of supertypes that were named, but whose descriptors have not come."""
+"""Fingerprints of supertypes that were named, but whose descriptors have not arrived."""
 
 
 def add_declared(cls: type[DataObject]) -> None:
-    """Make `cls` the class of its type, and let built classes that it concerns go."""
+    """Make `cls` the class of its type, and drop the built classes that depend on that type."""
     known = cls.__bus_type__
     with lock:
         types[known.fingerprint] = current[known.name] = known
@@ -61,7 +64,7 @@ def add_declared(cls: type[DataObject]) -> None:
 
 
 def add_built(fingerprint: int, cls: type[DataObject]) -> None:
-    """Use `cls` for objects received under `fingerprint`, until something better is known."""
+    """Use `cls` for objects received under `fingerprint` until a better class is known."""
     built[fingerprint] = cls
     if cls.__bus_type__.fingerprint == fingerprint:
         _make_ready(cls)
@@ -73,17 +76,17 @@ def _make_ready(cls: type[DataObject]) -> None:
 
 
 def forget_built(name: str) -> None:
-    """Let classes go that were built without knowing this version of the type `name`."""
+    """Drop the classes that were built before this version of the type `name` was known."""
     for fingerprint in [fp for fp in built if name in types[fp].lineage]:
         del built[fingerprint]
         ready.pop(fingerprint, None)
 
 
 def find_type(key: str | int) -> Type | None:
-    """The type of that name (the version that counts here) or fingerprint, if it is known."""
+    """Return the type with this name (its current version) or fingerprint, or None."""
     return current.get(key) if isinstance(key, str) else types.get(key)
 
 
 def all_types() -> list[Type]:
-    """Every type known in this process, by name, in the version that counts here."""
+    """Return the current version of every type that this process knows, sorted by name."""
     return sorted(current.values(), key=lambda known: known.name)

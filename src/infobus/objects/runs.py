@@ -1,7 +1,7 @@
-"""Many alike objects at once: the codec for runs of events, in few calls and no loop.
+"""Encode and decode many objects of one type at once, without a Python loop.
 
-It deals with flat objects of one type only, and says None to all else: then the codec looks at
-each object by itself.
+It handles only flat objects of one type, and returns None for everything else. Then the caller
+uses `codec` for each object.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from infobus.objects.data import DataObject, set_state, set_tag
 from infobus.objects.kinds import INT_MAX
 
 _ARRAY32 = b"\xdd"
-_UINT64 = 0xCF  # the first byte of the only integers that may be too large
+_UINT64 = 0xCF  # the first byte of the only integers that may exceed a signed 64-bit integer
 
 _encode = msgspec.msgpack.Encoder().encode
 _first = itemgetter(0)
 _get_state, _get_tag = attrgetter("__dict__"), attrgetter("__bus_tag__")
 _new = object.__new__
+# The fastest way to run an iterator to its end for its side effects.
 _exhaust = deque[Any](maxlen=0).extend
 
 
 def encode(objects: list[Any], bytes_max: int) -> tuple[int, list[bytes], tuple[int, ...]] | None:
-    """As `codec.encode`, with a payload for each object; None unless they are alike.
+    """Encode objects as `codec.encode` does, with one payload each; None if they are not alike.
 
-    That is: different objects of one class, which hold nothing but scalars, have no id yet, and
-    take up to `bytes_max` each.
+    Objects are alike if they are distinct, have one class, hold only scalars, have no id yet,
+    and take at most `bytes_max` bytes each.
     """
     plan = getattr(objects[0], "__bus_plan__", None)
     if plan is None or not plan.is_plain:
@@ -44,7 +45,7 @@ def encode(objects: list[Any], bytes_max: int) -> tuple[int, list[bytes], tuple[
     if len(set(map(id, objects))) != count or list(map(_get_tag, objects)).count(None) != count:
         return None
     states = list(map(_get_state, objects))
-    if set(map(len, states)) != {plan.count}:  # something was cached there
+    if set(map(len, states)) != {plan.count}:  # e.g. a cached property
         return None
     try:
         payloads = list(map(_encode, states))
@@ -56,7 +57,7 @@ def encode(objects: list[Any], bytes_max: int) -> tuple[int, list[bytes], tuple[
 
 
 def identify(objects: list[DataObject], sender: str, numbers: list[int]) -> None:
-    """Give these objects, all of one class and without ids, those of their events."""
+    """Set the ids of these objects, which have one class and no ids yet, to their events' ids."""
     flat = objects[0].__bus_plan__.flat
     if flat is not None:
         flat.identify_run(objects, sender, numbers)
@@ -67,9 +68,9 @@ def identify(objects: list[DataObject], sender: str, numbers: list[int]) -> None
 def decode(
     fingerprint: int, bodies: list[bytes], sender: str, numbers: list[int]
 ) -> list[Any] | None:
-    """The objects of a run, all of one type, in a few calls; None if they must be read singly.
+    """Decode a run of objects of one type; None if you must decode them one by one.
 
-    That is so unless all of them are just as the type says.
+    It returns objects only if all of them match their type exactly.
     """
     plan = registry.ready.get(fingerprint)
     if plan is None or plan.is_deep:

@@ -1,4 +1,4 @@
-"""Kinds from what people write: Python annotations, and the text in descriptors."""
+"""Parse kinds: from Python annotations, and from the text in descriptors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infobus.objects import kinds
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, ObjectOf, ObjectRoot
 
 NESTING_MAX = 16
-"""How many `list[`, `dict[` and `| None` one kind may wrap around another."""
+"""How deep `list[`, `dict[` and `| None` may nest in one kind."""
 
 _PYTHON: dict[Any, Kind] = {
     bool: kinds.BOOL,
@@ -35,7 +35,7 @@ _ALLOWED = (
 
 
 def kind_of(annotation: Any) -> Kind:
-    """The kind that a Python annotation, a kind's text, or a kind itself stands for.
+    """Return the kind of a Python annotation, a kind's text, or a kind itself.
 
     >>> kind_of(dict[str, list[int] | None])
     <kind dict[str, list[int] | None]>
@@ -52,7 +52,7 @@ def kind_of(annotation: Any) -> Kind:
         if annotation in _PYTHON:
             return _PYTHON[annotation]
     except TypeError:
-        pass  # An annotation need not be hashable; then it is none of the simple ones.
+        pass  # An annotation that cannot be hashed is not one of the simple ones.
     return _composed(annotation)
 
 
@@ -70,12 +70,12 @@ def _composed(annotation: Any) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """`kind | None`, in its one spelling."""
+    """Return `kind | None` in its only spelling."""
     return kind if isinstance(kind, Maybe) or kind in (kinds.ANY, kinds.NOTHING) else Maybe(kind)
 
 
 def parse_kind(text: str) -> Kind:
-    """The kind spelled by `text`; raises `BadType` when it is none.
+    """Parse the text of a kind; raise `BadType` if it is not one.
 
     >>> parse_kind("dict[str, news.Story | None]")
     <kind dict[str, news.Story | None]>

@@ -1,7 +1,8 @@
-"""Types: what a class promises, whoever implements it.
+"""Types: the interface of a class, independent of who implements it.
 
-A `Type` is a value. It never changes, and two are equal when they mean the same, which is
-what their fingerprints say. Evolution makes a new type of the same name, and both are kept.
+A `Type` is a value. It never changes, and two types are equal if their fingerprints are, that
+is, if they mean the same. When a type evolves, it becomes a new type with the same name; the
+process knows both.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ LINEAGE_DEPTH_MAX = 64
 
 
 class Type:
-    """Name, supertypes, attributes and operations of a kind of object.
+    """The name, supertypes, attributes and operations of a class of objects.
 
     Attributes:
         name: Such as `Story` or `news.Story`.
-        fingerprint: A 64-bit number that depends only on what the type means.
-        doc: What its author says about it.
-        supertypes: The direct ones, in order of declaration; the root `DataObject` is left out.
-        attributes: All, inherited ones first; by position or by name.
-        operations: All, inherited ones first; by position or by name.
-        lineage: The names of this type and of all its supertypes, with the root.
-        code: Methods in TDL that travel with the type, if there are any.
-        descriptor: The bytes by which others learn this type; empty if it is not known.
-        is_known: False if only the fingerprint (and perhaps the name) has been heard of.
+        fingerprint: A 64-bit number that depends only on the type's meaning.
+        doc: The author's description.
+        supertypes: The direct supertypes in order of declaration, without the root `DataObject`.
+        attributes: All attributes, inherited ones first; look up by position or by name.
+        operations: All operations, inherited ones first; look up by position or by name.
+        lineage: The names of this type and all its supertypes, including the root.
+        code: TDL methods that are sent with the type, if any.
+        descriptor: The bytes from which others learn this type; empty if it is not known.
+        is_known: False if this process knows only the fingerprint, and perhaps the name.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Type:
 
     @property
     def subtypes(self) -> tuple[Type, ...]:
-        """The direct subtypes known in this process now, by name."""
+        """The direct subtypes that this process knows now, sorted by name."""
         return tuple(
             known
             for known in registry.all_types()
@@ -80,15 +81,15 @@ class Type:
 
     @property
     def classes(self) -> tuple[type[DataObject], ...]:
-        """The classes declared here that implement this type; received objects get the last."""
+        """The classes that implement this type; received objects are instances of the last."""
         return registry.declared.get(self.fingerprint, ())
 
     def is_subtype_of(self, other: Type | str) -> bool:
-        """Whether objects of this type are also objects of `other` (a type, or its name)."""
+        """Return whether objects of this type are also objects of `other` (a type or a name)."""
         return (other if isinstance(other, str) else other.name) in self.lineage
 
     def to_dict(self) -> dict[str, Any]:
-        """The type as plain data, for tools that print or store it."""
+        """Return the type as plain data, for tools that print or store it."""
         return {
             "name": self.name,
             "fingerprint": f"{self.fingerprint:016x}",
@@ -124,11 +125,12 @@ def compose(
     *,
     strict: bool = True,
 ) -> Type:
-    """The type made of these parts.
+    """Make a type of these parts.
 
-    Own members that only repeat inherited ones do not count as own, so that they do not
-    change the fingerprint. What contradicts an inherited member raises `BadType` or, if not
-    `strict` (types from outside, on supertypes of other versions), is left out.
+    A member that only repeats an inherited one does not count as the type's own, so it does
+    not change the fingerprint. A member that contradicts an inherited one raises `BadType`. If
+    `strict` is False, it is left out instead: a received type may extend another version of a
+    supertype than the one known here.
     """
     check_type_name(name)
     supertypes = _without_repeats(supertypes)
@@ -153,7 +155,7 @@ def compose(
 
 
 def root_type(doc: str) -> Type:
-    """The type of `DataObject` itself, which all others extend without saying so."""
+    """Return the type of `DataObject` itself, which all other types extend implicitly."""
     return _described(Description(ROOT_NAME, (), (), (), doc), ())
 
 
@@ -163,7 +165,7 @@ def _described(description: Description, supertypes: Sequence[Type]) -> Type:
 
 
 def unknown_type(fingerprint: int, name: str = "") -> Type:
-    """A stand-in for a type of which only this much has been heard."""
+    """Return a placeholder for a type of which only the fingerprint and name are known."""
     label = name or f"unknown_{fingerprint:016x}"
     return Type(Description(label, (), (), (), ""), (), descriptor=b"", fingerprint=fingerprint)
 
@@ -181,7 +183,7 @@ def _inherited(
     strict: bool,
     own: Sequence[Attribute] | Sequence[Operation] = (),
 ) -> dict[str, Any]:
-    """Members by name, from the most derived of the supertypes that have them."""
+    """Return inherited members by name, each from the most derived supertype that has it."""
     settled = {member.name for member in own}
     result: dict[str, Any] = {}
     owners: dict[str, Type] = {}
@@ -205,7 +207,10 @@ def _inherited(
 
 
 def _agree(one: Attribute | Operation, other: Any, is_settled: bool) -> bool:
-    """Whether two supertypes' members can meet in a subtype; its own word settles defaults."""
+    """Return whether a subtype can inherit both members.
+
+    If the subtype declares the member itself (`is_settled`), defaults may differ.
+    """
     if is_settled:
         return isinstance(one, Operation) or one.kind == other.kind
     return same_bytes(one) == same_bytes(other)

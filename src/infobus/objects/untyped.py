@@ -1,9 +1,10 @@
-"""Reading values whose shape nobody announced, from bytes that nobody vouches for.
+"""Decode values of unknown shape from bytes that you cannot trust.
 
-msgspec decodes them in one call, but a map may then have keys of any kind, made to collide
-in Python's hash table. So large values are first split, level by level, into pieces whose
-worst case is harmless; the keys of a piece are checked before the next one is touched.
-Memory stays within about 80 times the size of the bytes (the price of an empty list each).
+msgspec could decode them in one call, but then a map may have keys of any kind, which an
+attacker can make collide in Python's hash table. So large values are first split, level by
+level, into pieces whose worst case is harmless. The keys of a piece are checked before the next
+piece is decoded. Memory stays within about 80 times the size of the bytes: the worst case is a
+value full of empty lists.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from infobus.errors import BadFrame
 from infobus.objects.kinds import DEPTH_MAX, INT_MAX
 
 PIECE_BYTES_MAX = 4096
+"""Up to this size, msgspec decodes a value in one call: few colliding keys fit into it."""
 
 ReadExt = Callable[[Ext, int], Any]
 
@@ -30,14 +32,14 @@ _SCALARS = frozenset({str, bool, float, bytes, type(None), datetime})
 
 
 def refuse_ext(ext: Ext, depth: int) -> Any:
-    """Extensions have no place here."""
+    """Raise `BadFrame`: the default for values that must not hold extensions."""
     raise BadFrame(f"extension {ext.code} of MessagePack has no meaning here")
 
 
 def read_untyped(data: bytes, depth: int = 1, read_ext: ReadExt = refuse_ext) -> Any:
-    """The value in `data`, whose extensions `read_ext(ext, depth)` turns into values.
+    """Decode the value in `data`; `read_ext(ext, depth)` turns extensions into values.
 
-    Raises `BadFrame` or, for bytes that are no MessagePack at all, what msgspec raises.
+    Raises `BadFrame`, or msgspec's own exception for bytes that are not MessagePack.
     """
     if len(data) <= PIECE_BYTES_MAX:
         return revive(_decode_any(data), depth, read_ext)
@@ -53,7 +55,7 @@ def read_untyped(data: bytes, depth: int = 1, read_ext: ReadExt = refuse_ext) ->
 
 
 def revive(value: Any, depth: int, read_ext: ReadExt) -> Any:
-    """`value` as msgspec decoded it, checked, with extensions and raw parts turned into values."""
+    """Check a value that msgspec decoded, and turn its extensions and raw parts into values."""
     cls = value.__class__
     if cls in _SCALARS:
         return value
