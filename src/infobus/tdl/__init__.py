@@ -1,4 +1,8 @@
-"""TDL: a small interpreted language, a subset of CLOS, whose classes are types of the bus."""
+"""TDL: a small interpreted language, a subset of CLOS, whose classes are types of the bus.
+
+Text becomes forms (`reader`), forms become code (`compiler`, `forms`), and a `machine` runs the
+code on its own stack, within `limits`. `travel` runs methods that were received with a type.
+"""
 
 from infobus.tdl.interpreter import Interpreter
 from infobus.tdl.library.bus_functions import operate

@@ -1,9 +1,9 @@
-"""Where TDL and Python meet: values are translated, and counted, on the way.
+"""Translate values between TDL and Python, and count what they cost.
 
     TDL       nil                      t     list  hash table  symbol  number, string, object
     Python    None, False, [] or {}    True  list  dict        str     the same
 
-A kind, where there is one, says what nil stands for.
+If a value of a known kind is expected, the kind decides what nil becomes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from infobus.tdl.values import Cell, Symbol, Table, make_list
 
 
 def inward(run: Run, value: Any, depth: int = 0) -> Any:
-    """A value of Python's as TDL has it; lists and maps are copied."""
+    """Translate a Python value to TDL; lists and maps are copied."""
     cls = value.__class__
     if cls is int and value.bit_length() > INTEGER_BITS_MAX:
         raise failed(f"an integer of more than {INTEGER_BITS_MAX} bits", WrongType)
@@ -50,7 +50,7 @@ def inward(run: Run, value: Any, depth: int = 0) -> Any:
 
 
 def outward(run: Run, value: Any, kind: Kind = kinds.ANY, depth: int = 0) -> Any:
-    """A value of TDL's as Python has it, where a value of that kind is wanted."""
+    """Translate a TDL value to Python, where a value of `kind` is expected."""
     run.spend(1)
     cls = value.__class__
     if isinstance(kind, Maybe):
@@ -79,7 +79,7 @@ def outward(run: Run, value: Any, kind: Kind = kinds.ANY, depth: int = 0) -> Any
 
 
 def nothing(kind: Kind) -> Any:
-    """What nil stands for where a value of that kind is wanted."""
+    """Return the Python value of nil where a value of `kind` is expected."""
     if kind == kinds.BOOL:
         return False
     if isinstance(kind, ListOf):
@@ -96,7 +96,7 @@ def _key(value: Any) -> str:
 
 
 def checked(kind: Kind, value: Any, where: str) -> Any:
-    """`value`, if it is of that kind; raises `BadValue`."""
+    """Return `value` in plain form; raise `BadValue` if it is not of that kind."""
     try:
         return kind.check(value)
     except Misfit as misfit:
@@ -104,9 +104,9 @@ def checked(kind: Kind, value: Any, where: str) -> Any:
 
 
 def weigh(run: Run, value: Any, depth: int = 0) -> None:
-    """Count all that `value` holds, as often as sending it would write it.
+    """Charge the run for all parts of `value`, as often as sending it would write them.
 
-    Objects that share their parts can be much longer to write than they are to make.
+    An object with shared parts can be much larger to write than it was to make.
     """
     run.spend(1)
     if depth > DEPTH_MAX:

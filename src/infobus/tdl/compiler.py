@@ -1,7 +1,8 @@
-"""The compiler: a form becomes code in which every name has found its place.
+"""The compiler: turn a form into code in which every variable has a fixed place.
 
-Variables are found by counting frames outwards; what is not found there is a variable of the
-whole program. Special forms are entered in `SPECIAL` by the modules that compile them.
+The place of a local variable is a number of frames outwards and an index in that frame. A name
+that no frame has is a global variable of the program. The modules in `forms` register their
+special forms in `SPECIAL`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Python = TypeVar("Python", bound=Callable[..., Any])
 
 BUILTINS: dict[str, Builtin] = {}
 SPECIAL: dict[str, Compiler] = {}
-"""By name, what compiles a special form."""
+"""The compiler of each special form, by name."""
 
 
 class Scope:
@@ -32,21 +33,21 @@ class Scope:
         self.names = list(names)
         self.parent = parent
         self.block = block
-        """The block that is left by leaving this frame."""
+        """The block that ends when this frame is left."""
 
     def find(self, name: str) -> tuple[int, int] | None:
-        """How many frames outwards, and at which place in the frame."""
+        """Return how many frames outwards a variable is, and its index in that frame."""
         scope: Scope | None = self
         hops = 0
         while scope is not None:
             if name in scope.names:
-                # The last of two equal names hides the first.
+                # The last of two equal names hides the first. Index 0 is the outer frame.
                 return hops, len(scope.names) - scope.names[::-1].index(name)
             scope, hops = scope.parent, hops + 1
         return None
 
     def find_block(self, name: str) -> int | None:
-        """How many frames outwards a block is."""
+        """Return how many frames outwards a block is, or None."""
         scope: Scope | None = self
         hops = 0
         while scope is not None:
@@ -57,7 +58,7 @@ class Scope:
 
     @property
     def size(self) -> int:
-        """How many values a closure made here keeps alive."""
+        """How many values a closure made in this scope keeps alive."""
         scope, count = self, len(self.names) + 1
         while scope.parent is not None:
             scope = scope.parent
@@ -66,7 +67,7 @@ class Scope:
 
 
 def special(*names: str) -> Callable[[Compiler], Compiler]:
-    """Enter the function below as the compiler of the special forms `names`."""
+    """Register the decorated function as the compiler of the special forms `names`."""
 
     def enter(function: Compiler) -> Compiler:
         SPECIAL.update(dict.fromkeys(names, function))
@@ -78,9 +79,10 @@ def special(*names: str) -> Callable[[Compiler], Compiler]:
 def builtin(
     name: str, least: int, most: int | None = 0, *, is_deep: bool = False
 ) -> Callable[[Python], Python]:
-    """Enter the function below as a built-in function; None as `most` means any number.
+    """Register the decorated function as a built-in function of the language.
 
-    It gets the run and the arguments; a deep one also gets the position of its call.
+    It takes `least` to `most` arguments; None as `most` means any number. It is called with
+    the run and the arguments; a deep one also gets the position of its call.
     """
 
     def enter(function: Python) -> Python:
@@ -92,7 +94,7 @@ def builtin(
 
 
 def constant(value: Any) -> Code:
-    """The code whose value is always the same."""
+    """Return code that always has the same value."""
     return Code(lambda run, frame: value)
 
 
@@ -100,7 +102,7 @@ NOTHING = constant(None)
 
 
 def compiled(form: Form, scope: Scope) -> Code:
-    """The code of a form."""
+    """Compile a form."""
     if isinstance(form, Atom):
         return _atom(form, scope)
     if not form.items:
@@ -148,7 +150,7 @@ def _variable(hops: int, index: int) -> Code:
 
 
 def outwards(frame: Frame, hops: int) -> Frame:
-    """The frame that is so many further out."""
+    """Return the frame that is `hops` frames further out."""
     for _ in range(hops):
         frame = frame[0]
     return frame
@@ -165,7 +167,7 @@ def _call_of_builtin(function: Builtin, arguments: list[Code], at: Position) -> 
 
     def direct(run: Run, frame: Frame) -> Any:
         try:
-            run.fuel -= 1
+            run.fuel -= 1  # Inline for speed; `spend` raises the error.
             if run.fuel < 0:
                 run.spend(0)
             return python(run, *[step(run, frame) for step in steps])
@@ -201,7 +203,7 @@ def _call_of_lambda(form: Group, head: Group, scope: Scope) -> Code:
     if symbol_name(head.items[0] if head.items else head) != "lambda":
         raise bad_form(head.at, "expected the name of a function, or a lambda")
     made = compiled(head, scope)
-    # A frame of its own holds the function while the arguments are worked out.
+    # An extra frame holds the function while the arguments are evaluated.
     call = Scope(["function"], scope)
     arguments = [compiled(item, call) for item in form.items[1:]]
     called = _call(lambda run: BUILTINS["funcall"], [_variable(0, 1), *arguments], form.at)
@@ -213,7 +215,7 @@ def _call_of_lambda(form: Group, head: Group, scope: Scope) -> Code:
 
 
 def sequence(forms: Sequence[Form], scope: Scope) -> Code:
-    """The code that evaluates forms one after the other and has the value of the last."""
+    """Return code that evaluates forms in order and has the value of the last."""
     codes = [compiled(form, scope) for form in forms]
     if len(codes) < 2:
         return codes[0] if codes else NOTHING
@@ -239,7 +241,7 @@ def sequence(forms: Sequence[Form], scope: Scope) -> Code:
 
 
 def symbol_name(form: Form) -> str | None:
-    """The name that a form consists of; None if it is something else."""
+    """Return the name if a form is a symbol, else None."""
     if isinstance(form, Atom) and form.value.__class__ is Symbol:
         name: str = form.value.name
         return name
@@ -247,7 +249,7 @@ def symbol_name(form: Form) -> str | None:
 
 
 def name_in(form: Form, what: str) -> str:
-    """The name that a form must consist of, where a program says what something is called."""
+    """Return the name in a form that must be a symbol; `what` says what it names."""
     name = symbol_name(form)
     if name is None or name.startswith(":") or name in ("nil", "t"):
         raise bad_form(form.at, f"expected {what}")
@@ -255,7 +257,7 @@ def name_in(form: Form, what: str) -> str:
 
 
 def group_in(form: Form, what: str) -> Group:
-    """The form, which must be a group; nil is an empty one."""
+    """Return the form, which must be a group; nil counts as an empty group."""
     if isinstance(form, Group):
         return form
     if symbol_name(form) == "nil":
@@ -264,7 +266,7 @@ def group_in(form: Form, what: str) -> Group:
 
 
 def expect(form: Group, least: int, most: int | None, usage: str) -> tuple[Form, ...]:
-    """What follows the head of a special form, if there is as much as must be."""
+    """Return the forms after the head of a special form; raise if their number is wrong."""
     count = len(form.items) - 1
     if count < least or (most is not None and count > most):
         raise bad_form(form.at, f"expected {usage}")
@@ -280,9 +282,10 @@ def lambda_list(
     hidden: Sequence[str] = (),
     block: str | None = None,
 ) -> Lambda:
-    """A function with these parameters; defaults may refer to the parameters before them.
+    """Compile a function with these parameters; a default may use the parameters before it.
 
-    `hidden` names what the frame holds before the arguments. `block` is what can be left.
+    `hidden` names the values that the frame holds before the arguments. `block` is the name
+    that `return-from` can use to leave the function.
     """
     inner = Scope(hidden, scope, block)
     written = Lambda(name, 0, [], False, None, False, NOTHING)
@@ -328,7 +331,7 @@ def _add_parameter(written: Lambda, section: str, form: Form, scope: Scope) -> N
 
 
 def closure_code(written: Lambda, scope: Scope) -> Code:
-    """The code that makes a closure of a function, in the frame it is written in."""
+    """Return code that makes a closure of a function in the current frame."""
     size = scope.size + 2
 
     def make(run: Run, frame: Frame) -> Closure:

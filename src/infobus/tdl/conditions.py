@@ -1,7 +1,7 @@
-"""What goes wrong in TDL programs: conditions, and how they travel up the evaluation.
+"""Conditions: the errors of TDL programs, and how they propagate.
 
-Conditions are objects of the bus like any other, so a program can define its own, handle
-them by type, and publish them.
+A condition is an object of the bus like any other. So a program can define its own conditions,
+handle them by type, and publish them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STACK_COUNT_MAX = 30
 
 
 class Condition(DataObject, name="tdl.Condition"):
-    """Something that a program may want to react to."""
+    """The base class of all conditions that a program can handle."""
 
     message: str = ""
 
@@ -29,7 +29,7 @@ class Error(Condition, name="tdl.Error"):
 
 
 class WrongType(Error, name="tdl.TypeError"):
-    """A value is not of the type that was asked for."""
+    """A value is not of the expected type."""
 
 
 class Arithmetic(Error, name="tdl.ArithmeticError"):
@@ -37,15 +37,15 @@ class Arithmetic(Error, name="tdl.ArithmeticError"):
 
 
 class Unbound(Error, name="tdl.UnboundError"):
-    """A name stands for nothing."""
+    """A variable, function, class or method does not exist."""
 
 
 class Refused(Error, name="tdl.BusError"):
-    """The bus failed, or the host does not allow what was asked of it."""
+    """The bus failed, or the host does not allow the program to use it this way."""
 
 
 class Unwinding(Exception):
-    """Something on its way up: `at` and `calls` are where it began."""
+    """An exception of a TDL program; `at` and `calls` say where it was raised."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,17 +53,17 @@ class Unwinding(Exception):
         self.calls: tuple[tuple[str, Position], ...] = ()
 
     def locate(self, run: Run, at: Position) -> None:
-        """Note where it began; whoever is nearest comes first."""
+        """Record where it was raised. Only the first call, from the innermost form, counts."""
         if self.at is None:
             self.at = at
             self.calls = tuple(run.calls[: -STACK_COUNT_MAX - 1 : -1])
 
     def error(self) -> TdlError:
-        """What the caller of the program sees."""
+        """Return the exception that the caller of the program gets."""
         raise NotImplementedError
 
     def _made(self, error: type[TdlError], message: str, condition: object = None) -> TdlError:
-        assert self.at is not None  # whoever started the program has seen to that
+        assert self.at is not None  # the interpreter locates it at the latest
         at = self.at
         stack = tuple(f"{name}, called at {place}" for name, place in self.calls)
         return error(
@@ -77,7 +77,7 @@ class Unwinding(Exception):
 
 
 class Signal(Unwinding):
-    """A condition looks for its handler."""
+    """A condition that propagates to its handler."""
 
     def __init__(self, condition: DataObject) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Signal(Unwinding):
 
 
 class LimitReached(Unwinding):
-    """The program wants more than it was given; no handler of its own stops that."""
+    """The program reached one of its limits; its own handlers cannot catch this."""
 
     def __init__(self, message: str) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class LimitReached(Unwinding):
 
 
 class Leave(Exception):
-    """A block is left early: the one whose variables are in `frame`."""
+    """Leave a block early: the block whose variables are in `frame`."""
 
     def __init__(self, frame: list[Any], value: Any) -> None:
         super().__init__()
@@ -109,10 +109,10 @@ class Leave(Exception):
 
 
 def failed(message: str, kind: type[Condition] = Error) -> Signal:
-    """The signal for something that went wrong."""
+    """Return the signal for a new condition with this message."""
     return Signal(kind(message=message))
 
 
 def wrong_type(who: str, expected: str, shown: str) -> Signal:
-    """The signal for a value that is not what `who` expected."""
+    """Return the signal for a value that `who` did not expect."""
     return failed(f"{who}: expected {expected}, got {shown}", WrongType)

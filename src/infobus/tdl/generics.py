@@ -1,7 +1,8 @@
-"""Generic functions: methods chosen by the classes of all required arguments.
+"""Generic functions: the classes of all required arguments choose the methods.
 
-The standard method combination of CLOS: the most specific `:around` method first, then all
-`:before` methods, the most specific primary method, and all `:after` methods in reverse.
+They follow the standard method combination of CLOS: first the most specific `:around` method,
+then all `:before` methods, the most specific primary method, and all `:after` methods in
+reverse order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ CACHE_COUNT_MAX = 1_000
 
 
 class Eql(NamedTuple):
-    """Specializes on one value."""
+    """A specializer that matches one value."""
 
     value: Any
 
@@ -32,7 +33,7 @@ Specializer = str | Eql
 
 @dataclass(frozen=True)
 class Method:
-    """What a generic function does for arguments of certain classes."""
+    """One implementation of a generic function, for arguments of certain classes."""
 
     specializers: tuple[Specializer, ...]
     function: Closure | Builtin
@@ -41,7 +42,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Plan:
-    """The methods that apply to certain arguments, in the order in which they are called."""
+    """The methods that apply to certain arguments, in calling order."""
 
     around: list[Method]
     before: list[Method]
@@ -51,7 +52,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class NextMethods:
-    """What `call-next-method` goes on with: the method at `index`, around ones first."""
+    """The methods left for `call-next-method`; `index` counts around methods first."""
 
     generic: Generic
     plan: Plan
@@ -66,7 +67,7 @@ class NextMethods:
 
 @dataclass
 class Generic(Function):
-    """A function that is made of methods, all with the same number of required arguments."""
+    """A function made of methods, which all have the same number of required arguments."""
 
     name: str
     required: int
@@ -74,7 +75,7 @@ class Generic(Function):
     cache: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
 
     def add(self, method: Method) -> bool:
-        """Add a method; False if it takes the place of one for the same classes."""
+        """Add a method; return False if it replaces one for the same classes."""
         if len(method.specializers) != self.required:
             raise failed(
                 f"methods of {self.name} take {self.required} required arguments, "
@@ -93,7 +94,7 @@ class Generic(Function):
         return self.proceed(run, self._plan(run, arguments), 0, arguments, at)
 
     def proceed(self, run: Run, plan: Plan, index: int, arguments: list[Any], at: Position) -> Deep:
-        """The evaluation of the method at `index` of the plan, and what goes with it."""
+        """Evaluate the method at `index` of the plan, with its before and after methods."""
         following = NextMethods(self, plan, index + 1, arguments)
         first_primary = len(plan.around)
         if index < first_primary:
@@ -113,6 +114,7 @@ class Generic(Function):
         plan = self.cache.get(key)
         if plan is None:
             plan = self._work_out(run, arguments)
+            # With an `eql` method the choice depends on values, not only on classes.
             is_settled = not any(
                 isinstance(s, Eql) for method in self.methods for s in method.specializers
             )
@@ -144,7 +146,7 @@ def _rank(
         if isinstance(specializer, Eql):
             if not is_same(specializer.value, argument):
                 return None
-            rank.append(-1)
+            rank.append(-1)  # more specific than any class
         elif specializer not in order:
             return None
         else:
@@ -160,7 +162,7 @@ def _key(method: Method) -> tuple[Any, ...]:
 
 
 def _dispatch_key(value: Any) -> Any:
-    """Equal for values that belong to the same classes."""
+    """Return a key that is equal for values of the same classes."""
     cls = value.__class__
     if cls is DataObject:
         return getattr(value.__bus_tag__, "fingerprint", cls)
@@ -178,7 +180,7 @@ def _call(
 
 
 def call_next(run: Run, following: Any, arguments: list[Any] | None, at: Position) -> Deep:
-    """The evaluation of `call-next-method`; None as arguments means the same as before."""
+    """Evaluate `call-next-method`; None as `arguments` means the current method's own."""
     if following is None or not following.exists:
         raise failed("there is no next method")
     given = following.arguments if arguments is None else arguments

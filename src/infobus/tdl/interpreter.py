@@ -1,4 +1,4 @@
-"""The interpreter: holds what a program has defined, and runs it within its limits."""
+"""The interpreter: store a program's definitions, and run it within its limits."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from infobus.tdl.values import ALIASES, BUILT_IN_CLASSES, Deep, Function, Symbol
 
 OUTSIDE = Position(0, 0, "the host")
 CLASS_STEPS = 100
-"""What a class counts for: it takes as long to make as so many other steps."""
+"""The fuel that defining a class costs: it takes about as long as this many other steps."""
 METHODS = "methods"
-"""What methods that travel are signed for."""
+"""The purpose in the signatures of methods that are sent with a type."""
 
 _made_here: WeakSet[type[DataObject]] = WeakSet()
-"""The classes that any interpreter of this process has made."""
+"""The classes that any interpreter in this process has made."""
 
 
 class Interpreter:
-    """Runs TDL programs; what one defines, the next can use.
+    """Runs TDL programs; each program can use the definitions of the ones before.
 
-    A program can only compute, within `limits`, unless `capabilities` let it do more: nothing
-    of Python, of the machine or of the bus can be reached from it. Several threads may use one
-    interpreter, but then its programs must be made for that. Methods that travel with their
-    classes are signed with `key`.
+    A program can only compute, within `limits`. It cannot reach Python, the machine or the bus
+    unless you give it `capabilities`. Several threads may use one interpreter if its programs
+    are written for that. The interpreter signs methods that are sent with their classes with
+    `key`.
 
     >>> tdl = Interpreter()
     >>> tdl.run("(defun square (x) (* x x)) (mapcar #'square '(1 2 3))")
@@ -87,35 +87,36 @@ class Interpreter:
     # For Python programs.
 
     def run(self, source: str, origin: str = "") -> Any:
-        """Run a program; returns the value of its last form, as Python has it.
+        """Run a program, and return the value of its last form as a Python value.
 
-        Nothing is run unless all of it can be read. What it defined before it failed stays.
+        If any part of the program cannot be read, none of it runs. If the program fails, its
+        definitions up to that point stay.
 
         Raises:
-            TdlError: It cannot be read, or it failed; says where.
-            TdlLimit: It wanted more than its limits allow.
+            TdlError: The program cannot be read, or it failed; the error says where.
+            TdlLimit: The program reached one of its limits.
         """
         return self._within_limits(self._program(source, origin), _to_python)
 
     def show(self, source: str, origin: str = "") -> str:
-        """As `run`, with the value as TDL writes it."""
+        """Run a program as `run` does, and return the value as TDL text."""
         return str(self._within_limits(self._program(source, origin), written))
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call the function of that name."""
+        """Call the function `name` with Python values, and return a Python value."""
         return self._within_limits(
             lambda run: self.function(name).invoke(run, _inward(run, arguments), OUTSIDE),
             _to_python,
         )
 
     def apply(self, function: Function, arguments: Iterable[Any]) -> Any:
-        """Call a function that a program has handed out."""
+        """Call a function that a program returned, or passed to a capability."""
         return self._within_limits(
             lambda run: function.invoke(run, _inward(run, arguments), OUTSIDE), _to_python
         )
 
     def perform(self, obj: DataObject, operation: Operation, *given: Any, **named: Any) -> Any:
-        """Carry out an operation of an object by the methods of the function of its name."""
+        """Carry out an operation of `obj` with the generic function of the same name."""
         names = [parameter.name for parameter in operation.parameters]
         values = dict(zip(names, given, strict=False)) | named
         where = f"{obj.__bus_type__.name}.{operation.name}"
@@ -137,7 +138,7 @@ class Interpreter:
         )
 
     def names(self) -> list[str]:
-        """All names that mean something now: for completion."""
+        """Return all names that are defined now, for completion."""
         known = [*SPECIAL, *BUILTINS, *self._functions, *self.variables, *ALIASES]
         classes = [*BUILT_IN_CLASSES, *self.classes, *registry.current]
         return sorted({name for name in [*known, *classes] if not name.startswith("(")})
@@ -145,14 +146,14 @@ class Interpreter:
     # For the language itself.
 
     def function(self, name: str) -> Function:
-        """The function of that name."""
+        """Return the function called `name`; signal a condition if there is none."""
         found = BUILTINS.get(name) or self._functions.get(name)
         if found is None:
             raise failed(f"there is no function {name}", Unbound)
         return found
 
     def define_function(self, name: str, function: Function) -> None:
-        """Let `name` stand for a function; those of the language stay as they are."""
+        """Define the function `name`; a program cannot redefine built-in functions."""
         if name in BUILTINS or name in SPECIAL:
             raise failed(f"{name} is part of the language and cannot be defined anew")
         if name not in self._functions:
@@ -160,7 +161,7 @@ class Interpreter:
         self._functions[name] = function
 
     def generic(self, name: str, required: int) -> Generic:
-        """The generic function of that name; a new one if there is none."""
+        """Return the generic function called `name`, making one if there is none."""
         found = self._functions.get(name)
         if not isinstance(found, Generic):
             found = Generic(name, required)
@@ -172,24 +173,24 @@ class Interpreter:
         return found
 
     def set_variable(self, name: str, value: Any) -> None:
-        """Change a variable of the whole program."""
+        """Set a global variable of the program."""
         if name not in self.variables:
             self.note_definition()
         self.variables[name] = value
 
     def note_definition(self) -> None:
-        """Count one more definition; those that take the place of another do not count."""
+        """Count one more definition; do not call this for one that replaces another."""
         self._definition_count += 1
         if self._definition_count > self.limits.definitions_count:
             raise LimitReached(f"more than {self.limits.definitions_count} definitions were made")
 
     def keep(self, value: Any) -> None:
-        """Remember that the host holds something of the program's."""
+        """Count a value that the host holds for the program, such as a subscribed function."""
         self.note_definition()
         self._kept.append(value)
 
     def class_named(self, name: str) -> type[DataObject]:
-        """The class of that name: made here, else declared or known in this process."""
+        """Return a class by name: the program's own, else one that this process knows."""
         known = registry.find_type(name)
         found = self.classes.get(name) or (class_for(known.fingerprint) if known else None)
         if found is None:
@@ -197,13 +198,13 @@ class Interpreter:
         return found
 
     def known_class_name(self, name: str) -> str:
-        """`name`, if it can be specialized on."""
+        """Return `name` if methods can specialize on it."""
         if name not in BUILT_IN_CLASSES:
             self.class_named(name)
         return name
 
     def define_class(self, run: Run, form: ClassForm, attributes: list[Attribute]) -> None:
-        """Make the class that a form describes, its accessors, and its operations."""
+        """Make the class that a form describes, with its accessors and operations."""
         name = form.name
         if name in BUILT_IN_CLASSES or name in ALIASES:
             raise failed(f"{name} is part of the language and cannot be defined anew")
@@ -239,7 +240,7 @@ class Interpreter:
         self._bases[name] = bases
         other = registry.declared_names.get(name)
         if held is None and other is not None:
-            # A program must not take over a name on which others of this process rely.
+            # A program must not take over a class name that other code in this process uses.
             if other.__bus_type__ != meant:
                 raise failed(f"this process has another class {name}; give yours another name")
             if other not in _made_here:
@@ -290,7 +291,7 @@ class Interpreter:
         return start
 
     def send_methods_along(self) -> None:
-        """Attach to classes that travel what has been defined for them; before they are sent."""
+        """Attach new methods to the types that carry their methods, before these are sent."""
         if not self._has_news:
             return
         self._has_news = False
@@ -322,9 +323,10 @@ class Interpreter:
             self._uncounted += given - max(0, run.memory)
 
     def _memory_left(self) -> int:
-        """What the next run may allocate.
+        """Return how many bytes the next run may allocate.
 
-        What the program keeps is counted anew when much was allocated, or little is left.
+        Measuring what the program retains takes a walk over all its values. So this happens
+        only when the runs since the last walk have allocated much, or when little is left.
         """
         limit = self.limits.memory_bytes
         if self._uncounted > limit // 8 or self._retained > limit // 8 * 7:
@@ -338,7 +340,7 @@ def _too_deep() -> TdlLimit:
 
 
 def _at(run: Run, code: Code, at: Position) -> Deep:
-    """A form of the program itself: whatever goes wrong in it happened there at the latest."""
+    """Evaluate a top-level form; an error without a position gets the form's own."""
     try:
         return (yield from run.value_of(code, [None]))
     except Unwinding as unwinding:
@@ -356,7 +358,7 @@ def _to_python(run: Run, value: Any) -> Any:
 
 def _result(run: Run, value: Any, kind: Kind, where: str) -> Any:
     if kind == kinds.NOTHING:
-        return None  # a method has a value even if nobody asked for one
+        return None  # every method has a value, but this operation returns none
     try:
         return checked(kind, outward(run, value, kind), where)
     except BadValue as error:

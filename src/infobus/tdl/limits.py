@@ -1,4 +1,4 @@
-"""How much a TDL program may use, and what it may do beyond computing."""
+"""Limits and capabilities: how much a TDL program may use, and what else it may do."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 from infobus.objects.data import DataObject
 
 CELL_BYTES = 64
-"""What a cell, a number, an entry of a table or a variable counts for."""
+"""The memory charged for a cell, a number, a table entry or a variable."""
 CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much a program may use. Fuel and memory are counted anew for each run or call.
+    """How much a program may use. Fuel and memory are counted per run or call.
 
     Attributes:
-        fuel: Steps: evaluations, calls, turns of a loop, elements looked at. Using the bus
-            counts for 100.
-        memory_bytes: What may be allocated, and what the program keeps from earlier runs. The
-            count is on the high side, and does not go down when something is let go.
-        depth: How deep evaluations may be nested; a call takes two to five.
-        definitions_count: How many functions, methods, variables, subscriptions, served
-            objects, and classes (all versions of them) there may be.
-        source_length: Characters of program text taken at once.
-        classes: The names that classes of the program may have, as patterns.
+        fuel: Steps: evaluations, calls, loop iterations, elements visited. One use of the bus
+            costs 100.
+        memory_bytes: What a run allocates, plus what the program retains from earlier runs.
+            The count is an upper estimate, and a run gets nothing back for garbage.
+        depth: How deep evaluations may nest; one call takes two to five levels.
+        definitions_count: The number of functions, methods, variables, subscriptions, served
+            objects and classes, counting every version of a class.
+        source_length: The number of characters in one program.
+        classes: Patterns for the names that the program's classes may have.
     """
 
     fuel: int = 1_000_000
@@ -39,20 +39,20 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What the host lets a program do; None means that it may not.
+    """What you let a program do beyond computing; None forbids it.
 
-    Values come and go in Python's form: lists, dicts, data objects. Whatever a capability
-    raises reaches the program as a `bus-error`.
+    Arguments and results are Python values: lists, dicts, data objects. If a capability raises
+    an exception, the program gets a `bus-error`.
 
     Attributes:
-        write: Takes what the program prints.
+        write: Takes the text that the program prints.
         publish: Takes a subject and an object.
-        subscribe: Takes a pattern and a function of a subject and an object.
-        serve: Takes a subject and the object whose operations are to be served.
-        call: Takes a subject, an operation, its arguments in a list, and those by name in a
-            dict; returns the result.
-        operate: Takes an object, and the rest as `call`: for operations that Python
-            implements, see `tdl.operate`.
+        subscribe: Takes a pattern and a function that takes a subject and an object.
+        serve: Takes a subject and the object whose operations to serve.
+        call: Takes a subject, an operation, a list of positional arguments and a dict of named
+            ones; returns the result.
+        operate: Takes an object, and then the same as `call`, to run an operation that Python
+            implements. See `tdl.operate`.
     """
 
     write: Callable[[str], object] | None = None

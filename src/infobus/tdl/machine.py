@@ -1,8 +1,8 @@
-"""The machine: runs evaluations on a stack of its own, and counts what they use.
+"""The machine: run evaluations on a separate stack, and charge for what they use.
 
 A step is either direct (a function that returns its value) or deep (a generator that yields
-the evaluations it needs). Only deep ones can call functions of the program, so Python's own
-stack never grows with the program's recursion.
+the evaluations it needs). Only deep steps can call functions of the program, so the program's
+recursion never grows Python's own stack.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from infobus.tdl.interpreter import Interpreter
 
 Frame = list[Any]
-"""The frame around it (or None), and the values of the variables of one scope."""
+"""The enclosing frame (or None), followed by the values of the variables of one scope."""
 
 
 @dataclass(slots=True)
 class Code:
-    """A compiled form: `run` gives its value or, if it is deep, the evaluation to drive."""
+    """A compiled form: `run` returns its value or, if it is deep, an evaluation to drive."""
 
     run: Callable[[Run, Frame], Any]
     is_deep: bool = False
 
 
 class Run:
-    """One run of a program: its fuel, its memory, and the calls under way."""
+    """One run of a program: its remaining fuel and memory, and the active calls."""
 
     __slots__ = ("calls", "fuel", "interpreter", "memory")
 
@@ -52,14 +52,14 @@ class Run:
         self.calls: list[tuple[str, Position]] = []
 
     def spend(self, steps: int) -> None:
-        """Use fuel."""
+        """Use fuel; raise `LimitReached` if there is not enough."""
         self.fuel -= steps
         if self.fuel < 0:
             limit = self.interpreter.limits.fuel
             raise LimitReached(f"out of fuel: the program took more than {limit} steps")
 
     def allocate(self, count: int, each_bytes: int = CELL_BYTES) -> None:
-        """Use memory, and the fuel that filling it takes."""
+        """Use memory, and the fuel for filling it; raise `LimitReached` at the limit."""
         self.memory -= count * each_bytes
         if self.memory < 0:
             limit = self.interpreter.limits.memory_bytes
@@ -67,7 +67,7 @@ class Run:
         self.spend(count * each_bytes // 512)
 
     def drive(self, started: Deep) -> Any:
-        """Carry an evaluation through to its value."""
+        """Run an evaluation to its end, and return its value."""
         stack = [started]
         depth = self.interpreter.limits.depth
         value: Any = None
@@ -107,7 +107,7 @@ class Run:
         return LimitReached(f"evaluations are nested deeper than {depth} levels")
 
     def value_of(self, code: Code, frame: Frame) -> Deep:
-        """The value of a form, deep or not."""
+        """Evaluate a form, deep or not."""
         value = code.run(self, frame)
         if code.is_deep:
             value = yield value
@@ -115,7 +115,7 @@ class Run:
 
 
 class Builtin(Function):
-    """A function of the language itself. It may be deep, if it calls others."""
+    """A built-in function. One that calls other functions is deep."""
 
     __slots__ = ("function", "is_deep", "least", "most", "name")
 
@@ -142,7 +142,7 @@ class Builtin(Function):
         return self.function(run, *arguments)
 
     def complaint(self, count: int) -> str | None:
-        """What is wrong with being given so many arguments."""
+        """Return the error message for a wrong number of arguments, or None."""
         if self.least <= count and (self.most is None or count <= self.most):
             return None
         if self.most is None:
@@ -156,7 +156,7 @@ class Builtin(Function):
 
 @dataclass(slots=True)
 class Option:
-    """A parameter that need not be given: its default, and whether somebody asks if it was."""
+    """An optional parameter. `tells` adds a variable that says whether it was given."""
 
     name: str
     default: Code
@@ -165,7 +165,7 @@ class Option:
 
 @dataclass(slots=True)
 class Lambda:
-    """A function as it was written; with its surroundings it becomes a closure."""
+    """A compiled function; together with a frame it becomes a closure."""
 
     name: str
     required: int
@@ -177,11 +177,11 @@ class Lambda:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all parameters are required."""
+        """True if all parameters are required."""
         return not (self.options or self.has_rest or self.keys is not None)
 
     def bind(self, run: Run, frame: Frame, arguments: list[Any]) -> Deep:
-        """Add to `frame` what the parameters beyond the required ones stand for."""
+        """Add the values of optional, rest and keyword parameters to `frame`."""
         given = arguments[self.required :]
         for index, option in enumerate(self.options):
             yield from _add(run, frame, option, given[index : index + 1])
@@ -206,7 +206,7 @@ class Lambda:
         if strange is not None and not self.others_allowed:
             allowed = " ".join(sorted(known)) or "none"
             raise failed(f"{self.name} does not know the keyword {strange}; it has {allowed}")
-        # The first of several counts.
+        # If a keyword occurs twice, the first value counts: reversed, it overwrites the others.
         pairs = zip(reversed(names), reversed(rest[1::2]), strict=True)
         return {name.name: [value] for name, value in pairs}
 
@@ -218,7 +218,7 @@ def _add(run: Run, frame: Frame, option: Option, given: list[Any]) -> Deep:
 
 
 class Closure(Function):
-    """A function of the program: what was written, and the frame it was written in."""
+    """A function of the program: its code, and the frame in which it was made."""
 
     __slots__ = ("frame", "written")
 
@@ -228,7 +228,7 @@ class Closure(Function):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the call stack shows."""
+        """The name that the call stack shows."""
         return self.written.name
 
     def invoke(
@@ -264,7 +264,7 @@ def _wrong_count(name: str, expected: str, count: int) -> str:
 
 
 def translated(error: Exception) -> Signal:
-    """The signal for an error of Python's arithmetic, or of the bus's objects."""
+    """Return the signal for an arithmetic error of Python, or an error of the bus."""
     if isinstance(error, ArithmeticError):
         return failed(str(error), Arithmetic)
     return failed(str(error).replace("\n", " "), WrongType)

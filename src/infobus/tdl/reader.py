@@ -1,4 +1,4 @@
-"""The reader: text becomes forms, each of which knows where it stands.
+"""The reader: turn text into forms, each with its position.
 
 form    symbol, keyword, number, string, (form ...), 'form, #'name
 symbol  any run of characters but blanks, quotes, semicolons and parentheses; case counts
@@ -36,9 +36,9 @@ _WRAPPERS = {"'": Symbol("quote"), "#'": Symbol("function")}
 
 
 class Position(NamedTuple):
-    """Where a form stands: lines and columns count from 1; `origin` names the text.
+    """The position of a form: lines and columns count from 1, and `origin` names the text.
 
-    Line 0 means that there is no text, only an origin.
+    Line 0 means that there is an origin but no text.
     """
 
     line: int
@@ -60,7 +60,7 @@ class Atom(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Forms between parentheses; `text` is all of it as it was written."""
+    """Forms in parentheses; a top-level group also has its source `text`."""
 
     items: tuple[Form, ...]
     at: Position
@@ -71,12 +71,12 @@ Form: TypeAlias = Atom | Group
 
 
 def bad_form(at: Position, message: str) -> TdlError:
-    """The error for text that is not a program."""
+    """Return the error for text that is not a valid program."""
     return TdlError(f"{at}: {message}", line=at.line, column=at.column, origin=at.origin)
 
 
 def datum(form: Form) -> Any:
-    """The form as a value: what quoting it gives."""
+    """Return the form as a value, as `quote` does."""
     if isinstance(form, Group):
         return make_list(datum(item) for item in form.items)
     if form.value == Symbol("nil"):
@@ -85,7 +85,7 @@ def datum(form: Form) -> Any:
 
 
 def read(text: str, origin: str = "") -> list[Form]:
-    """The forms in `text`; raises `TdlError` with the position of what is wrong.
+    """Parse `text` into forms; raise `TdlError` with the position of an error.
 
     >>> [group] = read("(+ 1 2.5)")
     >>> [atom.value for atom in group.items]
@@ -95,7 +95,7 @@ def read(text: str, origin: str = "") -> list[Form]:
 
 
 def is_unfinished(text: str) -> bool:
-    """Whether `text` is the beginning of something that more lines may complete."""
+    """Return whether more lines could complete `text`."""
     depth = end = 0
     for token in _tokens(text):
         depth += (token.lastgroup == "open") - (token.lastgroup == "close")
@@ -105,10 +105,10 @@ def is_unfinished(text: str) -> bool:
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:
-    """The tokens up to the first place where there is none."""
+    """Yield the tokens up to the first character that starts none."""
     place = 0
     while token := _TOKEN.match(text, place):
-        # An unfinished comment would otherwise be taken for an atom.
+        # An unfinished comment would otherwise become an atom.
         if token.lastgroup == "atom" and token.group().startswith("#|"):
             return
         yield token
@@ -116,7 +116,7 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
 
 
 class _Open:
-    """A group, or a quote, that waits for its forms."""
+    """A group or a quote whose forms are not complete yet."""
 
     def __init__(self, at: Position, start: int, wrapper: Symbol | None = None) -> None:
         self.at = at
@@ -196,7 +196,7 @@ def _complaint(start: str) -> str:
 
 def _atom(text: str, at: Position) -> Any:
     if _INTEGER.fullmatch(text):
-        # Far fewer digits than Python refuses to read.
+        # The length is checked first: Python refuses to parse very long integers.
         if len(text) > INTEGER_BITS_MAX or int(text).bit_length() > INTEGER_BITS_MAX:
             raise bad_form(at, f"the integer has more than {INTEGER_BITS_MAX} bits")
         return int(text)

@@ -1,4 +1,4 @@
-"""What a program keeps from one run to the next, measured by walking all of it."""
+"""Measure the memory that a program retains between runs, by walking all its values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infobus.tdl.values import Cell, Table
 
 
 def retained_bytes(roots: Iterable[Any]) -> int:
-    """What can be reached from `roots`, each thing counted once, as a run counts it."""
+    """Return the size of all values reachable from `roots`, in the units of `Run.allocate`."""
     total = 0
     seen: set[int] = set()
     waiting = list(roots)

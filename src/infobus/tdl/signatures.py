@@ -1,7 +1,7 @@
-"""Signatures: who holds the key may have written it.
+"""Signatures: prove that the author of a program holds the shared key.
 
-HMAC-SHA256 with a key that is shared by those who trust each other. Every field is preceded by
-its length, so no two texts are signed alike.
+They are HMAC-SHA256 with a key shared by people who trust each other. Every field is preceded
+by its length, so different fields never produce the same signed bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ KEY_BYTES_MIN = 16
 
 
 def check_key(key: bytes) -> bytes:
-    """`key`, if it is long enough."""
+    """Return `key`; raise `UsageError` if it is too short."""
     if len(key) < KEY_BYTES_MIN:
         raise UsageError(f"the key has {len(key)} bytes; it needs at least {KEY_BYTES_MIN}")
     return key
 
 
 def sign(key: bytes, purpose: str, *fields: str | int) -> bytes:
-    """The signature of `fields` for one purpose.
+    """Return the signature of `fields` for one purpose.
 
     >>> sign(b"0123456789abcdef", "test", "a", 1).hex()[:16]
     'f3f1a04bd64cafd0'
@@ -35,5 +35,5 @@ def sign(key: bytes, purpose: str, *fields: str | int) -> bytes:
 
 
 def is_signed(key: bytes, signature: bytes, purpose: str, *fields: str | int) -> bool:
-    """Whether the holder of `key` made the signature."""
+    """Return whether a holder of `key` made the signature."""
     return hmac.compare_digest(sign(key, purpose, *fields), signature)

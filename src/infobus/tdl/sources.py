@@ -1,4 +1,4 @@
-"""The text of a program's definitions, kept so that methods can travel with their class."""
+"""Store the source of a program's definitions, so that methods can be sent with their class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAVELLING = ("defmethod", *HELPERS)
 
 @dataclass(frozen=True)
 class Definition:
-    """One definition: what it is called, what it mentions, and the classes it is a method of."""
+    """One definition: its name, the names it mentions, and the classes whose method it is."""
 
     name: str
     text: str
@@ -26,13 +26,13 @@ class Definition:
 
 
 class Sources:
-    """The definitions of a program, the last of each."""
+    """The latest definition of each name and method of a program."""
 
     def __init__(self) -> None:
         self._definitions: dict[tuple[str, ...], Definition] = {}
 
     def note(self, form: Form) -> None:
-        """Remember a form of the program itself, if it defines something that can travel."""
+        """Record a top-level form, if it defines something that can be sent with a class."""
         head = symbol_name(form.items[0]) if isinstance(form, Group) and form.items else None
         if not isinstance(form, Group) or head not in TRAVELLING:
             return
@@ -44,23 +44,23 @@ class Sources:
         rest = form.items[2:]
         qualifier = symbol_name(rest[0]) or ""
         parameters = rest[1] if qualifier in QUALIFIERS[1:] else rest[0]
-        assert isinstance(parameters, Group)  # it has been compiled
+        assert isinstance(parameters, Group)  # the compiler has checked that
         classes = [_class_in(parameter) for parameter in parameters.items]
         key = (name, qualifier, *(one or "t" for one in classes))
         found = frozenset(one for one in classes if one is not None)
         self._keep(key, Definition(name, form.text, mentions, found))
 
     def note_method(self, text: str, name: str, *classes: str) -> None:
-        """Remember the method that an accessor amounts to."""
+        """Record an accessor as the method that it is equivalent to."""
         found = frozenset(classes) - {"t"}
         self._keep((name, "", *classes), Definition(name, text, frozenset(), found))
 
     def _keep(self, key: tuple[str, ...], definition: Definition) -> None:
-        self._definitions.pop(key, None)  # the order is that of the last definitions
+        self._definitions.pop(key, None)  # so that a redefinition moves to the end
         self._definitions[key] = definition
 
     def methods_of(self, lineage: Iterable[str]) -> str:
-        """The methods of these classes, with all the functions and variables they mention."""
+        """Return the source of these classes' methods, with everything that they mention."""
         lineage = set(lineage)
         chosen = [d for d in self._definitions.values() if d.classes & lineage]
         wanted = {name for definition in chosen for name in definition.mentions}

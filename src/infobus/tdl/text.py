@@ -1,4 +1,4 @@
-"""Values as text: as a program would be given them (`~s`), or for people to read (`~a`)."""
+"""Write values as text: as a program could read them (`~s`), or for people (`~a`)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SHORT_LENGTH_MAX = 60
 
 
 def written(run: Run | None, value: Any, *, is_plain: bool = False) -> str:
-    """`value` as text; `is_plain` leaves the quotes of strings away.
+    """Return `value` as text; `is_plain` omits the quotes of strings.
 
-    What it makes is counted against the run's memory; without a run it is kept short.
+    The text is charged to the run's memory; without a run it is cut short.
     """
     writer = _Writer(run, is_plain)
     writer.add(value, 0)
@@ -28,7 +28,7 @@ def written(run: Run | None, value: Any, *, is_plain: bool = False) -> str:
 
 
 def short(value: Any) -> str:
-    """`value` in few characters, for an error message."""
+    """Return `value` in few characters, for an error message."""
     text = written(None, value)
     return text if len(text) <= SHORT_LENGTH_MAX else f"{text[: SHORT_LENGTH_MAX - 3]}..."
 
@@ -99,7 +99,7 @@ class _Writer:
         self.put(")")
 
     def _plain(self, value: Any, depth: int) -> None:
-        """A list or map as an object holds it."""
+        """Write a Python list or map, as objects hold them."""
         if isinstance(value, dict):
             self._fields("#<hash-table", list(value.items()), depth)
         elif not value:
@@ -130,7 +130,7 @@ _DIRECTIVE = re.compile(r"~(?:,([0-9]{1,2}))?([a-zA-Z%~])|~")
 
 
 def formatted(run: Run, text: str, values: tuple[Any, ...]) -> str:
-    """`text` with its directives carried out: ~a ~s ~d ~f ~,2f ~% ~~."""
+    """Replace the directives in `text` by values: ~a ~s ~d ~f ~,2f ~% ~~."""
     left = list(values)
 
     def carry_out(match: re.Match[str]) -> str:
@@ -148,7 +148,7 @@ def formatted(run: Run, text: str, values: tuple[Any, ...]) -> str:
             return f"{float(value):.{int(digits or 2)}f}" if digits else str(float(value))
         return written(run, value, is_plain=letter != "s")
 
-    run.allocate(len(text), CHARACTER_BYTES)  # what the values add counts as it is written
+    run.allocate(len(text), CHARACTER_BYTES)  # `written` charges for the values
     result = _DIRECTIVE.sub(carry_out, text)
     if left:
         raise failed(f"format: {len(left)} values too many for {short(text)}")

@@ -1,4 +1,4 @@
-"""Methods that came with their types from others: they run here if somebody permits it."""
+"""Run methods that were received with a type, if the program permits it."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def permit(
     limits: Limits = LIMITS,
     capabilities: Capabilities | None = None,
 ) -> None:
-    """Let methods that come with types run in this process. Nothing is permitted at first.
+    """Let methods that are received with types run in this process. By default, none may run.
 
-    An operation that no class here implements is then carried out by the methods that came
-    along: `order.total(3)`. Each type has an interpreter of its own.
+    If no class in this process implements an operation, such as `order.total(3)`, the methods
+    received with the type carry it out. Each type has its own interpreter.
 
     Args:
-        types: The names of the types, as patterns: `plant.Recipe`, `plant.>`; `>` is all.
-        key: Only if they are signed with this key.
+        types: Patterns for the names of the types: `plant.Recipe`, `plant.>`, or `>` for all.
+        key: If given, only methods signed with this key may run.
         limits: How much one call may use. Classes that the methods define must have names
             that `types` covers, whatever the limits say.
-        capabilities: What they may do beyond computing; nothing, if it is not given.
+        capabilities: What the methods may do beyond computing; by default, nothing.
     """
     if not types:
         raise UsageError("say which types' methods may run: their names, or '>' for all")
@@ -67,7 +67,7 @@ def permit(
 
 
 def forbid() -> None:
-    """Take all permissions back, and forget what the methods have kept."""
+    """Revoke all permissions, and drop the state of the methods' interpreters."""
     registry.implement = None
     _permissions.clear()
     _interpreters.clear()
@@ -87,7 +87,7 @@ def _implementation(obj: DataObject, name: str) -> Callable[..., Any] | None:
 
 
 def _lineage(known: Type) -> list[Type]:
-    """The type and its supertypes, subtypes before supertypes."""
+    """Return the type and its supertypes, subtypes before supertypes."""
     return sorted(known.ancestors.values(), key=lambda one: -one.depth)
 
 
@@ -107,7 +107,7 @@ def _perform(
                 limits=permission.limits, capabilities=permission.capabilities
             )
             interpreter.run(author.code.source, f"methods of {author.name}")
-            if len(_interpreters) >= INTERPRETER_COUNT_MAX:
+            if len(_interpreters) >= INTERPRETER_COUNT_MAX:  # drop the oldest
                 del _interpreters[next(iter(_interpreters))]
             _interpreters[author.fingerprint] = interpreter
     return interpreter.perform(obj, operation, *given, **named)

@@ -1,8 +1,7 @@
-"""What TDL programs compute with.
+"""The values of TDL programs.
 
-Numbers and strings are Python's own; nil is None and t is True (False does not occur). Objects
-are data objects of the bus. Lists are made of cells that never change, so there are no cycles
-among them.
+Numbers and strings are Python's own. nil is None and t is True; False does not occur. Objects
+are data objects of the bus. Lists are made of immutable cells, so they cannot be cyclic.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from infobus.tdl.reader import Position
 
 Deep = Generator[Any, Any, Any]
-"""An evaluation that may need others: it yields them, and is sent their values."""
+"""An evaluation that may need others: it yields each of them, and is sent its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +29,12 @@ class Symbol:
 
     @property
     def is_keyword(self) -> bool:
-        """Whether it stands for itself, as `:before` does."""
+        """True if the symbol evaluates to itself, as `:before` does."""
         return self.name.startswith(":")
 
 
 class Cell:
-    """A pair: the first of a list, and the rest of it."""
+    """A pair: the first element of a list, and the rest of the list."""
 
     __slots__ = ("first", "rest")
 
@@ -45,7 +44,7 @@ class Cell:
 
 
 class Table:
-    """A hash table. Keys count with their types: 1, 1.0 and t are three keys."""
+    """A hash table. The type of a key matters: 1, 1.0 and t are three keys."""
 
     __slots__ = ("entries",)
 
@@ -54,32 +53,32 @@ class Table:
 
 
 class Function:
-    """What can be called: `invoke` gives the evaluation of a call made at some place."""
+    """A callable value."""
 
     __slots__ = ()
     name: str
 
     def invoke(self, run: Run, arguments: list[Any], at: Position) -> Deep:
-        """The evaluation of a call."""
+        """Return the evaluation of a call that is made at position `at`."""
         raise NotImplementedError
 
 
 def make_list(items: Iterable[Any], rest: Any = None) -> Any:
-    """The list of `items`, in front of `rest`."""
+    """Return the list of `items` followed by `rest`."""
     for item in reversed(list(items)):
         rest = Cell(item, rest)
     return rest
 
 
 def walk(cells: Any) -> Iterator[Any]:
-    """The elements of a list; what stands in place of a last cell's rest is left out."""
+    """Yield the elements of a list; ignore the tail of an improper list."""
     while cells.__class__ is Cell:
         yield cells.first
         cells = cells.rest
 
 
 def attribute_name(symbol: str) -> str:
-    """The attribute or operation that a TDL name stands for.
+    """Return the attribute or operation that a TDL name refers to.
 
     >>> attribute_name("opened-at")
     'opened_at'
@@ -87,7 +86,7 @@ def attribute_name(symbol: str) -> str:
     return symbol.replace("-", "_")
 
 
-# The condition types have lower-case names in the language, as elsewhere in CLOS.
+# In the language, the condition types have lower-case names, as in CLOS.
 ALIASES = {
     "condition": "tdl.Condition",
     "error": "tdl.Error",
@@ -116,20 +115,20 @@ BUILT_IN_CLASSES = frozenset(
 
 
 def full_name(name: str) -> str:
-    """The name of the class that `name` stands for in the language."""
+    """Return the full class name for a name used in TDL."""
     return ALIASES.get(name, name)
 
 
 def shown_name(name: str) -> str:
-    """The name by which the language knows the class called `name`."""
+    """Return the name that TDL uses for the class called `name`."""
     return _SHOWN.get(name, name)
 
 
 def precedence(value: Any) -> tuple[str, ...]:
-    """The names of the classes that `value` belongs to, the most specific first.
+    """Return the names of the classes of `value`, most specific first.
 
-    For an object it is the order of its Python class (C3), followed by supertypes that are
-    known by name only.
+    For an object this is the order of its Python class (C3), followed by the supertypes of
+    which only the names are known.
 
     >>> precedence(3)
     ('integer', 'number', 't')
@@ -145,7 +144,7 @@ def precedence(value: Any) -> tuple[str, ...]:
 
 
 def class_precedence(cls: type[DataObject], lineage: Iterable[str]) -> tuple[str, ...]:
-    """As `precedence`, of the instances of a class whose type has that lineage."""
+    """Return the `precedence` of instances of a class whose type has this lineage."""
     linear = [base.__bus_type__.name for base in cls.__mro__ if issubclass(base, DataObject)]
     root = linear.pop()
     names = dict.fromkeys([*linear, *sorted(name for name in lineage if name != root)])

@@ -1,1 +1,1 @@
-"""The special forms of TDL: what is not evaluated like a call."""
+"""The special forms of TDL, which are not evaluated like function calls."""

@@ -1,4 +1,4 @@
-"""`defclass` and `define-condition`: classes made in TDL are types of the bus like any other.
+"""`defclass` and `define-condition`, which define classes that are types of the bus.
 
     (defclass plant.Recipe (plant.Plan Auditable)
       ((name  :type str)
@@ -7,9 +7,9 @@
       (:operations (add-step ((step str) (count int 1)) int "Returns how many there are."))
       (:travels t))
 
-Every slot can be given by a keyword of its name. An initform is evaluated once, when the class
-is defined, because a default is part of the type. Operations are what the type promises;
-methods of the generic function of that name keep the promise.
+You can set every slot with a keyword of its name. An initform is evaluated once, when the class
+is defined, because a default is part of the type. Operations are declared in the type; the
+methods of the generic function with the same name implement them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS = {"string": "str", "integer": "int", "boolean": "bool", "t": "any", "nul
 
 
 def kind_in(form: Form) -> Kind:
-    """The kind that a `:type` says: `str`, `list[str]`, (list-of str), (or str null)."""
+    """Return the kind that a `:type` names: `str`, `list[str]`, (list-of str), (or str null)."""
     try:
         if isinstance(form, Group):
             return _composed(form)
@@ -60,7 +60,7 @@ def _composed(form: Group) -> Kind:
 
 @dataclass
 class Slot:
-    """A slot as it was written; its default is known when the class is defined."""
+    """A compiled slot; its initform is evaluated when the class is defined."""
 
     name: str
     kind: Kind
@@ -72,7 +72,7 @@ class Slot:
 
 @dataclass
 class ClassForm:
-    """A class as it was written."""
+    """A compiled `defclass` or `define-condition` form."""
 
     name: str
     supertypes: list[str]
@@ -150,7 +150,7 @@ def _slot(form: Form, scope: Scope) -> Slot:
             case ":writer":
                 slot.writers.append(name_in(value, "the name of a writer"))
             case ":initarg" if symbol_name(value) == f":{name}":
-                pass  # As it is anyway: the attribute's name is what others know it by.
+                pass  # Ignored: the slot's own name is always its keyword.
             case ":initarg":
                 raise bad_form(value.at, f"the initarg of {name} is :{name}, as for all slots")
             case _:
@@ -206,7 +206,7 @@ def _parameter(form: Form) -> Parameter:
 
 
 def _constant(form: Form, kind: Kind) -> Any:
-    """A default as it is written: numbers, strings, t, and nil for what the kind makes of it."""
+    """Return a literal default: a number, a string, t, or nil, which the kind translates."""
     if isinstance(form, Atom) and form.value.__class__ is not Symbol:
         return form.value
     match symbol_name(form):

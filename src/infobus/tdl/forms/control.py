@@ -1,4 +1,4 @@
-"""The special forms that say what is evaluated, and in which order."""
+"""The special forms for control flow, local variables, and handling conditions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from infobus.tdl.reader import Atom, Form, Group, bad_form, datum
 from infobus.tdl.values import Deep, Symbol, full_name, precedence
 
 HANDLING_STEPS = 10
-"""What a condition counts for: it takes as long as so many other steps."""
+"""The fuel that handling a condition costs: it takes about as long as this many other steps."""
 
 
 @special("quote")
@@ -43,9 +43,9 @@ def _if(form: Group, scope: Scope) -> Code:
 
 
 def choice(clauses: Sequence[tuple[Code, Code | None]], other: Code) -> Code:
-    """The value of the first clause whose test is true, else that of `other`.
+    """Return code for the first clause whose test is true, or else for `other`.
 
-    A clause without code has the value of its test.
+    The value of a clause without code is that of its test.
     """
     parts = [code for clause in clauses for code in clause if code is not None] + [other]
     if any(part.is_deep for part in parts):
@@ -209,7 +209,7 @@ def _binding(form: Form) -> tuple[str, Form]:
 
 
 def bound(values: Sequence[Code], body: Code) -> Code:
-    """The body in a new frame with these values."""
+    """Return code that evaluates `body` in a new frame with these values."""
     if body.is_deep or any(value.is_deep for value in values):
 
         def deep(run: Run, frame: Frame) -> Deep:
@@ -272,7 +272,7 @@ def _block(form: Group, scope: Scope) -> Code:
 
 
 def leaving(run: Run, code: Code, frame: Frame) -> Deep:
-    """The value of the code, or the one with which its frame is left."""
+    """Evaluate the code; if its frame is left early, return the value of that `Leave`."""
     depth = len(run.calls)
     try:
         return (yield from run.value_of(code, frame))

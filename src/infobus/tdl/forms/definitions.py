@@ -23,11 +23,11 @@ from infobus.tdl.reader import Atom, Form, Group, bad_form
 from infobus.tdl.values import Deep, Symbol, full_name
 
 NEXT = " next"
-"""The hidden variable of a method; no program can spell it."""
+"""A hidden variable of every method; the space keeps programs from naming it."""
 
 
 def function_name(form: Form) -> str:
-    """What is being defined: a name, or `(setf name)`."""
+    """Return the name of the function being defined: a symbol, or `(setf name)`."""
     if isinstance(form, Group):
         parts = [symbol_name(item) for item in form.items]
         if len(parts) == 2 and parts[0] == "setf" and parts[1] is not None:
@@ -36,7 +36,7 @@ def function_name(form: Form) -> str:
 
 
 def without_doc(body: Sequence[Form]) -> Sequence[Form]:
-    """A function's body; a string in front of other forms is its documentation."""
+    """Return a function's body without its documentation, a string before other forms."""
     has_doc = len(body) > 1 and isinstance(body[0], Atom) and isinstance(body[0].value, str)
     return body[1:] if has_doc else body
 
@@ -109,7 +109,7 @@ def _defmethod(form: Group, scope: Scope) -> Code:
     if not rest:
         raise bad_form(form.at, f"expected {usage}")
     listed, specializers = _specialized(group_in(rest[0], "parameters").items, scope)
-    # `call-next-method` finds what it goes on with in the frame, before the arguments.
+    # `call-next-method` finds the next methods in the frame, before the arguments.
     written = lambda_list(
         name, listed, without_doc(rest[1:]), scope, hidden=[NEXT], block=name.removeprefix("(setf ")
     )
@@ -136,7 +136,7 @@ def _defmethod(form: Group, scope: Scope) -> Code:
 
 
 def _specialized(parameters: Sequence[Form], scope: Scope) -> tuple[list[Form], list[str | Code]]:
-    """The parameters without their classes, and what the required ones are specialized on."""
+    """Return the parameters without their classes, and the specializers of the required ones."""
     listed: list[Form] = []
     specializers: list[str | Code] = []
     is_required = True

@@ -100,7 +100,7 @@ def _loop(form: Group, scope: Scope) -> Code:
 
 
 class _Harvest:
-    """What the clauses of one loop gather."""
+    """The values that the clauses of one loop collect."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -129,7 +129,7 @@ class _Harvest:
 
 
 class _End(Exception):
-    """A `while` or `until`, or a variable that has run out, ends the loop."""
+    """Ends the loop: a `while` or `until` decided so, or a variable has no more values."""
 
 
 Action = Callable[[Run, Frame, _Harvest], Deep]
@@ -137,7 +137,7 @@ Action = Callable[[Run, Frame, _Harvest], Deep]
 
 @dataclass
 class _Variable:
-    """A variable with a new value in each turn: the next of `values`, or that of `then`."""
+    """A variable that gets a new value in each iteration, from `values` or from `then`."""
 
     index: int
     start: list[Code]
@@ -163,7 +163,7 @@ _STARTS = {*GATHERING, *_SPELLINGS, *"for with repeat while until do when unless
 
 
 class _Parser:
-    """Reads the clauses of a `loop`; its frame is one scope, and the block to leave."""
+    """Parses the clauses of a `loop`. All its variables share one frame, which is its block."""
 
     def __init__(self, form: Group, scope: Scope) -> None:
         self._form = form

@@ -1,4 +1,4 @@
-"""The special forms that change something: variables, slots, entries of tables."""
+"""The special forms that assign: to variables, slots, and table entries."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _assignment(name: str, value: Code, scope: Scope) -> Code:
 
 
 def _setter_call(place: Group, value: Form) -> Group:
-    """The call of `(setf name)` with the new value first, as CLOS has it."""
+    """Return the call of `(setf name)`; as in CLOS, the new value is its first argument."""
     name = name_in(place.items[0], "the name of a function") if place.items else None
     if name is None or (name in BUILTINS and f"(setf {name})" not in BUILTINS):
         raise bad_form(place.at, f"{name or 'nil'} is not a place that can be changed")
@@ -73,7 +73,7 @@ def _modify(form: Group, scope: Scope) -> Code:
         item, place = expect(form, 2, 2, "(push item place)")
     else:
         place, *rest = expect(form, 1, 1 if head == "pop" else 2, f"({head} place)")
-    # What the place consists of is evaluated once, in a frame of its own.
+    # The place is read and written, but its parts must be evaluated once: they get a frame.
     parts = place.items[1:] if isinstance(place, Group) else ()
     values = [compiled(part, scope) for part in parts]
     names = [f" {number}" for number in range(len(parts))]
@@ -81,7 +81,7 @@ def _modify(form: Group, scope: Scope) -> Code:
     if isinstance(place, Group) and place.items:
         place = Group((place.items[0], *(_symbol(name, at) for name in names)), place.at)
     if head == "push":
-        # The item comes before the place, as it is written.
+        # The item is evaluated before the place, in the order of the text.
         values.insert(0, compiled(item, scope))
         inner.names.insert(0, " item")
         changed = _form(at, "cons", _symbol(" item", at), place)

@@ -1,1 +1,1 @@
-"""The functions that every TDL program can call."""
+"""The built-in functions that every TDL program can call."""

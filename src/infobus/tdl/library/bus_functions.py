@@ -1,4 +1,4 @@
-"""What a program does on the bus, as far as its host lets it."""
+"""The functions that use the bus, as far as the host permits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from infobus.tdl.text import short
 from infobus.tdl.values import Symbol, attribute_name
 
 STEPS = 100
-"""What using the bus counts for."""
+"""The fuel that one use of the bus costs."""
 
 
 def _capability(run: Run, name: str) -> Callable[..., Any]:
@@ -31,7 +31,7 @@ def _capability(run: Run, name: str) -> Callable[..., Any]:
     def use(*arguments: Any) -> Any:
         try:
             return given(*arguments)
-        except Exception as error:  # what a service raises may be of any class
+        except Exception as error:  # a service may raise any exception
             kind = "" if isinstance(error, BusError) else f"{type(error).__name__}: "
             raise failed(f"{name}: {kind}{error}", Refused) from None
 
@@ -46,7 +46,7 @@ def _sendable(run: Run, value: Any) -> Any:
 
 @builtin("publish", 2)
 def _publish(run: Run, subject: Any, value: Any) -> Any:
-    """Publish an object, or a hash table as an untyped one."""
+    """Publish an object, or a hash table as an untyped object."""
     use = _capability(run, "publish")
     sent = _sendable(run, value)
     if not isinstance(sent, (DataObject, dict)):
@@ -57,7 +57,7 @@ def _publish(run: Run, subject: Any, value: Any) -> Any:
 
 @builtin("subscribe", 2)
 def _subscribe(run: Run, pattern: Any, called: Any) -> Any:
-    """Call a function with the subject and the object of each event under a pattern."""
+    """Call a function with the subject and object of each event that matches a pattern."""
     use = _capability(run, "subscribe")
     interpreter, called = run.interpreter, function(called, run)
 
@@ -71,7 +71,7 @@ def _subscribe(run: Run, pattern: Any, called: Any) -> Any:
 
 @builtin("serve", 2)
 def _serve(run: Run, subject: Any, obj: Any) -> Any:
-    """Let others call the operations of an object."""
+    """Serve the operations of an object to others."""
     use = _capability(run, "serve")
     if not isinstance(obj, DataObject) or not obj.__bus_type__.operations:
         raise wrong_type("serve", "an object whose class has (:operations ...)", short(obj))
@@ -82,7 +82,7 @@ def _serve(run: Run, subject: Any, obj: Any) -> Any:
 
 @builtin("call", 2, None)
 def _call(run: Run, subject: Any, operation: Any, *arguments: Any) -> Any:
-    """Call an operation of a service; arguments by name come last, as keywords."""
+    """Call an operation of a service; named arguments follow as keywords."""
     use = _capability(run, "call")
     name = attribute_name(text(operation, "call"))
     return inward(run, use(text(subject, "call"), name, *_arguments(run, arguments)))
@@ -90,7 +90,7 @@ def _call(run: Run, subject: Any, operation: Any, *arguments: Any) -> Any:
 
 @builtin("operate", 2, None)
 def _operate(run: Run, obj: Any, operation: Any, *arguments: Any) -> Any:
-    """Have an object carry out an operation that Python implements."""
+    """Call an operation of an object that Python implements."""
     use = _capability(run, "operate")
     if not isinstance(obj, DataObject):
         raise wrong_type("operate", "an object", short(obj))
@@ -99,7 +99,10 @@ def _operate(run: Run, obj: Any, operation: Any, *arguments: Any) -> Any:
 
 
 def operate(obj: DataObject, operation: str, given: list[Any], named: dict[str, Any]) -> Any:
-    """The capability to have Python carry out what the types of objects declare, and no more."""
+    """The capability that lets programs call Python methods which a type declares as operations.
+
+    Other methods and attributes stay out of reach.
+    """
     if operation not in obj.__bus_type__.operations.names:
         raise BadValue(f"{obj.__bus_type__.name} has no operation {operation}")
     return getattr(obj, operation)(*given, **named)

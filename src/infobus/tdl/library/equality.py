@@ -1,4 +1,4 @@
-"""When two values are equal."""
+"""Equality of values: `eq`, `eql`, `equal`, and `not`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infobus.tdl.values import Cell, Symbol
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """The same thing, or numbers or strings of the same type and value."""
+    """Return whether two values are identical, or atoms of the same type and value."""
     if one is other:
         return True
     if one.__class__ is not other.__class__:
@@ -20,12 +20,15 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def is_equal(run: Run, one: Any, other: Any) -> bool:
-    """The same, or lists with equal elements; objects are equal only to themselves."""
+    """Return whether two values are the same, or lists of equal elements.
+
+    An object equals only itself.
+    """
     waiting = [(one, other)]
     while waiting:
         one, other = waiting.pop()
         while one.__class__ is Cell and other.__class__ is Cell and one is not other:
-            # A list that shares its parts can be much longer to walk than it is to make.
+            # A list with shared parts can take much longer to walk than to make.
             run.spend(1)
             waiting.append((one.first, other.first))
             one, other = one.rest, other.rest

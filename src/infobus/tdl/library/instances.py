@@ -1,4 +1,4 @@
-"""Objects: making them, their slots, and what they are."""
+"""Objects: creating them, reading and changing slots, and asking for their classes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from infobus.tdl.values import (
 
 
 def make(run: Run, named: Any, initial: tuple[Any, ...]) -> DataObject:
-    """A new object of the class `named`, whose slots are given by keywords.
+    """Make an object of the class `named`; keywords set its slots.
 
-    No method that Python programmers wrote for the class is called.
+    This never calls the class's own Python methods, not even its `__init__`.
     """
     if named.__class__ is not Symbol:
         raise wrong_type("make-instance", "the name of a class", short(named))
@@ -37,7 +37,7 @@ def make(run: Run, named: Any, initial: tuple[Any, ...]) -> DataObject:
     values = {}
     for name, value in keywords(initial):
         attribute = plan.attributes.get(name)
-        # What there is no such slot for is refused below, with a hint.
+        # An unknown slot is refused below, with a hint.
         values[name] = value if attribute is None else outward(run, value, attribute.kind)
     run.allocate(4 + plan.count)
     obj = plan.new()
@@ -46,7 +46,7 @@ def make(run: Run, named: Any, initial: tuple[Any, ...]) -> DataObject:
 
 
 def keywords(arguments: tuple[Any, ...]) -> list[tuple[str, Any]]:
-    """Pairs of attribute and value, from `:name value ...`."""
+    """Return pairs of attribute and value from `:name value ...`."""
     names = arguments[::2]
     if len(arguments) % 2 or not all(n.__class__ is Symbol and n.is_keyword for n in names):
         raise failed("expected keywords, each with a value, such as :name value")
@@ -72,7 +72,7 @@ def _slot(obj: Any, named: Any, who: str) -> str:
 
 @builtin("slot-value", 2)
 def slot_value(run: Run, obj: Any, named: Any) -> Any:
-    """The value of a slot; attributes that came with an object of unknown type count, too."""
+    """Return the value of a slot; unknown attributes of received objects count as slots."""
     name = _slot(obj, named, "slot-value")
     if name in obj.__bus_plan__.attributes:
         return inward(run, obj.__dict__[name])
@@ -85,7 +85,7 @@ def slot_value(run: Run, obj: Any, named: Any) -> Any:
 
 @builtin("(setf slot-value)", 3)
 def set_slot_value(run: Run, value: Any, obj: Any, named: Any) -> Any:
-    """Change a slot; the value must be of the slot's type."""
+    """Set a slot; the value must be of the slot's type."""
     name = _slot(obj, named, "slot-value")
     attribute = obj.__bus_plan__.attributes.get(name)
     sent = outward(run, value) if attribute is None else outward(run, value, attribute.kind)
@@ -102,7 +102,7 @@ def _slot_exists(run: Run, obj: Any, named: Any) -> Any:
 
 @builtin("slot-names", 1)
 def _slot_names(run: Run, of: Any) -> Any:
-    """The slots of an object, or of the class of that name."""
+    """Return the slots of an object, or of the class with this name."""
     if isinstance(of, DataObject):
         names = [*of.__bus_plan__.attributes, *unknown_attributes(of)]
     else:
@@ -131,7 +131,7 @@ def _typep(run: Run, value: Any, named: Any) -> Any:
 
 @builtin("error", 1, None)
 def _error(run: Run, what: Any, *arguments: Any) -> Any:
-    """Signal an error: a text with its values, a class with its slots, or a condition."""
+    """Signal an error: a format text with values, a class with slots, or a condition."""
     if isinstance(what, str):
         raise Signal(Error(message=formatted(run, what, arguments)))
     condition = make(run, what, arguments) if what.__class__ is Symbol else what

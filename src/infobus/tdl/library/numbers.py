@@ -14,7 +14,7 @@ from infobus.tdl.text import short
 
 
 def number(value: Any, who: str) -> Any:
-    """`value` if it is a number, and not too long an integer."""
+    """Return `value` if it is a number; an integer may have 1024 bits."""
     if value.__class__ is int:
         if value.bit_length() > INTEGER_BITS_MAX:
             raise failed(f"{who}: the integer needs more than {INTEGER_BITS_MAX} bits", Arithmetic)
@@ -25,7 +25,7 @@ def number(value: Any, who: str) -> Any:
 
 
 def integer(value: Any, who: str) -> int:
-    """`value` if it is an integer."""
+    """Return `value` if it is an integer."""
     if value.__class__ is not int:
         raise wrong_type(who, "an integer", short(value))
     found: int = number(value, who)
@@ -60,7 +60,7 @@ def _subtract(run: Run, first: Any, *values: Any) -> Any:
 
 @builtin("/", 1, None)
 def _divide(run: Run, first: Any, *values: Any) -> Any:
-    """An integer if the division leaves no rest, else a float."""
+    """Divide; the result is an integer if there is no remainder, else a float."""
     if not values:
         first, values = 1, (first,)
     result = number(first, "/")
@@ -176,7 +176,7 @@ def _expt(run: Run, base: Any, power: Any) -> Any:
     if base == 0 and power < 0:
         raise failed("division by zero", Arithmetic)
     if base.__class__ is int and power.__class__ is int and power >= 0:
-        # Looked at before it is computed: the result could fill any memory.
+        # Checked before computing: the result could fill all memory.
         if base.bit_length() > 1 and (base.bit_length() - 1) * power > INTEGER_BITS_MAX:
             text = f"expt: the integer needs more than {INTEGER_BITS_MAX} bits"
             raise failed(text, Arithmetic)

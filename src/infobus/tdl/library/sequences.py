@@ -1,4 +1,4 @@
-"""Lists, and what lists and strings have in common."""
+"""The functions on lists, and those that work on both lists and strings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infobus.tdl.values import Cell, Deep, Function, Symbol, make_list, walk
 
 
 def elements(run: Run, value: Any) -> list[Any]:
-    """The elements of a list, or the characters of a string."""
+    """Return the elements of a list, or the characters of a string."""
     if isinstance(value, str):
         run.spend(len(value))
         return list(value)
@@ -32,13 +32,13 @@ def elements(run: Run, value: Any) -> list[Any]:
 
 
 def new_list(run: Run, items: list[Any], rest: Any = None) -> Any:
-    """The list of `items`, paid for."""
+    """Make the list of `items`, and charge the run for it."""
     run.allocate(len(items))
     return make_list(items, rest)
 
 
 def _like(run: Run, original: Any, items: list[Any]) -> Any:
-    """A sequence of the same kind as `original`."""
+    """Return `items` as a sequence of the same kind as `original`."""
     if isinstance(original, str):
         run.allocate(len(items), CHARACTER_BYTES)
         return "".join(items)
@@ -46,7 +46,7 @@ def _like(run: Run, original: Any, items: list[Any]) -> Any:
 
 
 def function(value: Any, run: Run) -> Function:
-    """The function that a value is, or that a symbol names."""
+    """Return a value that is a function, or the function that a symbol names."""
     if value.__class__ is Symbol:
         return run.interpreter.function(value.name)
     if isinstance(value, Function):
@@ -152,11 +152,11 @@ def _subseq(run: Run, value: Any, start: Any, end: Any = None) -> Any:
 
 
 Verdict = Callable[[Run, Any, list[Any], list[bool]], Any]
-"""Of a sequence, its elements, and which of them were met: the result."""
+"""Computes a result from a sequence, its elements, and whether each element matched."""
 
 
 def _looking(name: str, result: Verdict) -> None:
-    """A function that looks for an item in a list or string, and one that looks by a test."""
+    """Define a function that searches a sequence for an item, and one that uses a test."""
 
     def by_item(run: Run, item: Any, value: Any) -> Any:
         items = elements(run, value)
@@ -282,7 +282,7 @@ def _reduce(run: Run, at: Position, called: Any, items: Any, *initial: Any) -> D
 
 @builtin("sort", 2, is_deep=True)
 def _sort(run: Run, at: Position, value: Any, before: Any) -> Deep:
-    """Stable: elements of which neither comes before the other keep their order."""
+    """Sort stably: elements that the predicate does not order keep their order."""
     before = function(before, run)
     runs = [[item] for item in elements(run, value)]
     while len(runs) > 1:

@@ -1,4 +1,4 @@
-"""Strings, symbols, hash tables, and printing."""
+"""The functions on strings, symbols and hash tables, and those that print."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from infobus.tdl.reader import Position
 from infobus.tdl.text import formatted, short, written
 from infobus.tdl.values import Cell, Deep, Symbol, Table
 
-DIGIT_COUNT_MAX = 308  # they need no more than 1024 bits
+DIGIT_COUNT_MAX = 308  # so many digits always fit into 1024 bits
 
 
 def text(value: Any, who: str) -> str:
-    """`value` if it is a string; a symbol counts as its name."""
+    """Return `value` if it is a string; a symbol counts as its name."""
     if value.__class__ is Symbol:
         return str(value.name)
     if not isinstance(value, str):
@@ -38,7 +38,7 @@ def _concatenate(run: Run, kind: Any, *parts: Any) -> Any:
     if kind != Symbol("string"):
         raise wrong_type("concatenate", "'string or 'list", short(kind))
     texts = [text(part, "concatenate") for part in parts]
-    run.allocate(sum(map(len, texts)), CHARACTER_BYTES)  # before it is made
+    run.allocate(sum(map(len, texts)), CHARACTER_BYTES)  # charged before the string is made
     return "".join(texts)
 
 
@@ -78,7 +78,7 @@ def _search(run: Run, part: Any, whole: Any) -> Any:
 
 @builtin("string-split", 1, 2)
 def _split(run: Run, value: Any, separator: Any = None) -> Any:
-    """The parts between separators; without one, the words."""
+    """Return the parts between separators; without a separator, the words."""
     value = text(value, "string-split")
     run.allocate(len(value), CHARACTER_BYTES)
     if separator is not None:
@@ -171,7 +171,7 @@ def _terpri(run: Run) -> Any:
 
 
 def table(value: Any, who: str) -> Table:
-    """`value` if it is a hash table."""
+    """Return `value` if it is a hash table."""
     if value.__class__ is not Table:
         raise wrong_type(who, "a hash table", short(value))
     found: Table = value
@@ -227,7 +227,7 @@ def _maphash(run: Run, at: Position, called: Any, entries: Any) -> Deep:
     return None
 
 
-# What a value is.
+# Predicates.
 
 
 def _predicate(name: str, *classes: type) -> None:
