@@ -1,4 +1,4 @@
-"""Objects to relational tables and back: capture what is published, and ask for it.
+"""The object repository: store objects in relational tables, capture events, and query.
 
 >>> from infobus import DataObject
 >>> class Story(DataObject):

@@ -1,4 +1,9 @@
-"""The capture server: everything that is published under some subjects, into the repository."""
+"""The capture server: store everything that is published under some patterns.
+
+Guaranteed events arrive through one durable subscription per pattern, and their positions are
+committed with the objects: each is stored exactly once. All other events arrive through one
+ordinary subscription. Each subscription has its own thread.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("infobus")
 
 BATCH_COUNT_MAX = 1000
-GLANCE_S = 0.2
+GLANCE_S = 0.2  # how long to wait for an event before looking whether the capture is closed
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 DELIVERIES_MAX = 1_000_000
 
@@ -36,17 +41,17 @@ class _Source(Protocol):
 
 
 class Capture:
-    """Stores what is published, in threads of its own, until it is closed.
+    """Stores published events in its own threads until you close it.
 
-    Made by `Repository.capture`; use it as a context manager. While the database cannot be used,
-    events wait; an object that it refuses is set aside (`Repository.all_set_aside`), and the
-    others go on.
+    `Repository.capture` makes it; use it as a context manager. While the database is not
+    available, events wait. If the database refuses an object, the capture sets the object aside
+    (see `Repository.all_set_aside`) and continues with the others.
 
     Attributes:
-        stored: How many events have been stored.
-        set_aside: How many have been set aside.
-        lost: How many losses were reported: of events that were not guaranteed.
-        problem: What is wrong now, empty if nothing is.
+        stored: The number of events stored.
+        set_aside: The number of events set aside.
+        lost: The number of losses reported, for events that were not guaranteed.
+        problem: The current problem, or an empty string.
     """
 
     def __init__(
@@ -70,8 +75,9 @@ class Capture:
             raise
 
     def _subscribe_durable(self, pattern: str, consumer: str) -> _Source:
-        # Not `ordered`, which would give out one at a time: none is ever sent back, so they come
-        # in order all the same. One that is refused is set aside, and never a dead letter.
+        # `ordered` would deliver one event at a time. It is not needed: the capture never
+        # rejects an event, so they arrive in order anyway. A refused event is set aside, so it
+        # must never become a dead letter.
         return self._bus.subscribe(
             pattern,
             durable=consumer,
@@ -81,9 +87,9 @@ class Capture:
         )
 
     def close(self) -> None:
-        """Store what has come, and stop, whatever else keeps coming. Idempotent.
+        """Store the events that have arrived, and stop. Idempotent.
 
-        Guaranteed events that have not come by then wait for the next capture of this name.
+        Guaranteed events that arrive later wait for the next capture with this name.
         """
         self._is_closed.set()
         for thread in self._threads:
@@ -96,7 +102,7 @@ class Capture:
         self.close()
 
     def _start(self, subscribe: Callable[[], _Source], store: Store) -> None:
-        """Subscribe, and store what comes in a thread of its own."""
+        """Subscribe, and start a thread that stores the events."""
         source = subscribe()
         thread = threading.Thread(
             target=self._work, args=(subscribe, source, store), name="infobus-capture", daemon=True
@@ -120,13 +126,13 @@ class Capture:
         source.close()
 
     def _finish(self, source: _Source, store: Store) -> None:
-        """Store what has come until now, whatever else keeps coming."""
+        """Store the events that have arrived until now, and no later ones."""
         if isinstance(source, DurableSubscription):
-            # Once: every acknowledgement lets further ones come, and these wait for the next time.
+            # Only once: every acknowledgement lets more events arrive, so a loop might not end.
             batch, _, _ = self._gather(source, 0)
             self._keep(batch, store)
             return
-        source.close()  # what is in its queue can still be taken, and no more is put there
+        source.close()  # stops new events; the queue can still be read
         is_over = False
         while not is_over:
             batch, _, is_over = self._gather(source, 0)
@@ -134,17 +140,18 @@ class Capture:
                 return
 
     def _gather(self, source: _Source, timeout_s: float) -> tuple[list[Any], BusError | None, bool]:
-        """The next events, as many as are there already.
+        """Return the events that are available now, up to one batch.
 
-        And what ended the subscription, if something did, and whether nothing more is there.
+        Also return the error that ended the subscription, if any, and whether the queue is
+        empty.
         """
         batch: list[Any] = []
-        # Those that are left out count, too: they may come for ever.
+        # Events that are left out count as well, or an endless stream of them would block this.
         for taken in range(BATCH_COUNT_MAX):
             try:
                 event = source.receive(0 if taken else timeout_s)
                 if isinstance(event, DurableEvent) or not event.guaranteed:
-                    batch.append(event)  # else it comes out of a ledger, too
+                    batch.append(event)  # otherwise it also arrives from its ledger
             except LossError as error:
                 log.warning("capture: %s", error)
                 with self._counting:
@@ -159,9 +166,9 @@ class Capture:
         return batch, None, False
 
     def _subscribe_again(self, subscribe: Callable[[], _Source], error: BusError) -> _Source | None:
-        """Another subscription for one that ended, as soon as it can be had.
+        """Replace a subscription that ended, retrying until that succeeds.
 
-        A durable name may seem to be in use, for a while after its process was killed.
+        After a process was killed, its durable name may seem to be in use for a while.
         """
         while True:
             log.warning("capture: %s; it is tried again", error)
@@ -178,9 +185,9 @@ class Capture:
                 error = again
 
     def _keep(self, batch: list[Any], store: Store) -> bool:
-        """Store a batch, however long that takes; what is refused is set aside.
+        """Store a batch, however long that takes, and set refused events aside.
 
-        Returns whether it is stored: if not, this was closed while the database was away.
+        Returns False if the capture was closed while the database was not available.
         """
         try:
             self._store(batch, store)
@@ -214,7 +221,7 @@ class Capture:
             self.set_aside += refusal is not None
 
     def _insist(self, store: Callable[[], object]) -> Exception | None:
-        """Do it, however long the database is away; returns why it refused, None if it did not."""
+        """Retry while the database is not available; return its refusal, or None if it worked."""
         pause_s = PAUSE_S
         while True:
             try:
@@ -230,15 +237,15 @@ class Capture:
                 if self._is_closed.wait(pause_s):
                     raise
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
-            except Exception as error:  # whatever an object may have caused: the others go on
+            except Exception as error:  # one bad object must not stop the others
                 return error
 
 
 class _Guaranteed:
-    """Stores guaranteed events once: the position in their ledger is in the same transaction.
+    """Stores each guaranteed event once: its ledger position is in the same transaction.
 
-    They come in the order of their ledger and are never sent back, so one number tells which of
-    them have been stored.
+    Events arrive in the order of their ledger and are never rejected. So one number per ledger
+    says which events have been stored.
     """
 
     def __init__(self, consumer: str, repository: Repository) -> None:
@@ -249,7 +256,7 @@ class _Guaranteed:
             self._in_table.create(connection)
 
     def store(self, events: Sequence[Any]) -> int:
-        """Store those events of a batch that have not been stored before."""
+        """Store the events of a batch that have not been stored before."""
         self._look_up({event.sender for event in events} - self._positions.keys())
         new = [event for event in events if event.number > self._positions[event.sender]]
         last = {event.sender: event for event in new}
@@ -262,7 +269,7 @@ class _Guaranteed:
             return 0
         is_stored = self._repository.store_records(records, settle, keep_newer=True)
         if not is_stored:
-            self._positions.clear()  # somebody else was at it under this name
+            self._positions.clear()  # another process stored events under this name
             return self.store(events)
         self._positions |= {ledger: event.number for ledger, event in last.items()}
         return len(new)
@@ -275,7 +282,7 @@ class _Guaranteed:
 
 
 def _consumer_name(name: str, pattern: str) -> str:
-    """A durable name for each pattern, so that one more or less changes nothing for the others.
+    """Return a durable name for one pattern, so that patterns can be added and removed freely.
 
     >>> _consumer_name("capture", "news.>")
     'capture-02f21b11'

@@ -1,7 +1,7 @@
-"""What the database holds: types with their versions, and where each attribute is kept.
+"""The catalog: the types in the database with their versions, and the column of each attribute.
 
-A `Catalog` is a snapshot. It stays true while others add to the database, because nothing is ever
-taken away; a newer generation knows more.
+A `Catalog` is a snapshot. It stays correct while other processes add to the database, because
+nothing is ever removed. A catalog with a higher generation only knows more.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from infobus.repository.column_forms import OBJECT, Form, form_of
 log = logging.getLogger("infobus")
 
 UNTYPED = "dict"
-"""The name under which plain dicts are stored; no type can have it."""
+"""The type name of plain dicts in the database; no type can have this name."""
 UNTYPED_FINGERPRINT = 0
 
 COLUMN_COUNT_MAX = 400
-"""More would not fit PostgreSQL's pages; what is beyond is kept in `_extra`."""
+"""More columns would not fit PostgreSQL's pages; further attributes are stored in `_extra`."""
 
 
 class Home(NamedTuple):
-    """Where the values of an attribute are kept that have this form."""
+    """The column, and perhaps item table, for the values of an attribute in one form."""
 
     attribute: str
     form: Form
@@ -41,18 +41,18 @@ class Home(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A home as an object of one version sees it; `at` counts the columns of the row."""
+    """A home as one version of a type uses it; `at` is the index of the column."""
 
     attribute: str
     form: Form
     at: int
     item_table: str | None
-    is_optional: bool  # then NULL is None, else it is an attribute that was not sent
+    is_optional: bool  # If True, NULL means None; otherwise the attribute was not sent.
 
 
 @dataclass
 class TypeTable:
-    """The tables of one type, all its versions together."""
+    """The tables of one type; all its versions share them."""
 
     type_name: str
     name: str
@@ -60,13 +60,13 @@ class TypeTable:
 
     @cached_property
     def table(self) -> Table:
-        """The table of the objects."""
+        """The table with one row per object."""
         made = (schema.attribute_column(home.column, home.form) for home in self.homes)
         return schema.object_table(self.name, made)
 
     @property
     def width(self) -> int:
-        """How many columns the table has."""
+        """The number of columns of the table."""
         return len(schema.ENVELOPE) + len(self.homes)
 
     @cached_property
@@ -80,17 +80,17 @@ class TypeTable:
 
     @cached_property
     def home_of(self) -> dict[tuple[str, Form], int]:
-        """The places of attributes among the homes."""
+        """The index in `homes` of each attribute and form."""
         return {(home.attribute, home.form): at for at, home in enumerate(self.homes)}
 
     def homes_of(self, attribute: str) -> list[Home]:
-        """All homes of an attribute: more than one if its type has changed."""
+        """Return all homes of an attribute: several if its type has changed."""
         return [home for home in self.homes if home.attribute == attribute]
 
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a type: what objects were stored under it, and where."""
+    """One version of a type that objects were stored under."""
 
     number: int
     fingerprint: int
@@ -107,7 +107,10 @@ class Version:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an object of one version becomes rows."""
+    """The mapping from objects of one version to rows.
+
+    `is_complete` is False while an attribute has no column yet.
+    """
 
     version: Version
     home: TypeTable
@@ -116,12 +119,12 @@ class Layout:
 
     @cached_property
     def width(self) -> int:
-        """How many columns a row of the object's table has."""
+        """The number of columns in a row of the object's table."""
         return self.home.width
 
 
 class Catalog:
-    """A snapshot of what the database holds."""
+    """A snapshot of the types and tables in the database."""
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class Catalog:
         self._layouts: dict[int, Layout] = {}
 
     def layout(self, fingerprint: int) -> Layout | None:
-        """The layout of a version, None if nothing is known of it yet."""
+        """Return the layout of a version, or None if the catalog does not know it."""
         found = self._layouts.get(fingerprint)
         if found is None and (version := self.versions.get(fingerprint)) is not None:
             table = self.tables.get(version.type_name)
@@ -150,9 +153,9 @@ class Catalog:
         return found
 
     def members(self, name: str) -> list[tuple[TypeTable, list[int] | None]]:
-        """The tables that hold objects of a type or its subtypes.
+        """Return the tables that hold objects of a type or its subtypes.
 
-        With the numbers of the versions that are subtypes, or None if all are.
+        Each comes with the version numbers that are subtypes, or None if all versions are.
         """
         found: list[tuple[TypeTable, list[int] | None]] = []
         for type_name, table in sorted(self.tables.items()):
@@ -163,12 +166,12 @@ class Catalog:
         return found
 
     def attributes(self, name: str) -> set[str]:
-        """The attributes that objects of a type or its subtypes may have, by their types."""
+        """Return the names of all attributes that a type or one of its subtypes declares."""
         types = [one.type for one in self.by_number.values() if name in one.lineage]
         return {attribute.name for one in types if one is not None for attribute in one.attributes}
 
     def part_tables(self, table: TypeTable) -> list[TypeTable]:
-        """The tables of all that has been seen inside objects of this table's type."""
+        """Return the tables of all types whose objects are nested in objects of this type."""
         return [self.tables[part] for whole, part in self.parts if whole == table.type_name]
 
 
@@ -192,17 +195,17 @@ def _is_optional(kind: Kind) -> bool:
 
 
 def needs_item_table(form: Form) -> bool:
-    """Whether values of this form have a table for their items."""
+    """Return whether values of this form have an item table."""
     return bool(form.shape) and form.of != OBJECT
 
 
 def read_generation(connection: Connection) -> int:
-    """The number that grows whenever the database has learned something."""
+    """Return the number that grows whenever the catalog in the database changes."""
     return connection.scalar(select(schema.generation.c.number)) or 0
 
 
 def read_catalog(connection: Connection) -> Catalog:
-    """What the database holds now; its types are known in this process from then on."""
+    """Read the catalog; as a side effect, this process learns the types in it."""
     number = read_generation(connection)
     rows = connection.execute(select(schema.types).order_by(schema.types.c.version)).all()
     for row in rows:

@@ -1,12 +1,12 @@
-"""How the values of an attribute are kept: in a column, as rows of a table, or as other objects.
+"""Forms: how an attribute is stored, in a column, as rows of a table, or as objects.
 
     int, str, ...    a column
     any              a column of JSON
     list[int]        a table with a row for each item, or each pair of a map
     object           a row in the table of the object's own type; list[object]: as many rows
 
-What does not fit its place (a NaN, a string with a NUL, a value of another type) is kept as
-JSON in the column `_extra` of its object, so nothing is lost and nothing is refused.
+A value that does not fit its column (a NaN, a string with a NUL, a value of another type) is
+stored as JSON in the object's column `_extra`. So nothing is lost and nothing is refused.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ OBJECT = "object"
 
 
 class Form(NamedTuple):
-    """`shape` is empty for a single value, else `list` or `dict`; `of` says what is in it."""
+    """`shape` is empty for a single value, or `list` or `dict`; `of` is the kind of the items."""
 
     shape: str
     of: str
 
     @classmethod
     def parse(cls, text: str) -> Form:
-        """The form of that spelling."""
+        """Parse the text that `str(form)` returns."""
         shape, bracket, rest = text.partition("[")
         return cls(shape, rest.removesuffix("]")) if bracket else cls("", text)
 
@@ -46,12 +46,12 @@ class Form(NamedTuple):
 
     @property
     def is_column(self) -> bool:
-        """Whether the value itself is in the column; else there is only how many there are."""
+        """True if the column holds the value itself, False if it holds a number of items."""
         return not self.shape and self.of != OBJECT
 
 
 def form_of(kind: Kind) -> Form:
-    """How values of a kind are kept.
+    """Return the form in which values of a kind are stored.
 
     >>> from infobus.objects.spelling import parse_kind
     >>> [str(form_of(parse_kind(k))) for k in ("int | None", "list[news.Story]", "list[list[int]]")]
@@ -77,34 +77,34 @@ def _certain(kind: Kind) -> Kind:
 
 
 class Moment(TypeDecorator[datetime]):
-    """A moment: a timestamp with zone where there is one, else text in UTC that can be ordered."""
+    """A moment: a timestamp with time zone, or for SQLite text in UTC that sorts correctly."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Any) -> TypeEngine[Any]:
-        """Text for SQLite."""
+        """Return the column type: text for SQLite, else a timestamp."""
         is_plain = dialect.name == "sqlite"
         return dialect.type_descriptor(Text() if is_plain else DateTime(timezone=True))  # type: ignore[no-any-return]
 
     def process_bind_param(self, value: datetime | None, dialect: Any) -> Any:
-        """The moment, as the driver takes it."""
+        """Convert a moment to the form that the driver accepts."""
         if value is None:
             return None
         return moment_text(value) if dialect.name == "sqlite" else value
 
     def process_result_value(self, value: Any, dialect: Any) -> Any:
-        """The moment in UTC; what is no moment is left as it is."""
+        """Return the moment in UTC; leave a value that is not a moment unchanged."""
         if isinstance(value, str):
             try:
                 return datetime.fromisoformat(value).replace(tzinfo=UTC)
             except ValueError:
-                return value  # somebody wrote it by hand
+                return value  # written by hand
         return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 def moment_text(moment: datetime) -> str:
-    """A moment as text in UTC; the texts are in the order of the moments.
+    """Return a moment as text in UTC; the texts sort like the moments.
 
     >>> moment_text(datetime(987, 11, 15, 10, tzinfo=UTC))
     '0987-11-15 10:00:00.000000'
@@ -113,28 +113,28 @@ def moment_text(moment: datetime) -> str:
 
 
 class Flag(Boolean):
-    """True or False; what is neither is left as it is, where the database has only numbers."""
+    """A boolean. If the database stores it as a number, other numbers are left unchanged."""
 
     cache_ok = True
 
     def result_processor(self, dialect: Any, coltype: object) -> Any:
-        """What makes values of what the driver gives."""
+        """Return the function that converts the driver's values."""
         if dialect.supports_native_boolean:
             return None
         return lambda value: bool(value) if value in (0, 1) else value
 
 
 class Blob(LargeBinary):
-    """Bytes as the driver gives them; what is none is left as it is."""
+    """Bytes as the driver returns them; other values are left unchanged."""
 
     cache_ok = True
 
     def result_processor(self, dialect: Any, coltype: object) -> Any:
-        """What makes values of what the driver gives: nothing."""
+        """Return None: the driver's values need no conversion."""
         return None
 
 
-# Compared byte by byte, as SQLite does: then strings are in the order that they have in Python.
+# Collation "C" compares byte by byte, as SQLite does, so strings sort as in Python.
 TEXT = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
 
 COLUMN_TYPES: dict[str, TypeEngine[Any]] = {
@@ -159,14 +159,14 @@ _PYTHON_TYPES: dict[str, type] = {
 
 
 def is_of(value: Any, form: Form) -> bool:
-    """Whether a column of this form may hold what a database gave; None is a matter of its own."""
+    """Return whether a column of this form may hold `value`, which is not None."""
     if not form.is_column:
         return value.__class__ is int
     return value.__class__ is _PYTHON_TYPES.get(form.of, str)
 
 
 def all_fit(values: Sequence[Any], of: str) -> bool:
-    """Whether `fits` is true of all values that are not None, by a few looks at all of them."""
+    """Return whether `fits` is True for all values but None, with a few fast passes."""
     if not set(map(type, values)) <= {_PYTHON_TYPES[of], NoneType}:
         return False
     if of == "str":
@@ -177,10 +177,10 @@ def all_fit(values: Sequence[Any], of: str) -> bool:
 
 
 def fits(value: Any, of: str) -> bool:
-    """Whether a column of this form gives back exactly `value`, whatever the database."""
+    """Return whether every database would return exactly `value` from a column of this form."""
     if value.__class__ is not _PYTHON_TYPES.get(of):
         return False
     if of == "str":
         return "\0" not in str(value)
-    # SQLite takes a NaN for NULL, and stores a whole number as an integer: 0 has no sign.
+    # SQLite stores a NaN as NULL and -0.0 as the integer 0, which has no sign.
     return of != "float" or (value == value and (value != 0 or copysign(1, value) > 0))

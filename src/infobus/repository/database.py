@@ -1,4 +1,4 @@
-"""The connection to the database, with what SQLite and PostgreSQL need to be told."""
+"""Connect to SQLite or PostgreSQL, and translate their errors."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _DISK_FULL = "53100"  # PostgreSQL's code for it
 
 
 def parse_url(url: str) -> URL:
-    """What `url` says about a database.
+    """Parse the URL of a database.
 
     Raises:
-        UsageError: The URL is none, or is that of another kind of database.
+        UsageError: `url` is not a valid URL, or names another kind of database.
     """
     try:
         parsed = make_url(url)
@@ -45,10 +45,10 @@ def parse_url(url: str) -> URL:
 
 
 def open_database(url: str) -> Engine:
-    """An engine for the database at `url`: SQLite or PostgreSQL.
+    """Return an engine for the SQLite or PostgreSQL database at `url`.
 
     Raises:
-        UsageError: The URL is none, or is that of another kind of database.
+        UsageError: `url` is not a valid URL, or names another kind of database.
     """
     parsed = parse_url(url)
     if parsed.drivername == "postgresql":
@@ -59,7 +59,7 @@ def open_database(url: str) -> Engine:
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
         else:
-            # COPY goes past SQLAlchemy, which does not notice then that a connection is dead.
+            # COPY bypasses SQLAlchemy, which then does not notice that a connection is dead.
             engine = create_engine(parsed, pool_pre_ping=True)
             event.listen(engine, "connect", _prepare_postgresql)
     except (ArgumentError, NoSuchModuleError) as error:
@@ -73,27 +73,28 @@ def open_database(url: str) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
-    # Python's own transactions would leave a table behind that was rolled back.
+    # With Python's own transactions, a table would survive a rollback.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
 
 
 def _prepare_postgresql(connection: Any, record: object) -> None:
-    # Elsewhere the first and the last moments that Python knows would be beyond its years.
+    # In another zone, the first and last moments that Python supports would be out of range.
     connection.execute("SET TIME ZONE 'UTC'")
     connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A writer says so at once: one that began as a reader could not wait for another writer.
+    # A writer takes the write lock at once: a transaction that began as a reader fails instead
+    # of waiting for another writer.
     is_writing = connection.get_execution_options().get(_WRITING)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that writes; everything or nothing of it happens."""
+    """Open a transaction that writes; all of it happens, or nothing."""
     with _explained(engine), engine.connect() as connection:
         connection.execution_options(**{_WRITING: True})
         with connection.begin():
@@ -102,7 +103,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """A transaction that reads, and sees the same state from its beginning to its end."""
+    """Open a transaction that reads one consistent state."""
     options = {"isolation_level": "REPEATABLE READ"} if _is_postgresql(engine) else {}
     with _explained(engine), engine.connect() as connection:
         connection.execution_options(**options)
@@ -113,14 +114,17 @@ def reading(engine: Engine) -> Iterator[Connection]:
 def is_one_of(
     connection: Connection, column: ColumnElement[str], values: Sequence[str]
 ) -> ColumnElement[bool]:
-    """Whether a column has one of many values, given as one: a thousand parameters take time."""
+    """Return the condition that a column has one of many values.
+
+    PostgreSQL gets all values in one parameter, because a thousand parameters are slow.
+    """
     if connection.dialect.name == "postgresql":
         return column == any_(cast(literal(_array_text(values), Text()), ARRAY(Text())))
     return column.in_(values)
 
 
 def _array_text(values: Sequence[str]) -> str:
-    """Strings as PostgreSQL writes an array of them; its driver would take five times as long.
+    """Write strings as a PostgreSQL array; the driver would take five times as long.
 
     >>> print(_array_text(["NULL", "a,b", 'say "\\\\"', ""]))
     {"NULL","a,b","say \\"\\\\\\"",""}
@@ -135,7 +139,7 @@ def _is_postgresql(engine: Engine) -> bool:
 
 @contextmanager
 def _explained(engine: Engine) -> Iterator[None]:
-    """What goes wrong, in our own words."""
+    """Translate the errors of the database inside the `with` block."""
     try:
         yield
     except (SQLAlchemyError, _driver_error(engine)) as error:
@@ -145,18 +149,18 @@ def _explained(engine: Engine) -> Iterator[None]:
 
 
 def _driver_error(engine: Engine) -> type[Exception]:
-    found: type[Exception] = engine.dialect.loaded_dbapi.Error  # COPY goes past SQLAlchemy
+    found: type[Exception] = engine.dialect.loaded_dbapi.Error  # COPY bypasses SQLAlchemy
     return found
 
 
 def sqlstate(error: BaseException | None) -> str:
-    """PostgreSQL's code for what happened, empty if there is none."""
+    """Return PostgreSQL's error code, or an empty string."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return getattr(cause, "sqlstate", None) or ""
 
 
 def explain(error: Exception, engine: Engine) -> StoreError:
-    """The error of ours that says what a database's error means."""
+    """Return the `StoreError` that says what a database's error means."""
     cause: Any = error.orig if isinstance(error, DBAPIError) else error
     path = engine.url.render_as_string(hide_password=True)
     what = str(cause).strip().replace("\n", "; ")

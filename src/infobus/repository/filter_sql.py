@@ -1,8 +1,8 @@
-"""Filters over a type's tables: as much as the database can decide, and what is left.
+"""Translate filters to SQL conditions over a type's tables.
 
-More than any database can: here it is known how moments, strings and lists are kept. An object
-with something in `_extra` may have the attribute there, so it is always let through, and then
-judged by the whole filter.
+The repository can translate more than the general `filters.pushdown`, because it knows how
+moments, strings and lists are stored. An object with data in `_extra` may have the attribute
+there. So the condition always accepts such an object, and the whole filter decides in Python.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _KINDS = {
 
 
 class Where(NamedTuple):
-    """A condition for the database, None if there is none, and what is left of the filter."""
+    """A condition for the database, or None, and the rest of the filter for Python."""
 
     condition: ColumnElement[bool] | None
     residual: Filter | None
 
 
 def where_of(filter: Filter, table: TypeTable) -> Where:
-    """Split a filter into what the database decides over `table`, and what is left."""
+    """Split a filter into a condition over `table` and the rest, which Python decides."""
     pushed = push_down(filter, _Tables(table))
     if pushed.condition is None:
         return Where(None, pushed.residual)
@@ -54,12 +54,12 @@ class _Tables(SqlTarget):
     def __init__(self, table: TypeTable) -> None:
         super().__init__({})
         self._table = table
-        self._items: dict[str, Table] = {}  # by the name of the column that has their number
+        self._items: dict[str, Table] = {}  # by the name of the size column
 
     def attribute(self, name: Name) -> TargetAttribute | None:
         homes = self._table.homes_of(name.path[0]) if len(name.path) == 1 else []
         if len(homes) != 1:
-            return None  # without a place, or in several
+            return None  # no column, or several
         _, form, column_name, item_table = homes[0]
         column = self._table.table.c[column_name]
         if form.is_column:
@@ -77,7 +77,7 @@ class _Tables(SqlTarget):
         count = attribute.expression
         items = self._items[count.name].c
         holders = select(items["_id"]).where(items["_part"] == 0, items[schema.VALUE].in_(literals))
-        # Of a list that is not there nothing is true, not even the opposite.
+        # For a missing list the result is undefined (NULL): neither true nor false.
         is_there = self._table.table.c["_id"].in_(holders)
         return case((count.is_not(None), is_there), else_=null())
 

@@ -1,6 +1,6 @@
-"""Values of any kind as JSON that people and databases can read, and from which they come back.
+"""Write values of any kind as readable JSON, and read them back.
 
-What JSON has no word for stands in a map with one key that begins with `$`:
+A value that JSON cannot express becomes a map with one key that begins with `$`:
 
     {"$datetime": "2026-11-15T10:00:00+00:00"}   {"$bytes": "AQI="}   {"$float": "nan"}
     {"$object": {"type": "Quote", "fingerprint": "8d0c...", "id": null, "attributes": {...}}}
@@ -27,7 +27,7 @@ _AS_THEY_ARE = frozenset({str, int, bool, type(None)})
 
 
 def write_open(value: Any, name_of_type: Callable[[int], str]) -> str:
-    """`value` as JSON. `name_of_type` is asked for the name of every fingerprint inside.
+    """Return `value` as JSON; `name_of_type` returns the type name of a fingerprint.
 
     >>> write_open({"at": b"ab", "n": [1, float("inf")]}, str)
     '{"at":{"$bytes":"YWI="},"n":[1,{"$float":"inf"}]}'
@@ -72,7 +72,7 @@ def _written(value: Any, name_of_type: Callable[[int], str], depth: int) -> Any:
 
 
 def read_open(text: str) -> Any:
-    """The value that was written; raises `ValueError` if the text is not such JSON."""
+    """Undo `write_open`; raise `ValueError` if `write_open` did not write the text."""
     try:
         return _read(msgspec.json.decode(text))
     except (TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""Making room for new types and attributes, while others read and write.
+"""Add tables and columns for new types and attributes while others read and write.
 
-New tables disturb nobody. A new column does, in PostgreSQL, for as long as somebody reads the
-table in a long transaction: so the wait for it is short, and until it succeeds the attribute's
-values are kept in `_extra` like all that has no column.
+A new table disturbs nobody. In PostgreSQL, a new column needs a lock, and it blocks others while
+it waits for a long transaction that reads the table. So the wait is short. Until it succeeds,
+the attribute's values are stored in `_extra`, like every value without a column.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _LOCK_KEY = 0x1F0B5
 
 
 def lock_structure(connection: Connection) -> None:
-    """Let nobody else change the structure until this transaction ends."""
+    """Keep other processes from changing tables until this transaction ends."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
 
 
 def has_own_tables(connection: Connection) -> bool:
-    """Whether anything was ever stored in this database."""
+    """Return whether this database has the repository's own tables."""
     return inspect(connection).has_table(schema.generation.name)
 
 
 def create_own_tables(connection: Connection) -> None:
-    """Make the repository's own tables, unless they are there."""
+    """Create the repository's own tables if they do not exist."""
     lock_structure(connection)
     schema.own.create_all(connection)
     if connection.scalar(select(schema.generation.c.number)) is None:
@@ -59,9 +59,9 @@ def create_own_tables(connection: Connection) -> None:
 def grow(
     connection: Connection, fingerprints: Iterable[int], parts: Iterable[tuple[str, str]] = ()
 ) -> Catalog:
-    """Make room for objects of these versions, and for parts inside of wholes.
+    """Add tables and columns for objects of these versions, and record nested types.
 
-    Returns what the database holds then. The transaction is to be committed at once.
+    Returns the new catalog. Commit the transaction at once: it holds the structure lock.
     """
     _begin(connection)
     growth = _Growth(connection)
@@ -76,7 +76,7 @@ def grow(
 
 
 def mend_views(connection: Connection) -> None:
-    """Make the views again that somebody dropped."""
+    """Create the views that somebody dropped."""
     _begin(connection)
     catalog = read_catalog(connection)
     refresh_views(connection, catalog, without_views(connection, catalog))
@@ -141,7 +141,7 @@ class _Growth:
             self.touched |= known.lineage if known else {name}
 
     def _add_homes(self, table: TypeTable, known: Type | None, is_new: bool) -> bool:
-        """Find a place for every attribute that has none; returns whether there was one."""
+        """Add a column for every attribute that has none; return whether any was added."""
         taken = {home.column.casefold() for home in table.homes}
         there = {(home.attribute, home.form) for home in table.homes}
         before = len(table.homes)

@@ -1,8 +1,8 @@
-"""Names for SQL: what types and attributes are called in a database.
+"""Choose the SQL names of types and attributes.
 
-Attributes keep their names, and types get the usual spelling of tables. Both are made to differ
-from all others even where capitals and small letters are the same, because in SQLite they are.
-Words of SQL need no care: SQLAlchemy quotes them.
+Attributes keep their names; types get the usual spelling of table names. Each name is unique
+even if case is ignored, because SQLite ignores case. SQL keywords need no care: SQLAlchemy
+quotes them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Container
 
 NAME_BYTES_MAX = 57
-"""PostgreSQL cuts names at 63 bytes in silence; the views' names are up to 6 bytes longer."""
+"""PostgreSQL silently cuts names at 63 bytes, and a view's name is up to 6 bytes longer."""
 
 # PostgreSQL has columns of these names in every table.
 _SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
@@ -19,7 +19,7 @@ _WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def table_name(text: str, taken: Container[str]) -> str:
-    """A name for the table of a type, or of a list in it; `taken` holds case-folded names.
+    """Return a table name for a type, or for a list in it; `taken` holds case-folded names.
 
     >>> table_name("news.ReutersStory", {}), table_name("news_reuters.Story", {"news_story"})
     ('news_reuters_story', 'news_reuters_story')
@@ -27,13 +27,15 @@ def table_name(text: str, taken: Container[str]) -> str:
     ('story_2', 't_sqlite_master')
     """
     name = _WORD_END.sub("_", text).replace(".", "_").lower()
-    if name.startswith(("sqlite_", "pg_", "every_")):  # theirs, and those of our views
+    if name.startswith(
+        ("sqlite_", "pg_", "every_")
+    ):  # reserved by SQLite, PostgreSQL and our views
         name = f"t_{name}"
     return _distinct(name, taken)
 
 
 def column_name(text: str, taken: Container[str]) -> str:
-    """A name for the column of an attribute; `taken` holds case-folded names.
+    """Return a column name for an attribute; `taken` holds case-folded names.
 
     >>> column_name("select", {}), column_name("Price", {"price"}), column_name("xmin", {})
     ('select', 'Price_2', 'xmin_')

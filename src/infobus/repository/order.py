@@ -1,6 +1,7 @@
-"""The order of query results, the same in the database and between the results of its tables.
+"""The order of query results.
 
-What has no value comes last, whichever way the order goes, and strings are ordered by code points.
+The database sorts the rows of each table, and Python merges the tables, so both must sort alike.
+Objects without a value come last in either direction, and strings sort by code points.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ _ORDERED = ("bool", "int", "float", "str", "bytes", "datetime")
 
 
 class Term(NamedTuple):
-    """An attribute to order by, and which way."""
+    """An attribute to order by, and the direction."""
 
     name: str
     is_descending: bool
 
 
 def terms_of(order: str | Sequence[str] | None) -> list[Term]:
-    """The terms of an order such as `"-date"` or `["place", "-date"]`.
+    """Parse an order such as `"-date"` or `["place", "-date"]`.
 
     >>> terms_of("-date, _id")
     [Term(name='date', is_descending=True), Term(name='_id', is_descending=False)]
@@ -47,7 +48,7 @@ def terms_of(order: str | Sequence[str] | None) -> list[Term]:
 
 
 def columns_of(term: Term, table: TypeTable) -> list[ColumnElement[Any]]:
-    """What to order a table's rows by: numbers first, then what else the attribute has been."""
+    """Return the columns to order by: numbers first, then the attribute's other forms."""
     if term.name in ENVELOPE:
         return [table.table.c[term.name]]
     homes = [home for home in table.homes_of(term.name) if str(home.form) in _ORDERED]
@@ -62,12 +63,12 @@ def columns_of(term: Term, table: TypeTable) -> list[ColumnElement[Any]]:
 
 
 def directed(column: ColumnElement[Any], term: Term) -> ColumnElement[Any]:
-    """A column as `ORDER BY` takes it."""
+    """Return a column with direction, for `ORDER BY`."""
     return (column.desc() if term.is_descending else column.asc()).nulls_last()
 
 
 def key_of(terms: Sequence[Term], values: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    """What sorts as the database does; `values` are those of each term's columns."""
+    """Return a sort key that sorts like the database; `values` are those of each term's columns."""
     return tuple(
         _key(term, next((value for value in found if value is not None), None))
         for term, found in zip(terms, values, strict=True)
@@ -79,7 +80,7 @@ def _key(term: Term, value: Any) -> tuple[int, Any]:
         return len(_RANKS) + 1, 0
     rank = _RANKS.get(type(value), len(_RANKS))
     if rank == len(_RANKS):
-        value = repr(value)  # somebody wrote it by hand; it comes last, in any order
+        value = repr(value)  # written by hand: it comes last, in no particular order
     return rank, _Reversed(value) if term.is_descending else value
 
 

@@ -1,4 +1,4 @@
-"""Objects that could not be stored: kept as they came, until somebody has mended the cause."""
+"""Quarantine: store the bytes of refused objects until somebody has repaired the cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infobus.repository.to_rows import Record
 
 @dataclass(frozen=True)
 class SetAside:
-    """An object that could not be stored: where it came from, and why."""
+    """An object that could not be stored: its origin, its bytes, and the reason."""
 
     number: int
     subject: str
@@ -27,18 +27,18 @@ class SetAside:
     reason: str
 
     def record(self) -> Record:
-        """The object, to be stored."""
+        """Decode the object into a record that you can store."""
         obj: Any = codec.decode(self.fingerprint, self.payload, self.id)
         return Record(obj, self.id, self.subject, self.time)
 
     def forget(self, connection: Connection) -> bool:
-        """Remove it; False if somebody else did."""
+        """Remove it from the quarantine; return False if another process did so first."""
         chosen = schema.set_aside.c.number == self.number
         return connection.execute(delete(schema.set_aside).where(chosen)).rowcount == 1
 
 
 def set_aside(connection: Connection, records: Sequence[Record], reason: str) -> None:
-    """Keep objects as they are."""
+    """Put objects into the quarantine, as bytes."""
     for record in records:
         fingerprint, payload, _ = codec.encode(record.obj)
         values = {
@@ -49,13 +49,13 @@ def set_aside(connection: Connection, records: Sequence[Record], reason: str) ->
             "payload": payload,
             "reason": reason,
         }
-        # It may have come again, because of a crash.
+        # After a crash, the same object may arrive again.
         connection.execute(delete(schema.set_aside).where(schema.set_aside.c.id == record.id))
         connection.execute(insert(schema.set_aside).values(values))
 
 
 def all_set_aside(connection: Connection) -> list[SetAside]:
-    """Everything that was set aside, in that order."""
+    """Return the objects in the quarantine, oldest first."""
     columns = schema.set_aside.c
     return [
         SetAside(

@@ -1,4 +1,8 @@
-"""Queries: objects of a type and its subtypes that a filter is true of."""
+"""Run queries: find the objects of a type and its subtypes that match a filter.
+
+Each table of a subtype is a stream of rows that the database sorts and filters. Python merges
+the streams, rebuilds the objects, and applies the rest of the filter.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ from infobus.repository.to_objects import Rebuilding
 PAGE_COUNT = 500
 
 Hit = tuple[tuple[Any, ...], Any, dict[str, Any]]
-"""What it is ordered by, the object, and how it was stored: `_id`, `_type`, `_subject`, `_time`."""
+"""The sort key, the object, and its envelope: `_id`, `_type`, `_subject`, `_time`."""
 
 
 class Found(list[Any]):
-    """The objects that a query found, in order, with the properties that others attached to them.
+    """The objects that a query found, in order, with the properties attached to them.
 
     Attributes:
-        properties: By the id of an object, the `Property` objects that name it, by their names.
+        properties: From an object's id and a property's name to the `Property` object.
     """
 
     def __init__(
@@ -41,12 +45,12 @@ class Found(list[Any]):
         self.properties = properties or {}
 
     def properties_of(self, obj: DataObject) -> dict[str, Property]:
-        """The properties of one of the objects, by name; of several with one name, the last."""
+        """Return an object's properties by name; if several share a name, the last counts."""
         return self.properties.get(id_of(obj) or "", {})
 
 
 class Asking:
-    """One query, inside one transaction that reads."""
+    """One query inside one read transaction."""
 
     def __init__(self, connection: Connection, catalog: Catalog) -> None:
         self._connection = connection
@@ -55,10 +59,10 @@ class Asking:
     def hits(
         self, type_name: str, filter: Filter | None, terms: Sequence[Term], limit: int | None
     ) -> list[Hit]:
-        """The objects, at most `limit`, in the order of the terms.
+        """Return at most `limit` objects, in the order of the terms.
 
         Raises:
-            UsageError: There is no such attribute to order by.
+            UsageError: No stored type has an attribute to order by.
         """
         members = self._catalog.members(type_name)
         known = self._catalog.attributes(type_name)
@@ -79,7 +83,7 @@ class Asking:
             return list(islice(together, limit))
         finally:
             for stream in streams:
-                stream.close()  # with its cursor, which may be in the middle
+                stream.close()  # closes its cursor, which may have rows left
 
     def _stream(
         self,
@@ -107,6 +111,7 @@ class Asking:
             for rows in result.partitions():
                 objects = Rebuilding(self._connection, self._catalog, table, rows).objects
                 for row, obj in zip(rows, objects, strict=True):
+                    # Data in `_extra` bypassed the SQL condition, so the whole filter decides.
                     judge = filter if row[EXTRA] is not None else residual
                     if judge is None or judge.matches(obj):
                         values = iter(row[width:])
@@ -114,7 +119,7 @@ class Asking:
                         yield key, obj, _envelope(table, row)
 
     def properties(self, ids: Sequence[str]) -> dict[str, dict[str, Property]]:
-        """The properties of objects, by the objects' ids and by name."""
+        """Return the properties of objects, by object id and property name."""
         found: dict[str, dict[str, Property]] = {}
         for table, _ in self._catalog.members(type_of(Property).name):
             place = next((home.column for home in table.homes_of("ref")), None)
@@ -141,7 +146,7 @@ def _envelope(table: TypeTable, row: Any) -> dict[str, Any]:
 
 
 def row_of(obj: Any, envelope: dict[str, Any], properties: dict[str, Property]) -> dict[str, Any]:
-    """An object as one flat row: how it was stored, its attributes, and its properties' values."""
+    """Return an object as one flat row: envelope, attributes, and values of its properties."""
     values = {name: one.value for name, one in properties.items()}
     if envelope["_type"] == UNTYPED:
         return {**envelope, **attributes_of(obj), "_properties": values}
@@ -150,5 +155,5 @@ def row_of(obj: Any, envelope: dict[str, Any], properties: dict[str, Property]) 
 
 
 def ids_of(hits: Sequence[Hit]) -> list[str]:
-    """The ids by which properties name the objects."""
+    """Return the ids that properties use to refer to the objects."""
     return [id_of(obj) or envelope["_id"] for _, obj, envelope in hits]

@@ -10,7 +10,7 @@ from infobus.services import Service
 
 
 class QueryServer(Service):
-    """The stored objects of a repository, for everyone on the bus.
+    """Serves the objects of a repository to everyone on the bus.
 
     bus.serve("svc.stories", QueryServer(repository))
     for story in bus.service("svc.stories").query("Story", where='"oil" in topics'): ...
@@ -20,17 +20,17 @@ class QueryServer(Service):
         self._repository = repository
 
     def types(self) -> list[str]:
-        """The names of the types of which objects are stored."""
+        """Return the names of the stored types."""
         return [known.name for known in self._repository.types()]
 
     def query(
         self,
         type_name: str,
         where: str = "",
-        order: list[str] = [],  # noqa: B006  a default that travels; nobody changes it
+        order: list[str] = [],  # noqa: B006  part of the signature on the bus; never changed
         limit: int | None = None,
     ) -> Iterator[Any]:
-        """The objects of a type and its subtypes; see `Repository.query`."""
+        """Stream the objects of a type and its subtypes; see `Repository.query`."""
         yield from self._repository.query(type_name, where or None, order or None, limit)
 
     def rows(
@@ -40,6 +40,6 @@ class QueryServer(Service):
         order: list[str] = [],  # noqa: B006
         limit: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """The same as rows: attributes by name, with `_id`, `_type`, `_subject` and `_time`."""
+        """Stream rows instead: attributes by name, plus `_id`, `_type`, `_subject`, `_time`."""
         found = self._repository.query(type_name, where or None, order or None, limit, rows=True)
         yield from found

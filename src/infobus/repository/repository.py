@@ -1,4 +1,4 @@
-"""The object repository: objects of any type in relational tables, and back."""
+"""The object repository: store objects of any type in relational tables, and query them."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("infobus")
 
 GROW_AGAIN_S = 5.0
-"""How long to wait before asking again for a column that could not be had."""
+"""How long to wait before trying again to add a column."""
 _ATTEMPT_COUNT = 10
-_RACED = {"23505", "40P01"}  # a key that is there already, a deadlock
+_RACED = {"23505", "40P01"}  # PostgreSQL's codes for a duplicate key and a deadlock
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Storable = DataObject | dict[str, Any] | Event | Record
 
 
 class Repository:
-    """Objects in the tables of a database, which are made from their types alone.
+    """Stores objects in a database whose tables it derives from the objects' types.
 
-    May be used by several threads, and by several processes over one database. Use it as a
-    context manager, or close it.
+    Several threads may use one repository, and several processes may share one database. Use it
+    as a context manager, or close it.
 
     Args:
         url: `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.
@@ -74,11 +74,11 @@ class Repository:
         self.url = self._engine.url.render_as_string(hide_password=True)
         self._is_postgresql = self._engine.dialect.name == "postgresql"
         self._lock = threading.RLock()
-        self._has_tables = False  # of its own; made by the first one who stores
+        self._has_tables = False  # The first store creates the repository's own tables.
         self._checked: set[str] = set()
         self._grown_at_s: dict[int, float] = {}
         self._catalog = Catalog(0)
-        self._is_altered = False  # somebody altered tables, and may have dropped views for that
+        self._is_altered = False  # somebody altered tables, perhaps dropping views
         try:
             with reading(self._engine) as connection:
                 catalog = self._newest(connection)
@@ -98,21 +98,21 @@ class Repository:
         subject: str | None = None,
         within: Callable[[Connection], bool] | None = None,
     ) -> int:
-        """Store objects, all of them or none; returns how many.
+        """Store all of the objects or none, and return how many.
 
-        Tables and columns appear as they are needed. An object whose id is there already is
-        replaced; one without an id gets one.
+        Tables and columns are created as needed. An object replaces the stored one with the
+        same id; an object without an id gets one.
 
         Args:
-            objects: Objects, plain dicts, or events, of which subject and time are kept, too.
-            subject: The subject to store them under, for those that are no events.
-            within: Called first, inside the transaction; if it returns False nothing is stored.
-                What it writes happens if the objects are stored, and only then.
+            objects: Objects, plain dicts, or events. For events, subject and time are stored.
+            subject: The subject to store objects and dicts under.
+            within: Called first, inside the transaction. If it returns False, nothing is
+                stored. Its own writes are committed only together with the objects.
 
         Raises:
-            BadValue: An object holds what cannot be sent either.
-            UsageError: One of `objects` is none.
-            StoreCorrupt: Somebody altered the tables; the message says how to mend them.
+            BadValue: An object holds a value that cannot be sent.
+            UsageError: An element of `objects` is not an object, dict or event.
+            StoreCorrupt: Somebody altered the tables; the message says how to repair them.
             StoreError: The database failed; nothing was stored, and trying again is safe.
         """
         return self.store_records(list(_records(objects, subject)), within)
@@ -124,9 +124,9 @@ class Repository:
         *,
         keep_newer: bool = False,
     ) -> int:
-        """As `store`, for those who know the objects' ids, subjects and times.
+        """Store records, as `store` does; you supply the ids, subjects and times.
 
-        With `keep_newer`, a stored object is not replaced by one of an earlier time.
+        With `keep_newer`, an object does not replace a stored one with a later time.
         """
         catalog, taking = self._take(records, self._write_moment)
         for attempt in range(1, _ATTEMPT_COUNT + 1):
@@ -134,7 +134,7 @@ class Repository:
                 is_done = self._write(catalog, taking, within, keep_newer)
                 return len(records) if is_done else 0
             except StoreError as error:
-                # Another one may have stored the same objects meanwhile.
+                # Another process may have stored the same objects meanwhile.
                 raced = sqlstate(error.__cause__) in _RACED
                 if not raced or attempt == _ATTEMPT_COUNT:
                     self._say_what_was_altered(catalog, taking, error)
@@ -144,9 +144,9 @@ class Repository:
     def rows_of(
         self, objects: Iterable[Storable], *, subject: str | None = None
     ) -> list[tuple[Table, list[dict[str, Any]]]]:
-        """The rows that objects become, for those who write them by other means.
+        """Return the rows of objects, so that you can write them by other means.
 
-        There is room for them: the tables are made, if they were not there before.
+        This creates missing tables and columns.
         """
         catalog, taking = self._take(list(_records(objects, subject)), lambda moment: moment)
         tables = _tables_by_name(catalog)
@@ -158,11 +158,11 @@ class Repository:
     def _take(
         self, records: Sequence[Record], write_moment: Callable[[datetime], Any]
     ) -> tuple[Catalog, Taking]:
-        """Take objects apart, and make room for them."""
+        """Convert objects to rows, and create missing tables and columns."""
         with self._lock:
             taking = Taking(self._layout_of, write_moment)
-            # Of several states of one object the last counts. In the order of their ids they come
-            # to an index as it grows.
+            # If an object occurs several times, its last state counts. Sorted ids fill an index
+            # fastest.
             newest = {record.id: record for record in records}
             taking.add([newest[id] for id in sorted(newest)])
             if not taking.parts <= self._catalog.parts:
@@ -209,7 +209,7 @@ class Repository:
     # Making room.
 
     def _layout_of(self, fingerprint: int) -> Layout:
-        """Where objects of a version go; there will be room for them."""
+        """Return the layout of a version, creating its tables and columns if needed."""
         layout = self._catalog.layout(fingerprint)
         if layout is None or (not layout.is_complete and self._may_grow(fingerprint)):
             self._grow([fingerprint], ())
@@ -228,7 +228,7 @@ class Repository:
         self._grown_at_s.update(dict.fromkeys(fingerprints, time.monotonic()))
 
     def _check(self, table: TypeTable, connection: Connection | None = None) -> None:
-        """Look once whether a type's tables are as they were made."""
+        """Check, once per type, that nobody has altered the tables."""
         if table.name in self._checked:
             return
         try:
@@ -241,7 +241,7 @@ class Repository:
             self._is_altered = True
             raise
         self._checked.add(table.name)
-        if self._is_altered and connection is None:  # a reader cannot; the next one who stores does
+        if self._is_altered and connection is None:  # a read transaction cannot create views
             self._is_altered = False
             self._mend_views()
 
@@ -262,27 +262,27 @@ class Repository:
         limit: int | None = None,
         rows: bool = False,
     ) -> Found:
-        """The stored objects of a type and of all its subtypes, whenever these were defined.
+        """Return the stored objects of a type and all its subtypes, also later ones.
 
         Args:
-            type_name: Such as `news.Story`; `DataObject` is any object, `dict` plain dicts.
-            where: A filter, as for `Bus.subscribe`; what the database cannot decide exactly is
-                decided here.
+            type_name: Such as `news.Story`; use `DataObject` for all objects, `dict` for dicts.
+            where: A filter, as for `Bus.subscribe`. Conditions that the database cannot decide
+                exactly are decided in Python.
             order: Attributes to order by, such as `"-date"` or `["place", "-date"]`; also
-                `_time`, `_subject` and `_id`. Objects without a value come last. Without it,
-                the order is not defined.
-            limit: At most so many.
-            rows: Return dicts that also tell `_id`, `_type`, `_subject`, `_time` and the values
-                of `_properties`, in place of objects.
+                `_time`, `_subject` and `_id`. Objects without a value come last. Without
+                `order`, the order is undefined.
+            limit: The maximum number of objects.
+            rows: Return dicts instead of objects. They also have `_id`, `_type`, `_subject`,
+                `_time`, and the values of the properties in `_properties`.
 
         Returns:
-            A list that also knows the objects' properties (`found.properties_of(obj)`).
+            A list that also has the objects' properties (`found.properties_of(obj)`).
 
         Raises:
-            BadFilter: `where` is no filter.
-            UsageError: Neither the repository nor this process has heard of such a type, or an
-                argument is not what is expected.
-            StoreCorrupt: Somebody altered the tables; the message says how to mend them.
+            BadFilter: `where` is not a valid filter.
+            UsageError: Neither the repository nor this process knows the type, or an argument
+                is wrong.
+            StoreCorrupt: Somebody altered the tables; the message says how to repair them.
             StoreError: The database failed.
         """
         if not isinstance(type_name, str):
@@ -307,14 +307,14 @@ class Repository:
         return Found(made, properties)
 
     def types(self) -> list[Type]:
-        """The types that have tables here, each in the version that was stored last, by name."""
+        """Return the latest stored version of each type that has tables, sorted by name."""
         with reading(self._engine) as connection:
             catalog = self._newest(connection)
         newest = {v.type_name: v.type for v in catalog.by_number.values() if v.type is not None}
         return [newest[name] for name in sorted(newest) if name in catalog.tables]
 
     def _newest(self, connection: Connection) -> Catalog:
-        """What the database holds now, also by the doing of others."""
+        """Return the current catalog, including changes by other processes."""
         with self._lock:
             if not self._has_tables:
                 self._has_tables = has_own_tables(connection)
@@ -323,7 +323,7 @@ class Repository:
             return self._catalog
 
     def _nothing(self, catalog: Catalog, type_name: str) -> list[Any]:
-        """No tables: right for a type of which nothing was stored yet, wrong for a misspelling."""
+        """Return no tables for a known type without objects; raise for a misspelled name."""
         if find_type(type_name) is not None:
             return []
         close = difflib.get_close_matches(type_name, catalog.tables, 1)
@@ -332,28 +332,28 @@ class Repository:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction of the repository's database, for what is to be beside the objects."""
+        """Open a transaction in the repository's database, for your own tables next to it."""
         with writing(self._engine) as connection:
             if not self._has_tables:
                 create_own_tables(connection)
             yield connection
         self._has_tables = True
 
-    # What could not be stored.
+    # The quarantine.
 
     def set_aside(self, records: Sequence[Record], reason: str) -> None:
-        """Keep objects that could not be stored, as they are, until `take_back`."""
+        """Put objects that could not be stored into the quarantine, until `take_back`."""
         with self.transaction() as connection:
             set_aside(connection, records, reason)
 
     def all_set_aside(self) -> list[SetAside]:
-        """The objects that could not be stored, and why."""
+        """Return the objects that could not be stored, with the reasons."""
         with reading(self._engine) as connection:
             self._newest(connection)
             return all_set_aside(connection) if self._has_tables else []
 
     def take_back(self) -> int:
-        """Store what was set aside, as far as that is possible now; returns how many were."""
+        """Try again to store the objects that were set aside; return how many succeeded."""
         count = 0
         for one in self.all_set_aside():
             try:
@@ -365,18 +365,19 @@ class Repository:
     # The rest.
 
     def capture(self, bus: Bus, patterns: Sequence[str], *, name: str = "capture") -> Capture:
-        """Store everything that is published under the patterns, until the capture is closed.
+        """Store every event that matches the patterns, until you close the capture.
 
-        Guaranteed events are stored exactly once, whatever is killed: `name` is the durable
-        consumer's, one capture at a time may use it, and what is published while it is away
-        waits for it. Other events are stored as they come.
+        Guaranteed events are stored exactly once, even if processes are killed. `name` is the
+        name of the durable consumer: one capture at a time may use it, and guaranteed events
+        published while no capture runs wait for the next. Other events are stored as they
+        arrive.
         """
         from infobus.repository.capture import Capture
 
         return Capture(self, bus, patterns, name=name)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close all connections to the database."""
         self._engine.dispose()
 
     def __enter__(self) -> Repository:
@@ -390,7 +391,7 @@ class Repository:
 
 
 class _NotNow(Exception):
-    """Roll back, and say so."""
+    """Rolls the transaction back because `within` returned False."""
 
 
 def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
@@ -402,11 +403,11 @@ def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
 
 
 def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Record]:
-    # Later ones are greater, so an index is filled in order.
     if isinstance(objects, DataObject | dict | Event | Record) or not isinstance(objects, Iterable):
         raise UsageError(f"objects={objects!r}: expected a list, or another iterable, of objects")
     if not isinstance(subject, str | None):
         raise UsageError(f"subject={subject!r}: expected a string, or None")
+    # Ids begin with the time, so later ones are greater, and the index is filled in order.
     maker = f"repository-{time.time_ns():016x}-{uuid.uuid4().hex[:16]}"
     for number, obj in enumerate(objects):
         if isinstance(obj, Event):
@@ -424,7 +425,7 @@ def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Recor
 
 
 def records_of(event: Event) -> Iterator[Record]:
-    """What there is to store of an event: of a transaction, all of its objects."""
+    """Yield the records of an event; a transaction has one for each of its objects."""
     if isinstance(event.data, Transaction):
         for one in event.data:
             yield from records_of(one)

@@ -1,8 +1,8 @@
-"""The tables: one for each type, one for each list or map in it, and the repository's own.
+"""The tables: one per type, one per list or map attribute, and the repository's own.
 
-A row of a type's table is one object. `_id` is the id of the object that was stored, `_part` is 0
-for itself and counts the objects inside of it; `_holder`, `_attribute`, `_at` and `_key` say where
-inside. Names of attributes never begin with `_`, so nothing clashes.
+A row of a type's table is one object. `_id` is the id of the stored object. `_part` is 0 for that
+object and counts the objects nested in it; for those, `_holder`, `_attribute`, `_at` and `_key`
+say where they are. Attribute names never begin with `_`, so nothing clashes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENVELOPE = (
     "_key",
     "_extra",
 )
-"""The columns that every type's table begins with."""
+"""The first columns of every type's table."""
 ID, PART, VERSION, SUBJECT, TIME, HOLDER, ATTRIBUTE, AT, KEY, EXTRA = range(len(ENVELOPE))
 
 VALUE = "value"
@@ -91,7 +91,7 @@ set_aside = Table(
 
 
 def object_table(name: str, attributes: Iterable[Column[object]]) -> Table:
-    """The table of a type."""
+    """Return the table of a type: the envelope, then the attributes."""
     return Table(
         name,
         MetaData(),
@@ -110,12 +110,12 @@ def object_table(name: str, attributes: Iterable[Column[object]]) -> Table:
 
 
 def attribute_column(name: str, form: Form) -> Column[object]:
-    """The column of an attribute; for lists, maps and objects it says how many are in it."""
+    """Return the column of an attribute; for lists, maps and objects it holds their number."""
     return Column(name, COLUMN_TYPES[form.of] if form.is_column else BigInteger())
 
 
 def item_table(name: str, form: Form) -> Table:
-    """The table for the items of a list, or for the pairs of a map."""
+    """Return the table for the items of a list, or for the pairs of a map."""
     keys = [Column("_key", TEXT, nullable=False)] if form.shape == "dict" else []
     return Table(
         name,

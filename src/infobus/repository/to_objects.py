@@ -1,4 +1,4 @@
-"""From rows to objects: what was taken apart is put together again."""
+"""Convert rows to objects: the reverse of `to_rows`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ITEM_KEY = 3
 
 
 class Rebuilding:
-    """The objects of some rows of one type's table, with everything that is inside of them."""
+    """Rebuilds the objects of some rows of one table, with their items and nested objects."""
 
     def __init__(
         self, connection: Connection, catalog: Catalog, table: TypeTable, rows: Sequence[AnyRow]

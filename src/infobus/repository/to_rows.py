@@ -1,7 +1,7 @@
-"""From objects to rows: an object becomes one row, and so does every object and item inside.
+"""Convert objects to rows: one for each object, nested object, and item of a list or map.
 
-Objects of one version are taken apart together, attribute by attribute: where all values are what
-is expected, as almost always, one look at all of them takes the place of many.
+Objects of one version are converted together, attribute by attribute. Usually all values have
+the expected type, and then one check of all values replaces a check of each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from infobus.repository.schema import ENVELOPE
 
 ID_LENGTH_MAX = 255
 TOGETHER_MAX = 256
-"""How many are taken apart together; more would let a cyclic object grow before it is noticed."""
+"""How many objects are converted together. With more, a cyclic object would grow too large
+before the depth limit stops it."""
 
 Row = tuple[Any, ...]
 Rows = dict[str, list[Row]]
@@ -33,7 +34,7 @@ Rows = dict[str, list[Row]]
 
 
 class Record(NamedTuple):
-    """An object on its way into the repository."""
+    """An object to store, with its id, subject and time."""
 
     obj: DataObject | dict[str, Any]
     id: str
@@ -42,12 +43,12 @@ class Record(NamedTuple):
 
 
 Piece = tuple[Any, str | None, str, str | None, datetime | None, Any, Any, Any, Any]
-"""An object, its id if that is not the key; then what its row tells: key, subject and time, and
-where inside another object it is (holder, attribute, at, key)."""
+"""An object and, if it differs from the key, its id. Then the values of its row: key, subject,
+time, and its place inside another object (holder, attribute, at, key)."""
 
 
 def key_of(id: str) -> str:
-    """The text by which an object is found: its id, unless that is longer than keys may be.
+    """Return the database key of an object: its id, or a hash if the id cannot be a key.
 
     >>> key_of("floor7-4242-9f3a61c2:12c")
     'floor7-4242-9f3a61c2:12c'
@@ -59,7 +60,7 @@ def key_of(id: str) -> str:
 
 @dataclass
 class _Group:
-    """Objects of one version, inside of wholes of one type, that are taken apart together."""
+    """Objects of one version, nested in objects of one type, that are converted together."""
 
     layout: Layout
     whole: str
@@ -69,17 +70,17 @@ class _Group:
     keys: Sequence[str] = ()
     parts: Sequence[int] = ()
     inside: list[Piece] = field(default_factory=list)
-    """The objects inside of these, which are not taken apart yet."""
+    """The objects nested in these, which are not converted yet."""
     unkept: dict[int, set[str]] = field(default_factory=dict)
-    """By the place among these: attributes that are not in the row, or in their table."""
+    """From an object's index to the attributes that have no column, so go to `_extra`."""
 
 
 class Taking:
-    """Takes objects apart, into rows for the tables that `layout_of` tells.
+    """Converts objects to rows for the tables that `layout_of` names.
 
     Args:
-        layout_of: The layout of a version; it makes room for what was not there before.
-        write_moment: A moment as the driver takes it.
+        layout_of: Returns the layout of a version, creating missing tables and columns.
+        write_moment: Converts a moment to the form that the driver accepts.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class Taking:
         self._part_counts: dict[str, int] = {}
         self.rows: Rows = {}
         self.parts: set[tuple[str, str]] = set()
-        """The names of types of which one was inside the other."""
+        """Pairs of type names: objects of the second were nested in objects of the first."""
         self.times: dict[str, dict[str, datetime | None]] = {}
-        """The times of the objects, by the names of their types and by their ids."""
+        """The times of the objects, by type name and key."""
         self._keepers = {
             ("", False): self._keep_single,
             ("", True): self._keep_part,
@@ -106,11 +107,11 @@ class Taking:
         }
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take objects apart, of which no two have the same id.
+        """Convert objects that all have different ids.
 
         Raises:
-            BadValue: One holds what cannot be sent, or is nested too deeply. Then the rows are
-                of no more use.
+            BadValue: An object holds a value that cannot be sent, or is nested too deep. Then
+                discard the rows.
         """
         pieces: list[Piece] = []
         for obj, id, subject, time in records:
@@ -121,15 +122,15 @@ class Taking:
 
     @property
     def homes(self) -> list[TypeTable]:
-        """The tables of all types that objects were of, as they were when these were added."""
+        """The tables of the converted objects' types, as they were at that time."""
         return [layout.home for layout in self._layouts.values()]
 
     def widen(self, name: str, width: int) -> None:
-        """Make rows of a table fit, which has got more columns since they were made."""
+        """Fill up the rows of a table that has got more columns since they were made."""
         self.rows[name] = [row + (None,) * (width - len(row)) for row in self.rows[name]]
 
     def _add(self, pieces: Sequence[Piece], whole: str, depth: int) -> None:
-        """Take objects apart that are inside of wholes of a type; wholes, if it is empty."""
+        """Convert objects nested in objects of type `whole`; it is empty for outermost objects."""
         if depth > DEPTH_MAX:
             raise BadValue(f"nested deeper than {DEPTH_MAX} levels, or cyclic")
         for start in range(0, len(pieces), TOGETHER_MAX):
@@ -176,7 +177,7 @@ class Taking:
         self._add_inside(group)
 
     def _next_parts(self, keys: Sequence[str]) -> list[int]:
-        """Numbers for objects inside of wholes; a whole itself comes first, and is 0."""
+        """Number objects within their outermost object, which comes first and gets 0."""
         counts, numbers = self._part_counts, []
         for key in keys:
             number = counts.get(key, 0)
@@ -197,12 +198,12 @@ class Taking:
     # One attribute of many objects.
 
     def _column(self, group: _Group, slot: Slot) -> Sequence[Any]:
-        """What the rows have for an attribute."""
+        """Return the values of an attribute's column, one per object."""
         name, (shape, of), bodies = slot.attribute, slot.form, group.bodies
         values: list[Any]
         try:
             values = list(map(itemgetter(name), bodies))
-        except KeyError:  # somebody did not send it
+        except KeyError:  # some object lacks the attribute
             return self._cells(group, slot, [body.get(name) for body in bodies])
         if of in SCALARS and not shape and all_fit(values, of):
             if slot.is_optional or None not in values:
@@ -220,13 +221,13 @@ class Taking:
         return self._cells(group, slot, values)
 
     def _written(self, values: list[Any], of: str) -> list[Any]:
-        """Values that fit, as the driver takes them."""
+        """Convert values that fit to the form that the driver accepts."""
         if of != "datetime":
             return values
         return [None if value is None else self._write_moment(value) for value in values]
 
     def _cells(self, group: _Group, slot: Slot, values: Sequence[Any]) -> list[Any]:
-        """The same, by a look at each value."""
+        """Return the same as `_column`, checking each value."""
         keep = self._keepers[slot.form.shape, slot.form.of == OBJECT]
         name, bodies = slot.attribute, group.bodies
         cells: list[Any] = []
@@ -239,7 +240,7 @@ class Taking:
                 self._add_inside(group)
         return cells
 
-    # One value, by its form. They return what the row has for it, None if it does not fit.
+    # One value, by its form. These return the value for the row, or None if it does not fit.
 
     def _keep_single(self, group: _Group, slot: Slot, place: int, value: Any) -> Any:
         of = slot.form.of
@@ -266,7 +267,7 @@ class Taking:
         return len(items)
 
     def _items(self, slot: Slot, items: list[Any]) -> list[Any] | None:
-        """The items as the driver takes them; None if one does not fit."""
+        """Convert items for the driver; return None if one does not fit."""
         of = slot.form.of
         if of == OPEN:
             return [None if item is None else self._open(item) for item in items]
@@ -281,7 +282,9 @@ class Taking:
         return self._keep_parts(group, slot, place, value, repeat(None))
 
     def _keep_map_of_parts(self, group: _Group, slot: Slot, place: int, value: Any) -> int | None:
-        if not _is_map(value) or None in value.values():  # its key would be in no row
+        if (
+            not _is_map(value) or None in value.values()
+        ):  # None has no row, so its key would be lost
             return None
         return self._keep_parts(group, slot, place, list(value.values()), value)
 
@@ -302,7 +305,7 @@ class Taking:
                 group.inside.append((item, own_id, key, None, None, part, name, at, map_key))
         return len(items)
 
-    # What has no place of its own.
+    # Values without a column.
 
     def _extras(self, group: _Group, own_ids: Sequence[str | None]) -> Iterable[str | None]:
         slots, bodies = group.layout.slots, group.bodies
@@ -327,5 +330,5 @@ class Taking:
 
 
 def _is_map(value: Any) -> bool:
-    """Whether it is a map whose keys fit a column."""
+    """Return whether `value` is a map whose keys fit a column."""
     return value.__class__ is dict and all(fits(key, "str") for key in value)

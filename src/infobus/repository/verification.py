@@ -1,4 +1,4 @@
-"""Whether the tables still are what the catalog says: somebody may have altered them by hand."""
+"""Verify that the tables match the catalog, because somebody may have altered them by hand."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FAMILIES: tuple[type[TypeEngine[Any]], ...] = (
     types.DateTime,
     types.LargeBinary,
 )
-_WIDTHS = (types.BigInteger, types.SmallInteger, types.Double)  # COPY sends so many bytes
+_WIDTHS = (types.BigInteger, types.SmallInteger, types.Double)  # binary COPY needs the exact width
 
 
 def check_tables(connection: Connection, home: TypeTable) -> None:
-    """Raise `StoreCorrupt`, saying how to mend it, unless the tables of a type are intact.
+    """Raise `StoreCorrupt`, with the repair, unless the tables of a type are intact.
 
-    Columns that somebody added are no harm as long as they may be empty.
+    Columns that somebody added do no harm if they may be empty.
     """
     problems: list[str] = []
     for table in (home.table, *home.items.values()):
@@ -68,7 +68,7 @@ def _problems(connection: Connection, table: Table) -> list[str]:
 
 
 def _family(kind: TypeEngine[object], dialect: Dialect) -> str:
-    """What a column must agree in with what the catalog says."""
+    """Return the part of a column's type that must match the catalog."""
     if isinstance(kind, TypeDecorator):
         kind = kind.load_dialect_impl(dialect)
     widths = _WIDTHS if dialect.name == "postgresql" else ()

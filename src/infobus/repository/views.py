@@ -1,7 +1,7 @@
-"""Views for people who ask in SQL: `every_story` has all stories, those of subtypes included.
+"""Views for people who query in SQL: `every_story` has all stories, including subtypes.
 
-They are a convenience: when one cannot be made just now, it is made with the next change, or when
-the repository is opened the next time.
+Views are a convenience. If one cannot be created now, it is created with the next change, or when
+the repository is opened again.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from infobus.repository.verification import check_tables
 log = logging.getLogger("infobus")
 
 MEMBER_COUNT_MAX = 200
-"""SQLite joins at most 500 selections in one."""
+"""The most tables in one view; SQLite allows 500 SELECTs in a UNION."""
 
 
 def refresh_views(connection: Connection, catalog: Catalog, type_names: Iterable[str]) -> None:
-    """Make the views of these types anew."""
+    """Create or replace the views of these types."""
     for name in sorted(type_names):
         table = catalog.tables.get(name)
         members = [member for member, _ in catalog.members(name)]
@@ -55,7 +55,7 @@ def refresh_views(connection: Connection, catalog: Catalog, type_names: Iterable
 
 
 def without_views(connection: Connection, catalog: Catalog) -> list[str]:
-    """The types of which a view is missing that could be made: their tables are as they were."""
+    """Return the types that lack a view and whose tables are intact, so it can be created."""
     there = set(inspect(connection).get_view_names())
     found = []
     for name, table in catalog.tables.items():
@@ -63,9 +63,8 @@ def without_views(connection: Connection, catalog: Catalog) -> list[str]:
         wanted = {f"every_{one}" for one in (table.name, *table.items)}
         if wanted <= there or len(members) > MEMBER_COUNT_MAX:
             continue
-        with contextlib.suppress(
-            StoreCorrupt
-        ):  # SQLite would make it of columns that are not there
+        # SQLite would create a view of columns that do not exist, so the tables are checked.
+        with contextlib.suppress(StoreCorrupt):
             for member in members:
                 check_tables(connection, member)
             found.append(name)
@@ -86,7 +85,7 @@ def _objects(table: TypeTable, member: TypeTable) -> Select[tuple[object, ...]]:
 
 
 def _nothing(kind: TypeEngine[Any]) -> ColumnElement[Any]:
-    """A NULL that has the type, and the order, of the column that it stands for."""
+    """Return a NULL with the type and collation of the column that it replaces."""
     if kind is TEXT:
         return cast(null(), Text()).collate("C")
     return cast(null(), kind)

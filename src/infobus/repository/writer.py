@@ -1,4 +1,4 @@
-"""Rows into tables as fast as the database takes them, in place of what was there before."""
+"""Write rows with the fastest method of each database, and remove the rows they replace."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from infobus.repository.column_forms import Moment
 from infobus.repository.database import is_one_of
 
 ID_COUNT = 1000
-"""How many ids are named in one statement."""
+"""The number of ids in one statement."""
 
 
 def write_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert `rows`, which have a value for every column of `table`, as the driver takes it."""
+    """Insert `rows`, which hold a driver value for every column of `table`."""
     preparer = connection.dialect.identifier_preparer
     columns = ", ".join(preparer.quote(column.name) for column in table.columns)
     target = f"{preparer.quote(table.name)} ({columns})"
@@ -36,7 +36,7 @@ def write_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, .
         driver: Any = connection.connection.driver_connection
         statement = f"COPY {target} FROM STDIN (FORMAT BINARY)"
         with driver.cursor() as cursor, cursor.copy(statement) as copy:
-            # Named once, so that nobody looks for them at every value.
+            # With the types given once, the driver need not choose one for every value.
             copy.set_types([_postgresql_type(column) for column in table.columns])
             write_row = copy.write_row
             for row in rows:
@@ -70,9 +70,9 @@ def make_way(
     times: Mapping[str, datetime | None],
     keep_newer: bool,
 ) -> set[str]:
-    """Remove the objects of these ids, with all that is inside of them.
+    """Delete the stored objects with these ids, including nested objects and items.
 
-    With `keep_newer`, those are kept that have a later time; returns their ids.
+    With `keep_newer`, objects with a later time stay; the function returns their ids.
     """
     ids, columns = list(times), home.table.c
     kept: set[str] = set()
