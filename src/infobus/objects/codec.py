@@ -100,6 +100,7 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
         if found is not None:
             return plan.fingerprint, found, plan.closure
     state = obj.__dict__
+    # More entries than attributes: a cached property, for example, which must not be sent.
     if plan.is_deep or tag.__class__ is Foreign or len(state) != plan.count:
         return _encode_walking(obj)
     name = ""
@@ -346,7 +347,7 @@ def reconciled(
         if attribute.kind.converts and not is_own_version and _differ(value, state[name]):
             filled[name] = check(value)  # A float here, but forwarded as the int it was.
         else:
-            del body[name]
+            del body[name]  # what is left in `body` is unknown to the class
     obj = _new(cls)
     set_state(obj, state)
     is_exact = is_own_version and not body and not filled

@@ -327,7 +327,7 @@ original must stay alive, or another container could get its identity.
 
 
 class Copying:
-    """What `plain` found out about a value while it copied it."""
+    """Facts that `plain` records about a value while it copies it."""
 
     is_shared = False  # a list or map occurs more than once
     has_objects = False

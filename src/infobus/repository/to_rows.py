@@ -206,6 +206,7 @@ class Taking:
         except KeyError:  # some object lacks the attribute
             return self._cells(group, slot, [body.get(name) for body in bodies])
         if of in SCALARS and not shape and all_fit(values, of):
+            # In a column that is not optional, NULL means "not sent", so None goes to `_extra`.
             if slot.is_optional or None not in values:
                 return self._written(values, of)
         elif of in SCALARS and shape == "list" and set(map(type, values)) == {list}:
@@ -237,6 +238,7 @@ class Taking:
                 group.unkept.setdefault(place, set()).add(name)
             cells.append(cell)
             if len(group.inside) > TOGETHER_MAX:
+                # Convert nested objects early, so that a cycle reaches the depth limit soon.
                 self._add_inside(group)
         return cells
 

@@ -102,7 +102,7 @@ NOTHING = constant(None)
 
 
 def compiled(form: Form, scope: Scope) -> Code:
-    """Compile a form."""
+    """Compile a form; the names in `scope` are its local variables."""
     if isinstance(form, Atom):
         return _atom(form, scope)
     if not form.items:

@@ -61,7 +61,7 @@ class NextMethods:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a next method."""
+        """True if there is another method to call."""
         return self.index < len(self.plan.around) + len(self.plan.primary)
 
 

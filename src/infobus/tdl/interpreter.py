@@ -243,6 +243,8 @@ class Interpreter:
             # A program must not take over a class name that other code in this process uses.
             if other.__bus_type__ != meant:
                 raise failed(f"this process has another class {name}; give yours another name")
+            # An equal class of Python's is used as it is. One of another interpreter is not: its
+            # operations would run that interpreter's methods.
             if other not in _made_here:
                 return other
         self.note_definition()

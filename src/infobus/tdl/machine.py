@@ -73,6 +73,8 @@ class Run:
         value: Any = None
         error: Exception | None = None
         while stack:
+            # The innermost evaluation gets the value that it waits for, or the error that ended
+            # it, so that `handler-case` and `block` can catch errors with `except`.
             try:
                 if error is None:
                     needed = stack[-1].send(value)
@@ -93,6 +95,7 @@ class Run:
                 stack.append(needed)
                 self.fuel -= 1
                 if self.fuel < 0 or len(stack) > depth:
+                    # The evaluation that did not start is dropped; its caller gets the error.
                     stack.pop()
                     error = self._exhausted(depth)
         if error is not None:

@@ -53,7 +53,7 @@ class Table:
 
 
 class Function:
-    """A callable value."""
+    """A value that a program can call: built-in, closure, or generic function."""
 
     __slots__ = ()
     name: str
