@@ -37,7 +37,7 @@ def run(seconds: float | None, out: Path) -> int:
             for region in REGIONS:
                 for role in ("room", "supplier"):
                     scale = str(city.limits.scale)
-                    floor.start(f"{role} of the {region}", f"city_{role}", region, scale)
+                    floor.start(f"{role} of the {region}", f"city.{role}", region, scale)
             ended = _watch(floor, reports, city, seconds, console)
         _gather(reports, city, _LAST_REPORTS_S)
     if ended is not None:

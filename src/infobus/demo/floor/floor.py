@@ -95,13 +95,13 @@ def run(seconds: float | None) -> int:
     ended = None
     try:
         with Floor() as floor:
-            floor.start("news monitor", "monitor")
-            floor.start("Meridian Wire adapter", "meridian")
-            floor.start("Harbor News adapter", "harbor")
+            floor.start("news monitor", "floor.monitor")
+            floor.start("Meridian Wire adapter", "floor.meridian")
+            floor.start("Harbor News adapter", "floor.harbor")
             before_s = KEYWORDS_AFTER_S if seconds is None else min(KEYWORDS_AFTER_S, seconds / 2)
             ended = floor.watch(before_s)
             if ended is None:
-                floor.start("keyword generator", "keywords")
+                floor.start("keyword generator", "floor.keywords")
                 ended = floor.watch(None if seconds is None else seconds - before_s)
     except KeyboardInterrupt:
         pass  # The usual way to leave a demo.

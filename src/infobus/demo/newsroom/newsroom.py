@@ -53,15 +53,15 @@ class Newsroom:
         """Run all programs; returns the one that ended too early, if any did."""
         begun_s = time.monotonic()
         with Floor() as floor:
-            floor.start("news monitor", "monitor", str(self.state))
-            floor.start("pipeline", "newsroom_pipeline", str(self.folder / PLAN))
+            floor.start("news monitor", "floor.monitor", str(self.state))
+            floor.start("pipeline", "newsroom.pipeline", str(self.folder / PLAN))
             ended = self._wait(floor, lambda status: status.phase != "opening journals")
             if ended is None:  # The journal is open now, so it misses nothing.
                 if wire:
-                    floor.start(WIRE, "newsroom_wire", *map(str, wire))
+                    floor.start(WIRE, "newsroom.wire", *map(str, wire))
                 else:
-                    floor.start("Meridian Wire adapter", "meridian")
-                    floor.start("Harbor News adapter", "harbor")
+                    floor.start("Meridian Wire adapter", "floor.meridian")
+                    floor.start("Harbor News adapter", "floor.harbor")
                 ended = self._wait(floor, _has_begun)
             if ended is None:
                 left_s = seconds - (time.monotonic() - begun_s)
