@@ -1,9 +1,7 @@
-"""`infobus call`: call an operation of a service; a bare `infobus call` asks for everything."""
+"""`infobus call`: call an operation of a service; without arguments, ask for everything."""
 
 from __future__ import annotations
 
-import difflib
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,38 +10,45 @@ from rich.console import Console
 
 import infobus
 from infobus import Bus, DataObject, UsageError
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus.cli.lines import printable, printable_lines, to_json
+from infobus.cli.options import AsJson, WhichBus, grouped
 from infobus.cli.prompt import ask, ask_value
 from infobus.cli.services import PATIENCE_S, operation_of
-from infobus.cli.values import read_json, value_from_json, value_from_text
+from infobus.cli.terminal import complete_words, console, suggestion, warn, write, write_json
+from infobus.cli.values import values_from_items
 
 if TYPE_CHECKING:
     from infobus.objects.members import Catalog
     from infobus.services import ServiceOperation
 
+DELIMITERS = " \t\n"  # of the words that Tab completes
 
+
+@grouped
 def command(
+    which: WhichBus,
     subject: Annotated[str | None, typer.Argument(help="The service's subject.")] = None,
-    operation: Annotated[str | None, typer.Argument(help="What to call.")] = None,
+    operation: Annotated[str | None, typer.Argument(help="The operation to call.")] = None,
     arguments: Annotated[
         list[str] | None,
         typer.Argument(help="name=text, name:=json, or all of them as one JSON object."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait.")] = 10.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the result.")
+    ] = 10.0,
     policy: Annotated[
-        str, typer.Option("--policy", help="first, least_loaded, or all servers.")
+        str, typer.Option("--policy", help="Which servers to ask: first, least_loaded, or all.")
     ] = "first",
     exactly_once: Annotated[
-        bool, typer.Option("--exactly-once", help="Safe to try again, also after a crash.")
+        bool,
+        typer.Option(
+            "--exactly-once",
+            help="Run the operation once, even if the call is repeated after a crash.",
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Call an operation of a service, after showing its signature.
+    """Show the signature of an operation of a service, and call it.
 
     \b
     With all arguments   infobus call svc.keywords keywords_in '{"text": "GM up"}'
@@ -51,124 +56,108 @@ def command(
     Step by step         infobus call
     """
     options = {"timeout_s": timeout_s, "policy": policy, "exactly_once": exactly_once}
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         if subject is None or operation is None:
             _walk_through(node, subject, options)
             return
         chosen = operation_of(node, subject, operation)
         if not as_json:
-            typer.echo(chosen.signature, err=True)
+            warn(chosen.signature)
         _learn_types(node, [chosen])
         values = arguments_of(chosen, arguments or [])
         try:
             show(node.service(subject, **options)[operation](**values), as_json)
         except infobus.BusError:
             raise
-        except Exception as error:  # raised by the service, and known here
+        except Exception as error:  # the service raised a type that is known here
             raise infobus.RemoteError(type(error).__name__, str(error)) from error
 
 
 def arguments_of(operation: ServiceOperation, items: Sequence[str]) -> dict[str, Any]:
-    """The arguments that people have typed, each as its parameter's kind says."""
+    """The arguments that were typed, each converted to its parameter's kind."""
     kinds = {parameter.name: parameter.kind for parameter in operation.parameters}
-    if len(items) == 1 and items[0].lstrip().startswith("{"):
-        given = read_json(items[0], "the arguments")
-        return {
-            name: value_from_json(kinds[name], value) if name in kinds else value
-            for name, value in given.items()
-        }
-    values: dict[str, Any] = {}
-    for item in items:
-        name, equals, text = item.partition("=")
-        is_json, name = name.endswith(":"), name.removesuffix(":")
+    is_json = len(items) == 1 and items[0].lstrip().startswith("{")
+    for item in () if is_json else items:
+        name, equals, _ = item.partition("=")
+        name = name.removesuffix(":")
         if not equals or name not in kinds:
-            close = difflib.get_close_matches(name, kinds, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(
                 f"{item!r} is not an argument of {operation.signature}: write name=text, "
-                f"name:=json, or one JSON object{hint}"
+                f"name:=json, or one JSON object{suggestion(name, kinds)}"
             )
-        if name in values:
-            raise UsageError(f"{name!r} is given twice")
-        if is_json:
-            values[name] = value_from_json(kinds[name], read_json(text, f"the value of {name}"))
-        else:
-            values[name] = value_from_text(kinds[name], text)
-    return values
+    return values_from_items(items, kinds)
 
 
 def _learn_types(bus: Bus, operations: Iterable[ServiceOperation]) -> None:
-    """Have the types at hand of objects that may be typed as JSON."""
+    """Fetch the types of objects that may be given as JSON."""
     if any(p.kind.is_deep for one in operations for p in one.parameters):
         bus.types()
 
 
 def show(result: Any, as_json: bool) -> None:
-    """Print a result; of a stream, item after item, as they come."""
+    """Print a result; the items of a stream are printed as they arrive."""
     from infobus.services import Answer, Stream
 
     if isinstance(result, Stream):
         for item in result:
             show(item, as_json)
-            sys.stdout.flush()
     elif isinstance(result, list) and result and isinstance(result[0], Answer):
         for answer in result:
             said = answer.value if answer.error is None else f"raised {answer.error}"
             if as_json:
                 error = None if answer.error is None else str(answer.error)
-                record = {"node": answer.server.node, "value": answer.value, "error": error}
-                print(to_json(record))
+                write_json({"node": answer.server.node, "value": answer.value, "error": error})
             else:
-                typer.echo(f"{answer.server.node}:")
+                write(f"{answer.server.node}:")
                 show(said, as_json)
     elif as_json:
-        print(to_json(result))
+        write_json(result)
     elif isinstance(result, DataObject):
         infobus.describe(result)
     elif isinstance(result, str):
-        print("\n".join(map(printable, result.split("\n"))))
+        write(printable_lines(result))
     elif isinstance(result, list):
         for item in result:
             show(item, as_json)
     elif result is not None:
-        print(printable(repr(result)) if not isinstance(result, dict) else to_json(result))
+        write(to_json(result) if isinstance(result, dict) else printable(repr(result)))
 
 
 def _walk_through(bus: Bus, subject: str | None, options: dict[str, Any]) -> None:
-    """Ask for a service, an operation and its arguments, call it, and ask again until the end."""
-    console = Console(highlight=False)
-    console.print(
+    """Ask for a service, then for operations and their arguments, and call them until Ctrl-D."""
+    out = console()
+    out.print(
         "Call services step by step. Tab completes, Enter takes the default, Ctrl-C gives up a "
         "call, Ctrl-D ends.",
         style="dim",
     )
     try:
-        chosen = subject or _ask_subject(bus, console)
+        chosen = subject or _ask_subject(bus, out)
         service = bus.service(chosen, **options)
         operations = service.operations
         _learn_types(bus, operations)
-        _list(console, operations)
+        _list(out, operations)
         while True:
-            operation = _ask_operation(console, operations)
+            operation = _ask_operation(out, operations)
             try:
-                values = {p.name: ask_value(console, p) for p in operation.parameters}
+                values = {p.name: ask_value(out, p) for p in operation.parameters}
                 show(service[operation.name](**values), as_json=False)
             except KeyboardInterrupt:
-                console.print("\ngiven up", style="dim")
+                out.print("\ngiven up", style="dim")
             except EOFError:
                 raise
-            except Exception as error:  # whatever the service raises
+            except Exception as error:  # the service may raise anything
                 text = f"{type(error).__name__}: {printable(str(error))}"
-                console.print(text, style="red", markup=False)
+                out.print(text, style="red")
     except EOFError:
-        console.print()
+        out.print()
 
 
-def _ask_subject(bus: Bus, console: Console) -> str:
+def _ask_subject(bus: Bus, out: Console) -> str:
     found = sorted({one.subject for one in bus.who_is_out_there(">", PATIENCE_S)})
     if not found:
         raise UsageError(f"nobody on the bus {bus.name!r} serves anything")
-    console.print(f"services: {', '.join(map(printable, found))}", style="dim", markup=False)
+    out.print(f"services: {', '.join(map(printable, found))}", style="dim")
 
     def read(text: str) -> str:
         if not text and len(found) == 1:
@@ -177,11 +166,11 @@ def _ask_subject(bus: Bus, console: Console) -> str:
             raise UsageError(f"{text!r} is not served; choose one of {', '.join(found)}")
         return text
 
-    _complete(found)
-    return ask(console, f"service [{found[0]}]" if len(found) == 1 else "service", read)
+    complete_words(lambda: found, DELIMITERS)
+    return ask(out, f"service [{found[0]}]" if len(found) == 1 else "service", read)
 
 
-def _ask_operation(console: Console, operations: Catalog[ServiceOperation]) -> ServiceOperation:
+def _ask_operation(out: Console, operations: Catalog[ServiceOperation]) -> ServiceOperation:
     def read(text: str) -> ServiceOperation | None:
         if not text:
             return None
@@ -189,32 +178,16 @@ def _ask_operation(console: Console, operations: Catalog[ServiceOperation]) -> S
             raise UsageError(f"there is no {text!r}; choose one of {', '.join(operations.names)}")
         return operations[text]
 
-    _complete(operations.names)
-    while (found := ask(console, "operation (Enter lists them)", read)) is None:
-        _list(console, operations)
-    _complete(())
+    complete_words(lambda: operations.names, DELIMITERS)
+    while (found := ask(out, "operation (Enter lists them)", read)) is None:
+        _list(out, operations)
+    complete_words(tuple, DELIMITERS)
     return found
 
 
-def _list(console: Console, operations: Catalog[ServiceOperation]) -> None:
+def _list(out: Console, operations: Catalog[ServiceOperation]) -> None:
     for one in operations:
         doc = one.doc.partition("\n")[0]
-        console.print(f"  {one.signature}", style="bold", markup=False)
+        out.print(f"  {one.signature}", style="bold")
         if doc:
-            console.print(f"      {printable(doc)}", style="italic dim", markup=False)
-
-
-def _complete(words: Sequence[str]) -> None:
-    """Let Tab complete these words; importing readline also gives the prompt its history."""
-    import readline
-
-    found: list[str] = []
-
-    def complete(begun: str, index: int) -> str | None:
-        if index == 0:
-            found[:] = [word for word in words if word.startswith(begun)]
-        return found[index] if index < len(found) else None
-
-    readline.set_completer(complete)
-    readline.set_completer_delims(" \t\n")
-    readline.parse_and_bind("tab: complete")
+            out.print(f"      {printable(doc)}", style="italic dim")

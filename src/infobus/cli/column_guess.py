@@ -1,4 +1,4 @@
-"""Columns of a table that nobody has declared, guessed from what a filter asks of them."""
+"""Guess the columns of an undeclared table from the conditions of a filter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infobus.filters.language.normal import AllOf, AnyOf, Normal, normal
 
 
 def guess_columns(where: Filter) -> dict[str, sqlalchemy.ColumnClause[Any]]:
-    """A column for each attribute of the filter, of the type that it is compared with.
+    """A column for each attribute of the filter; its type is that of the values compared with it.
 
     >>> from infobus.filters import compile
     >>> columns = guess_columns(compile('symbol == "GMC" && price > 40.5 && exists(alert)'))
@@ -33,7 +33,7 @@ def guess_columns(where: Filter) -> dict[str, sqlalchemy.ColumnClause[Any]]:
 
 
 def type_text(column: sqlalchemy.ColumnClause[Any]) -> str:
-    """The column's type in SQL, or that it has none."""
+    """The column's SQL type, or words that say it is unknown."""
     return "of unknown type" if isinstance(column.type, types.NullType) else str(column.type)
 
 
@@ -69,4 +69,4 @@ def _column_type(guesses: set[str]) -> TypeEngine[Any]:
         case ["datetime"]:
             return types.DateTime(timezone=True)
         case _:
-            return types.NullType()  # several: a database can only be asked whether it is there
+            return types.NullType()  # several types: a database can only test for a value

@@ -1,4 +1,4 @@
-"""`infobus demo`: the trading floor, the newsroom, and the city."""
+"""`infobus demo`: the trading floor, the newsroom and the city."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ app = typer.Typer(rich_markup_mode="rich")
 def command(
     context: typer.Context,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="End by itself after so long.")
+        float | None, typer.Option("--seconds", min=0, help="End after this many seconds.")
     ] = None,
 ) -> None:
     """Watch a trading floor: two news feeds, a monitor, and later a keyword generator.
 
-    Two adapters parse two formats into two types of story that the monitor never heard of.
+    Two adapters parse two formats into two types of story that the monitor has never seen.
 
     Keys: up and down select a story, q ends.
     """
@@ -33,7 +33,8 @@ def command(
 @app.command("newsroom")
 def newsroom(
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0, help="Close after so long; a minute.")
+        float | None,
+        typer.Option("--seconds", min=0, help="Close after this many seconds; default 60."),
     ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder for the database, the journal, the report and its plot.")
@@ -45,15 +46,16 @@ def newsroom(
             exists=True,
             dir_okay=False,
             metavar="FILE",
-            help="Reuters SGML in place of the two feeds, until its end. May be repeated.",
+            help="Publish this Reuters SGML instead of the two feeds. May be repeated.",
         ),
     ] = None,
 ) -> None:
     """Watch a newsroom from end to end: feeds, bus, journal, Spark, repository, and a report.
 
-    Two feeds publish stories. Spark reads them as they come, puts them into SQL tables, and
-    publishes keywords for them; the monitor shows both. At the end, a query over all types of
-    stories, and a report of the traffic with a plot. Needs Java and the extras spark and sql.
+    Two feeds publish stories. Spark reads them as they arrive, stores them in SQL tables, and
+    publishes keywords for them; the monitor shows both. The demo ends with a query over all
+    types of stories, and a traffic report with a plot. It needs Java and the extras spark and
+    sql.
     """
     from infobus.demo.newsroom.newsroom import run
 
@@ -63,15 +65,15 @@ def newsroom(
 @app.command("city")
 def city(
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=3, help="End by itself after so long.")
+        float | None, typer.Option("--seconds", min=3, help="End after this many seconds.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("demo-results"),
 ) -> None:
     """Watch a city under overload: emergencies, business orders and a library's updates.
 
-    Emergencies arrive within three seconds, business events older than ten are discarded, and
-    the library moves from time to time. In less than 30 seconds the ten are scaled down. The
-    exit code is 0 if all of that was so.
+    Emergencies arrive within three seconds, business events older than ten seconds are
+    discarded, and the library still makes progress. In runs shorter than 30 seconds, the ten
+    seconds are scaled down. The exit code is 0 if all of this held.
     """
     from infobus.demo.city.city import run
 

@@ -1,4 +1,4 @@
-"""`infobus feed`: publish what a feed has sent."""
+"""`infobus feed`: publish the contents of a news feed."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from infobus.cli.options import BusName, Connect, Home, Listen, join
-from infobus.cli.publication import warn
+from infobus.cli.options import Guaranteed, WhichBus, grouped
+from infobus.cli.terminal import console, warn
 
-app = typer.Typer(no_args_is_help=True, help="Publish what a feed has sent.")
+app = typer.Typer(no_args_is_help=True, help="Publish the contents of a news feed.")
 
 
 @app.callback()
 def feed() -> None:
-    """Publish what a feed has sent."""
+    """Publish the contents of a news feed."""
 
 
 @app.command("reuters")
+@grouped
 def reuters(
+    which: WhichBus,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -32,15 +33,9 @@ def reuters(
     ],
     rate: Annotated[
         float | None,
-        typer.Option(metavar="N", min=0.001, help="At most so many stories per second."),
+        typer.Option(metavar="N", min=0.001, help="Publish at most this many stories per second."),
     ] = None,
-    guaranteed: Annotated[
-        bool, typer.Option("--guaranteed", help="Keep each on disk for durable consumers.")
-    ] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+    guaranteed: Guaranteed = False,
 ) -> None:
     """Publish the stories of the Reuters newswire, each under its topic.
 
@@ -51,16 +46,16 @@ def reuters(
     Objects are of type ReutersStory, a subtype of Story. Subjects are news.topic.NAME, or
     news.place.NAME if a story has no topic, or news.other.
 
-    Stories that cannot be read are skipped, and told on stderr.
+    Stories that cannot be read are skipped and reported on stderr. The exit code is then 1.
     """
     from infobus.adapters.reuters import read_files
     from infobus.adapters.stories import Bulletin
 
     published_count = skipped_count = 0
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         quenched_before = node.stats().quenched
         columns = (SpinnerColumn(), TextColumn("{task.completed:,} stories"), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        with Progress(*columns, console=console(stderr=True), transient=True) as progress:
             task = progress.add_task("", total=None)
             beats = _beats(rate)
             for found in read_files(files):
@@ -82,7 +77,7 @@ def reuters(
 
 
 def _beats(rate: float | None) -> Iterator[None]:
-    """Yields as often per second as it may."""
+    """Yields at most `rate` times per second."""
     begun_s, count = time.monotonic(), 0
     while True:
         if rate is not None:

@@ -1,4 +1,4 @@
-"""`infobus filter explain` and `infobus filter test`: trying a filter before subscribing."""
+"""`infobus filter explain` and `infobus filter test`: try a filter before you subscribe."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree as Picture
 
 from infobus import UsageError
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import stdin
-from infobus.cli.publication import warn
+from infobus.cli.lines import printable
+from infobus.cli.options import AsJson
+from infobus.cli.terminal import console, stdin, warn, write, write_json
 from infobus.cli.values import object_from_json
 
 app = typer.Typer(no_args_is_help=True, help="Try a filter, as for [b]sub --where[/b].")
@@ -24,7 +23,6 @@ app = typer.Typer(no_args_is_help=True, help="Try a filter, as for [b]sub --wher
 Expression = Annotated[
     str, typer.Argument(metavar="EXPR", help="Such as 'symbol == \"GMC\" && price > 40'.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For other programs.")]
 
 _EVENT_KEYS = {"subject", "type", "data", "id", "sender", "seq", "time"}  # of `sub --json`
 _RESULTS = {True: "matched", False: "false", None: "undefined"}
@@ -34,41 +32,40 @@ _RESULTS = {True: "matched", False: "false", None: "undefined"}
 def explain(expression: Expression, as_json: AsJson = False) -> None:
     """Show how a filter is understood: its parts, its attributes, what it reduces to, its SQL.
 
-    The types of the SQL columns are guessed from what the filter compares them with.
+    The types of the SQL columns are guessed from the values that the filter compares them with.
     """
-    # Late, as below: the other commands start without the language.
+    # Imported here, as below, so that the other commands start without the filter language.
     from infobus.cli.filter_text import explanation
 
     found = explanation(expression)
     if as_json:
-        print(to_json(found))
+        write_json(found)
         return
-    console = Console(highlight=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("filter", Text(printable(found["filter"]), "bold"))
     table.add_row("tree", _picture(found["tree"]))
-    table.add_row("attributes", Text(printable(", ".join(found["attributes"])) or "none"))
-    table.add_row("reduces to", Text(printable(_reduced_text(found["reduced"]))))
+    table.add_row("attributes", printable(", ".join(found["attributes"])) or "none")
+    table.add_row("reduces to", printable(_reduced_text(found["reduced"])))
     for name, text in found["sql"].items():
-        table.add_row(_SQL_LABELS[name], Text(printable(_sql_text(name, text))))
-    console.print(table)
+        table.add_row(_SQL_LABELS[name], printable(_sql_text(name, text)))
+    console().print(table)
 
 
 @app.command("test")
 def test(expression: Expression, as_json: AsJson = False) -> None:
-    """Count which events on stdin match, and say of the others why not.
+    """Count the events on stdin that match, and say why each of the others does not.
 
     \b
     infobus filter test 'price > 40' < events.jsonl
     infobus sub 'trades.>' --json --count 100 | infobus filter test 'price > 40'
 
-    Each line is one event: a JSON object, or what [b]sub --json[/b] prints.
+    Each line is one event: a JSON object, or a line that [b]sub --json[/b] printed.
 
-    JSON has no types of objects, so [b]isa[/b] is false here.
+    JSON carries no types, so [b]isa[/b] is always false here.
 
-    Exit codes: 0 if an event matched, 1 if none did. Bad lines are reported and counted.
+    Exit codes: 0 if any event matched, 1 if none did. Bad lines are reported and counted.
     """
     from infobus.filters import compile
     from infobus.filters.language.explanation import why
@@ -80,14 +77,14 @@ def test(expression: Expression, as_json: AsJson = False) -> None:
         truth = where.evaluate(event)
         counts[_RESULTS[truth]] += 1
         found = why(where, event)
-        # Counted without the values, which differ from event to event.
+        # Counted without the values, because those differ from event to event.
         reasons.update(f"{one.condition}: {_RESULTS[one.truth]}" for one in found)
         if as_json:
-            print(to_json({"line": number, "result": truth, "why": found}))
+            write_json({"line": number, "result": truth, "why": found})
         elif found:
-            print(printable(f"line {number}: {'; '.join(map(str, found))}"))
+            write(printable(f"line {number}: {'; '.join(map(str, found))}"))
     if as_json:
-        print(to_json({"summary": counts}))
+        write_json({"summary": counts})
     else:
         _print_summary(counts, reasons)
     if not counts["matched"]:
@@ -95,7 +92,7 @@ def test(expression: Expression, as_json: AsJson = False) -> None:
 
 
 def _events(counts: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The events on stdin with the numbers of their lines; bad lines are told and counted."""
+    """The events on stdin with their line numbers; bad lines are reported and counted."""
     for number, line in enumerate(stdin(), 1):
         if not line.strip():
             continue
@@ -109,7 +106,6 @@ def _events(counts: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _print_summary(counts: Counter[str], reasons: Counter[str]) -> None:
-    console = Console(highlight=False)
     table = Table(box=box.SIMPLE, pad_edge=False, show_header=False)
     table.add_column(justify="right", style="bold")
     table.add_column(overflow="fold")
@@ -119,7 +115,7 @@ def _print_summary(counts: Counter[str], reasons: Counter[str]) -> None:
         table.add_row("", Text(printable(f"{count} {reason}"), "dim"))
     if counts["bad"]:
         table.add_row(str(counts["bad"]), "bad lines")
-    console.print(table)
+    console().print(table)
 
 
 def _picture(branch: dict[str, Any]) -> Picture:

@@ -1,4 +1,4 @@
-"""How a filter is understood, as plain values: for `infobus filter explain`."""
+"""What `infobus filter explain` says about a filter, as plain values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infobus.filters.language.tree import And, Not, Or, Tree, Xor
 
 
 def explanation(expression: str) -> dict[str, Any]:
-    """The filter's one spelling, its attributes, what it reduces to, its tree and its SQL."""
+    """The filter in its normal spelling, its attributes, reduced form, tree and SQL."""
     where = compile(expression)
     return {
         "filter": where.text,
@@ -27,7 +27,7 @@ _JOINTS = {And: "&& all of", Or: "|| any of", Xor: "^^ an odd number of"}
 
 
 def _branch(tree: Tree) -> dict[str, Any]:
-    """A condition as its text, or as what joins its parts, and the parts."""
+    """A condition as text; or an operator and the parts that it joins."""
     match tree:
         case And(operands) | Or(operands) | Xor(operands):
             return {"node": _JOINTS[type(tree)], "parts": [_branch(one) for one in operands]}
@@ -38,7 +38,7 @@ def _branch(tree: Tree) -> dict[str, Any]:
 
 
 def _sql(where: Filter) -> dict[str, Any]:
-    """The condition for a database, what is left of the filter, and the columns it assumes."""
+    """The condition for a database, the rest of the filter, and the columns assumed."""
     try:
         import infobus.filters.pushdown.sql  # noqa: F401
     except UsageError as error:  # SQLAlchemy is not installed

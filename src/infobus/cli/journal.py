@@ -1,27 +1,28 @@
-"""`infobus journal`: keeps what is published in a journal; shows, checks and mends journals."""
+"""`infobus journal`: record what is published; show, verify and repair journals."""
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import BusName, Connect, Home, Listen, Seconds, join, stdin
+from infobus.cli.lines import printable
+from infobus.cli.options import AsJson, Patterns, TestEvents, Until, Where, WhichBus, grouped
+from infobus.cli.terminal import console, note, stdin, stop_when_asked, write_json
 
 if TYPE_CHECKING:
     from infobus.pipeline.recorder import Progress
     from infobus.stores.journal.manifest import Lost
+    from infobus.stores.journal.upkeep import Upkeep
 
 
 class _Group(typer.core.TyperGroup):
-    """`infobus journal 'news.>' ...` records: the word `record` may be left out."""
+    """Lets you leave out the word `record`: `infobus journal 'news.>' ...` records, too."""
 
     def parse_args(self, context: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in context.help_option_names:
@@ -32,104 +33,105 @@ class _Group(typer.core.TyperGroup):
 app = typer.Typer(rich_markup_mode="rich", cls=_Group, no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The journal's folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How much of a journal is kept, and how long."""
+
+    keep_days: Annotated[
+        float | None, typer.Option("--keep-days", min=0, help="Delete events older than this.")
+    ] = None
+    keep_mb: Annotated[
+        float | None,
+        typer.Option("--keep-mb", min=0, help="Delete the oldest events above this size."),
+    ] = None
+    grace_s: Annotated[
+        float, typer.Option("--grace-s", min=0, help="How long replaced files stay for readers.")
+    ] = 600.0
+
+    def upkeep(self) -> Upkeep:
+        """The same in seconds and bytes."""
+        from infobus.stores.journal.upkeep import Upkeep
+
+        return Upkeep(
+            keep_s=None if self.keep_days is None else self.keep_days * 86_400.0,
+            keep_bytes=None if self.keep_mb is None else round(self.keep_mb * 1e6),
+            grace_s=self.grace_s,
+        )
 
 
 @app.callback()
 def group() -> None:
-    """Keep what is published as Parquet files, by type, for Spark and for later.
+    """Record what is published in Parquet files, one folder per type, for Spark and for later.
 
     \b
-    Keep it                     infobus journal 'news.>' --to DIR
-    What is there?              infobus journal show DIR
-    Is it whole?                infobus journal verify DIR
+    Record                      infobus journal 'news.>' --to DIR
+    See what is there           infobus journal show DIR
+    Check every file            infobus journal verify DIR
     Set damaged files aside     infobus journal repair DIR
     Merge small files           infobus journal compact DIR
     """
 
 
 @app.command()
+@grouped
 def record(
-    patterns: Annotated[list[str], typer.Argument(metavar="SUBJECT...", help="What to keep.")],
+    retention: Retention,
+    until: Until,
+    which: WhichBus,
+    patterns: Patterns,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The journal's folder.")],
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="EXPR", help="Only what this is true of.")
-    ] = None,
+    where: Where = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Of the durable consumer; else each journal has its own."),
+        typer.Option("--name", help="Name of the durable consumer; by default one per journal."),
     ] = None,
-    test: Annotated[bool, typer.Option("--test", help="Test events, too.")] = False,
-    keep_days: Annotated[
-        float | None, typer.Option("--keep-days", min=0, help="Let go what is older.")
-    ] = None,
-    keep_mb: Annotated[
-        float | None, typer.Option("--keep-mb", min=0, help="Above so much, let the oldest go.")
-    ] = None,
-    grace_s: Annotated[
-        float, typer.Option("--grace-s", min=0, help="How long replaced files stay.")
-    ] = 600.0,
+    test: TestEvents = False,
     linger_s: Annotated[
-        float, typer.Option("--linger-s", min=0, help="How long events wait for each other.")
+        float, typer.Option("--linger-s", min=0, help="How long to gather events before a commit.")
     ] = 0.5,
-    count: Annotated[
-        int | None, typer.Option("--count", min=1, help="End after so many events, or a few more.")
-    ] = None,
-    seconds: Seconds = None,
     until_eof: Annotated[
         bool, typer.Option("--until-eof", help="End when standard input ends.")
     ] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
 ) -> None:
-    """Keep what is published under the subjects in the journal in DIR.
+    """Record what is published under the patterns in the journal in DIR.
 
-    After "keeping ..." (on stderr), nothing that is published is missed. Guaranteed events are
-    in the journal once, whatever is killed when; of others, those of the last moments may miss.
+    Once you see "keeping ..." (on stderr), nothing that is published is missed. The journal
+    holds each guaranteed event exactly once, whichever program is killed. Of the other events,
+    a crash may lose those of the last moments. With --count, a few more events may be kept.
     """
     from infobus.pipeline.recorder import Recorder
-    from infobus.stores.journal.upkeep import Upkeep
 
-    upkeep = Upkeep(
-        keep_s=None if keep_days is None else keep_days * 86_400.0,
-        keep_bytes=None if keep_mb is None else round(keep_mb * 1e6),
-        grace_s=grace_s,
-    )
-    err = Console(stderr=True, highlight=False)
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         recorder = Recorder(
-            node, patterns, to, name=name, where=where, test=test, upkeep=upkeep, linger_s=linger_s
+            node,
+            patterns,
+            to,
+            name=name,
+            where=where,
+            test=test,
+            upkeep=retention.upkeep(),
+            linger_s=linger_s,
         )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: recorder.stop())
-        told = f"keeping {', '.join(patterns)} in {to} (bus {node.name})"
-        err.print(printable(told), style="dim", markup=False, soft_wrap=True)
-        if seconds is not None:
-            _later(seconds, recorder.stop)
+        stop_when_asked(recorder.stop, until.seconds)
+        note(f"keeping {', '.join(patterns)} in {to} (bus {node.name})")
         if until_eof:
             threading.Thread(target=_stop_at_end, args=(recorder.stop,), daemon=True).start()
 
         def on_commit(progress: Progress) -> None:
             status.update(_told(progress))
-            if count is not None and progress.events >= count:
+            if until.count is not None and progress.events >= until.count:
                 recorder.stop()
 
-        with err.status(_told(recorder.progress)) as status:
+        with console(stderr=True).status(_told(recorder.progress)) as status:
             recorder.run(on_commit)
-    err.print(_told(recorder.progress), style="dim")
+    note(_told(recorder.progress))
 
 
 def _stop_at_end(stop: Callable[[], None]) -> None:
     stdin().read()
     stop()
-
-
-def _later(seconds: float, do: Callable[[], None]) -> None:
-    timer = threading.Timer(seconds, do)
-    timer.daemon = True
-    timer.start()
 
 
 def _told(progress: Progress) -> str:
@@ -148,9 +150,9 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     journal = Journal.open(folder)
     found = _holdings(journal)
     if as_json:
-        print(to_json(found))
+        write_json(found)
         return
-    out = Console(highlight=False)
+    out = console()
     table = Table(box=None, header_style="dim", pad_edge=False)
     for heading in ("type", "events", "files", "bytes", "versions"):
         table.add_column(heading, justify="left" if heading == "type" else "right")
@@ -163,7 +165,7 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
         f"generation {found['generation']}, journal {found['journal']}"
     )
     for one in journal.manifest.lost:
-        out.print(printable(_loss(one)), soft_wrap=True, markup=False)
+        out.print(printable(_loss(one)), soft_wrap=True)
 
 
 def _holdings(journal: Any) -> dict[str, Any]:
@@ -196,12 +198,12 @@ def _loss(lost: Lost) -> str:
 
 @app.command()
 def verify(folder: Folder, as_json: AsJson = False) -> None:
-    """Read every file of a journal, and check every checksum; ends with 1 if one is damaged."""
+    """Read every file of a journal and check its checksum. Exit code: 1 if one is damaged."""
     from infobus.stores.journal.upkeep import verify as look
 
     problems = look(folder)
     if as_json:
-        print(to_json(problems))
+        write_json(problems)
     else:
         for path, problem in problems.items():
             print(printable(f"{path}: {problem}"))
@@ -216,7 +218,7 @@ def repair(folder: Folder) -> None:
     from infobus.stores.journal.journal import Journal, JournalWriter
     from infobus.stores.journal.upkeep import repair as mend
 
-    Journal.open(folder)  # or a new one would be made where there is none
+    Journal.open(folder)  # opening it to write would make a new one if there is none
     with JournalWriter.open(folder) as writer:
         lost = mend(writer)
     for one in lost:
@@ -227,7 +229,7 @@ def repair(folder: Folder) -> None:
 
 @app.command()
 def compact(folder: Folder) -> None:
-    """Merge small files, as far as they go together."""
+    """Merge small files where their types and versions allow it."""
     import time
 
     from infobus.stores.journal.journal import Journal, JournalWriter

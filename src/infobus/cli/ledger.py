@@ -1,22 +1,22 @@
-"""`infobus ledger`: the guaranteed events that a home keeps, and for whom; checking and repair."""
+"""`infobus ledger`: show, verify and repair the guaranteed events that a home keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from infobus import UsageError
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.settings import load_settings
-from infobus.cli.ledger_listing import holdings, show
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import BusName, Home
+from infobus.cli.ledger_table import holdings, show
+from infobus.cli.lines import printable
+from infobus.cli.options import AsJson, WhichHome, grouped
+from infobus.cli.terminal import write_json
 from infobus.errors import DurableInUse, LedgerInUse, StoreCorrupt, StoreError
 from infobus.stores.ledger.consumer_store import (
     consumer_names,
@@ -32,35 +32,40 @@ from infobus.stores.ledger.repair import repair as repair_ledger
 
 app = typer.Typer(rich_markup_mode="rich")
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
-Consumer = Annotated[
-    str | None, typer.Option("--consumer", metavar="NAME", help="A durable consumer's file.")
-]
+
+@dataclass(frozen=True)
+class LedgerFile:
+    """A ledger or a durable consumer of the home."""
+
+    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The ID of a ledger.")] = None
+    consumer: Annotated[
+        str | None,
+        typer.Option("--consumer", metavar="NAME", help="The file of this durable consumer."),
+    ] = None
 
 
 @app.callback(invoke_without_command=True)
-def list_all(
-    context: typer.Context, as_json: AsJson = False, bus: BusName = None, home: Home = None
-) -> None:
-    """Show the ledgers of a home, how far their consumers are, and its durable consumers.
+@grouped
+def list_all(context: typer.Context, which: WhichHome, as_json: AsJson = False) -> None:
+    """Show the ledgers of a home, the progress of their consumers, and the durable consumers.
 
     \b
-    Are they whole?             infobus ledger verify
-    Salvage a damaged one       infobus ledger repair ID
-    A consumer never returns    infobus ledger drop NAME
+    Check everything                    infobus ledger verify
+    Salvage a damaged ledger            infobus ledger repair ID
+    Forget a consumer that is gone      infobus ledger drop NAME
     """
     if context.invoked_subcommand:
         _refuse_early_options(context)
         return
-    found = holdings(*_folders(bus, home))
+    found = holdings(*_folders(which))
     if as_json:
-        print(to_json(found))
+        write_json(found)
     else:
-        show(found, Console(highlight=False))
+        show(found)
 
 
 def _refuse_early_options(context: typer.Context) -> None:
-    # Otherwise they would be passed over, and the command would look at another home.
+    # Typer would ignore them, and the command would look at another home.
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
@@ -72,26 +77,22 @@ def _refuse_early_options(context: typer.Context) -> None:
 
 
 @app.command()
-def verify(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A ledger.")] = None,
-    consumer: Consumer = None,
-    as_json: AsJson = False,
-    bus: BusName = None,
-    home: Home = None,
-) -> None:
-    """Read everything that is kept, and say what is damaged. Ends with 1 if anything is.
+@grouped
+def verify(which: WhichHome, target: LedgerFile, as_json: AsJson = False) -> None:
+    """Read everything that is kept, and report what is damaged. Exit code: 1 if anything is.
 
-    Without ID and --consumer: all ledgers and durable consumers of the home.
+    Without ID and --consumer, check all ledgers and durable consumers of the home.
     """
-    ledgers, consumers = _folders(bus, home)
-    is_all = id is None and consumer is None
-    ids = ledger_ids(ledgers) if is_all else [id] if id is not None else []
-    names = consumer_names(consumers) if is_all else [consumer] if consumer is not None else []
+    ledgers, consumers = _folders(which)
+    ids = [] if target.id is None else [target.id]
+    names = [] if target.consumer is None else [target.consumer]
+    if target == LedgerFile():
+        ids, names = ledger_ids(ledgers), consumer_names(consumers)
     about_ledgers = {one: _trouble(check_ledger, ledgers, one) for one in ids}
     about_consumers = {one: _trouble(check_consumer, consumers, one) for one in names}
     if as_json:
         found = {"ledgers": about_ledgers, "consumers": about_consumers}
-        print(to_json({kind: _problems(about) for kind, about in found.items()}))
+        write_json({kind: _problems(about) for kind, about in found.items()})
     else:
         _tell("ledger", about_ledgers)
         _tell("durable consumer", about_consumers)
@@ -122,21 +123,17 @@ def _tell(kind: str, about: dict[str, StoreError | None]) -> None:
 
 
 @app.command()
-def repair(
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="A ledger.")] = None,
-    consumer: Consumer = None,
-    as_json: AsJson = False,
-    bus: BusName = None,
-    home: Home = None,
-) -> None:
-    """Salvage what is whole in a damaged ledger, or in a durable consumer's file.
+@grouped
+def repair(which: WhichHome, target: LedgerFile, as_json: AsJson = False) -> None:
+    """Salvage what is intact in a damaged ledger, or in a durable consumer's file.
 
-    The damaged file is kept aside. One that is sound stays as it is. A repaired ledger serves
-    what it has and takes no more events; the next one goes to another ledger.
+    The damaged file is set aside. A file without damage stays as it is. A repaired ledger serves
+    the events it has and accepts no more; new events go to another ledger.
     """
+    id, consumer = target.id, target.consumer
     if (id is None) == (consumer is None):
         raise UsageError("say what to repair: the ID of a ledger, or --consumer NAME")
-    ledgers, consumers = _folders(bus, home)
+    ledgers, consumers = _folders(which)
     with _advice():
         if id is not None:
             done = repair_ledger(ledgers, id)
@@ -146,7 +143,7 @@ def repair(
             aside = repair_consumer(consumers, consumer)
             told, found = _consumer_outcome(consumer, aside), {"name": consumer}
     if as_json:
-        print(to_json(found | {"aside": aside and str(aside)}))
+        write_json(found | {"aside": aside and str(aside)})
     else:
         print(told)
         if aside is not None:
@@ -168,41 +165,40 @@ def _consumer_outcome(name: str, aside: Path | None) -> str:
 
 
 @app.command()
+@grouped
 def seal(
-    id: Annotated[str, typer.Argument(metavar="ID", help="A ledger.")],
-    bus: BusName = None,
-    home: Home = None,
+    which: WhichHome, id: Annotated[str, typer.Argument(metavar="ID", help="The ID of a ledger.")]
 ) -> None:
-    """Let a ledger take no more events; the next one goes to another ledger.
+    """Close a ledger to new events; they go to another ledger.
 
-    For a ledger that was restored from an older copy, before anything uses it: consumers have
-    settled events with numbers that it would give to new ones.
+    Use this after you restore a ledger from an older copy, before any program uses it. It would
+    otherwise give new events numbers that consumers have already settled.
     """
-    ledgers, _ = _folders(bus, home)
+    ledgers, _ = _folders(which)
     with _advice(), Ledger.open(ledgers, id) as ledger:
         ledger.seal("it was sealed")
         print(f"ledger {ledger.id}: sealed, with {ledger.extent.count} events")
 
 
 @app.command()
+@grouped
 def drop(
+    which: WhichHome,
     name: Annotated[str, typer.Argument(help="A durable consumer that will never return.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bus: BusName = None,
-    home: Home = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Forget a durable consumer: events are no longer kept for it.
 
-    It goes from all ledgers of the home, and from the home's own consumers. Should it return
-    all the same, it begins anew.
+    It is removed from all ledgers of the home and from the home's own consumers. If it returns
+    after all, it starts from the beginning.
     """
-    ledgers, consumers = _folders(bus, home)
+    ledgers, consumers = _folders(which)
     ids = [id for id in ledger_ids(ledgers) if name in glance(ledgers, id).positions]
     is_here = consumer_path(consumers, name).exists()
     if not ids and not is_here:
         raise UsageError(f"no ledger and no file of this home knows a durable consumer {name!r}")
     with _advice(), ExitStack() as opened:
-        # All or none: each ledger is held before anything is changed.
+        # All or nothing: hold every ledger before changing any.
         known_to = [opened.enter_context(Ledger.open(ledgers, id)) for id in ids]
         if not yes:
             typer.confirm(_question(name, known_to, is_here), abort=True, err=True)
@@ -222,7 +218,7 @@ def _question(name: str, known_to: Iterable[Ledger], is_here: bool) -> str:
 
 @contextmanager
 def _advice() -> Iterator[None]:
-    """Say also what to do if somebody is in the way."""
+    """Add to an error what to do about a program that is in the way."""
     what = "stop the programs that use this home first, then run this again"
     try:
         yield
@@ -232,7 +228,7 @@ def _advice() -> Iterator[None]:
         raise LedgerInUse(f"{error}: {what}", path=error.path) from error
 
 
-def _folders(bus: str | None, home: str | None) -> tuple[Path, Path]:
+def _folders(which: WhichHome) -> tuple[Path, Path]:
     """The folders of the ledgers and of the durable consumers."""
-    found = load_settings(bus=bus, home=home)
+    found = load_settings(bus=which.bus, home=which.home)
     return ledgers_folder(found.home, found.bus), consumers_folder(found.home, found.bus)

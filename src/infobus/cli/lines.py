@@ -1,4 +1,4 @@
-"""Events as lines: for people, and as JSON for programs."""
+"""Events and values as text: short lines for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE_LENGTH_MAX = 120
 
 
 def attributes_of(data: Any) -> dict[str, Any]:
-    """What an object holds, by name, also what its type here does not know; dicts as they are."""
+    """The attributes of an object, including those its type here lacks; a dict as it is."""
     if isinstance(data, DataObject):
         return attribute_values(data) | unknown_attributes(data)
     untyped: dict[str, Any] = data
@@ -24,10 +24,10 @@ def attributes_of(data: Any) -> dict[str, Any]:
 
 
 def event_heading(event: Event) -> Text:
-    """When, under which subject, of which type."""
+    """An event's time, subject and type."""
     try:
         time = datetime.fromtimestamp(event.time).strftime("%H:%M:%S")
-    except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
+    except (ValueError, OverflowError, OSError):  # a sender's clock may be wrong in any way
         time = "??:??:??"
     line = Text(time, "dim")
     line.append(f" {printable(event.subject)}", "bold cyan")
@@ -35,7 +35,7 @@ def event_heading(event: Event) -> Text:
 
 
 def event_line(event: Event) -> Text:
-    """One line for one event: its heading, and what is in it."""
+    """One line for one event: its heading and its attributes."""
     line = event_heading(event)
     for name, value in attributes_of(event.data).items():
         line.append(f" {printable(name)}=", "dim").append(short(value), "not dim")
@@ -43,7 +43,7 @@ def event_line(event: Event) -> Text:
 
 
 def event_json(event: Event) -> str:
-    """One JSON object for one event; times inside as ISO 8601, bytes in base64."""
+    """One event as a line of JSON."""
     record = {
         "subject": event.subject,
         "type": event.type,
@@ -57,25 +57,30 @@ def event_json(event: Event) -> str:
 
 
 def to_json(value: Any) -> str:
-    """`value` as JSON; nested objects become JSON objects that name their type."""
+    """`value` as JSON; times in ISO 8601, bytes in base64, nested objects with their type."""
     return msgspec.json.encode(value, enc_hook=_nested).decode()
 
 
 def _nested(value: object) -> Any:
-    assert isinstance(value, DataObject)  # all else that can be published, JSON can say
+    assert isinstance(value, DataObject)  # JSON can express everything else that can be published
     return {TYPE_KEY: type_of(value).name, **attributes_of(value)}
 
 
 def short(value: object) -> str:
-    """`value` in few characters, with nothing in it that a terminal would obey."""
+    """`value` in few characters, without control characters that a terminal would obey."""
     text = printable(repr(value))
     return text if len(text) <= VALUE_LENGTH_MAX else f"{text[: VALUE_LENGTH_MAX - 3]}..."
 
 
 def printable(text: str) -> str:
-    """`text` with control characters spelled out: names come from strangers too.
+    """`text` with control characters spelled out, because names may come from strangers.
 
     >>> printable("a" + chr(27) + "[2J")
     'a\\\\x1b[2J'
     """
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """`text` with its line ends, and all other control characters spelled out."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -1,36 +1,15 @@
-"""The command `infobus`: puts the commands together and says what went wrong in one line."""
+"""The command `infobus`: all commands together; an error becomes one line and an exit code."""
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import infobus
-from infobus.cli import (
-    backtest,
-    bench,
-    call,
-    capture,
-    demo,
-    describe,
-    feed,
-    filter,
-    journal,
-    ledger,
-    pipeline,
-    pub,
-    quench,
-    query,
-    replay,
-    services,
-    sub,
-    tdl,
-    types,
-    watch,
-)
-from infobus.cli.lines import printable
+from infobus.cli.lines import printable, printable_lines
 
 app = typer.Typer(
     name="infobus",
@@ -39,26 +18,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("pub")(pub.command)
-app.command("sub")(sub.command)
-app.command("types")(types.command)
-app.command("describe")(describe.command)
-app.add_typer(filter.app, name="filter")
-app.command("quench")(quench.command)
-app.command("watch")(watch.command)
-app.command("services")(services.command)
-app.command("call")(call.command)
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(journal.app, name="journal")
-app.add_typer(tdl.app, name="tdl")
-app.command("capture")(capture.command)
-app.command("query")(query.command)
-app.command("backtest")(backtest.command)
-app.command("replay")(replay.command)
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(feed.app, name="feed")
-app.add_typer(demo.app, name="demo")
-app.add_typer(bench.app, name="bench")
+# In the order of the help. A module has one `command`, or several in an `app`.
+for name in (
+    "pub sub types describe filter quench watch services call ledger journal tdl "
+    "capture query backtest replay pipeline feed demo bench"
+).split():
+    module = import_module(f"infobus.cli.{name}")
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name)
+    else:
+        app.command(name)(module.command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -76,27 +45,26 @@ def top(
         ),
     ] = False,
 ) -> None:
-    """Publish objects under subjects, and watch what others publish. No server needed.
+    """Publish objects under subjects, and watch what others publish. You need no server.
 
     \b
     In one terminal    infobus sub 'news.>'
     In another         infobus pub news.equity.gmc headline="GM up" price:=41.5
     For programs       infobus sub 'news.>' --json --count 10
-    What is there      infobus types
+    Types in use       infobus types
     What is wanted     infobus quench 'news.>'
     See it all work    infobus demo
 
-    Programs meet on the bus named by --bus, INFOBUS_BUS or infobus.toml.
+    Programs meet on the bus that --bus, INFOBUS_BUS or infobus.toml names.
     """
 
 
 def main() -> None:
-    """Run the command line; errors of the bus become one line and an exit code."""
+    """Run the command line; an error of the bus becomes one line and an exit code."""
     try:
         app()
     except infobus.BadFilter as error:  # several lines: what is wrong, where, and a hint
-        lines = map(printable, str(error).split("\n"))
-        print("infobus:", "\n".join(lines), file=sys.stderr)
+        print(f"infobus: {printable_lines(str(error))}", file=sys.stderr)
         sys.exit(2)
     except infobus.BusError as error:
         print(f"infobus: {printable(str(error))}", file=sys.stderr)

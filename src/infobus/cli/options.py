@@ -1,110 +1,205 @@
-"""What the commands share: how to say which bus, and joining it."""
+"""The options that several commands share, each declared once.
+
+An option that stands alone is a type alias, such as `AsJson`. Options that go together are the
+fields of a dataclass, such as `WhichBus`: a command takes one parameter of that class, and the
+decorator `grouped` shows Typer the fields in its place.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
-import sys
-from io import TextIOWrapper
-from typing import Annotated
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 import infobus
-from infobus import Bus, Type, UsageError
-from infobus.objects import find_type
+from infobus import Bus
 
-_PANEL = "Which bus"
+_bus_option = functools.partial(typer.Option, rich_help_panel="Which bus")
 
-BusName = Annotated[
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON for other programs, one value per line.")
+]
+Where = Annotated[
     str | None,
     typer.Option(
-        "--bus",
-        envvar="INFOBUS_BUS",
-        metavar="NAME",
-        help="Name of the bus; others are not heard.",
-        rich_help_panel=_PANEL,
+        "--where",
+        metavar="EXPR",
+        help="Only objects that match this filter, such as 'symbol == \"GMC\" && price > 40'.",
     ),
 ]
-Home = Annotated[
-    str | None,
+Patterns = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATTERN...",
+        help="Subjects; [b]*[/b] stands for one element, a final [b]>[/b] for one or more.",
+    ),
+]
+Guaranteed = Annotated[
+    bool,
     typer.Option(
-        "--home",
-        envvar="INFOBUS_HOME",
-        metavar="FOLDER",
-        help="Folder for whatever must survive.",
-        rich_help_panel=_PANEL,
+        "--guaranteed", help="Keep each event on disk until every durable consumer has it."
     ),
 ]
-Connect = Annotated[
-    list[str] | None,
+TestEvents = Annotated[bool, typer.Option("--test", help="Include test events.")]
+JournalFolder = Annotated[
+    Path, typer.Option("--journal", metavar="DIR", help="The journal that holds the history.")
+]
+
+DEFAULT_DB = "sqlite:///infobus.db"
+Database = Annotated[
+    str,
     typer.Option(
-        "--connect",
-        metavar="ENDPOINT",
-        help="A further endpoint to reach, such as tcp/10.0.0.7:7500. May be repeated.",
-        rich_help_panel=_PANEL,
-    ),
-]
-Listen = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--listen",
-        metavar="ENDPOINT",
-        help="A further endpoint to be reached at, such as tcp/0.0.0.0:7500. May be repeated.",
-        rich_help_panel=_PANEL,
-    ),
-]
-
-Count = Annotated[int | None, typer.Option("--count", min=1, help="End after so many events.")]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", min=0, help="End after so many seconds.")
-]
-Priority = Annotated[
-    str | None,
-    typer.Option(
-        "--priority",
-        metavar="CLASS",
-        help="Such as [b]emergency[/b], [b]business[/b], [b]regular[/b]; higher ones overtake.",
-    ),
-]
-MaxAge = Annotated[
-    float | None,
-    typer.Option(
-        "--max-age", metavar="SECONDS", help="Let go what is older, wherever it waits then."
+        "--db",
+        envvar="INFOBUS_DB",
+        metavar="URL",
+        help="sqlite:///FILE or postgresql://USER@HOST/NAME.",
     ),
 ]
 
 
-def join(
-    bus: str | None, home: str | None, connect: list[str] | None, listen: list[str] | None
-) -> Bus:
-    """Join the bus that the options name; what they leave open is settled as by `connect`."""
-    return infobus.connect(bus, home=home, connect=connect or None, listen=listen or None)
+@dataclass(frozen=True)
+class WhichHome:
+    """The bus and the home whose files a command looks at."""
+
+    bus: Annotated[
+        str | None,
+        _bus_option(
+            "--bus",
+            envvar="INFOBUS_BUS",
+            metavar="NAME",
+            help="Name of the bus; you do not hear other buses.",
+        ),
+    ] = None
+    home: Annotated[
+        str | None,
+        _bus_option(
+            "--home",
+            envvar="INFOBUS_HOME",
+            metavar="FOLDER",
+            help="Folder for everything that must survive a restart.",
+        ),
+    ] = None
 
 
-def stdin() -> TextIOWrapper:
-    """Standard input, in which bytes that are no UTF-8 fail no earlier than in their own line."""
-    if not isinstance(sys.stdin, TextIOWrapper):
-        raise UsageError("there is nothing to read: standard input is closed")
-    sys.stdin.reconfigure(errors="surrogateescape")
-    return sys.stdin
+@dataclass(frozen=True)
+class WhichBus(WhichHome):
+    """The bus that a command joins."""
+
+    connect: Annotated[
+        list[str] | None,
+        _bus_option(
+            "--connect",
+            metavar="ENDPOINT",
+            help="Also connect to this endpoint, such as tcp/10.0.0.7:7500. May be repeated.",
+        ),
+    ] = None
+    listen: Annotated[
+        list[str] | None,
+        _bus_option(
+            "--listen",
+            metavar="ENDPOINT",
+            help="Also listen at this endpoint, such as tcp/0.0.0.0:7500. May be repeated.",
+        ),
+    ] = None
+
+    def join(self) -> Bus:
+        """Join the bus; `connect` decides whatever the options leave open."""
+        return infobus.connect(
+            self.bus, home=self.home, connect=self.connect or None, listen=self.listen or None
+        )
 
 
-def type_on_bus(bus: Bus, name: str) -> Type:
-    """The type of that name that some node on the bus knows."""
-    names = [known.name for known in bus.types()]
-    found = find_type(name)
-    if found is None:
-        close = difflib.get_close_matches(name, names, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise UsageError(f"no program on the bus {bus.name!r} knows a type {name!r}{hint}")
-    return found
+@dataclass(frozen=True)
+class Until:
+    """When a command that watches the bus ends by itself."""
+
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="End after this many events.")
+    ] = None
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End after this many seconds.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The priority class of events, and how old they may become."""
+
+    priority: Annotated[
+        str | None,
+        typer.Option(
+            "--priority",
+            metavar="CLASS",
+            help="Such as [b]emergency[/b], [b]business[/b], [b]regular[/b]; "
+            "a higher class overtakes a lower one.",
+        ),
+    ] = None
+    max_age: Annotated[
+        float | None,
+        typer.Option(
+            "--max-age",
+            metavar="SECONDS",
+            help="Discard events older than this, wherever they wait.",
+        ),
+    ] = None
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take groups of options: Typer sees the fields, the command gets the groups.
+
+    Groups have no default, so they come first in the command; its help shows them last.
+
+    >>> @grouped
+    ... def command(until: Until, subject: str) -> None:
+    ...     print(subject, until)
+    >>> list(inspect.signature(command).parameters)
+    ['subject', 'count', 'seconds']
+    >>> command(subject="news", count=3, seconds=None)
+    news Until(count=3, seconds=None)
+    """
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {
+        name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)
+    }
+    own = [
+        one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name])
+        for one in inspect.signature(command).parameters.values()
+        if one.name not in groups
+    ]
+    parameters = own + [one for group in groups.values() for one in _parameters_of(group)]
+
+    @functools.wraps(command)
+    def flat(**given: Any) -> None:
+        for name, group in groups.items():
+            fields = dataclasses.fields(group)
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields})
+        command(**given)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {one.name: one.annotation for one in parameters}
+    return flat
+
+
+def _parameters_of(group: type) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    return [
+        one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name])
+        for one in inspect.signature(group).parameters.values()
+    ]
 
 
 def complete_types(context: typer.Context, incomplete: str) -> list[str]:
-    """For the shell: the names of types on the bus that begin with what was typed."""
-    named = (context.params.get(name) for name in ("bus", "home", "connect", "listen"))
-    # Whatever is wrong is said when the command runs, not in the middle of typing it.
-    with contextlib.suppress(infobus.BusError), join(*named) as bus:
+    """For the shell: the names of types on the bus that begin with the text typed so far."""
+    fields = dataclasses.fields(WhichBus)
+    which = WhichBus(**{field.name: context.params.get(field.name) for field in fields})
+    # The command itself reports what is wrong; completion must not break the line being typed.
+    with contextlib.suppress(infobus.BusError), which.join() as bus:
         return [known.name for known in bus.types(0.5) if known.name.startswith(incomplete)]
     return []

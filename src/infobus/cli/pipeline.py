@@ -1,11 +1,8 @@
-"""`infobus pipeline`: run the jobs that a TOML file describes, look after them, end them."""
+"""`infobus pipeline`: run, watch and stop the jobs that a TOML file describes."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +16,8 @@ from rich.live import Live
 from rich.spinner import Spinner
 
 from infobus import UsageError
-from infobus.cli.lines import printable
+from infobus.cli.options import AsJson
+from infobus.cli.terminal import console, stop_when_asked, warn, write_json
 
 if TYPE_CHECKING:
     from infobus.pipeline.runner.progress import Status
@@ -29,12 +27,14 @@ LOOK_S = 0.2
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
-File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="Describes the pipeline.")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE.toml", help="The file that describes the pipeline.")
+]
 
 
 @app.callback()
 def pipeline() -> None:
-    """Run jobs on Spark over what is and was published."""
+    """Run Spark jobs over live events and over history."""
 
 
 @app.command("run")
@@ -42,15 +42,15 @@ def run(
     file: File,
     master: Annotated[
         str | None,
-        typer.Option(help="In place of the file's: local[*], spark://HOST:PORT, sc://HOST:PORT."),
+        typer.Option(help="Instead of the file's: local[*], spark://HOST:PORT, sc://HOST:PORT."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="End after so long, as by Ctrl-C.")
+        float | None, typer.Option(min=0, help="End after this many seconds, as with Ctrl-C.")
     ] = None,
 ) -> None:
     """Run a pipeline until Ctrl-C, `infobus pipeline stop`, or the end of its jobs.
 
-    At the end, jobs read what has come until then. What was killed goes on where it was.
+    Before the end, jobs process what has arrived. After a crash, they continue where they were.
 
     Exit code: 1 if a job has failed.
     """
@@ -61,12 +61,7 @@ def run(
     if master is not None:
         plan = msgspec.structs.replace(plan, master=master)
     pipeline = Pipeline(plan)
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, lambda *_: pipeline.stop())
-    if seconds is not None:
-        timer = threading.Timer(seconds, pipeline.stop)
-        timer.daemon = True
-        timer.start()
+    stop_when_asked(pipeline.stop, seconds)
     with _shown() as show:
         is_well = pipeline.run(show)
     if not is_well:
@@ -75,15 +70,15 @@ def run(
 
 @contextmanager
 def _shown() -> Iterator[OnStatus]:
-    """Shows the status as it changes: on a terminal as a table, elsewhere as lines."""
+    """Shows the status as it changes: a table on a terminal, lines elsewhere."""
     from infobus.pipeline.runner.progress import draw, summary
 
-    # On a descriptor of its own: while Spark starts, the usual one leads to a file.
+    # On its own descriptor: while Spark starts, the usual one leads to a file.
     with os.fdopen(os.dup(2), "w", errors="backslashreplace") as out:
-        console = Console(file=out, highlight=False)
-        if console.is_terminal:
+        screen = Console(file=out, highlight=False)
+        if screen.is_terminal:
             spinner = Spinner("dots")
-            with Live(spinner, console=console, refresh_per_second=4) as live:
+            with Live(spinner, console=screen, refresh_per_second=4) as live:
                 yield lambda status: live.update(Group(draw(status), spinner))
             return
     told = ""
@@ -93,7 +88,7 @@ def _shown() -> Iterator[OnStatus]:
         line = summary(status)
         if line != told:
             told = line
-            print(printable(line), file=sys.stderr, flush=True)
+            warn(line)
 
     yield tell
 
@@ -101,12 +96,14 @@ def _shown() -> Iterator[OnStatus]:
 @app.command("status")
 def status(
     file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on until the pipeline ends.")] = False,
+    as_json: AsJson = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Keep showing the status until the pipeline ends.")
+    ] = False,
 ) -> None:
-    """Show how far the jobs of a pipeline are.
+    """Show the progress of the jobs of a pipeline.
 
-    Exit code: 3 if it does not run.
+    Exit code: 3 if it is not running.
     """
     from infobus.pipeline.runner.plan import load_plan
     from infobus.pipeline.runner.progress import draw, is_running, read_status
@@ -117,17 +114,16 @@ def status(
         raise UsageError(f"{file} was never run: there is no status in {folder}")
     runs = is_running(folder)
     if as_json:
-        told = msgspec.to_builtins(found) | {"running": runs}
-        print(msgspec.json.encode(told).decode())
+        write_json(msgspec.to_builtins(found) | {"running": runs})
     else:
-        console = Console(highlight=False)
-        with Live(draw(found), console=console, auto_refresh=False) as live:
+        out = console()
+        with Live(draw(found), console=out, auto_refresh=False) as live:
             while watch and (runs := is_running(folder)):
                 time.sleep(LOOK_S)
                 found = read_status(folder) or found
                 live.update(draw(found), refresh=True)
         if not runs:
-            console.print("It does not run now.", style="dim")
+            out.print("It does not run now.", style="dim")
     if not runs:
         raise typer.Exit(3)
 
@@ -137,7 +133,7 @@ def stop(
     file: File,
     seconds: Annotated[float, typer.Option(min=0, help="How long to wait for it to end.")] = 180.0,
 ) -> None:
-    """End a pipeline after its jobs have read what has come; returns when it has ended."""
+    """Stop a pipeline once its jobs have processed what has arrived, and wait for its end."""
     from infobus.pipeline.runner.plan import load_plan
     from infobus.pipeline.runner.progress import is_running
     from infobus.pipeline.runner.runner import request_stop
@@ -147,7 +143,7 @@ def stop(
         raise UsageError(f"{file} does not run: nothing holds its state in {folder}")
     request_stop(folder)
     deadline_s = time.monotonic() + seconds
-    with Console(stderr=True).status("ending"):
+    with console(stderr=True).status("ending"):
         while is_running(folder):
             if time.monotonic() > deadline_s:
                 raise UsageError(f"it was asked to end, and still runs after {seconds:.0f} s")

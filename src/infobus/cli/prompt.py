@@ -1,4 +1,4 @@
-"""The prompt of a bare `infobus pub`: asks for subject, type and attributes, until end of file."""
+"""The prompt of `infobus pub` without arguments: ask for subject, type and attributes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from rich.console import Console
 
 from infobus import Bus, Type, UsageError
 from infobus.cli.lines import printable, short
-from infobus.cli.options import type_on_bus
-from infobus.cli.publication import Publisher
+from infobus.cli.publication import PatientPublisher
+from infobus.cli.terminal import console
+from infobus.cli.types import type_on_bus
 from infobus.cli.values import make_object, split_item, value_from_text
 from infobus.errors import BadValue
 from infobus.objects.kinds import ANY, Misfit
@@ -20,33 +21,33 @@ from infobus.subjects import check_subject
 Answer = TypeVar("Answer")
 
 
-def prompt_until_end(bus: Bus, publisher: Publisher) -> None:
-    """Ask for one object after the other and publish it; end of file (Ctrl-D) ends it."""
+def prompt_until_end(bus: Bus, publisher: PatientPublisher) -> None:
+    """Ask for objects and publish them, one after the other, until end of file (Ctrl-D)."""
     import readline  # noqa: F401  gives the prompt its history and line editing
 
-    console = Console(highlight=False)
-    console.print("Publish objects one by one. Ctrl-D ends, Enter takes the default.", style="dim")
+    out = console()
+    out.print("Publish objects one by one. Ctrl-D ends, Enter takes the default.", style="dim")
     try:
         while True:
-            _publish_one(bus, publisher, console)
+            _publish_one(bus, publisher, out)
     except EOFError:
-        console.print()
+        out.print()
 
 
-def _publish_one(bus: Bus, publisher: Publisher, console: Console) -> None:
-    subject = ask(console, "subject", _checked_subject)
-    type_ = _ask_type(bus, console)
+def _publish_one(bus: Bus, publisher: PatientPublisher, out: Console) -> None:
+    subject = ask(out, "subject", _checked_subject)
+    type_ = _ask_type(bus, out)
     try:
-        obj = _ask_untyped(console) if type_ is None else _ask_object(console, type_)
+        obj = _ask_untyped(out) if type_ is None else _ask_object(out, type_)
         publisher.publish(subject, obj)
     except UsageError as error:
-        _complain(console, error)
+        _complain(out, error)
         return
     if publisher.unwanted:
         publisher.tell_unwanted()
         publisher.unwanted.clear()
     else:
-        console.print(f"published under {subject}", style="green", markup=False)
+        out.print(f"published under {subject}", style="green")
 
 
 def _checked_subject(text: str) -> str:
@@ -54,29 +55,29 @@ def _checked_subject(text: str) -> str:
     return text
 
 
-def _ask_type(bus: Bus, console: Console) -> Type | None:
+def _ask_type(bus: Bus, out: Console) -> Type | None:
     names = [printable(t.name) for t in bus.types() if t.supertypes or t.attributes]
-    console.print(f"types on the bus: {', '.join(names)}", style="dim", markup=False)
-    return ask(console, "type [untyped]", lambda name: type_on_bus(bus, name) if name else None)
+    out.print(f"types on the bus: {', '.join(names)}", style="dim")
+    return ask(out, "type [untyped]", lambda name: type_on_bus(bus, name) if name else None)
 
 
-def _ask_untyped(console: Console) -> dict[str, Any]:
+def _ask_untyped(out: Console) -> dict[str, Any]:
     values: dict[str, Any] = {}
     question = "attribute (key=text, key:=json, Enter ends)"
-    while item := ask(console, question, lambda item: split_item(item) if item else None):
+    while item := ask(out, question, lambda item: split_item(item) if item else None):
         values[item[0]] = item[1]
     return values
 
 
-def _ask_object(console: Console, type_: Type) -> Any:
-    asked = {each.name: ask_value(console, each) for each in type_.attributes}
+def _ask_object(out: Console, type_: Type) -> Any:
+    asked = {each.name: ask_value(out, each) for each in type_.attributes}
     return make_object(type_, asked)
 
 
-def ask_value(console: Console, attribute: Parameter) -> Any:
+def ask_value(out: Console, attribute: Parameter) -> Any:
     """A value for an attribute or a parameter; asks again until it fits."""
     if attribute.doc:
-        console.print(f"  {printable(attribute.doc)}", style="italic dim", markup=False)
+        out.print(f"  {printable(attribute.doc)}", style="italic dim")
     kind = attribute.kind
     question = f"  {attribute.name}: {attribute.type}"
     if (kind.is_container or kind.is_deep) and kind != ANY:
@@ -92,18 +93,18 @@ def ask_value(console: Console, attribute: Parameter) -> Any:
         except Misfit as misfit:
             raise BadValue(f"{attribute.name}{misfit.path}: {misfit.problem}") from None
 
-    return ask(console, question, read)
+    return ask(out, question, read)
 
 
-def ask(console: Console, question: str, read: Callable[[str], Answer]) -> Answer:
-    """What `read` makes of the answer; asks again for as long as it raises `UsageError`."""
+def ask(out: Console, question: str, read: Callable[[str], Answer]) -> Answer:
+    """The answer as `read` converts it; asks again as long as `read` raises `UsageError`."""
     while True:
         try:
-            # Not rich's input: readline must know the prompt, or it overwrites it.
+            # Not rich's input: readline overwrites a prompt that it does not know.
             return read(input(f"{question}> ").strip())
         except UsageError as error:
-            _complain(console, error)
+            _complain(out, error)
 
 
-def _complain(console: Console, error: UsageError) -> None:
-    console.print(printable(str(error)), style="red", markup=False)
+def _complain(out: Console, error: UsageError) -> None:
+    out.print(printable(str(error)), style="red")

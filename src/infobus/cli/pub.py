@@ -6,65 +6,52 @@ from typing import Annotated
 
 import typer
 
-from infobus import Type, UsageError
-from infobus.cli.options import (
-    BusName,
-    Connect,
-    Home,
-    Listen,
-    MaxAge,
-    Priority,
-    complete_types,
-    join,
-    stdin,
-    type_on_bus,
-)
-from infobus.cli.publication import Publisher, warn
+from infobus import Bus, Type, UsageError
+from infobus.cli.options import Guaranteed, Quality, WhichBus, complete_types, grouped
+from infobus.cli.publication import PatientPublisher
+from infobus.cli.terminal import stdin, warn
+from infobus.cli.types import type_on_bus
 from infobus.cli.values import object_from_items, object_from_json
 
+Subject = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SUBJECT",
+        help="Such as [b]news.equity.gmc[/b]; [b]-[/b] reads subjects and objects from stdin.",
+    ),
+]
+Items = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="OBJECT",
+        help="JSON, or KEY=TEXT and KEY:=JSON ..., or [b]-[/b] to read objects from stdin.",
+    ),
+]
+TypeName = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        autocompletion=complete_types,
+        help="Publish an object of this type, which some program on the bus must know.",
+    ),
+]
+Wait = Annotated[
+    float, typer.Option(metavar="SECONDS", min=0, help="Wait up to this long for a subscriber.")
+]
 
+
+@grouped
 def command(
-    subject: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SUBJECT",
-            help="Such as [b]news.equity.gmc[/b]; [b]-[/b] reads them from stdin.",
-        ),
-    ] = None,
-    items: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="OBJECT",
-            help="JSON, or KEY=TEXT and KEY:=JSON ..., or [b]-[/b] to read objects from stdin.",
-        ),
-    ] = None,
-    type_name: Annotated[
-        str | None,
-        typer.Option(
-            "--type",
-            metavar="TYPE",
-            autocompletion=complete_types,
-            help="Publish an object of this type, which some program on the bus must know.",
-        ),
-    ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0, help="Wait up to so long until somebody subscribes."
-        ),
-    ] = 0.0,
-    guaranteed: Annotated[
-        bool,
-        typer.Option("--guaranteed", help="Keep it on disk until every durable consumer has it."),
-    ] = False,
-    priority: Priority = None,
-    max_age: MaxAge = None,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+    quality: Quality,
+    which: WhichBus,
+    subject: Subject = None,
+    items: Items = None,
+    type_name: TypeName = None,
+    wait: Wait = 0.0,
+    guaranteed: Guaranteed = False,
 ) -> None:
-    """Publish one object, or a line of stdin each, or what you type at a prompt.
+    """Publish one object, one object per line of stdin, or what you type at a prompt.
 
     \b
     infobus pub news.equity.gmc headline="GM up" price:=41.5
@@ -74,32 +61,25 @@ def command(
     infobus pub -                  < events      # each line: SUBJECT JSON
     infobus pub                                  # asks for everything
 
-    KEY=TEXT is text, or what the attribute's type makes of it. KEY:=JSON is any value.
+    KEY=TEXT is text; with --type, it is read as the attribute's type. KEY:=JSON is any value.
 
-    What nobody subscribes to is not sent, which is said on stderr; with --guaranteed it is kept
-    in the home's ledger all the same, for durable consumers that are away.
+    An object that nobody subscribes to is not sent, and stderr says so. With --guaranteed, the
+    home's ledger keeps it all the same, for durable consumers that are away.
 
-    Exit codes: 1 if --wait was in vain, 2 if a line of stdin was bad (and skipped).
+    Exit codes: 1 if nobody subscribed within --wait, 2 if a line of stdin was bad (and skipped).
     """
     if wait and guaranteed:
         raise UsageError("--wait is not for --guaranteed: what is kept waits for its consumers")
-    with join(bus, home, connect, listen) as node:
-        publisher = Publisher(node, wait, guaranteed=guaranteed, priority=priority, max_age=max_age)
+    with which.join() as node:
+        publisher = PatientPublisher(
+            node, wait, guaranteed=guaranteed, priority=quality.priority, max_age=quality.max_age
+        )
         if subject is None and stdin().isatty():
             from infobus.cli.prompt import prompt_until_end
 
             prompt_until_end(node, publisher)
             return
-        type_ = None if type_name is None else type_on_bus(node, type_name)
-        bad_count = 0
-        if subject is None or subject == "-":
-            bad_count = _publish_lines(publisher, None, type_)
-        elif items == ["-"]:
-            bad_count = _publish_lines(publisher, subject, type_)
-        elif items or type_ is not None:
-            publisher.publish(subject, object_from_items(items or [], type_))
-        else:
-            raise UsageError(f"nothing to publish under {subject}: give KEY=TEXT, JSON, or -")
+        bad_count = _publish(node, publisher, subject, items or [], type_name)
     publisher.tell_unwanted()
     if bad_count:
         raise typer.Exit(2)
@@ -107,8 +87,26 @@ def command(
         raise typer.Exit(1)
 
 
-def _publish_lines(publisher: Publisher, subject: str | None, type_: Type | None) -> int:
-    """Publish each line of stdin; returns how many were bad, each of which was reported."""
+def _publish(
+    node: Bus,
+    publisher: PatientPublisher,
+    subject: str | None,
+    items: list[str],
+    type_name: str | None,
+) -> int:
+    """Publish the arguments or standard input; returns how many lines of stdin were bad."""
+    type_ = None if type_name is None else type_on_bus(node, type_name)
+    if subject is None or subject == "-":
+        return _publish_lines(publisher, None, type_)
+    if items == ["-"]:
+        return _publish_lines(publisher, subject, type_)
+    if not items and type_ is None:
+        raise UsageError(f"nothing to publish under {subject}: give KEY=TEXT, JSON, or -")
+    publisher.publish(subject, object_from_items(items, type_))
+    return 0
+
+
+def _publish_lines(publisher: PatientPublisher, subject: str | None, type_: Type | None) -> int:
     bad_count = 0
     for number, line in enumerate(stdin(), 1):
         if not line.strip():

@@ -1,8 +1,7 @@
-"""`infobus quench`: what anyone wants, live."""
+"""`infobus quench`: what subscribers want, live."""
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,51 +11,48 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus.cli.lines import printable
+from infobus.cli.options import AsJson, WhichBus, grouped
+from infobus.cli.terminal import console, write, write_json
 
 if TYPE_CHECKING:
     from infobus.bus.quench import Change, Quench
     from infobus.filters.algebra.reduce import Combined
 
-FILTER_COUNT_MAX = 20  # on the screen; a pipe gets all
+FILTER_COUNT_MAX = 20  # on the screen; a pipe gets them all
 CHANGE_COUNT_MAX = 12
 
 
+@grouped
 def command(
+    which: WhichBus,
     pattern: Annotated[
-        str,
-        typer.Argument(metavar="PATTERN", help="Subjects that a producer would publish under."),
+        str, typer.Argument(metavar="PATTERN", help="Subjects that a producer would publish under.")
     ],
-    once: Annotated[bool, typer.Option("--once", help="Show what is wanted now, and end.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object at first, and one per change.")
+    once: Annotated[
+        bool, typer.Option("--once", help="Show what is wanted now, then end.")
     ] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what all subscriptions to a pattern ask for together, and how that changes.
 
-    This is what a producer sees: the expression is reduced, and filters of many subscribers are
-    told as one.
+    This is what a producer sees: the filters of all subscribers, reduced to one expression.
     """
-    console = Console(highlight=False)
-    with join(bus, home, connect, listen) as node, node.quench(pattern) as quench:
+    out = console()
+    with which.join() as node, node.quench(pattern) as quench:
         if as_json:
             _write_json(quench, once)
-        elif console.is_terminal and not once:
-            _show_live(quench, console)
+        elif out.is_terminal and not once:
+            _show_live(quench, out)
         else:
             _write_lines(quench, once)
 
 
 def _write_json(quench: Quench, once: bool) -> None:
-    _write(to_json(_record(quench.expression())))
+    write_json(_record(quench.expression()))
     for change in () if once else quench.changes():
         rows = {"added": _rows(change.added), "removed": _rows(change.removed)}
-        _write(to_json(_record(change.expression) | rows))
+        write_json(_record(change.expression) | rows)
 
 
 def _record(wanted: Combined) -> dict[str, Any]:
@@ -73,20 +69,15 @@ def _rows(rows: tuple[tuple[str, str], ...]) -> list[dict[str, str | None]]:
 
 
 def _write_lines(quench: Quench, once: bool) -> None:
-    _write(f"wanted: {printable(str(quench.expression()))}")
+    write(f"wanted: {printable(str(quench.expression()))}")
     for change in () if once else quench.changes():
         for line in _change_lines(change):
-            _write(line.plain)
-        _write(f"wanted: {printable(str(change.expression))}")
-
-
-def _write(line: str) -> None:
-    print(line)
-    sys.stdout.flush()
+            write(line.plain)
+        write(f"wanted: {printable(str(change.expression))}")
 
 
 def _change_lines(change: Change) -> list[Text]:
-    """One line per subscription that came or went."""
+    """One line for each subscription that came or went."""
     lines = []
     for sign, style, rows in (("-", "red", change.removed), ("+", "green", change.added)):
         for subject, where in rows:
@@ -95,10 +86,10 @@ def _change_lines(change: Change) -> list[Text]:
     return lines
 
 
-def _show_live(quench: Quench, console: Console) -> None:
+def _show_live(quench: Quench, out: Console) -> None:
     recent: deque[Text] = deque(maxlen=CHANGE_COUNT_MAX)
     wanted = quench.expression()
-    with Live(_screen(quench.pattern, wanted, recent), console=console, auto_refresh=False) as live:
+    with Live(_screen(quench.pattern, wanted, recent), console=out, auto_refresh=False) as live:
         for change in quench.changes():
             now = datetime.now().strftime("%H:%M:%S ")
             recent.extend(Text(now, "dim") + line for line in _change_lines(change))

@@ -1,4 +1,4 @@
-"""`infobus query`: ask the repository for objects."""
+"""`infobus query`: find stored objects in a repository."""
 
 from __future__ import annotations
 
@@ -6,55 +6,61 @@ import contextlib
 import csv
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from infobus import UsageError
-from infobus.cli.capture import DEFAULT_DB, Db
 from infobus.cli.lines import printable, short, to_json
-from infobus.cli.options import BusName, Home, join, type_on_bus
+from infobus.cli.options import DEFAULT_DB, AsJson, Database, Where, WhichBus, grouped
+from infobus.cli.terminal import console, write_json
+from infobus.cli.types import type_on_bus
 
 _CELL_LENGTH_MAX = 60
 _WHOLE_LENGTH_MAX, _SHARE_MIN = 24, 12
 _STYLES = {"_type": "magenta", "_properties": "yellow"}
 
 
-def command(
-    type_name: Annotated[
-        str,
-        typer.Argument(metavar="TYPE", help="A type; its subtypes are found, too. Or [b]dict[/b]."),
-    ],
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--where",
-            metavar="EXPR",
-            help="Only what this is true of, such as '\"oil\" in topics && size(body) > 100'.",
-        ),
-    ] = None,
+@dataclass(frozen=True)
+class Question:
+    """Which stored objects to find, and in which order."""
+
+    where: Where = None
     order: Annotated[
         str | None,
-        typer.Option("--order", metavar="NAMES", help="Such as place,-date ([b]-[/b]: downwards)."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, help="At most so many.")] = None,
-    db: Db = DEFAULT_DB,
+        typer.Option(
+            "--order", metavar="NAMES", help="Such as place,-date; [b]-[/b] means descending."
+        ),
+    ] = None
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Show at most this many.")] = (
+        None
+    )
+
+
+@grouped
+def command(
+    which: WhichBus,
+    question: Question,
+    type_name: Annotated[
+        str, typer.Argument(metavar="TYPE", help="A type, with its subtypes; or [b]dict[/b].")
+    ],
+    db: Database = DEFAULT_DB,
     remote: Annotated[
         str | None,
         typer.Option(
-            "--remote", metavar="SUBJECT", help="Ask a query server on the bus, not a database."
+            "--remote",
+            metavar="SUBJECT",
+            help="Ask a query server on the bus instead of a database.",
         ),
     ] = None,
-    bus: BusName = None,
-    home: Home = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="For spreadsheets.")] = False,
+    as_json: AsJson = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
 ) -> None:
     """Show the stored objects of a type and of its subtypes.
 
@@ -62,27 +68,18 @@ def command(
     infobus query Story --where '"oil" in topics' --order=-published --limit 10
     infobus query DataObject --json
 
-    The table shows the attributes of TYPE; --json and --csv also those of subtypes.
+    The table shows the attributes of TYPE. --json and --csv also show those of its subtypes.
     """
     from infobus.objects import find_type
-    from infobus.repository import Repository
 
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one of them")
-    rows: Sequence[dict[str, Any]]
     if remote is not None:
-        with join(bus, home, None, None) as node:
-            names = [name.strip() for name in order.split(",")] if order else []
-            rows = list(node.service(remote)["rows"](type_name, where or "", names, limit))
-            with contextlib.suppress(UsageError):  # for the columns, if anyone knows the type
-                type_on_bus(node, type_name)
+        rows = _ask_server(which, remote, type_name, question)
     else:
-        _check_exists(db)
-        with Repository(db) as repository:
-            rows = repository.query(type_name, where, order, limit, rows=True)
+        rows = _ask_database(db, type_name, question)
     if as_json:
-        for row in rows:
-            print(to_json(row))
+        write_json(*rows)
         return
     known = find_type(type_name)
     names = list(known.attributes.names) if known is not None else []
@@ -92,11 +89,27 @@ def command(
         _print_table(rows, names)
 
 
-def _check_exists(db: str) -> None:
-    """A question must not make an empty database."""
+def _ask_server(
+    which: WhichBus, remote: str, type_name: str, asked: Question
+) -> Sequence[dict[str, Any]]:
+    with which.join() as node:
+        names = [name.strip() for name in asked.order.split(",")] if asked.order else []
+        ask = node.service(remote)["rows"]
+        rows = list(ask(type_name, asked.where or "", names, asked.limit))
+        with contextlib.suppress(UsageError):  # learn its columns, if anyone knows the type
+            type_on_bus(node, type_name)
+    return rows
+
+
+def _ask_database(db: str, type_name: str, asked: Question) -> Sequence[dict[str, Any]]:
+    from infobus.repository import Repository
+
+    # A query must not create an empty database.
     kind, _, path = db.partition(":///")
     if kind.startswith("sqlite") and path and not Path(path.partition("?")[0]).exists():
         raise UsageError(f"there is no database {path}: `infobus capture` makes one, or give --db")
+    with Repository(db) as repository:
+        return repository.query(type_name, asked.where, asked.order, asked.limit, rows=True)
 
 
 def _write_csv(rows: Sequence[dict[str, Any]], names: list[str]) -> None:
@@ -121,19 +134,19 @@ def _print_table(rows: Sequence[dict[str, Any]], names: list[str]) -> None:
     columns = {name: [_cell(row.get(name)) for row in rows] for name in ("_type", *names)}
     if any(row["_properties"] for row in rows):
         columns["_properties"] = [_cell(row["_properties"] or None) for row in rows]
-    console = Console(highlight=False)
-    widths = _widths({name: _width(name, cells) for name, cells in columns.items()}, console.width)
+    out = console()
+    widths = _widths({name: _width(name, cells) for name, cells in columns.items()}, out.width)
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name, width in widths.items():
         title, style = printable(name.removeprefix("_")), _STYLES.get(name, "")
         table.add_column(title, style=style, width=width, no_wrap=True, overflow="ellipsis")
     for cells in zip(*(columns[name] for name in widths), strict=True):
         table.add_row(*cells)
-    console.print(table)
+    out.print(table)
     told = f"{len(rows):,} {'object' if len(rows) == 1 else 'objects'}"
     if left_out := len(columns) - len(widths):
         told += f"; {left_out} more columns with --json or --csv"
-    console.print(Text(told, "dim"))
+    out.print(Text(told, "dim"))
 
 
 def _width(name: str, cells: Sequence[Text]) -> int:
@@ -141,9 +154,9 @@ def _width(name: str, cells: Sequence[Text]) -> int:
 
 
 def _widths(wanted: dict[str, int], room: int) -> dict[str, int]:
-    """How wide columns are: short ones as they are, the others share the rest.
+    """The widths of the columns: short ones keep theirs, and the others share the rest.
 
-    From the end, those are left out for which there is no room.
+    If there is no room for all, the last columns are left out.
 
     >>> _widths({"id": 4, "date": 19, "body": 500, "title": 80}, 80)
     {'id': 4, 'date': 19, 'body': 22, 'title': 22}

@@ -1,63 +1,74 @@
-"""`infobus replay`: history back onto the bus."""
+"""`infobus replay`: publish the events of a journal again."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from infobus import UsageError
-from infobus.cli.lines import printable
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus import Bus, UsageError
+from infobus.cli.options import Guaranteed, JournalFolder, Where, WhichBus, grouped
 from infobus.cli.spark_output import quiet_session
+from infobus.cli.terminal import note
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from rich.status import Status
+
+    from infobus.pipeline.jobs.replay import Options
 
 _SHOWN_S = 0.2
 
 
-def command(
-    journal: Annotated[Path, typer.Option("--journal", metavar="DIR", help="The history.")],
-    speed: Annotated[
-        str,
-        typer.Option("--speed", metavar="N|full", help="Seconds of history in one second."),
-    ] = "1",
+@dataclass(frozen=True)
+class ReplayedEvents:
+    """Which events of a journal are replayed."""
+
     subject: Annotated[
         str | None, typer.Option("--subject", metavar="PATTERN", help="Only these subjects.")
-    ] = None,
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="EXPR", help="Only what this is true of.")
-    ] = None,
+    ] = None
+    where: Where = None
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Not published before.")
-    ] = None,
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Only events published at or after this time."
+        ),
+    ] = None
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Published before.")
-    ] = None,
-    guaranteed: Annotated[
-        bool, typer.Option("--guaranteed", help="For durable consumers, too.")
-    ] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Only events published before this time."),
+    ] = None
+
+
+@grouped
+def command(
+    selection: ReplayedEvents,
+    which: WhichBus,
+    journal: JournalFolder,
+    speed: Annotated[
+        str,
+        typer.Option(
+            "--speed", metavar="N|full", help="Seconds of history to publish in one second."
+        ),
+    ] = "1",
+    guaranteed: Guaranteed = False,
 ) -> None:
-    """Publish the events of a journal again, at their own speed, faster, or at full speed.
+    """Publish the events of a journal again, at their original speed or faster.
 
     \b
     infobus replay --journal DIR --speed 2
     infobus replay --journal DIR --speed full --subject 'news.>' --since 2026-11-16T08:00:00Z
 
-    Events of one sender keep their order. Each carries the attribute `replayed`, which says what
-    event it was: whoever wants none of them subscribes with --where '!exists(replayed)'.
+    Events of one sender keep their order. Each carries the attribute `replayed`, which names the
+    original event. If you want no replayed events, subscribe with --where '!exists(replayed)'.
     """
     from infobus.pipeline.source.options import SourceOptions
     from infobus.stores.journal.journal import Journal
 
     pace = _speed(speed)
-    asked = {"journal": str(journal), "subject": subject, "where": where}
-    asked |= {"since": since, "until": until}
+    asked = {"journal": str(journal), **asdict(selection)}
     given = {name: value for name, value in asked.items() if value is not None}
     SourceOptions.of(given, is_stream=False).select(Journal.open(journal))
     from infobus.pipeline.jobs import replay
@@ -67,6 +78,22 @@ def command(
         journal=str(journal.absolute()),
         guaranteed=guaranteed,
     )
+    try:
+        with quiet_session("infobus replay") as (spark, status):
+            events = spark.read.format("infobus").options(**given).load()
+            result = replay.transform(events, options)
+            status.update("putting events in order")
+            with which.join() as node:
+                told = _publish(node, result, options, status)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    note(told)
+
+
+def _publish(node: Bus, events: DataFrame, options: Options, status: Status) -> str:
+    """Publish the events when they are due; returns a line about what was done."""
+    from infobus.pipeline.jobs import replay
+
     count, latest_s, shown_s = 0, 0.0, 0.0
 
     def on_event(late_s: float) -> None:
@@ -77,22 +104,11 @@ def command(
             shown_s = time.monotonic() + _SHOWN_S
             status.update(f"{count:,} events replayed")
 
-    try:
-        with quiet_session("infobus replay") as (spark, status):
-            events = spark.read.format("infobus").options(**given).load()
-            result = replay.transform(events, options)
-            status.update("putting events in order")
-            with join(bus, home, connect, listen) as node:
-                replay.publish(node, result, options, on_event=on_event)
-                quenched = node.stats().quenched
-                name = node.name
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    told = f"{count:,} events replayed on the bus {name}"
-    told += f", {quenched:,} of which nobody wanted" if quenched else ""
-    told += "" if pace == "full" else f", at most {latest_s:.3f} s late"
-    err = Console(stderr=True, highlight=False)
-    err.print(printable(told), style="dim", markup=False, soft_wrap=True)
+    replay.publish(node, events, options, on_event=on_event)
+    quenched = node.stats().quenched
+    unwanted = f", {quenched:,} of which nobody wanted" if quenched else ""
+    late = "" if options.speed == "full" else f", at most {latest_s:.3f} s late"
+    return f"{count:,} events replayed on the bus {node.name}{unwanted}{late}"
 
 
 def _speed(text: str) -> float | str:

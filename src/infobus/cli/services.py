@@ -1,21 +1,19 @@
-"""`infobus services`: who is out there, and what it can be asked to do."""
+"""`infobus services`: the services on the bus and their operations."""
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from infobus import Bus, UsageError
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus.cli.lines import printable
+from infobus.cli.options import AsJson, WhichBus, grouped
+from infobus.cli.terminal import console, suggestion, table, warn, write_json
 
 if TYPE_CHECKING:
     from infobus.services import Found, ServiceOperation
@@ -23,78 +21,77 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0
 
 
+@grouped
 def command(
-    pattern: Annotated[str, typer.Argument(help="Subjects; `*` and `>` are wildcards.")] = ">",
+    which: WhichBus,
+    pattern: Annotated[
+        str, typer.Argument(help="Subjects; [b]*[/b] and [b]>[/b] are wildcards.")
+    ] = ">",
     where: Annotated[
-        str, typer.Option("--where", help="Only those whose words about themselves fit.")
+        str,
+        typer.Option(
+            "--where", metavar="EXPR", help="Only services whose description of themselves matches."
+        ),
     ] = "",
     role: Annotated[
-        str, typer.Option("--role", help="Another role than `server`; `any` for all.")
+        str, typer.Option("--role", help="A role other than [b]server[/b]; [b]any[/b] for all.")
     ] = "server",
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Go on, and tell who comes and goes.")
+        bool, typer.Option("--watch", "-w", help="Keep running; show which services come and go.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object each.")] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the services on the bus, with their operations."""
     wanted = None if role == "any" else role
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         if watch:
             _watch(node, pattern, wanted, as_json)
             return
         found = node.who_is_out_there(pattern, PATIENCE_S, role=wanted, where=where)
     found.sort(key=lambda one: (one.subject, one.since))
     if as_json:
-        for one in found:
-            print(to_json(_record(one)))
+        write_json(*map(_record, found))
     elif found:
-        Console(highlight=False).print(_table(found))
+        console().print(_table(found))
     else:
-        typer.echo(f"nobody serves {pattern}", err=True)
+        warn(f"nobody serves {pattern}")
 
 
 def _watch(bus: Bus, pattern: str, role: str | None, as_json: bool) -> None:
-    console = Console(highlight=False)
+    out = console()
     styles = {"arrived": "green", "changed": "yellow", "departed": "red"}
     with bus.watch(pattern, role=role) as changes:
         for change in changes:
             if as_json:
-                print(to_json({"what": change.what, **_record(change.found)}), flush=True)
+                write_json({"what": change.what, **_record(change.found)})
                 continue
             line = Text(f"{change.what:9}", styles[change.what])
             line.append(f" {printable(change.found.subject)}", "bold cyan")
-            line.append(f" {printable(change.found.version)}").append(
-                f" {change.found.node}", "dim"
-            )
-            console.print(line)
+            line.append(f" {printable(change.found.version)}")
+            out.print(line.append(f" {change.found.node}", "dim"))
 
 
 def _table(found: Iterable[Found]) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("subject", style="bold cyan", no_wrap=True)
-    for column in ("version", "load", "up", "node"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("operations", overflow="fold")
+    drawn = table("subject", "version", "load", "up", "node", "operations")
+    for column in drawn.columns[:-1]:
+        column.no_wrap = True
+    drawn.columns[0].style = "bold cyan"
     now = time.time()
     for one in found:
         operations = "\n".join(printable(o.signature) for o in one.interface.operations)
-        table.add_row(
-            Text(printable(one.subject)),
-            Text(printable(one.version)),
+        drawn.add_row(
+            printable(one.subject),
+            printable(one.version),
             str(one.load),
             _duration(now - one.since),
-            Text(printable(one.node)),
-            Text(operations or printable(one.role)),
+            printable(one.node),
+            operations or printable(one.role),
         )
-    return table
+    return drawn
 
 
 def _duration(seconds: float) -> str:
-    """A time in one unit.
+    """A duration in one unit.
 
     >>> _duration(5.2), _duration(600), _duration(9000)
     ('5 s', '10 min', '2 h')
@@ -136,8 +133,7 @@ def operation_of(bus: Bus, subject: str, name: str) -> ServiceOperation:
     """An operation of a service on the bus."""
     operations = bus.service(subject, timeout_s=PATIENCE_S).operations
     if name not in operations.names:
-        close = difflib.get_close_matches(name, operations.names, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = suggestion(name, operations.names)
         known = ", ".join(operations.names)
         raise UsageError(f"{subject!r} has no operation {name!r}, only {known}{hint}")
     return operations[name]

@@ -1,4 +1,4 @@
-"""Spark behind a command: the terminal shows what it does, and its own words only if it fails."""
+"""Run Spark inside a command; its own output is shown only if it fails."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def quiet_session(name: str, *, master: str = "local[*]") -> Iterator[tuple[SparkSession, Status]]:
-    """A session of Spark while the block runs, and the line that tells what is being done."""
-    # What links Spark to Java logs the traceback of a Ctrl-C, by the root logger itself.
+    """A Spark session for the length of the block, and a status line for the terminal."""
+    # On Ctrl-C, the link from Spark to Java logs a traceback, through the root logger itself.
     handler = logging.StreamHandler()
     handler.addFilter(lambda record: record.name != "root")
     logging.getLogger().addHandler(handler)
-    # The line has a way of its own to the terminal, since what Spark starts takes over the usual.
+    # The status line has its own descriptor, because the processes of Spark take over stderr.
     with (
         TemporaryFile() as complaints,
         os.fdopen(os.dup(2), "w", errors="backslashreplace") as terminal,
@@ -39,7 +39,7 @@ def quiet_session(name: str, *, master: str = "local[*]") -> Iterator[tuple[Spar
                 on_interrupt = signal.getsignal(signal.SIGINT)
                 spark = session(name, master=master, complaints=complaints)
                 has_started = True
-                # Spark's own way to take Ctrl-C asks Java, which may be in the midst of an answer.
+                # Spark's own handler for Ctrl-C calls Java, which may be busy with an answer.
                 signal.signal(signal.SIGINT, on_interrupt)
                 try:
                     yield spark, status

@@ -5,128 +5,109 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 import infobus
-from infobus import UsageError
+from infobus import Bus, UsageError
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.cli.lines import event_heading, event_json, event_line
-from infobus.cli.options import (
-    BusName,
-    Connect,
-    Count,
-    Home,
-    Listen,
-    MaxAge,
-    Priority,
-    Seconds,
-    join,
-)
+from infobus.cli.options import AsJson, Patterns, Quality, Until, Where, WhichBus, grouped
+from infobus.cli.terminal import console, note, write
+
+if TYPE_CHECKING:  # a command loads the filter language only when it needs it
+    from infobus.filters import Filter
 
 
+@grouped
 def command(
-    patterns: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="PATTERN...",
-            help="Subjects; [b]*[/b] stands for one element, a last [b]>[/b] for one or more.",
-        ),
-    ],
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--where",
-            metavar="EXPR",
-            help="Only what this is true of, such as 'symbol == \"GMC\" && price > 40'.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object per line, for other programs.")
+    until: Until,
+    quality: Quality,
+    which: WhichBus,
+    patterns: Patterns,
+    where: Where = None,
+    as_json: AsJson = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Show each object in full, nested objects included.")
     ] = False,
-    full: Annotated[bool, typer.Option("--full", help="Show all of each object.")] = False,
-    count: Count = None,
-    seconds: Seconds = None,
     durable: Annotated[
         str | None,
         typer.Option(
             "--durable",
             metavar="NAME",
-            help="Only guaranteed events, also those of while nobody used this name.",
+            help="Only guaranteed events, including those published while nobody used this name.",
         ),
     ] = None,
-    priority: Priority = None,
-    max_age: MaxAge = None,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
 ) -> None:
     """Show what is published under the patterns, from now on.
 
-    After "listening on ..." (on stderr), nothing that is published is missed.
+    Once you see "listening on ..." (on stderr), you miss nothing that is published.
 
-    With --durable, what was shown does not come again, and events wait for the name until
-    [b]infobus ledger drop NAME[/b].
+    With --durable, events that were shown do not come again when you restart the command. Events
+    wait for the name until [b]infobus ledger drop NAME[/b].
 
     Quote the patterns: shells have their own * and >.
     """
-    out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-    told, wanted = ", ".join(patterns), None
+    out, wanted = console(), None
     if where is not None:
         from infobus.filters import compile
 
-        wanted = compile(where)  # what is wrong with it is said before joining the bus
-        told = f"{told} where {wanted}"
-    with join(bus, home, connect, listen) as node:
-        subscription: infobus.Subscription | DurableSubscription
-        if durable is None:
-            subscription = node.subscribe_many(
-                patterns, where=wanted, priority=priority, max_age=max_age
-            )
-        else:
-            if priority is not None or max_age is not None:
-                raise UsageError("--priority and --max-age are not for --durable: it gets all")
-            subscription = node.subscribe_durable(
-                patterns, None, durable, where=wanted, acknowledge="explicit"
-            )
-        err.print(f"listening on {told} (bus {node.name})", style="dim", markup=False)
-        for event in _events(subscription, count, seconds, err):
+        wanted = compile(where)  # before joining, so that a mistake in it is reported at once
+    with which.join() as node:
+        subscription = _subscribe(node, patterns, wanted, durable, quality)
+        filtered = "" if wanted is None else f" where {wanted}"
+        note(f"listening on {', '.join(patterns)}{filtered} (bus {node.name})")
+        for event in _events(subscription, until):
             if as_json:
-                print(event_json(event))
-            elif full:
-                out.print(event_heading(event), soft_wrap=True)
-                infobus.describe(event.data)
-            elif out.is_terminal:
-                out.print(event_line(event), no_wrap=True, overflow="ellipsis")
+                write(event_json(event))
             else:
-                out.print(event_line(event), soft_wrap=True)
-            sys.stdout.flush()
+                _show(event, out, full)
+
+
+def _subscribe(
+    node: Bus, patterns: list[str], where: Filter | None, durable: str | None, quality: Quality
+) -> infobus.Subscription | DurableSubscription:
+    if durable is None:
+        return node.subscribe_many(
+            patterns, where=where, priority=quality.priority, max_age=quality.max_age
+        )
+    if quality != Quality():
+        raise UsageError("--priority and --max-age are not for --durable: it gets all")
+    return node.subscribe_durable(patterns, None, durable, where=where, acknowledge="explicit")
+
+
+def _show(event: infobus.Event, out: Console, full: bool) -> None:
+    if full:
+        out.print(event_heading(event), soft_wrap=True)
+        infobus.describe(event.data)
+    elif out.is_terminal:
+        out.print(event_line(event), no_wrap=True, overflow="ellipsis")
+    else:
+        out.print(event_line(event), soft_wrap=True)
+    sys.stdout.flush()
 
 
 def _events(
-    subscription: infobus.Subscription | DurableSubscription,
-    count: int | None,
-    seconds: float | None,
-    err: Console,
+    subscription: infobus.Subscription | DurableSubscription, until: Until
 ) -> Iterator[infobus.Event]:
-    """Events until there were enough of them, or it is late; losses are told on the way.
+    """The events until one of the limits is reached; losses are reported as they happen.
 
-    A transaction counts as one, and its events are shown one after the other.
+    A transaction counts as one event, and its events follow one after the other.
     """
-    end_s = None if seconds is None else time.monotonic() + seconds
-    while count is None or count > 0:
+    end_s = None if until.seconds is None else time.monotonic() + until.seconds
+    left_count = until.count
+    while left_count != 0:
         try:
             left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
             event = subscription.receive(left_s)
         except TimeoutError:
             return
         except infobus.LossError as loss:
-            err.print(f"loss: {loss}", style="bold red", markup=False)
+            console(stderr=True).print(f"loss: {loss}", style="bold red")
             continue
         yield from event.data if isinstance(event.data, infobus.Transaction) else (event,)
         if isinstance(event, DurableEvent):
             event.ack()
-        count = None if count is None else count - 1
+        left_count = None if left_count is None else left_count - 1

@@ -1,10 +1,11 @@
-"""`infobus tdl`: a prompt for TDL, programs from files, and a host that runs what is sent to it."""
+"""`infobus tdl`: a TDL prompt, programs from files, and a host for programs that you send."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +13,14 @@ import typer
 
 from infobus import Bus, UsageError
 from infobus.bus.settings import load_settings
-from infobus.cli.lines import printable
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus.cli.lines import printable_lines
+from infobus.cli.options import WhichBus, grouped
+from infobus.cli.terminal import warn
 from infobus.errors import TdlError
 
-if TYPE_CHECKING:  # else late: the other commands need none of it
+if TYPE_CHECKING:  # imported late otherwise: the other commands need none of it
     from infobus.adapters.tdl import Programs
+    from infobus.tdl import Limits
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -25,20 +28,21 @@ KeyFile = Annotated[
     Path | None,
     typer.Option("--key", metavar="FILE", help="The key shared by those who trust each other."),
 ]
+ProgramFile = Annotated[Path, typer.Argument(metavar="FILE", help="The program.")]
 
 
 class _Later:
     """A bus that is joined when it is first needed."""
 
-    def __init__(self, *options: str | list[str] | None) -> None:
-        self._options = options
+    def __init__(self, which: WhichBus) -> None:
+        self._which = which
         self._lock = threading.Lock()
         self._bus: Bus | None = None
 
     def __call__(self) -> Bus:
         with self._lock:
             if self._bus is None:
-                self._bus = join(*self._options)  # type: ignore[arg-type]
+                self._bus = self._which.join()
             return self._bus
 
     def close(self) -> None:
@@ -46,31 +50,51 @@ class _Later:
             self._bus.close()
 
 
+@dataclass(frozen=True)
+class ProgramBounds:
+    """What programs on a host may use."""
+
+    within: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Programs may use only these subjects.")
+    ] = ">"
+    types: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Classes may have only these names.")
+    ] = ">"
+    fuel: Annotated[
+        int, typer.Option(min=1, help="Steps that one program, event or call may take.")
+    ] = 1_000_000
+    memory: Annotated[
+        int, typer.Option(metavar="MB", min=1, help="Memory that programs may allocate and keep.")
+    ] = 64
+
+    def limits(self) -> Limits:
+        """The bounds that the interpreter enforces."""
+        from infobus.tdl import Limits
+
+        return Limits(fuel=self.fuel, memory_bytes=self.memory * 1024 * 1024, classes=(self.types,))
+
+
 @app.callback()
-def command(
-    context: typer.Context,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
-) -> None:
-    """TDL, the small language whose classes are types of the bus. Without a command, a prompt.
+@grouped
+def command(context: typer.Context, which: WhichBus) -> None:
+    """TDL, the small language whose classes are types of the bus. Without a command: a prompt.
 
     \b
     infobus tdl                                   # try things; Tab completes, Ctrl-D ends
     infobus tdl run thermostat.tdl                # a program from a file
-    infobus tdl host plant.host --key secret      # runs what others send it
+    infobus tdl host plant.host --key secret      # runs programs that others send
     infobus tdl send thermostat.tdl plant.host --key secret
     """
     if context.invoked_subcommand is not None:
         return
-    later = _Later(bus, home, connect, listen)
+    later = _Later(which)
     programs = _own_programs(later, None)
     try:
         if sys.stdin.isatty():
             from infobus.cli.tdl_prompt import prompt_until_end
 
-            prompt_until_end(programs, load_settings(bus=bus, home=home).home / "tdl_history")
+            settings = load_settings(bus=which.bus, home=which.home)
+            prompt_until_end(programs, settings.home / "tdl_history")
         else:
             _run(programs, sys.stdin.read(), "stdin")
     finally:
@@ -78,32 +102,28 @@ def command(
 
 
 @app.command()
-def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The program.")],
-    key: KeyFile = None,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
-) -> None:
-    """Run a program. If it subscribes or serves, this goes on until Ctrl-C.
+@grouped
+def run(which: WhichBus, file: ProgramFile, key: KeyFile = None) -> None:
+    """Run a program. If it subscribes or serves, it keeps running until Ctrl-C.
 
-    It may do on the bus whatever it likes. With --key, methods that travel with their classes
-    are signed.
+    It may do anything on the bus. With --key, methods that travel with their classes are signed.
     """
-    later = _Later(bus, home, connect, listen)
+    later = _Later(which)
     programs = _own_programs(later, _key(key))
     try:
         _run(programs, _text(file), file.name)
         if programs.is_at_work:
-            print("at work; Ctrl-C ends", file=sys.stderr)
+            warn("at work; Ctrl-C ends")
             _wait()
     finally:
         later.close()
 
 
 @app.command()
+@grouped
 def host(
+    bounds: ProgramBounds,
+    which: WhichBus,
     subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Where programs are sent.")],
     key: KeyFile = None,
     permit_all: Annotated[
@@ -113,84 +133,64 @@ def host(
         list[str] | None,
         typer.Option(
             metavar="ABILITY",
-            help="What programs may do: publish, subscribe, serve, call. May be repeated; "
-            "if it is not given: serve.",
+            help="What programs may do: publish, subscribe, serve, call. May be repeated. "
+            "Default: serve.",
         ),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Keep the programs here, and run them again at the next start."
+            metavar="FILE", help="Store the programs here and run them again at the next start."
         ),
     ] = None,
-    within: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Programs may use no other subjects.")
-    ] = ">",
-    types: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Classes may have no other names.")
-    ] = ">",
-    fuel: Annotated[
-        int, typer.Option(min=1, help="Steps that one program, event or call may take.")
-    ] = 1_000_000,
-    memory: Annotated[
-        int, typer.Option(metavar="MB", min=1, help="What programs may allocate and keep.")
-    ] = 64,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
 ) -> None:
     """Run programs that are sent over the bus, and serve what they define, until Ctrl-C.
 
-    Either they are signed with the key, or all are permitted: one of the two must be said.
+    You must choose: --key accepts only programs signed with the key, --permit-all accepts all.
     """
     from infobus.adapters.tdl import Programs, TdlHost
     from infobus.adapters.tdl_programs import KeptPrograms
-    from infobus.tdl import Limits
 
-    limits = Limits(fuel=fuel, memory_bytes=memory * 1024 * 1024, classes=(types,))
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         programs = Programs(
             lambda: node,
             allow=allow or ["serve"],
-            within=within,
+            within=bounds.within,
             write=_write,
             report=_tell,
-            limits=limits,
+            limits=bounds.limits(),
         )
         kept = None if keep is None else KeptPrograms(keep)
         trusting = TdlHost(programs, subject, key=_key(key), permit_all=permit_all, kept=kept)
         for error in trusting.failed:
             _tell(error)
         node.serve(subject, trusting)
-        print(f"ready for programs under {printable(subject)} (bus {node.name})", file=sys.stderr)
+        warn(f"ready for programs under {subject} (bus {node.name})")
         _wait()
 
 
 @app.command("send")
+@grouped
 def send_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The program.")],
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The host's.")],
+    which: WhichBus,
+    file: ProgramFile,
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject of the host.")],
     key: KeyFile = None,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
 ) -> None:
-    """Send a program to a host, and show its value there."""
+    """Send a program to a host, and print the value it has there."""
     from infobus.adapters.tdl import send
 
     source, secret = _text(file), _key(key)
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         try:
-            print(_shown(send(node, subject, source, file.name, secret)))
+            print(printable_lines(send(node, subject, source, file.name, secret)))
         except TdlError as error:
             _tell(error)
             raise typer.Exit(2) from None
 
 
 def _own_programs(bus: _Later, key: bytes | None) -> Programs:
-    """For programs of the person who starts them: they may take their time."""
+    """For your own programs: generous limits, and the whole bus."""
     from infobus.adapters.tdl import Programs
     from infobus.tdl import Limits
 
@@ -217,22 +217,17 @@ def _key(file: Path | None) -> bytes | None:
     return None if file is None else file.read_bytes().strip()
 
 
-def _shown(text: str) -> str:
-    """`text` with line ends, but without anything else that a terminal would obey."""
-    return "\n".join(map(printable, text.split("\n")))
-
-
 def _write(text: str) -> None:
-    sys.stdout.write(_shown(text))
+    sys.stdout.write(printable_lines(text))
     sys.stdout.flush()
 
 
 def _tell(error: TdlError) -> None:
-    print(_shown(error.report()), file=sys.stderr)
+    print(printable_lines(error.report()), file=sys.stderr)
 
 
 def _wait() -> None:
-    """Wait for Ctrl-C, or for whoever ends this process in good order."""
+    """Wait for Ctrl-C or SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     ended.wait()

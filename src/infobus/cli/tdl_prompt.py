@@ -1,4 +1,4 @@
-"""The prompt of `infobus tdl`: reads a form, shows its value, and goes on."""
+"""The prompt of `infobus tdl`: read a form, print its value, repeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from infobus.adapters.tdl import Programs
-from infobus.cli.lines import printable
+from infobus.cli.lines import printable_lines
+from infobus.cli.terminal import complete_words, console
 from infobus.errors import TdlError
 from infobus.tdl.reader import is_unfinished
 
@@ -17,25 +18,25 @@ HISTORY_COUNT_MAX = 10_000
 
 
 def prompt_until_end(programs: Programs, history: Path) -> None:
-    """Read and run forms until end of file (Ctrl-D); Ctrl-C gives up what was begun."""
-    console = Console(highlight=False)
-    console.print("TDL. Tab completes names, Ctrl-D ends.", style="dim")
+    """Read and run forms until end of file (Ctrl-D); Ctrl-C abandons the current form."""
+    out = console()
+    out.print("TDL. Tab completes names, Ctrl-D ends.", style="dim")
     _prepare(programs, history)
     try:
         while True:
             try:
-                _turn(programs, console)
+                _turn(programs, out)
             except KeyboardInterrupt:
-                console.print("\ngiven up", style="dim")
+                out.print("\ngiven up", style="dim")
     except EOFError:
-        console.print()
+        out.print()
     finally:
-        with contextlib.suppress(OSError):  # a home that cannot be written costs the history only
+        with contextlib.suppress(OSError):  # without a writable home, only the history is lost
             history.parent.mkdir(parents=True, exist_ok=True)
             readline.write_history_file(history)
 
 
-def _turn(programs: Programs, console: Console) -> None:
+def _turn(programs: Programs, out: Console) -> None:
     text = input("tdl> ")
     while is_unfinished(text):
         text += "\n" + input("...> ")
@@ -44,26 +45,13 @@ def _turn(programs: Programs, console: Console) -> None:
     try:
         value = programs.run(text)
     except TdlError as error:
-        console.print(_lines(error.report()), style="red", markup=False)
+        out.print(printable_lines(error.report()), style="red")
     else:
-        console.print(_lines(value), markup=False, soft_wrap=True)
-
-
-def _lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+        out.print(printable_lines(value), soft_wrap=True)
 
 
 def _prepare(programs: Programs, history: Path) -> None:
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
     readline.set_history_length(HISTORY_COUNT_MAX)
-    found: list[str] = []
-
-    def complete(begun: str, index: int) -> str | None:
-        if index == 0:
-            found[:] = [name for name in programs.names() if name.startswith(begun)]
-        return found[index] if index < len(found) else None
-
-    readline.set_completer(complete)
-    readline.set_completer_delims(" \t\n()'\"`;")
-    readline.parse_and_bind("tab: complete")
+    complete_words(programs.names, " \t\n()'\"`;")

@@ -6,64 +6,68 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 import infobus
-from infobus import Type
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import BusName, Connect, Home, Listen, complete_types, join, type_on_bus
+from infobus import Bus, Type, UsageError
+from infobus.cli.lines import printable
+from infobus.cli.options import AsJson, WhichBus, complete_types, grouped
+from infobus.cli.terminal import console, suggestion, table, write_json
+from infobus.objects import find_type
 
 
+@grouped
 def command(
+    which: WhichBus,
     name: Annotated[
-        str | None,
-        typer.Argument(help="Show this type in full.", autocompletion=complete_types),
+        str | None, typer.Argument(help="Show this type in full.", autocompletion=complete_types)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per type.")] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the types known on the bus, subtypes indented.
 
-    With a NAME: that type in full, with inherited attributes, operations and subtypes.
+    With a NAME, show that type in full: inherited attributes, operations and subtypes.
     """
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         known = [type_on_bus(node, name)] if name else node.types()
-    console = Console(highlight=False)
     if as_json:
-        for type_ in known:
-            print(to_json(type_.to_dict()))
+        write_json(*(type_.to_dict() for type_ in known))
     elif name:
         infobus.describe(known[0])
         if known[0].subtypes:
-            console.print(_tree(known[0]))
+            console().print(_tree(known[0]))
     else:
-        console.print(_table(known))
+        console().print(_table(known))
+
+
+def type_on_bus(bus: Bus, name: str) -> Type:
+    """The type of that name, which some node on the bus must know."""
+    names = [known.name for known in bus.types()]
+    found = find_type(name)
+    if found is None:
+        hint = suggestion(name, names)
+        raise UsageError(f"no program on the bus {bus.name!r} knows a type {name!r}{hint}")
+    return found
 
 
 def _table(known: Iterable[Type]) -> Table:
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    table.add_column("type", style="bold", no_wrap=True)
-    table.add_column("supertypes", style="magenta")
-    table.add_column("own attributes")
+    drawn = table("type", "supertypes", "own attributes")
+    drawn.columns[0].style, drawn.columns[1].style = "bold", "magenta"
+    drawn.columns[0].no_wrap = True
     for depth, type_ in _in_order(known):
         own = [a for a in type_.attributes if a.inherited_from is None]
-        table.add_row(
-            Text("  " * depth + printable(type_.name)),
-            Text(", ".join(printable(above.name) for above in type_.supertypes)),
+        drawn.add_row(
+            "  " * depth + printable(type_.name),
+            ", ".join(printable(above.name) for above in type_.supertypes),
             Text(", ".join(f"{a.name}: {a.type}" for a in own)),
         )
-    return table
+    return drawn
 
 
 def _in_order(known: Iterable[Type]) -> Iterator[tuple[int, Type]]:
-    """Each type once, below its first supertype, with how deep it stands there."""
+    """Each type once, below its first supertype, with its depth."""
     below: dict[str, list[Type]] = {}
     names = {type_.name for type_ in known}
     for type_ in known:

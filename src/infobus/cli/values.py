@@ -1,16 +1,17 @@
 """Objects from what people type: `key=text`, `key:=json`, and JSON.
 
-A type, where there is one, says how text and JSON are meant: times are written as in ISO 8601,
-bytes in base64, nested objects as JSON objects whose key `_type` names a subtype if need be.
-What does not fit is left as it is, because the object's own check says best what is wrong.
+If you name a type, text and JSON are read as it declares: times in ISO 8601, bytes in base64,
+nested objects as JSON objects whose key `_type` may name a subtype. A value that does not fit is
+left as it is, because the object's own check gives the best error message.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -31,18 +32,24 @@ def object_from_items(items: Sequence[str], type_: Type | None = None) -> Any:
     >>> object_from_items(['{"headline": "GM up"}'])
     {'headline': 'GM up'}
     """
-    if len(items) == 1 and items[0].lstrip().startswith("{"):
-        return object_from_json(items[0], type_)
-    values: dict[str, Any] = {}
-    for item in items:
-        key, value = split_item(item, type_)
-        if key in values:
-            raise UsageError(f"{key!r} is given twice")
-        values[key] = value
+    values = values_from_items(items, _kinds_of(type_))
     return values if type_ is None else make_object(type_, values)
 
 
-def split_item(item: str, type_: Type | None = None) -> tuple[str, Any]:
+def values_from_items(items: Sequence[str], by_name: Mapping[str, Kind]) -> dict[str, Any]:
+    """The values by name in `key=text key:=json ...`, or in one JSON object."""
+    if len(items) == 1 and items[0].lstrip().startswith("{"):
+        return _converted(_read_object(items[0]), by_name)
+    values: dict[str, Any] = {}
+    for item in items:
+        key, value = split_item(item, by_name)
+        if key in values:
+            raise UsageError(f"{key!r} is given twice")
+        values[key] = value
+    return values
+
+
+def split_item(item: str, by_name: Mapping[str, Kind] = MappingProxyType({})) -> tuple[str, Any]:
     """The name and the value in `key=text` or `key:=json`."""
     key, equals, text = item.partition("=")
     is_json = key.endswith(":")
@@ -51,9 +58,7 @@ def split_item(item: str, type_: Type | None = None) -> tuple[str, Any]:
         raise UsageError(
             f"{item!r} is not an attribute: write key=text, key:=json, or one JSON object"
         )
-    kind = None
-    if type_ is not None and key in type_.attributes.names:
-        kind = type_.attributes[key].kind
+    kind = by_name.get(key)
     if is_json:
         value = read_json(text, f"the value of {key}")
         return key, value if kind is None else value_from_json(kind, value)
@@ -62,22 +67,31 @@ def split_item(item: str, type_: Type | None = None) -> tuple[str, Any]:
 
 def object_from_json(text: str, type_: Type | None = None) -> Any:
     """The object that is written as a JSON object."""
-    values = read_json(text, "the object")
-    if not isinstance(values, dict):
-        raise UsageError(f'expected a JSON object such as {{"key": 1}}, got {text:.60}')
+    values = _read_object(text)
     return values if type_ is None else object_from_dict(type_, values)
 
 
 def object_from_dict(type_: Type, values: dict[str, Any]) -> DataObject:
-    """An object of type `type_` with attributes as JSON has them."""
-    by_name = {attribute.name: attribute.kind for attribute in type_.attributes}
-    return make_object(
-        type_,
-        {
-            key: value_from_json(by_name[key], value) if key in by_name else value
-            for key, value in values.items()
-        },
-    )
+    """An object of type `type_` from a decoded JSON object."""
+    return make_object(type_, _converted(values, _kinds_of(type_)))
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    values = read_json(text, "the object")
+    if not isinstance(values, dict):
+        raise UsageError(f'expected a JSON object such as {{"key": 1}}, got {text:.60}')
+    return values
+
+
+def _kinds_of(type_: Type | None) -> dict[str, Kind]:
+    return {} if type_ is None else {one.name: one.kind for one in type_.attributes}
+
+
+def _converted(values: dict[str, Any], by_name: Mapping[str, Kind]) -> dict[str, Any]:
+    return {
+        key: value_from_json(by_name[key], value) if key in by_name else value
+        for key, value in values.items()
+    }
 
 
 def make_object(type_: Type, values: dict[str, Any]) -> DataObject:
@@ -101,7 +115,7 @@ def read_json(text: str, what: str) -> Any:
 def value_from_text(kind: Kind, text: str) -> Any:
     """The value of that kind that `text` spells.
 
-    Where any kind will do, what can be read as JSON is JSON, and the rest is text.
+    If the kind is `ANY`, text that can be read as JSON is JSON, and all else is text.
 
     >>> value_from_text(kinds.FLOAT, "41.5"), value_from_text(kinds.STR, "41.5")
     (41.5, '41.5')
@@ -122,7 +136,7 @@ def value_from_text(kind: Kind, text: str) -> Any:
 
 
 def value_from_json(kind: Kind, value: Any) -> Any:
-    """`value`, which came from JSON, as an attribute of that kind wants it."""
+    """A decoded JSON value, converted to that kind."""
     if isinstance(kind, Maybe):
         return None if value is None else value_from_json(kind.item, value)
     if isinstance(value, list) and isinstance(kind, ListOf):

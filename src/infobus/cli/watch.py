@@ -1,66 +1,62 @@
-"""`infobus watch`: publishes changes to the files that somebody subscribed to."""
+"""`infobus watch`: publish changes to the files that somebody subscribed to."""
 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from infobus.cli.lines import printable, to_json
-from infobus.cli.options import BusName, Connect, Home, Listen, join
+from infobus.cli.lines import printable
+from infobus.cli.options import AsJson, WhichBus, grouped
+from infobus.cli.terminal import note, write, write_json
 
 SHOWN_COUNT_MAX = 5
 
 
+@grouped
 def command(
+    which: WhichBus,
     directory: Annotated[
         Path,
         typer.Argument(
             metavar="DIR",
             exists=True,
             file_okay=False,
-            help="Nothing outside of it is ever watched.",
+            help="Nothing outside this directory is ever watched.",
         ),
     ],
     subject: Annotated[
-        str, typer.Option("--subject", help="What to publish under.")
+        str, typer.Option("--subject", help="The subject to publish under.")
     ] = "files.changed",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object whenever other paths are watched.")
-    ] = False,
-    bus: BusName = None,
-    home: Home = None,
-    connect: Connect = None,
-    listen: Listen = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Publish changes to files below DIR: those that somebody subscribed to, and no others.
+    """Publish changes to the files below DIR that somebody subscribed to.
 
     \b
     infobus watch /var/log
     infobus sub files.changed --where 'path == "/var/log/syslog"'
     infobus sub files.changed --where 'directory == "/var/log" && change == "created"'
 
-    Nobody subscribed: nothing is watched. What is watched is shown whenever it changes.
+    While nobody subscribes, nothing is watched. The command prints the watched paths whenever
+    they change.
 
     Objects are of type files.FileChanged: path, directory, filename, change, size, mtime.
     """
     from infobus.adapters.files import FileMonitor
 
     def tell(watching: frozenset[str]) -> None:
-        print(to_json({"watching": sorted(watching)}) if as_json else _line(watching))
-        sys.stdout.flush()
+        if as_json:
+            write_json({"watching": sorted(watching)})
+        else:
+            write(_line(watching))
 
-    with join(bus, home, connect, listen) as node:
+    with which.join() as node:
         tell(frozenset())
         with FileMonitor(node, directory, subject=subject, on_watching=tell) as monitor:
-            err = Console(stderr=True, highlight=False)
-            told = f"publishing changes below {monitor.directory} under {subject} (bus {node.name})"
-            err.print(printable(told), style="dim", markup=False, soft_wrap=True)
+            note(f"publishing changes below {monitor.directory} under {subject} (bus {node.name})")
             threading.Event().wait()  # until Ctrl-C
 
 

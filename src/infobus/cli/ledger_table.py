@@ -1,4 +1,4 @@
-"""What a home keeps for guaranteed delivery: gathered from its files, and shown as tables."""
+"""What a home keeps for guaranteed delivery: collected from its files, shown as tables."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
-from rich import box
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from infobus.cli.lines import printable
+from infobus.cli.terminal import console, table
 from infobus.errors import StoreError
 from infobus.stores.ledger.consumer_store import consumer_names
 from infobus.stores.ledger.folder import glance, ledger_ids
@@ -21,34 +20,34 @@ from infobus.stores.ledger.ledger import ledger_path
 from infobus.stores.sqlite.database import companions
 
 
-class Follower(msgspec.Struct, frozen=True):
+class ConsumerRow(msgspec.Struct, frozen=True):
     """A durable consumer as a ledger knows it."""
 
     name: str
     position: int
     """Everything up to this number is settled."""
     behind: int
-    """How many numbers follow that; not all of them need be for this consumer."""
+    """How many numbers follow it; some of them may not be for this consumer."""
     seen_at: float
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     """One ledger."""
 
     id: str
     file_bytes: int
-    """On the disk, with the write-ahead log."""
+    """On disk, including the write-ahead log."""
     problem: str = ""
-    """Why it cannot be read; then nothing else is known."""
+    """Why it cannot be read; nothing else is known then."""
     owned: bool = False
     """Whether a live process owns it."""
     first: int = 0
     last: int = 0
     count: int = 0
-    """How many events there are from `first` to `last`; 0 if there is none."""
+    """How many events there are from `first` to `last`."""
     lost: tuple[tuple[int, int], ...] = ()
     sealed: str = ""
-    consumers: list[Follower] = []
+    consumers: list[ConsumerRow] = []
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,35 +60,35 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
     registered_at: float = 0.0
     positions: dict[str, int] = {}
-    """By the id of the ledger, wherever that is."""
+    """By the id of the ledger, which may be on another host."""
 
 
 class Holdings(msgspec.Struct, frozen=True):
     """Everything that a home keeps for guaranteed delivery on one bus."""
 
-    ledgers: list[Kept]
+    ledgers: list[LedgerRow]
     consumers: list[Registered]
 
 
 def holdings(ledgers: Path, consumers: Path) -> Holdings:
-    """Look at all files in the two folders, which need not be there."""
+    """Look at all files in the two folders; a folder may be missing."""
     return Holdings(
         [_kept(ledgers, id) for id in ledger_ids(ledgers)],
         [_registered(consumers, name) for name in consumer_names(consumers)],
     )
 
 
-def _kept(folder: Path, id: str) -> Kept:
+def _kept(folder: Path, id: str) -> LedgerRow:
     path = ledger_path(folder, id)
     files = [one for one in (path, companions(path)[0]) if one.exists()]
     file_bytes = sum(one.stat().st_size for one in files)
     try:
         seen = glance(folder, id)
     except StoreError as error:
-        return Kept(id=id, file_bytes=file_bytes, problem=str(error))
+        return LedgerRow(id=id, file_bytes=file_bytes, problem=str(error))
     extent = seen.extent
     last = extent.next - 1
-    return Kept(
+    return LedgerRow(
         id=id,
         file_bytes=file_bytes,
         owned=seen.is_owned,
@@ -99,7 +98,7 @@ def _kept(folder: Path, id: str) -> Kept:
         lost=extent.lost,
         sealed=extent.sealed,
         consumers=[
-            Follower(name, one.position, last - one.position, one.seen_at)
+            ConsumerRow(name, one.position, last - one.position, one.seen_at)
             for name, one in sorted(seen.positions.items())
         ],
     )
@@ -120,79 +119,76 @@ def _registered(folder: Path, name: str) -> Registered:
     )
 
 
-def show(found: Holdings, console: Console) -> None:
-    """Print the tables that are not empty, and what is damaged in full."""
+def show(found: Holdings) -> None:
+    """Print the tables that are not empty, and every problem in full."""
+    out = console()
     followers = [(one.id, follower) for one in found.ledgers for follower in one.consumers]
     if found.ledgers:
-        console.print(_ledger_table(found.ledgers))
+        out.print(_ledger_table(found.ledgers))
     if followers:
-        console.print(_follower_table(followers))
+        out.print(_follower_table(followers))
     if found.consumers:
-        console.print(_consumer_table(found.consumers))
+        out.print(_consumer_table(found.consumers))
     if not found.ledgers and not found.consumers:
-        console.print("nothing is kept here")
+        out.print("nothing is kept here")
     problems = [*(one.problem for one in found.ledgers), *(one.problem for one in found.consumers)]
     for problem in filter(None, problems):
-        console.print(Text(printable(problem), "red"), soft_wrap=True)
+        out.print(Text(printable(problem), "red"), soft_wrap=True)
 
 
-def _ledger_table(ledgers: list[Kept]) -> Table:
-    table = _table("Ledgers", "ledger", "owner", "numbers kept", "size", "")
+def _ledger_table(ledgers: list[LedgerRow]) -> Table:
+    drawn = table("ledger", "owner", "numbers kept", "size", "", title="Ledgers")
+    drawn.columns[0].no_wrap = True
     for one in ledgers:
         if one.problem:
-            table.add_row(one.id, "", "", decimal(one.file_bytes), Text("cannot be read", "red"))
+            drawn.add_row(one.id, "", "", decimal(one.file_bytes), Text("cannot be read", "red"))
             continue
-        table.add_row(
+        drawn.add_row(
             one.id,
             "alive" if one.owned else "none",
             f"{one.first} to {one.last}" if one.count else "none",
             decimal(one.file_bytes),
             _remark(one),
         )
-    return table
+    return drawn
 
 
-def _remark(one: Kept) -> Text:
+def _remark(one: LedgerRow) -> Text:
     lost = ", ".join(f"{first} to {last}" for first, last in one.lost)
     remarks = [f"lost: {lost}"] * bool(lost) + ["takes no more"] * bool(one.sealed)
     return Text("; ".join(remarks), "yellow")
 
 
-def _follower_table(followers: list[tuple[str, Follower]]) -> Table:
-    table = _table("Their consumers", "ledger", "consumer", "settled", "behind", "heard of")
+def _follower_table(followers: list[tuple[str, ConsumerRow]]) -> Table:
+    headings = ("ledger", "consumer", "settled", "behind", "heard of")
+    drawn = table(*headings, title="Their consumers")
+    drawn.columns[0].no_wrap = True
     for id, one in followers:
         row = (str(one.position), str(one.behind), _time(one.seen_at))
-        table.add_row(id, Text(printable(one.name)), *row)
-    return table
+        drawn.add_row(id, printable(one.name), *row)
+    return drawn
 
 
 def _consumer_table(consumers: list[Registered]) -> Table:
-    title = "Durable consumers of this home"
-    table = _table(title, "consumer", "in use", "patterns", "where", "registered")
+    headings = ("consumer", "in use", "patterns", "where", "registered")
+    drawn = table(*headings, title="Durable consumers of this home")
     for one in consumers:
-        name = Text(printable(one.name))
+        name = printable(one.name)
         if one.problem:
-            table.add_row(name, "", Text("cannot be read", "red"))
+            drawn.add_row(name, "", Text("cannot be read", "red"))
             continue
-        table.add_row(
+        drawn.add_row(
             name,
             "yes" if one.in_use else "no",
-            Text(printable(", ".join(one.patterns))),
-            Text(printable(one.where)),
+            printable(", ".join(one.patterns)),
+            printable(one.where),
             _time(one.registered_at),
         )
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == "ledger")
-    return table
+    return drawn
 
 
 def _time(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError, OSError):  # a clock may say anything
+    except (ValueError, OverflowError, OSError):  # a clock may be wrong in any way
         return "?"
