@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from infobus.demo.city import plot, screen
-from infobus.demo.city.model import Arrival, City, CityReport, Limits
+from infobus.demo.city.model import Arrival, City, CityLimits, CityReport
 
 
 def report(arrivals=(), *, sent=(), expired=(), starving_since=None):
@@ -20,7 +20,7 @@ def city_of(
     *, emergency_s=0.5, business_s=9.9, libraries_at=(101.0, 102.5), sent=2, starving_since=100.0
 ):
     """A city that keeps its promises, unless told otherwise."""
-    city = City(Limits())
+    city = City(CityLimits())
     city.take("supplier", report(sent={"emergency": sent, "business": 9, "library": 9}))
     arrivals = [("emergency", 100.0, 0.1), ("emergency", 101.0, emergency_s)]
     arrivals += [("business", 110.0, business_s)]
@@ -54,11 +54,11 @@ def test_each_promise_can_be_broken(wrong, broken):
 
 
 def test_nothing_is_promised_by_a_city_that_did_nothing():
-    assert verdicts(City(Limits())) == [False, False, False]
+    assert verdicts(City(CityLimits())) == [False, False, False]
 
 
 def test_a_pause_is_seen_across_reports_and_only_within_a_room():
-    city = City(Limits())
+    city = City(CityLimits())
     city.take("north", report([("library", 100.5, 1.0)], starving_since=100.0))
     city.take("south", report([("library", 101.9, 1.0)], starving_since=101.0))
     city.take("north", report([("library", 102.0, 1.0)], starving_since=100.0))
@@ -71,9 +71,9 @@ def test_what_waits_is_what_is_not_accounted_for_otherwise():
 
 
 def test_a_short_run_has_a_short_age_limit_and_the_same_limit_for_emergencies():
-    limits = Limits.within(3.0)
+    limits = CityLimits.within(3.0)
     assert (limits.business_s, limits.emergency_s) == (1.0, 3.0)
-    assert Limits.within(300.0) == Limits()
+    assert CityLimits.within(300.0) == CityLimits()
 
 
 def test_the_screen_shows_every_class_and_what_happened_lately():
@@ -95,4 +95,4 @@ def test_the_picture_has_a_point_for_each_arrival(tmp_path):
     figure = plot.latency_figure(city_of())
     points = {line.get_label(): len(line.get_xdata()) for line in figure.axes[0].lines[:3]}
     assert points == {"emergency": 2, "business": 1, "library": 2}
-    assert plot.latency_figure(City(Limits())) is None
+    assert plot.latency_figure(City(CityLimits())) is None

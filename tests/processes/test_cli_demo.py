@@ -37,7 +37,7 @@ def assert_all_end(children):
 
 def child_of(process, module):
     children = psutil.Process(process.pid).children(recursive=True)
-    return next(child for child in children if f"infobus.demo.{module}" in child.cmdline())
+    return next(child for child in children if f"infobus.demo.floor.{module}" in child.cmdline())
 
 
 def test_it_runs_by_itself_until_control_c_ends_all_of_it(shell):

@@ -1,1 +1,1 @@
-"""Adapters: one module per outside world that the bus is connected with."""
+"""Adapters: one module for each outside world that connects to the bus."""

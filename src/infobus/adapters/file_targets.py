@@ -1,4 +1,4 @@
-"""Which files anyone wants to hear of: from what a quench tells, to what is to be looked at."""
+"""Which files subscribers want: from the conditions of a quench to paths on disk."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from msgspec import Struct
 
 FILE_COUNT_MAX = 10_000
-"""A subscription that names more files than this has their directories watched instead."""
+"""If a subscription names more files than this, their directories are watched instead."""
 
 OPERATORS = ("==", "in", "begins-with")
-"""What is made use of; any other condition of a subscription only narrows what it wants."""
+"""The operators used here; any other condition only narrows what a subscription wants."""
 
 Signature = tuple[int, int, int]
-"""When a file was modified (in ns), its size, and its inode: another one is another file."""
+"""A file's time of modification (in ns), its size, and its inode, which tells files apart."""
 
 
 class Tree(Struct, frozen=True):
-    """Files below a directory whose path begins with `prefix`; of these names, if any are given."""
+    """Files below a directory whose path begins with `prefix`, and whose name is in `names`."""
 
     directory: str
     prefix: str = ""
     names: frozenset[str] | None = None
 
     def has(self, path: str) -> bool:
-        """Whether a file of this path is meant."""
+        """Whether a file with this path is wanted."""
         return (
             path.startswith(self.prefix)
             and is_inside(self.directory, path)
@@ -35,20 +35,20 @@ class Tree(Struct, frozen=True):
         )
 
     def may_have_below(self, directory: str) -> bool:
-        """Whether a file in `directory`, or below it, can be meant."""
+        """Whether a file in or below `directory` can be wanted."""
         inner = os.path.join(directory, "")
         return inner.startswith(self.prefix) or self.prefix.startswith(inner)
 
 
 class Targets(Struct, frozen=True):
-    """Single files, directories of which every file is meant, and trees."""
+    """Single files, directories in which every file is wanted, and trees."""
 
     files: frozenset[str] = frozenset()
     directories: frozenset[str] = frozenset()
     trees: frozenset[Tree] = frozenset()
 
     def have(self, path: str) -> bool:
-        """Whether a file of this path is meant."""
+        """Whether a file with this path is wanted."""
         return (
             path in self.files
             or os.path.dirname(path) in self.directories
@@ -57,7 +57,7 @@ class Targets(Struct, frozen=True):
 
 
 def targets(subscriptions: Iterable[Sequence[tuple[Any, ...]]], root: str) -> Targets:
-    """What subscriptions mean below `root`, each being conditions that must all hold.
+    """The files below `root` that subscriptions want; all conditions of one must hold.
 
     A condition is (attribute, operator, value); the attributes are those of `FileChanged`.
 
@@ -89,22 +89,22 @@ def targets(subscriptions: Iterable[Sequence[tuple[Any, ...]]], root: str) -> Ta
 
 
 def is_inside(directory: str, path: str) -> bool:
-    """Whether `path` is the directory, or below it."""
+    """Whether `path` is the directory or below it."""
     return path == directory or path.startswith(os.path.join(directory, ""))
 
 
 def _is_below(root: str, path: str) -> bool:
-    # No event has a path that is spelled in any other way, or that cannot be spelled at all.
+    # No event has a path in another spelling, or one that is not text.
     return is_inside(root, path) and os.path.normpath(path) == path and is_speakable(path)
 
 
 def is_speakable(path: str) -> bool:
-    """Whether a path is text, which not everything is that file systems take for a name."""
+    """Whether a path is text; file systems allow names that are not."""
     return "\0" not in path and not any("\ud800" <= letter <= "\udfff" for letter in path)
 
 
 def _values(conditions: Sequence[tuple[Any, ...]], attribute: str) -> set[str] | None:
-    """The values that an attribute may have; None if any other will do, too."""
+    """The values that an attribute may have; None if it may have any value."""
     found: set[str] | None = None
     for name, operator, value in conditions:
         if name == attribute and operator in ("==", "in"):
@@ -114,8 +114,8 @@ def _values(conditions: Sequence[tuple[Any, ...]], attribute: str) -> set[str] |
 
 
 def _roots(conditions: Sequence[tuple[Any, ...]], root: str) -> Iterator[tuple[str, str]]:
-    """Where to begin, and how paths begin there, if neither files nor directories are named."""
-    # The path of a file begins as its directory does.
+    """Directories and prefixes to search if the conditions name no files or directories."""
+    # The path of a file begins with the path of its directory.
     prefixes = [
         _several(value)
         for name, operator, value in conditions
@@ -136,8 +136,8 @@ def _several(value: Any) -> tuple[Any, ...]:
 class View(Struct, frozen=True):
     """What was found on disk.
 
-    `watched` is what has to be watched to learn of any change: directories in which files may
-    come and go, and single files in others.
+    `watched` are the paths to watch in order to learn of any change: directories in which files
+    may come and go, and single files elsewhere.
     """
 
     files: dict[str, Signature]
@@ -171,7 +171,7 @@ def look(wanted: Targets, root: str) -> View:
 
 
 def signature_of(path: str, root: str) -> Signature | None:
-    """Tell one state of a file from another; None if there is no such file."""
+    """The signature of a file, to tell one state from another; None if there is no file."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -184,7 +184,7 @@ def _signature(found: os.stat_result) -> Signature:
 
 
 def is_real(path: str, root: str) -> bool:
-    """Whether no link is followed on the way from `root` to `path`."""
+    """Whether the way from `root` to `path` follows no symbolic link."""
     inner = os.path.relpath(path, root)
     return os.path.realpath(path) == os.path.normpath(os.path.join(os.path.realpath(root), inner))
 
@@ -226,5 +226,5 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(directory) as entries:
             return [entry for entry in entries if is_speakable(entry.name)]
-    except OSError:  # gone, or not for us to read
+    except OSError:  # gone, or not readable
         return []

@@ -1,12 +1,12 @@
-"""The file monitor: tells of changes to the files that somebody subscribed to, and to no others.
+"""The file monitor: publish changes to the files that somebody subscribed to.
 
-Watching every file there is would be hopeless, and is not needed: what anyone wants is known
-by quench. So nothing is watched until somebody subscribes, one subscription to one file has
-this one file watched, and when the subscriber goes the watching ends.
+You cannot watch every file there is, and you need not: quench says which files are wanted. The
+monitor watches nothing until somebody subscribes. A subscription to one file makes it watch that
+one file, and it stops when the subscriber leaves.
 
-What the operating system reports is taken for a hint where to look; what is told comes from
-comparing what is on disk with what was there before. So nothing is missed when the watched
-paths change, and nothing is told twice.
+A report of the operating system is only a hint where to look. The monitor compares what is on
+disk with what was there before, and publishes the difference. So it misses nothing when the
+watched paths change, and reports nothing twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from watchfiles import Change
-from watchfiles._rust_notify import RustNotify  # documented for those who need more control
+from watchfiles._rust_notify import RustNotify  # documented for callers that need more control
 
 from infobus import Bus, BusClosed, DataObject, DeliveryError, UsageError
 from infobus.adapters.file_targets import (
@@ -39,14 +39,14 @@ SUBJECT = "files.changed"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-GATHER_MS = 200  # at most; ends earlier when for one step nothing happened
+GATHER_MS = 200  # at most; ends after one step in which nothing happened
 STEP_MS = 20
 LOOK_AGAIN_S = 5.0
-"""How often to make sure that what is watched is still what has its name."""
+"""How often to check that a watched path still leads to the same file."""
 
 
 class FileChanged(DataObject, name="files.FileChanged"):
-    """A file came, changed, or went."""
+    """A file was created, modified or deleted."""
 
     path: str
     directory: str
@@ -60,17 +60,17 @@ class FileChanged(DataObject, name="files.FileChanged"):
 
 
 class FileMonitor:
-    """Publishes a `FileChanged` when a file below `directory` changes that somebody asked for.
+    """Publishes a `FileChanged` when a wanted file below `directory` changes.
 
-    It works in threads of its own, until it is closed; use it as a context manager. A file is
-    watched a moment after the subscription to it has come to this node, and what happened to it
-    before is not told. Paths are absolute. Symbolic links below `directory` are not followed.
+    It works in its own threads until you close it; use it as a context manager. It watches a file
+    from shortly after the subscription reaches this node, and does not report earlier changes.
+    Paths are absolute. It does not follow symbolic links below `directory`.
 
     Args:
         bus: Where to publish, and whose subscriptions count.
-        directory: Nothing outside of it is ever watched.
-        subject: What to publish under.
-        on_watching: Called with the paths that are watched from now on, whenever they change.
+        directory: Nothing outside this directory is ever watched.
+        subject: The subject to publish under.
+        on_watching: Called with the watched paths whenever they change.
 
     Raises:
         UsageError: There is no such directory.
@@ -93,8 +93,10 @@ class FileMonitor:
         self._watching: frozenset[str] = frozenset()
         self._wanted = Targets()
         self._seen: dict[str, Signature] = {}
-        self._seen_for = Targets()  # what `_seen` was looked up for
-        self._is_stale = threading.Event()  # what is wanted has changed, or all is over
+        self._seen_for = Targets()  # the targets for which `_seen` was looked up
+        self._is_stale = (
+            threading.Event()
+        )  # other files are wanted, or it is closed
         self._is_closed = False
         self._quench = bus.quench(subject)
         self._threads = [
@@ -108,7 +110,7 @@ class FileMonitor:
     def watching(self) -> frozenset[str]:
         """The files and directories that are watched now.
 
-        A directory is watched if all of its files are wanted, or one that is not there yet.
+        A directory is watched if all its files are wanted, or one that does not exist yet.
         """
         return self._watching
 
@@ -128,7 +130,7 @@ class FileMonitor:
         self.close()
 
     def _follow(self) -> None:
-        """Learn what is wanted, for as long as there is a bus."""
+        """Learn which files are wanted, until the bus is closed."""
         with contextlib.suppress(BusClosed):
             self._ask()
             for _ in self._quench.changes():
@@ -144,7 +146,7 @@ class FileMonitor:
     def _watch(self) -> None:
         while True:
             self._is_stale.clear()
-            if self._is_closed:  # looked at after clearing, so that no call to stop gets lost
+            if self._is_closed:  # checked after clearing, so that no call to stop is lost
                 break
             wanted = self._wanted
             planned = look(wanted, self.directory).watched
@@ -153,19 +155,19 @@ class FileMonitor:
             except FileNotFoundError:  # gone since we looked
                 continue
             with watcher or contextlib.nullcontext():
-                # Whatever happens after this look is hinted at by the watcher.
+                # The watcher reports whatever happens after this look.
                 view = look(wanted, self.directory)
                 self._compare(wanted, view.files)
                 self._say(planned if watcher else frozenset())
                 if watcher and view.watched == planned:
                     self._take_hints(watcher, planned)
                 elif not watcher:
-                    # Where nothing can be watched, looking now and then must do.
+                    # If nothing can be watched, look from time to time.
                     self._is_stale.wait(None if wanted == Targets() else LOOK_AGAIN_S)
         self._say(frozenset())
 
     def _take_hints(self, watcher: RustNotify, watched: frozenset[str]) -> None:
-        """Look where the watcher says, until other paths have to be watched."""
+        """Look where the watcher says, until different paths must be watched."""
         inodes, look_again_s = _inodes(watched), time.monotonic() + LOOK_AGAIN_S
         while not self._is_stale.is_set():
             hints = watcher.watch(GATHER_MS, STEP_MS, int(1000 * LOOK_AGAIN_S), self._is_stale)
@@ -175,20 +177,20 @@ class FileMonitor:
                         self._tell(path, signature_of(path, self.directory))
                 if any(self._is_upheaval(change, path, watched) for change, path in hints):
                     return
-            # A parent that was renamed takes the watched path with it, and nobody is told.
+            # A renamed parent takes the watched path with it, and the watcher does not say so.
             if time.monotonic() >= look_again_s:
                 if _inodes(watched) != inodes:
                     return
                 look_again_s = time.monotonic() + LOOK_AGAIN_S
 
     def _is_upheaval(self, change: int, path: str, watched: frozenset[str]) -> bool:
-        """Whether other paths may have to be watched after this."""
+        """Whether different paths may have to be watched after this."""
         if change == Change.deleted:
             return path in watched
         return change == Change.added and (path in self._seen_for.files or os.path.isdir(path))
 
     def _compare(self, wanted: Targets, files: dict[str, Signature]) -> None:
-        """Tell what has changed since the last look, of what was and still is wanted."""
+        """Publish what has changed since the last look, for files wanted both then and now."""
         before, self._seen_for = self._seen_for, wanted
         for path in sorted(self._seen.keys() | files.keys()):
             now = files.get(path)
@@ -218,7 +220,7 @@ class FileMonitor:
 
 
 def _watcher(paths: frozenset[str]) -> RustNotify | None:
-    """What reports changes to the paths; None if there are none, or too many of them."""
+    """A watcher for the paths; None if there are no paths, or too many."""
     if not paths:
         return None
     try:
@@ -245,7 +247,7 @@ def _changed(path: str, change: str, now: Signature | None) -> FileChanged:
     size = mtime = None
     if now is not None:
         modified_ns, size, _ = now
-        with contextlib.suppress(OverflowError):  # file systems know later times than Python
+        with contextlib.suppress(OverflowError):  # file systems hold later times than Python can
             mtime = _EPOCH + timedelta(microseconds=modified_ns // 1000)
     return FileChanged(
         path=path, directory=directory, filename=filename, change=change, size=size, mtime=mtime

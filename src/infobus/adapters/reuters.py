@@ -1,4 +1,4 @@
-"""The Reuters newswire of 1987, as it was collected: SGML, with the wire's control characters.
+"""The Reuters newswire of 1987 as collected: SGML with the wire's control characters.
 
     <REUTERS TOPICS="YES" ... NEWID="1">
     <DATE>26-FEB-1987 15:01:01.79</DATE>
@@ -10,8 +10,8 @@
     &#3;</BODY></TEXT>
     </REUTERS>
 
-Not every story has all of it: briefs have a title alone, and what was sent unprocessed is plain
-text, whose first line is taken for its title. Times are taken for UTC.
+Not every story has all parts. Briefs have only a title. Unprocessed stories are plain text; their
+first line becomes the title. Times are read as UTC.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from infobus.adapters.stories import Bulletin, Skipped, Source, Story
 
 BEGIN, END = "<REUTERS", "</REUTERS>"
 RECORD_CHARS_MAX = 1_000_000
-"""A record that is longer has lost its end."""
+"""A longer record has lost its end."""
 
 _ID = re.compile(r'NEWID="(\d{1,18})"')
 _TEXT = re.compile(r"<TEXT[^>]*>(.*)</TEXT>", re.DOTALL)
@@ -58,13 +58,13 @@ class ReutersStory(Story):
 def read_files(paths: Iterable[Path]) -> Iterator[Bulletin | Skipped]:
     """The stories of several files, one after the other."""
     for path in paths:
-        # Almost all of it is ASCII; in Latin-1 no byte is wrong.
+        # Almost everything is ASCII, and Latin-1 accepts any other byte.
         with path.open(encoding="latin-1", newline="\n") as lines:
             yield from read_stories(lines)
 
 
 def read_stories(lines: Iterable[str]) -> Iterator[Bulletin | Skipped]:
-    """The stories in `lines`, each as soon as its last line has come."""
+    """The stories in `lines`, each as soon as its last line has arrived."""
     record: list[str] = []
     first = size = 0
     for number, line in enumerate(lines, 1):
@@ -73,7 +73,7 @@ def read_stories(lines: Iterable[str]) -> Iterator[Bulletin | Skipped]:
                 yield Skipped(first, "another story begins inside of it")
             record, first, size = [], number, 0
         elif not record:
-            continue  # the document type, or the rest of what was too long
+            continue  # the document type, or the rest of a record that was too long
         record.append(line)
         size += len(line)
         if size > RECORD_CHARS_MAX:
@@ -89,13 +89,13 @@ def read_stories(lines: Iterable[str]) -> Iterator[Bulletin | Skipped]:
 def _read(first: int, record: str) -> Bulletin | Skipped:
     try:
         story = parse(record)
-    except ValueError as error:  # what does not fit a story's attributes is one, too
+    except ValueError as error:  # includes values that do not fit the attributes
         return Skipped(first, str(error))
     return Bulletin(subject_of(story), story)
 
 
 def parse(record: str) -> ReutersStory:
-    """The story from `<REUTERS ...>` to `</REUTERS>`; raises `ValueError` if it is none."""
+    """The story from `<REUTERS ...>` to `</REUTERS>`; raises `ValueError` for a bad record."""
     id = _ID.search(record)
     text = _TEXT.search(record)
     if id is None or text is None:
@@ -130,7 +130,7 @@ def parse(record: str) -> ReutersStory:
 
 
 def subject_of(story: ReutersStory) -> str:
-    """The subject that describes a story's primary topic, or else its place.
+    """The subject for a story: its first topic, or else its first place.
 
     Such as `news.topic.cocoa`, `news.place.usa`, or `news.other`.
     """
@@ -169,4 +169,4 @@ def _moment(text: str) -> datetime:
     try:
         return date.replace(hour=clock[0], minute=clock[1], second=clock[2], microsecond=micros)
     except ValueError:
-        return date  # some clocks were wrong, and the day is right all the same
+        return date  # some clocks were wrong, but the day is right

@@ -1,4 +1,4 @@
-"""What adapters of news feeds share: the type of which each vendor's stories are a subtype."""
+"""What adapters of news feeds share: the supertype of every vendor's stories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infobus import DataObject
 
 
 class Source(DataObject):
-    """Who says so."""
+    """Where a story comes from."""
 
     name: str
     city: str = ""
@@ -18,7 +18,7 @@ class Source(DataObject):
 
 
 class Story(DataObject):
-    """A news story, whoever sent it."""
+    """A news story from any vendor."""
 
     headline: str
     published: datetime
@@ -28,7 +28,7 @@ class Story(DataObject):
 
 
 class Bulletin(NamedTuple):
-    """A story and the subject it belongs under."""
+    """A story, and the subject to publish it under."""
 
     subject: str
     story: Story

@@ -1,4 +1,4 @@
-"""TDL programs at work on a bus, and a host to which others send them."""
+"""Run TDL programs on a bus, and host programs that others send."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
-from infobus import Bus, DataObject, Event, UsageError
+from infobus import Bus, DataObject, Event, UsageError, type_of
 from infobus.adapters.tdl_programs import KeptPrograms, Program
 from infobus.errors import TdlError
 from infobus.services import DynamicService, Interface, Service
@@ -17,7 +17,7 @@ from infobus.tdl.signatures import check_key, is_signed, sign
 
 ABILITIES = ("publish", "subscribe", "serve", "call")
 PROGRAM = "program"
-"""What programs for a host are signed for."""
+"""The purpose named in the signature of a program for a host."""
 AGE_MAX_S = 300.0
 
 
@@ -27,11 +27,11 @@ class Programs:
     While a program waits for a service that it has called, others may run.
 
     Args:
-        bus: Asked for the bus when a program first needs it.
-        allow: Which of `publish`, `subscribe`, `serve` and `call` they may do.
-        within: A pattern; they may use no other subjects.
-        write: Takes what they print; without it they may not.
-        report: Is told of errors in functions that handle events.
+        bus: Returns the bus; called when a program first needs it.
+        allow: Which of `publish`, `subscribe`, `serve` and `call` programs may use.
+        within: A pattern; programs may use only subjects that it covers.
+        write: Receives what programs print; without it, they cannot print.
+        report: Receives errors in functions that handle events.
         limits: How much one run, event or call may use.
         key: Signs methods that travel with their classes.
     """
@@ -51,7 +51,7 @@ class Programs:
         if strange:
             raise UsageError(f"{strange[0]!r} is not one of {', '.join(ABILITIES)}")
         self.is_at_work = False
-        """Whether events or calls can come for a program, now that it has run."""
+        """Whether events or calls can still reach a program that has run."""
         self._bus = bus
         self._within = within
         self._report = report
@@ -63,18 +63,18 @@ class Programs:
         self._served: dict[str, DataObject] = {}
 
     def run(self, source: str, origin: str = "") -> str:
-        """Run a program; returns its value as TDL writes it. Raises `TdlError`."""
+        """Run a program; returns its value in TDL notation. Raises `TdlError`."""
         with self._turn:
             return self._interpreter.show(source, origin)
 
     def names(self) -> list[str]:
-        """All names that mean something to a program."""
+        """All names that are defined for a program."""
         return self._interpreter.names()
 
     @property
     def served(self) -> dict[str, str]:
-        """By subject, the types of the objects that are served."""
-        return {subject: obj.__bus_type__.name for subject, obj in self._served.items()}
+        """The types of the objects that are served, by subject."""
+        return {subject: type_of(obj).name for subject, obj in self._served.items()}
 
     def _check(self, subject: str) -> None:
         if not covers(self._within, subject):
@@ -101,13 +101,13 @@ class Programs:
 
     def _serve(self, subject: str, obj: DataObject) -> None:
         self._check(subject)
-        operations = obj.__bus_type__.operations
+        operations = type_of(obj).operations
 
         def perform(operation: str, arguments: dict[str, Any]) -> Any:
             with self._turn:
                 return self._interpreter.perform(obj, operations[operation], **arguments)
 
-        service = DynamicService(Interface.of_type(obj.__bus_type__), perform)
+        service = DynamicService(Interface.of_type(type_of(obj)), perform)
         if subject in self._served:
             self._bus().replace(subject, service)
         else:
@@ -120,7 +120,7 @@ class Programs:
     ) -> Any:
         self._check(subject)
         bus = self._bus()
-        self._turn.release()  # or a program that calls one of this very host would wait for ever
+        self._turn.release()  # else a program that calls a service of this host would wait forever
         try:
             return bus.service(subject)[operation](*arguments, **named)
         finally:
@@ -130,7 +130,7 @@ class Programs:
 class TdlHost(Service):
     """Runs TDL programs that are sent to it, if they are signed with its key.
 
-    With `kept`, it runs those again that ran before, and keeps those that come.
+    With `kept`, it stores the programs it runs, and runs them again at the next start.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class TdlHost(Service):
         self._last = 0
         self._admitting = threading.Lock()
         self.failed: list[TdlError] = []
-        """Of programs that were kept and could not be run again."""
+        """The errors of kept programs that could not be run again."""
         for program in kept.programs if kept is not None else []:
             self._last = max(self._last, program.number)
             try:
@@ -160,10 +160,10 @@ class TdlHost(Service):
                 self.failed.append(error)
 
     def run(self, source: str, origin: str = "", number: int = 0, signature: bytes = b"") -> str:
-        """Run a program, and keep what it defines; returns its value.
+        """Run a program, and keep its definitions; returns its value.
 
-        `number` is the time of sending, in nanoseconds since 1970, and is signed, too: a
-        program that somebody has recorded cannot be sent again.
+        `number` is the time of sending, in nanoseconds since 1970. It is signed with the program,
+        so that nobody can record a program and send it again.
         """
         if self._key is not None:
             self._admit(self._key, number, signature, origin, source)
@@ -174,11 +174,11 @@ class TdlHost(Service):
         return value
 
     def served(self) -> dict[str, str]:
-        """By subject, the types of the objects that the programs serve."""
+        """The types of the objects that the programs serve, by subject."""
         return self._programs.served
 
     def names(self) -> list[str]:
-        """All names that mean something to a program here."""
+        """All names that are defined for a program here."""
         return self._programs.names()
 
     def _admit(self, key: bytes, number: int, signature: bytes, *fields: str) -> None:

@@ -1,4 +1,4 @@
-"""The programs of a TDL host in a file, for its next start."""
+"""Store the programs of a TDL host in a file, for its next start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Program(Struct):
-    """One program as it was sent; `number` is the time of sending that was signed with it."""
+    """One program as it was sent; `number` is the signed time of sending."""
 
     source: str
     origin: str = ""
@@ -24,14 +24,14 @@ class Program(Struct):
 class KeptPrograms:
     """One JSON object per line, the oldest first.
 
-    Of programs with the same origin, which is the name of their file, the last one is kept: it is
-    what its author has made of the others.
+    The origin of a program is the name of its file. Of programs with the same origin, only the
+    last is kept: it is the author's latest version.
     """
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.programs = _latest(_read(file))
-        # A line that a crash has cut off goes away here, and so does what was replaced.
+        # This drops a line that a crash cut off, and programs that were replaced.
         self._write(b"".join(map(_line, self.programs)))
         self._size = file.stat().st_size
 

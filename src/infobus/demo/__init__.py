@@ -2,8 +2,8 @@
 
     meridian   adapter   a tagged feed       -> MeridianStory  ┐
     harbor     adapter   a line-by-line feed -> HarborStory    ┤ news.>
-    keywords   comes later, attaches Property objects to them  ┤
-    monitor    shows all of it, and knows none of these types  ┘
+    keywords   starts later, attaches Property objects to them ┤
+    monitor    shows everything, and knows none of these types ┘
 
-Each is a program of its own; `floor` starts them on a bus of their own, and ends them.
+Each is a separate program. `floor` starts them on their own bus, and ends them.
 """

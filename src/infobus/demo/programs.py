@@ -1,4 +1,4 @@
-"""What every program of the demo does: join its bus, and end when the demo ends."""
+"""What every program of a demo does: join the demo's bus, and end when the demo ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ import infobus
 def lifeline() -> Event:
     """An event that is set when the demo is over.
 
-    The program was started with the bus's name, and with the reading end of a pipe that nobody
-    writes to. It ends with the one who holds the other end, however that one ends.
+    A program is started with the name of the bus and the reading end of a pipe. Nobody writes to
+    the pipe: it closes when the process that holds the other end dies, however it dies.
     """
     held = int(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started us
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is meant for the process that started this one
     over = Event()
 
     def wait_for_the_end() -> None:

@@ -1,10 +1,10 @@
-"""The wide-area information service of paper 002, section 10, under more load than it can serve.
+"""The wide-area information service of paper 002, section 10, under too much load.
 
-    supplier   one for each region: emergencies, business orders, library updates
-    room       one for each region: gets all of that, and serves a fifth of it
+    supplier   one per region: emergencies, business orders, library updates
+    room       one per region: receives all of that, and can serve a fifth of it
 
-Each is a program of its own; regions are channels of one bus. This module starts them, shows what
-they report, and says at the end whether the paper's promises were kept.
+Each is a separate program; regions are channels of one bus. This module starts the programs,
+shows what they report, and says at the end whether the paper's promises were kept.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from rich.console import Console
 from rich.live import Live
 
 import infobus
-from infobus.demo.city.model import REGIONS, City, Limits
+from infobus.demo.city.model import REGIONS, City, CityLimits
 from infobus.demo.city.screen import draw, line_of, summary, verdict
-from infobus.demo.floor.floor import Floor, Program, tell_of
+from infobus.demo.floor.floor import Floor, RunningProgram, tell_of
 
 FRAME_S = 0.25
-_LAST_REPORTS_S = 0.5  # programs have closed, and so their last reports are here
+_LAST_REPORTS_S = 0.5  # after the programs have closed, for their last reports
 
 
 def run(seconds: float | None, out: Path) -> int:
-    """Run the city for so long, or until Ctrl-C; returns the exit code: 0 if all promises held."""
-    console, city, floor = Console(), City(Limits.within(seconds)), Floor()
+    """Run the city for `seconds` or until Ctrl-C; returns 0 if all promises held, else 1."""
+    console, city, floor = Console(), City(CityLimits.within(seconds)), Floor()
     ended = None
     if city.limits.scale < 1:
         console.print(f"A short run: business events live {city.limits.business_s:.3g} s, not 10.")
@@ -51,8 +51,8 @@ def run(seconds: float | None, out: Path) -> int:
 
 def _watch(
     floor: Floor, reports: infobus.Subscription, city: City, seconds: float | None, console: Console
-) -> Program | None:
-    """Show what is reported, until so long after the first arrival, or a program has ended."""
+) -> RunningProgram | None:
+    """Show the reports until `seconds` after the first arrival, or until a program ends."""
     end_s = told_s = 0.0
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not end_s or seconds is None or time.monotonic() < end_s:
@@ -72,7 +72,7 @@ def _watch(
 
 
 def _gather(reports: infobus.Subscription, city: City, seconds: float) -> None:
-    """Take reports in, for so long."""
+    """Collect reports for `seconds`."""
     end_s = time.monotonic() + seconds
     with suppress(TimeoutError):
         while (left_s := end_s - time.monotonic()) > 0:

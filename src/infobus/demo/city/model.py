@@ -1,6 +1,6 @@
-"""The city of paper 002, section 10: classes, limits, what its programs report, and its promises.
+"""The city of paper 002, section 10: its classes, limits, reports and promises.
 
-Nothing here is on a bus: reports come in, numbers and verdicts go out.
+Nothing here uses a bus: reports come in, numbers and verdicts go out.
 """
 
 from __future__ import annotations
@@ -13,59 +13,59 @@ from infobus.protocols.reliable.peer import DEFAULT_UPGRADE
 
 REGIONS = ("north", "south")
 CLASSES = {"emergency": "emergency", "business": "business", "library": "regular"}
-"""What the city calls its events, and their priority class."""
+"""The city's names for its events, and the priority class of each."""
 
 RATES = {"emergency": 5.0, "business": 300.0, "library": 200.0}
-"""Events a second that each region supplies, if it is not held back."""
+"""Events per second that each region supplies, unless backpressure slows it down."""
 
 SERVICE_S = 0.01
-"""What a control room needs for one event: 100 a second, a fifth of what is supplied."""
+"""Time a control room needs per event: it serves 100 a second, a fifth of the supply."""
 
 SECONDS = 30.0
-"""How long the paper's age limit needs to show; in a shorter run it is scaled down."""
+"""A run this long shows the paper's age limit; shorter runs scale the limit down."""
 
 HAND_OVER_S = 0.25
-"""What a busy machine may take between taking an event out of the queue and its handler."""
+"""How long a busy machine may take to hand an event from the queue to its handler."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The paper's limits: emergencies in three seconds, no business older than ten."""
+class CityLimits:
+    """The paper's limits: emergencies within three seconds, no business event older than ten."""
 
     scale: float = 1.0
 
     @classmethod
-    def within(cls, seconds: float | None) -> Limits:
-        """Limits that a run of so many seconds can reach.
+    def within(cls, seconds: float | None) -> CityLimits:
+        """Limits that a run of `seconds` can reach.
 
-        >>> Limits.within(None).business_s, Limits.within(6.0).business_s
+        >>> CityLimits.within(None).business_s, CityLimits.within(6.0).business_s
         (10.0, 2.0)
         """
         return cls(1.0 if seconds is None else min(1.0, seconds / SECONDS))
 
     @property
     def emergency_s(self) -> float:
-        """By then an emergency must have arrived; that needs no scaling to show."""
+        """An emergency must arrive within this time; it is short enough without scaling."""
         return 3.0
 
     @property
     def business_s(self) -> float:
-        """A business event that is older is discarded."""
+        """Business events older than this are discarded."""
         return 10.0 * self.scale
 
     @property
     def library_s(self) -> float:
-        """A library that starves above its watermark moves at least this often."""
+        """Above its watermark, a starving library makes progress at least this often."""
         return DEFAULT_UPGRADE.after_s + DEFAULT_UPGRADE.period_s
 
     @property
     def queue_count_max(self) -> int:
-        """Room for twice what is served until business events are too old."""
+        """Twice as many events as are served before business events become too old."""
         return int(2 * self.business_s / SERVICE_S)
 
 
 class Arrival(DataObject):
-    """An event that was delivered: when, and how long after it was published, in seconds."""
+    """A delivered event: when it arrived, and how many seconds it took."""
 
     name: str
     at: float
@@ -73,7 +73,7 @@ class Arrival(DataObject):
 
 
 class CityReport(DataObject):
-    """What a program has to tell; numbers since its start, arrivals since its last report."""
+    """A program's report: counts since its start, arrivals since its last report."""
 
     sent: dict[str, int]
     expired: dict[str, int]
@@ -82,8 +82,8 @@ class CityReport(DataObject):
 
 
 @dataclass(slots=True)
-class Tally:
-    """One class, all regions together."""
+class ClassTally:
+    """The counts of one class, over all regions."""
 
     sent: int = 0
     expired: int = 0
@@ -92,22 +92,24 @@ class Tally:
 
     @property
     def waiting(self) -> int:
-        """What was sent and has neither arrived nor grown too old."""
+        """How many events were sent and have neither arrived nor expired."""
         return self.sent - self.delivered - self.expired
 
 
 @dataclass
 class City:
-    """All that the programs have reported."""
+    """Everything that the programs have reported."""
 
-    limits: Limits
-    reports: dict[str, CityReport] = field(default_factory=dict)  # the last one of each program
+    limits: CityLimits
+    reports: dict[str, CityReport] = field(default_factory=dict)  # the latest of each program
     arrivals: list[Arrival] = field(default_factory=list)
     longest_pause_s: float = 0.0  # of a library that starved
-    _library_at: dict[str, float] = field(default_factory=dict)  # last, while it starved
+    _library_at: dict[str, float] = field(
+        default_factory=dict
+    )  # the latest, while starving
 
     def take(self, program: str, report: CityReport) -> None:
-        """A program has reported."""
+        """Take in a report."""
         self.arrivals += report.arrivals
         self.reports[program] = report
         since_s = report.starving_since
@@ -117,9 +119,9 @@ class City:
                 self.longest_pause_s = max(self.longest_pause_s, pause_s)
                 self._library_at[program] = arrival.at
 
-    def tallies(self) -> dict[str, Tally]:
-        """The numbers of each class."""
-        tallies = {name: Tally() for name in CLASSES}
+    def tallies(self) -> dict[str, ClassTally]:
+        """The counts of each class."""
+        tallies = {name: ClassTally() for name in CLASSES}
         for report in self.reports.values():
             for name, tally in tallies.items():
                 tally.sent += report.sent.get(name, 0)
@@ -136,7 +138,7 @@ class City:
         return any(report.starving_since is not None for report in self.reports.values())
 
     def promises(self) -> list[Promise]:
-        """What the paper asks for, and whether it was so."""
+        """What the paper requires, and whether it held."""
         limits, tallies = self.limits, self.tallies()
         emergency, business, library = (tallies[name] for name in CLASSES)
         return [
@@ -167,7 +169,7 @@ class City:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Something that the paper asks for."""
+    """Something that the paper requires."""
 
     what: str
     held: bool

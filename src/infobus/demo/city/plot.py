@@ -1,4 +1,4 @@
-"""A picture of a run of the city: when each event arrived, and how long it had taken."""
+"""A plot of one run of the city: when each event arrived, and how long it took."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_plot(city: City, folder: Path) -> list[Path]:
 
 
 def latency_figure(city: City) -> Figure | None:
-    """One point for each arrival, and the limits as lines."""
+    """One point per arrival, and a line per limit."""
     if not city.arrivals:
         return None
     began_s = min(arrival.at - arrival.took for arrival in city.arrivals)
@@ -35,7 +35,7 @@ def latency_figure(city: City) -> Figure | None:
             rasterized=True,
         )
     limits = city.limits
-    # Each label where nothing else is drawn in the end.
+    # Each label goes where no points are drawn.
     for name, limit_s, side in (
         ("emergency", limits.emergency_s, "right"),
         ("business", limits.business_s, "left"),

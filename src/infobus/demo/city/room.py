@@ -1,4 +1,4 @@
-"""A region's control room: takes everything of its region, and is far too slow for it."""
+"""A region's control room: it receives every event of its region, and is far too slow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections import Counter
 
 import infobus
-from infobus.demo.city.model import CLASSES, SERVICE_S, Arrival, CityReport, Limits
+from infobus.demo.city.model import CLASSES, SERVICE_S, Arrival, CityLimits, CityReport
 from infobus.demo.city.supplier import REPORT_S
 from infobus.demo.programs import on_the_floor
 
 
 def main() -> None:
     """Serve a region's events until the demo ends, and report how long they took."""
-    region, limits = sys.argv[3], Limits(float(sys.argv[4]))
+    region, limits = sys.argv[3], CityLimits(float(sys.argv[4]))
     names = {class_: name for name, class_ in CLASSES.items()}
     expired: Counter[str] = Counter()
     arrivals: list[Arrival] = []
@@ -44,7 +44,7 @@ def main() -> None:
         )
         while not over.wait(REPORT_S):
             report()
-        # What was sent last is still on its way; emergencies are waited for.
+        # The last events are still on their way; wait for the emergencies among them.
         deadline_s = time.monotonic() + limits.emergency_s
         time.sleep(REPORT_S)
         while events.waiting_in("emergency") and time.monotonic() < deadline_s:

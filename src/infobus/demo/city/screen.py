@@ -1,4 +1,4 @@
-"""How the city looks: a live table of its classes, and the summary at the end."""
+"""The city on screen: a live table of its classes, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def draw(city: City, left_s: float | None, now_s: float) -> RenderableType:
         table.add_row(
             Text(name, f"bold {COLOURS[name]}"),
             *(f"{count:,}" for count in (tally.sent, tally.delivered, tally.expired)),
-            f"{max(0, tally.waiting):,}",  # reports are not of the same moment
+            f"{max(0, tally.waiting):,}",  # below 0 if reports are of different moments
             f"{latest.took:.3f}" if latest else "-",
             Text(_line(rates_of(city.arrivals, name, now_s, _HISTORY_COUNT)), COLOURS[name]),
         )
@@ -47,7 +47,7 @@ def draw(city: City, left_s: float | None, now_s: float) -> RenderableType:
 
 
 def line_of(city: City) -> str:
-    """The same in one line, where there is no screen."""
+    """The same in one line, for output that is not a terminal."""
     tallies = city.tallies().items()
     return " · ".join(
         f"{name} {tally.delivered} of {max(tally.sent, tally.delivered)}"
@@ -57,7 +57,7 @@ def line_of(city: City) -> str:
 
 
 def summary(city: City) -> Table:
-    """What came of each class."""
+    """The final counts of each class."""
     table = Table(title="The city, all regions", box=box.SIMPLE)
     table.add_column("class")
     for column in ("sent", "delivered", "expired", "waiting", "slowest s"):

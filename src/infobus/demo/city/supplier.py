@@ -1,4 +1,4 @@
-"""A region's supplier: calls for help, business orders, more library updates than anyone reads."""
+"""A region's supplier: emergencies, business orders, and too many library updates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from threading import Event, Thread
 
 import infobus
-from infobus.demo.city.model import CLASSES, RATES, CityReport, Limits
+from infobus.demo.city.model import CLASSES, RATES, CityLimits, CityReport
 from infobus.demo.programs import on_the_floor
 
 REPORT_S = 0.25
@@ -16,7 +16,7 @@ REPORT_S = 0.25
 
 def main() -> None:
     """Supply a region's events until the demo ends, and report how many there were."""
-    region, limits = sys.argv[3], Limits(float(sys.argv[4]))
+    region, limits = sys.argv[3], CityLimits(float(sys.argv[4]))
     sent: Counter[str] = Counter()
     expired: Counter[str] = Counter()
     names = {class_: name for name, class_ in CLASSES.items()}
@@ -24,7 +24,7 @@ def main() -> None:
         bus.on_expired(lambda event: expired.update([names[event.priority]]))
         while bus.quench(f"{region}.>").wants({}) is False and not over.wait(0.02):
             pass  # nobody is there yet
-        # A thread for each class: one that is held back must not hold the others.
+        # One thread per class, so that backpressure on one class does not stop the others.
         threads = [
             Thread(target=_supply, args=(bus, over, region, name, limits, sent), daemon=True)
             for name in CLASSES
@@ -39,13 +39,13 @@ def main() -> None:
 
 
 def _supply(
-    bus: infobus.Bus, over: Event, region: str, name: str, limits: Limits, sent: Counter[str]
+    bus: infobus.Bus, over: Event, region: str, name: str, limits: CityLimits, sent: Counter[str]
 ) -> None:
     began_s, number = time.monotonic(), 0
     max_age = limits.business_s if name == "business" else None
     while not over.wait(max(0.0, began_s + number / RATES[name] - time.monotonic())):
         number += 1
-        sent[name] += 1  # before it is, so that never more has arrived than was sent
+        sent[name] += 1  # counted first, so that arrivals never exceed it
         try:
             event = {"number": number}
             bus.publish(f"{region}.{name}", event, priority=CLASSES[name], max_age=max_age)

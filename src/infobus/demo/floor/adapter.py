@@ -1,4 +1,4 @@
-"""An adapter's work: receive a vendor's lines, publish stories, and remember recent ones."""
+"""What an adapter does: read a vendor's lines, publish stories, and remember recent ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PAUSE_S = 1.6  # between two stories, on average
 def run(format: Format) -> None:
     """Publish the vendor's sample stories, with pauses, again and again until the demo ends.
 
-    Newcomers get the recent ones as initial state.
+    New subscribers get the recent ones as initial state.
     """
     recent: deque[Bulletin] = deque(maxlen=RECENT_COUNT_MAX)
     pauses = random.Random(format.name)
     with on_the_floor() as (bus, over):
-        # A story has an id from its publication on; before that it is no news.
+        # A story gets its id when it is published; until then it is not yet news.
         bus.initial_state("news.>", lambda: [b for b in recent.copy() if id_of(b.story)])
         for bulletin in _received(format):
             recent.append(bulletin)

@@ -1,7 +1,7 @@
-"""What the news monitor knows: objects by id, the properties that came for them, a caption.
+"""What the news monitor knows: objects by id, their properties, and a caption.
 
 Nothing here knows what a story is. The monitor knows objects with attributes, and Property
-objects that annotate them; all else it finds out by introspection.
+objects that annotate them. It learns everything else by introspection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HOLD_S = 5.0  # how long a selection or an important caption stays
 
 
 @dataclass
-class Entry:
+class BoardEntry:
     """One object on the screen."""
 
     id: str
@@ -30,28 +30,30 @@ class Entry:
 class Board:
     """The monitor's state. Time comes in as `now_s`."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)  # the oldest first
+    entries: dict[str, BoardEntry] = field(default_factory=dict)  # the oldest first
     selected: str | None = None
-    is_following: bool = True  # the selection moves to the newest by itself
+    is_following: bool = True  # the selection follows the newest
     caption: str = "waiting for stories on news.>"
     programs_count: int = 1
     types_seen: Counter[str] = field(default_factory=Counter)
     property_count: int = 0
-    pipeline: str = ""  # how far it is, if there is one
+    pipeline: str = ""  # its progress, if there is one
     _phase: str = ""
-    _early: dict[str, dict[str, Any]] = field(default_factory=dict)  # properties before objects
+    _early: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # before their objects
     _selected_at_s: float = 0.0
     _caption_until_s: float = 0.0
 
     def take(self, event: Event, now_s: float) -> list[str]:
-        """Take one event in; returns what is new as lines of text."""
+        """Take in one event; returns the news as lines of text."""
         if isinstance(event.data, Property):
             return self._take_property(event.data, now_s)
         id = id_of(event.data)
-        if id is None or id in self.entries:  # initial state may repeat what was seen
+        if id is None or id in self.entries:  # initial state may repeat objects
             return []
         lines = self._meet_type(event.data, now_s)
-        self.entries[id] = Entry(id, event.subject, event.data, self._early.pop(id, {}))
+        self.entries[id] = BoardEntry(id, event.subject, event.data, self._early.pop(id, {}))
         if len(self.entries) > ENTRY_COUNT_MAX:
             self.entries.pop(next(iter(self.entries)))
         self._say(f"A story arrives under {event.subject}.", now_s)
@@ -82,14 +84,14 @@ class Board:
         return self._announce(caption, now_s) + lines
 
     def count_programs(self, count: int, now_s: float) -> list[str]:
-        """So many programs are on the bus now."""
+        """Note how many programs are on the bus; returns the news as lines of text."""
         before, self.programs_count = self.programs_count, count
         if count <= before:
             return []
         return self._announce(f"A program has come on-line: {count} on the bus now.", now_s)
 
     def tell_of_pipeline(self, phase: str, status: str, now_s: float) -> list[str]:
-        """The pipeline is so far now; what is new is a phase that has begun."""
+        """Note the progress of the pipeline; the start of a phase is news."""
         self.pipeline = status
         if phase == self._phase:
             return []
@@ -97,16 +99,16 @@ class Board:
         return self._announce(f"The pipeline: {phase}.", now_s)
 
     def tick(self, now_s: float) -> None:
-        """Time has passed: follow the news."""
+        """Time has passed: let the selection follow the news."""
         is_due = self.selected is None or now_s - self._selected_at_s >= HOLD_S
         if self.entries and self.is_following and is_due:
-            # What has been annotated shows more; a property comes a moment after its object.
+            # Annotated objects show more, and properties arrive a moment after their objects.
             newest_first = list(reversed(self.entries.values()))
             annotated = (entry for entry in newest_first if entry.properties)
             self.selected, self._selected_at_s = next(annotated, newest_first[0]).id, now_s
 
     def move(self, step: int) -> None:
-        """Select an older (1) or newer (-1) entry by hand; selection stays there."""
+        """Select an older (1) or newer (-1) entry by hand; the selection then stays there."""
         ids = list(reversed(self.entries))
         if ids:
             self.is_following = False

@@ -1,4 +1,4 @@
-"""From lines of a vendor's feed to stories; a record that cannot be read is skipped, aloud."""
+"""Read stories from a vendor's lines; records that cannot be read are reported as skipped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from infobus.adapters.stories import Bulletin, Skipped
 
 @dataclass(frozen=True)
 class Format:
-    """How one vendor writes records: the beginning of the first line, the last line, the rest.
+    """One vendor's format: how a record begins, how it ends, and how to parse it.
 
-    `parse` gets all lines of a record and the day; it raises `ValueError` if it cannot.
+    `parse` gets all lines of a record and the day, and raises `ValueError` for a bad record.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Format:
 
 
 def read_feed(lines: Iterable[str], format: Format, day: date) -> Iterator[Bulletin | Skipped]:
-    """The stories in `lines`, as soon as their last line has come."""
+    """The stories in `lines`, each as soon as its last line has arrived."""
     record: list[str] = []
     first = 1
     for number, line in enumerate(lines, 1):
@@ -46,12 +46,12 @@ def read_feed(lines: Iterable[str], format: Format, day: date) -> Iterator[Bulle
 def _read_record(record: list[str], first: int, format: Format, day: date) -> Bulletin | Skipped:
     try:
         return format.parse(record, day)
-    except ValueError as error:  # what does not fit a story's attributes is one, too
+    except ValueError as error:  # includes values that do not fit the attributes
         return Skipped(first, str(error))
 
 
 def one(fields: dict[str, list[str]], name: str) -> str:
-    """The only value of a field that a record must have."""
+    """The value of a field that a record must have exactly once."""
     values = fields.get(name, [])
     if len(values) != 1 or not values[0]:
         raise ValueError(f"expected one {name}, got {len(values)}")
@@ -59,5 +59,5 @@ def one(fields: dict[str, list[str]], name: str) -> str:
 
 
 def at(day: date, time: str, layout: str) -> datetime:
-    """The moment on `day` that a vendor's time means."""
+    """The moment on `day` given by a vendor's time."""
     return datetime.combine(day, datetime.strptime(time, layout).time(), UTC)

@@ -1,4 +1,4 @@
-"""Starts the programs of the demo on a bus of their own, watches them, and ends them all."""
+"""Start the programs of a demo on their own bus, watch them, and end them all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import IO
 
 KEYWORDS_AFTER_S = 9.0
-PATIENCE_S = 5.0  # for programs that have been told to end
+PATIENCE_S = 5.0  # for programs to end by themselves
 
 _LEAVE_SCREEN = "\x1b[?1049l\x1b[?25h"
 
 
 @dataclass
-class Program:
-    """One program of the demo, and where it complains."""
+class RunningProgram:
+    """One program of the demo, and the file that holds its standard error."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -29,17 +29,17 @@ class Program:
 
 
 class Floor:
-    """The programs of one demo. Leaving it ends them; so does the death of this process."""
+    """The programs of one demo. They end when you leave the context, or when this process dies."""
 
     def __init__(self) -> None:
         self.bus_name = f"demo-{os.getpid()}-{secrets.token_hex(4)}"
-        self._programs: list[Program] = []
-        # Programs hold the reading end; when the writing end is gone, they end.
+        self._programs: list[RunningProgram] = []
+        # Programs hold the reading end; they end when the writing end is closed.
         self._lifeline, self._held = os.pipe()
         self._terminal = termios.tcgetattr(0) if os.isatty(0) else None
 
     def start(self, name: str, module: str, *arguments: str) -> None:
-        """Start one more program, with arguments after those that all have."""
+        """Start a program; `arguments` follow those that every program gets."""
         complaints = tempfile.TemporaryFile()  # noqa: SIM115  read when the program has ended
         common = (self.bus_name, str(self._lifeline))
         process = subprocess.Popen(
@@ -47,10 +47,10 @@ class Floor:
             pass_fds=[self._lifeline],
             stderr=complaints,
         )
-        self._programs.append(Program(name, process, complaints))
+        self._programs.append(RunningProgram(name, process, complaints))
 
-    def watch(self, seconds: float | None) -> Program | None:
-        """Wait so long, or until a program has ended, which is then returned."""
+    def watch(self, seconds: float | None) -> RunningProgram | None:
+        """Wait for `seconds`, or until a program ends; returns that program."""
         until_s = None if seconds is None else time.monotonic() + seconds
         while True:
             for program in self._programs:
@@ -60,8 +60,8 @@ class Floor:
                 return None
             time.sleep(0.05)
 
-    def wait_for(self, name: str, seconds: float) -> Program | None:
-        """Wait so long for a program to end well; returns it if it has not."""
+    def wait_for(self, name: str, seconds: float) -> RunningProgram | None:
+        """Wait up to `seconds` for a program to end well; returns it if it does not."""
         program = next(one for one in self._programs if one.name == name)
         try:
             return None if program.process.wait(seconds) == 0 else program
@@ -86,12 +86,12 @@ class Floor:
                 program.process.kill()
                 program.process.wait()
         os.close(self._lifeline)
-        if self._terminal is not None:  # a monitor that was killed has left it as it was
+        if self._terminal is not None:  # a killed monitor did not restore it
             termios.tcsetattr(0, termios.TCSADRAIN, self._terminal)
 
 
 def run(seconds: float | None) -> int:
-    """Run the demo for so long, or until someone ends it; returns the exit code."""
+    """Run the demo for `seconds`, or until someone ends it; returns the exit code."""
     ended = None
     try:
         with Floor() as floor:
@@ -104,11 +104,11 @@ def run(seconds: float | None) -> int:
                 floor.start("keyword generator", "floor.keywords")
                 ended = floor.watch(None if seconds is None else seconds - before_s)
     except KeyboardInterrupt:
-        pass  # The usual way to leave a demo.
+        pass  # the usual way to leave a demo
     return _farewell(ended)
 
 
-def _farewell(ended: Program | None) -> int:
+def _farewell(ended: RunningProgram | None) -> int:
     if ended is None or (ended.name == "news monitor" and ended.process.returncode == 0):
         print("The trading floor is closed; all of its programs have ended.", flush=True)
         return 0
@@ -117,8 +117,8 @@ def _farewell(ended: Program | None) -> int:
     return tell_of(ended, "so the trading floor is closed")
 
 
-def tell_of(ended: Program, consequence: str) -> int:
-    """Say that a program has ended, and what it complained about; returns the exit code."""
+def tell_of(ended: RunningProgram, consequence: str) -> int:
+    """Report that a program has ended, with its standard error; returns the exit code."""
     ended.complaints.seek(0)
     print(ended.complaints.read().decode(errors="replace"), end="", file=sys.stderr)
     what = f"The {ended.name} ended with code {ended.process.returncode}"

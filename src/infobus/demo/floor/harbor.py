@@ -1,4 +1,4 @@
-"""The Harbor News adapter: a field per line, with codes for industries and markets."""
+"""The Harbor News adapter: one field per line, with codes for industries and markets."""
 
 from __future__ import annotations
 

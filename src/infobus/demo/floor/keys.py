@@ -1,4 +1,4 @@
-"""Keys from a terminal, one at a time and without waiting for Enter."""
+"""Read keys from a terminal, one at a time, without waiting for Enter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES = {"\x1b[A": "up", "\x1b[B": "down", "\x1bOA": "up", "\x1bOB": "down"}
 
 
 class Keys:
-    """While it is open, keys are not echoed; if `stream` is no terminal, there are none."""
+    """The keys pressed while it is open, which are not echoed; none if there is no terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._file = stream.fileno() if stream.isatty() else None

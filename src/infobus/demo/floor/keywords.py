@@ -1,9 +1,9 @@
 """The keyword generator: annotates objects that others published, whatever their type.
 
-It comes on-line when the rest is running. It asks for initial state, so it also gets what was
-published before, and attaches a Property object to each object in whose text it finds words
-of its categories (paper 000, section 5.2). It is also a service, by which a person or a program
-browses the categories and their keywords: `infobus call svc.keywords`.
+It starts while the rest is already running. It asks for initial state, so it also gets stories
+published earlier. It attaches a Property object to each object whose text holds words of its
+categories (paper 000, section 5.2). It is also a service that lets a person or a program browse
+the categories and their keywords: `infobus call svc.keywords`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORDS = {word for words in CATEGORIES.values() for word in words.split()}
 
 
 def keywords_in(text: str) -> list[str]:
-    """The designated words in `text`, each once, in the order of their appearance.
+    """The keywords in `text`, each once, in order of appearance.
 
     >>> keywords_in("Oil rose when a storm closed the port to tankers; the storm goes on.")
     ['oil', 'storm', 'tankers']
@@ -36,13 +36,13 @@ def keywords_in(text: str) -> list[str]:
 
 
 def text_of(obj: DataObject) -> str:
-    """All text that an object of any type has in its attributes."""
+    """All text in the attributes of an object of any type."""
     values: list[Any] = [attribute.get(obj) for attribute in type_of(obj).attributes]
     return "\n".join(value for value in values if isinstance(value, str))
 
 
 def annotation(event: Event) -> Property | None:
-    """The keywords of an event's object; None if there are none, or it is itself a property."""
+    """The keywords of an event's object; None if it has none or is itself a property."""
     ref = id_of(event.data)
     if ref is None or isinstance(event.data, Property):
         return None
@@ -69,7 +69,7 @@ class KeywordGenerator(Service):
 
 
 def main() -> None:
-    """Annotate everything under `news.>`, also what was there before."""
+    """Annotate everything under `news.>`, including what was published before."""
     done: set[str] = set()
     with on_the_floor() as (bus, over):
         bus.serve("svc.keywords", KeywordGenerator())

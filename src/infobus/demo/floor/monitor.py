@@ -1,4 +1,4 @@
-"""The news monitor: shows what comes, on a terminal as a live screen, elsewhere as lines."""
+"""The news monitor: a live screen on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAME_S = 0.2
 def main() -> None:
     """Watch `news.>` until the demo ends, or until someone presses q.
 
-    If the state folder of a pipeline is named, its progress is shown, too.
+    If you name the state folder of a pipeline, the screen also shows its progress.
     """
     state = Path(sys.argv[3]) if len(sys.argv) > 3 else None
     with on_the_floor() as (bus, over):
@@ -42,7 +42,7 @@ def _show_lines(bus: Bus, news: Subscription, over: Event, state: Path | None) -
         while not over.is_set():
             for line in _gather(bus, news, board, state):
                 print(line, flush=True)
-    except BrokenPipeError:  # nobody reads any more; Python would complain once more at exit
+    except BrokenPipeError:  # the reader is gone; without this, Python complains again at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -65,7 +65,7 @@ def _show_screen(bus: Bus, news: Subscription, over: Event, state: Path | None) 
 
 
 def _gather(bus: Bus, news: Subscription, board: Board, state: Path | None) -> list[str]:
-    """Take in what comes during one frame; returns what is new as lines."""
+    """Collect the events of one frame; returns the news as lines."""
     lines: list[str] = []
     end_s = time.monotonic() + FRAME_S
     if state is not None and (status := read_status(state)) is not None:

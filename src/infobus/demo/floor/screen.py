@@ -1,4 +1,4 @@
-"""How the news monitor looks: a list of headlines by a view, and one object in full."""
+"""The news monitor on screen: a list of headlines, and one object in full."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from infobus import type_of
-from infobus.demo.floor.board import Board, Entry, text_of
+from infobus.demo.floor.board import Board, BoardEntry, text_of
 
-WIDE = 132  # from here on, list and story stand side by side
+WIDE = 132  # from this width, list and story are side by side
 KEYS = " up/down select · f follow the news · q end"
 
 
-class Column(NamedTuple):
+class ViewColumn(NamedTuple):
     """One column of a view: a title, a named attribute, and how to show it."""
 
     title: str
@@ -27,14 +27,14 @@ class Column(NamedTuple):
     width: int | None = None
 
 
-HEADLINES = (Column("time", "published", "{:%H:%M}", 5), Column("headline", "headline"))
+HEADLINES = (ViewColumn("time", "published", "{:%H:%M}", 5), ViewColumn("headline", "headline"))
 
 
 def draw(board: Board, width: int, height: int) -> Layout:
     """The whole screen."""
     is_wide = width >= WIDE
     rows = height - 4
-    # A story of the samples fits into 14 rows; where there are fewer, the list gives way.
+    # A sample story fits into 14 rows; on a lower screen, the list gives way.
     list_rows = rows if is_wide else max(4, rows * 2 // 5, rows - 14)
     middle = Layout(name="middle")
     parts = (
@@ -77,15 +77,15 @@ def _headlines(board: Board, rows: int) -> Panel:
     return Panel(table, title="headlines", title_align="left", border_style="blue")
 
 
-def _window(board: Board, rows: int) -> list[Entry]:
-    """The newest entries; when someone selects by hand, those down to the selected one."""
+def _window(board: Board, rows: int) -> list[BoardEntry]:
+    """The newest entries; after a selection by hand, the entries down to that one."""
     newest_first = list(reversed(board.entries.values()))
     at = next((i for i, entry in enumerate(newest_first) if entry.id == board.selected), 0)
     start = 0 if board.is_following else max(0, at - rows + 1)
     return newest_first[start : start + rows]
 
 
-def _cells(entry: Entry) -> list[Text]:
+def _cells(entry: BoardEntry) -> list[Text]:
     cells = [
         Text(text_of(getattr(entry.obj, column.attribute, ""), column.layout))
         for column in HEADLINES
@@ -94,8 +94,8 @@ def _cells(entry: Entry) -> list[Text]:
     return [*cells, Text(type_of(entry.obj).name), Text(properties)]
 
 
-def _story(entry: Entry | None) -> Panel:
-    """An object in full, of whatever type: properties first, then all of its attributes."""
+def _story(entry: BoardEntry | None) -> Panel:
+    """An object of any type in full: its properties first, then all attributes."""
     table = Table(box=None, expand=True, pad_edge=False, show_header=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(ratio=1)

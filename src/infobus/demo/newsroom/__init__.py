@@ -1,1 +1,1 @@
-"""The newsroom: feeds, journal, Spark, repository, and back onto the bus."""
+"""The newsroom: feeds, journal, Spark and repository, and keywords back onto the bus."""

@@ -1,10 +1,10 @@
-"""The newsroom: feeds, bus, journal, Spark, repository and back onto the bus, from end to end.
+"""The newsroom: from feeds over bus, journal and Spark into a repository, and back to the bus.
 
     meridian, harbor    two feeds                              -> news.>
-    newsroom_pipeline   the journal, and Spark: objects into tables, keywords back onto the bus
-    monitor             shows all of it while it happens
+    newsroom.pipeline   journal and Spark: objects into tables, keywords back onto the bus
+    monitor             shows everything while it happens
 
-At the end it asks the repository for all stories, whatever their types, and shows the traffic.
+At the end, it queries the repository for all stories, whatever their types, and shows the traffic.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from rich.text import Text
 
 from infobus import type_of
 from infobus.adapters.stories import Story
-from infobus.demo.floor.floor import Floor, Program, tell_of
+from infobus.demo.floor.floor import Floor, RunningProgram, tell_of
 from infobus.pipeline.runner.progress import STATUS, Status, read_status
 from infobus.pipeline.runner.runner import request_stop
 from infobus.repository import Repository
 
 SECONDS = 60.0
-"""How long it is open, unless told otherwise; longer if Spark takes longer to start."""
+"""How long it is open by default; longer if Spark takes longer to start."""
 PATIENCE_S = 300.0
-"""For Spark to start, or to end, on a machine that is busy."""
+"""For Spark to start or to stop on a busy machine."""
 SHOWN_COUNT = 10
 WIRE = "wire"
 PLAN, STATE = "newsroom.toml", "newsroom.state"
@@ -49,7 +49,7 @@ class Newsroom:
         self.state = folder / STATE
         _make_room(folder)
 
-    def run(self, seconds: float, wire: Sequence[Path]) -> Program | None:
+    def run(self, seconds: float, wire: Sequence[Path]) -> RunningProgram | None:
         """Run all programs; returns the one that ended too early, if any did."""
         begun_s = time.monotonic()
         with Floor() as floor:
@@ -71,8 +71,8 @@ class Newsroom:
             request_stop(self.state)
             return floor.wait_for("pipeline", PATIENCE_S)
 
-    def _wait(self, floor: Floor, is_so: Condition) -> Program | None:
-        """Wait for the pipeline to get so far; returns a program that has ended before."""
+    def _wait(self, floor: Floor, is_so: Condition) -> RunningProgram | None:
+        """Wait until the pipeline's status fits; returns a program that ended before."""
         deadline_s = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline_s:
             status = read_status(self.state)
@@ -91,13 +91,13 @@ def _has_begun(status: Status) -> bool:
     )
 
 
-def _is_fine(ended: Program) -> bool:
-    """A wire that has sent everything may end, and so may the monitor, when somebody ends it."""
+def _is_fine(ended: RunningProgram) -> bool:
+    """A wire may end once it has sent everything, and the monitor when somebody quits it."""
     return ended.name in (WIRE, "news monitor") and ended.process.returncode == 0
 
 
 def _make_room(folder: Path) -> None:
-    """Remove what an earlier newsroom has left, and put the plan there."""
+    """Remove the files of an earlier newsroom, and write the plan."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in MADE_HERE:
         path = folder / name
@@ -107,7 +107,7 @@ def _make_room(folder: Path) -> None:
 
 
 def run(seconds: float | None, folder: Path, wire: Sequence[Path]) -> int:
-    """Run the newsroom and show what came of it; returns the exit code."""
+    """Run the newsroom and show its results; returns the exit code."""
     newsroom = Newsroom(folder.absolute())
     try:
         ended = newsroom.run(SECONDS if seconds is None else seconds, wire)
@@ -121,7 +121,7 @@ def run(seconds: float | None, folder: Path, wire: Sequence[Path]) -> int:
 
 
 def _show(newsroom: Newsroom, folder: Path) -> None:
-    """What is left: the stories in the repository, and the traffic that there was."""
+    """Show the stories in the repository, and the traffic report."""
     console = Console(highlight=False)
     console.rule("The newsroom is closed. All stories in the repository, whatever their types:")
     with Repository(f"sqlite:///{folder}/news.db") as repository:
@@ -150,7 +150,7 @@ def _stories(repository: Repository) -> Table:
     table.add_column("type", style="magenta", no_wrap=True)
     for title, ratio, style in (("headline", 2, ""), ("keywords", 1, "yellow")):
         table.add_column(title, ratio=ratio, style=style, no_wrap=True, overflow="ellipsis")
-    # Those with keywords first: the last ones of a short run may have got none.
+    # Stories with keywords first: the last ones of a short run may have none yet.
     found.sort(key=lambda story: not found.properties_of(story))
     for story in found[:SHOWN_COUNT]:
         properties = found.properties_of(story)

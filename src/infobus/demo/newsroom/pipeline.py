@@ -14,7 +14,7 @@ from infobus.pipeline.runner.runner import Pipeline
 
 
 def main() -> None:
-    """Run the pipeline until it is asked to end; with the demo, it ends at once."""
+    """Run the pipeline until it is asked to stop; it dies with the demo at once."""
     over = lifeline()
     os.environ["INFOBUS_BUS"] = sys.argv[1]
     plan = Path(sys.argv[3])
@@ -23,7 +23,7 @@ def main() -> None:
 
     def end_with_the_demo() -> None:
         over.wait()
-        os._exit(1)  # Spark and the journal end with this process, and nothing is lost by it
+        os._exit(1)  # Spark and the journal end with this process, which loses nothing
 
     Thread(target=end_with_the_demo, daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""The Reuters newswire as a feed of the newsroom: publishes its files once, and ends."""
+"""The Reuters newswire as a feed of the newsroom: publish its files once, then end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAUSE_S = 0.005
 
 
 def main() -> None:
-    """Publish the stories of the files that were named."""
+    """Publish the stories of the files named on the command line."""
     with on_the_floor() as (bus, over):
         for found in read_files([Path(name) for name in sys.argv[3:]]):
             if isinstance(found, Bulletin):
