@@ -38,9 +38,7 @@ class Question:
             "--order", metavar="NAMES", help="Such as place,-date; [b]-[/b] means descending."
         ),
     ] = None
-    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Show at most this many.")] = (
-        None
-    )
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="At most this many.")] = None
 
 
 @grouped
