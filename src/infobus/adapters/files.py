@@ -94,9 +94,7 @@ class FileMonitor:
         self._wanted = Targets()
         self._seen: dict[str, Signature] = {}
         self._seen_for = Targets()  # the targets for which `_seen` was looked up
-        self._is_stale = (
-            threading.Event()
-        )  # other files are wanted, or it is closed
+        self._is_stale = threading.Event()  # other files are wanted, or it is closed
         self._is_closed = False
         self._quench = bus.quench(subject)
         self._threads = [

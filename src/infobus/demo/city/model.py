@@ -104,9 +104,7 @@ class City:
     reports: dict[str, CityReport] = field(default_factory=dict)  # the latest of each program
     arrivals: list[Arrival] = field(default_factory=list)
     longest_pause_s: float = 0.0  # of a library that starved
-    _library_at: dict[str, float] = field(
-        default_factory=dict
-    )  # the latest, while starving
+    _library_at: dict[str, float] = field(default_factory=dict)  # the latest, while starving
 
     def take(self, program: str, report: CityReport) -> None:
         """Take in a report."""

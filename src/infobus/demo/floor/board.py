@@ -39,9 +39,7 @@ class Board:
     property_count: int = 0
     pipeline: str = ""  # its progress, if there is one
     _phase: str = ""
-    _early: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # before their objects
+    _early: dict[str, dict[str, Any]] = field(default_factory=dict)  # properties before objects
     _selected_at_s: float = 0.0
     _caption_until_s: float = 0.0
 
