@@ -264,10 +264,10 @@ class CallMayHaveRun(CallError, TimeoutError):
 class LossError(DeliveryError):
     """This subscription has lost the events `first` to `last` of one sender's channel.
 
-    `priority` is their class: each class of a channel has its own numbers. Both are empty for events
-    of a ledger, and when any channel of the sender may be meant. `last` is None when nobody can say
-    how many there were: the sender had declared this node dead and stopped numbering events for it,
-    or may have done so while this process stood still.
+    `priority` is their class: each class of a channel has its own numbers. Both are empty for
+    events of a ledger, and when any channel of the sender may be meant. `last` is None when nobody
+    can say how many there were: the sender had declared this node dead and stopped numbering events
+    for it, or may have done so while this process stood still.
     """
 
     retry_is_safe = False

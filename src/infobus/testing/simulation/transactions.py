@@ -1,6 +1,6 @@
 """Whole runs with transactions over a network that fails, each drawn from one seed.
 
-`simulate(seed)` is a run of `infobus.testing.simulation.reliable` in which nodes publish transactions among
+`simulate(seed)` is a run of the reliable simulation in which nodes publish transactions among
 their other events, over one channel or several. A `TransactionAccount` holds the nodes to their
 promises. (Guaranteed transactions are part of `infobus.testing.simulation.guaranteed`.)
 
