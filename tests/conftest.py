@@ -9,7 +9,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from infobus.bench.postgres import temporary_postgres
+from infobus.bench.common.postgres import temporary_postgres
 from infobus.errors import UsageError
 
 # A shell starts what runs in the background with Ctrl-C ignored, and programs inherit that.

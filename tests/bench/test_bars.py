@@ -2,18 +2,20 @@
 
 import msgspec
 
-from infobus.bench.bars import judge
-from infobus.bench.model import INFOBUS, NATS, Bar, Scenario
-from infobus.bench.plan import full_scenarios, in_order, quick_scenarios
-from tests.bench.canned import canned_report, canned_run
+from infobus.bench.common.bar import Bar
+from infobus.bench.common.engines import INFOBUS, NATS
+from infobus.bench.pubsub.bars import pubsub_bars
+from infobus.bench.pubsub.plan import full_scenarios, in_order, quick_scenarios
+from infobus.bench.pubsub.scenario import Scenario
+from tests.bench.canned import canned_findings, canned_run, canned_runs
 
 
 def bars_by_name(runs, import_s=0.1):
-    return {bar.what: bar for bar in judge(runs, import_s)}
+    return {bar.what: bar for bar in pubsub_bars(runs, import_s)}
 
 
 def test_a_quick_run_measures_every_bar():
-    assert all(bar.measured is not None for bar in canned_report(quick=True).bars)
+    assert all(bar.measured is not None for bar in canned_findings(quick=True).bars)
 
 
 def test_a_full_run_measures_everything_that_a_quick_run_does():
@@ -45,7 +47,7 @@ def test_a_bar_without_its_peer_is_neither_passed_nor_failed():
 
 
 def test_a_ratio_is_taken_to_the_peer_at_the_same_work():
-    bars = bars_by_name(canned_report(quick=True).runs)
+    bars = bars_by_name(canned_runs(quick=True))
     assert bars["1 to 1, rate to nats"].measured == len("infobus") / len("nats")
     assert bars["round trip p50 to raw zenoh"].measured == len("zenoh") / len("infobus")
 

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from infobus.bench import plan
+from infobus.bench.pubsub import benchmark
 from infobus.cli.bench import command
 from tests.bench.canned import canned_run
 
@@ -12,9 +12,9 @@ from tests.bench.canned import canned_run
 @pytest.fixture
 def app(monkeypatch):
     monkeypatch.setattr(
-        plan, "measure", lambda scenario, repetition, seconds: canned_run(scenario, repetition)
+        benchmark, "measure", lambda scenario, repetition, seconds: canned_run(scenario, repetition)
     )
-    monkeypatch.setattr(plan, "import_seconds", lambda: 0.1)
+    monkeypatch.setattr(benchmark, "import_seconds", lambda: 0.1)
     app = typer.Typer()
     app.command()(command)
     return app
@@ -34,7 +34,7 @@ def test_each_thing_is_measured_as_often_as_asked(app, tmp_path, monkeypatch):
         heard.append((scenario, repetition))
         return canned_run(scenario, repetition)
 
-    monkeypatch.setattr(plan, "measure", measure)
+    monkeypatch.setattr(benchmark, "measure", measure)
     result = CliRunner().invoke(app, ["--quick", "--repeat", "2", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert len(heard) == len(set(heard))

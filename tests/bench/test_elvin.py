@@ -2,7 +2,7 @@
 
 import pytest
 
-from infobus.bench import elvin
+from infobus.bench.pubsub import elvin
 from infobus.filters import compile
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from infobus.bench import guaranteed
-from infobus.bench.guaranteed import ALWAYS, BUS, DEFAULT, DISK, LEDGER, SQLITE, Found
-from infobus.bench.guaranteed_loads import BATCHES, LOADS, ONE, TASKS, THREADS
-from infobus.bench.model import NATS
-from infobus.bench.peers import missing
+from infobus.bench.common.engines import NATS, missing
+from infobus.bench.common.rounds import Rounds
+from infobus.bench.guaranteed import benchmark as guaranteed
+from infobus.bench.guaranteed.benchmark import ALWAYS, BUS, DEFAULT, DISK, LEDGER, SQLITE
+from infobus.bench.guaranteed.loads import BATCHES, LOADS, ONE, TASKS, THREADS
 from infobus.cli import bench
 from infobus.errors import EngineError
 
@@ -21,18 +21,23 @@ def test_all_loads_are_measured_in_one_run(tmp_path):
         wanted |= {server: {ONE, TASKS, BATCHES} for server in (ALWAYS, DEFAULT)}
     measured = {engine: {one.load for one in found if one.engine == engine} for engine in wanted}
     assert measured == wanted
-    assert all(len(one.rates) == 2 and min(one.rates) > 0 and one.p99_s > 0 for one in found)
+    assert all(len(one.values["rate"]) == 2 for one in found)
+    assert all(min(one.values["rate"]) > 0 and one.median("p99_s") > 0 for one in found)
     assert bool(left_out) == bool(missing(NATS))
+
+
+def kept(engine, load, *rates):
+    return Rounds(load=load, engine=engine, values={"rate": [*rates], "p99_s": [0.01]})
 
 
 def test_each_rate_of_the_bus_is_judged_against_single_syncs():
     found = [
-        Found(engine=DISK, load=ONE, rates=[100.0, 50.0, 10.0], p99_s=0.1),
-        Found(engine=BUS, load=ONE, rates=[60.0, 40.0, 8.0], p99_s=0.1),
-        Found(engine=BUS, load=THREADS, rates=[400.0, 200.0, 40.0], p99_s=0.1),
-        Found(engine=BUS, load=TASKS, rates=[500.0, 250.0, 60.0], p99_s=0.1),
+        kept(DISK, ONE, 100.0, 50.0, 10.0),
+        kept(BUS, ONE, 60.0, 40.0, 8.0),
+        kept(BUS, THREADS, 400.0, 200.0, 40.0),
+        kept(BUS, TASKS, 500.0, 250.0, 60.0),
     ]
-    one, threads, tasks, batches = guaranteed.judge(found)
+    one, threads, tasks, batches = guaranteed.bars_of(found)
     assert (one.measured, one.spread, one.ok) == (0.8, (0.6, 0.8), True)
     assert (threads.measured, threads.ok) == (4.0, False)
     assert (tasks.measured, tasks.ok) == (5.0, True)
@@ -41,13 +46,10 @@ def test_each_rate_of_the_bus_is_judged_against_single_syncs():
 
 @pytest.fixture
 def canned(monkeypatch):
-    def measure(folder, *, rounds, turn_s, on_turn):
-        on_turn(0, 1)
+    def measure(folder, *, rounds, turn_s, on_step):
+        on_step("disk", 0, 1)
         rates = {(DISK, ONE): 100.0, (BUS, ONE): 90.0, (BUS, BATCHES): 3000.0}
-        found = [
-            Found(engine=engine, load=load, rates=[rate], p99_s=0.01)
-            for (engine, load), rate in rates.items()
-        ]
+        found = [kept(engine, load, rate) for (engine, load), rate in rates.items()]
         return found, {"JetStream": "it cannot be run here"}
 
     monkeypatch.setattr(guaranteed, "measure", measure)
@@ -70,7 +72,7 @@ def test_a_server_that_does_not_start_is_left_out(tmp_path, monkeypatch):
     def no_server(folder):
         raise EngineError("nats-server did not begin to listen")
 
-    monkeypatch.setattr(guaranteed, "_engines", broken)
+    monkeypatch.setattr(guaranteed, "engines", broken)
     found, left_out = guaranteed.measure(tmp_path, rounds=1, turn_s=0.01)
     assert {one.engine for one in found} == {BUS}
     assert left_out == {ALWAYS: "nats-server did not begin to listen"}

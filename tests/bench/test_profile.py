@@ -6,7 +6,7 @@ from collections import Counter
 
 from rich.console import Console
 
-from infobus.bench.profile import _calls_of, _each, print_profile, profile
+from infobus.bench.pubsub.profile import _calls_of, _each, print_profile, profile
 
 
 def test_calls_are_counted_by_function_python_and_c_alike():

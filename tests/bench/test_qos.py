@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from infobus.bench import qos, qos_plots
-from infobus.bench.qos import Found
-from infobus.bench.qos_workers import Load
+from infobus.bench.qos import benchmark as qos
+from infobus.bench.qos.benchmark import FloodTimes
+from infobus.bench.qos.workers import FloodLoad
 from infobus.cli import bench
 
 
@@ -24,18 +24,18 @@ def test_every_emergency_arrives_and_is_timed(load, monkeypatch):
 
 def canned(load, calm_s, flood_s, missing=0):
     times = {"calm_s": [calm_s] * 10, "busy_s": [], "flood_s": [flood_s] * 10}
-    return Found(load=load, **times, regular_s=[1.0], regular_per_s=500.0, missing=missing)
+    return FloodTimes(load=load, **times, regular_s=[1.0], regular_per_s=500.0, missing=missing)
 
 
 def test_the_bar_is_three_times_the_calm_p99_or_20_ms():
-    quick, slow = Load(together=False, slow=False), Load(together=False, slow=True)
+    quick, slow = FloodLoad(together=False, slow=False), FloodLoad(together=False, slow=True)
     found = [
         canned(quick, 0.002, 0.019),
         canned(quick, 0.002, 0.021),
         canned(quick, 0.002, 0.018),
         canned(slow, 0.010, 0.031),
     ]
-    relative, absolute, arrived = (*reversed(qos.judge(found)[:2]), qos.judge(found)[2])
+    relative, absolute, arrived = (*reversed(qos.bars_of(found)[:2]), qos.bars_of(found)[2])
     assert (absolute.measured, absolute.bar, absolute.ok) == (19.0, 20.0, True)
     assert absolute.spread == (18.0, 21.0)
     assert not absolute.is_sure
@@ -45,7 +45,7 @@ def test_the_bar_is_three_times_the_calm_p99_or_20_ms():
 
 def test_an_emergency_that_is_missing_breaks_a_bar():
     found = [canned(qos.LOADS[0], 0.001, 0.001, missing=1)]
-    assert [bar.ok for bar in qos.judge(found)] == [True, False]
+    assert [bar.ok for bar in qos.bars_of(found)] == [True, False]
 
 
 def test_the_command_prints_the_bars_and_writes_numbers_and_a_picture(tmp_path, monkeypatch):
@@ -61,4 +61,4 @@ def test_the_command_prints_the_bars_and_writes_numbers_and_a_picture(tmp_path, 
 
 
 def test_nothing_measured_is_not_drawn():
-    assert qos_plots.latency_figure([]) is None
+    assert qos.latency_figure([]) is None

@@ -1,7 +1,6 @@
-"""How fast the bus is: the same work done by infobus and by its peers, in one run.
+"""How fast infobus is, measured on your machine beside other ways to do the same work.
 
-Absolute numbers mean nothing on a shared machine, so every figure here is a ratio to raw
-zenoh-python, nats-py with nats-server, and pyzmq, taken in the same run, interleaved and
-repeated. `plan` says what is measured, `harness` measures one thing, `peers` holds one small
-adapter per engine, `bars` judges, `report` and `plots` show.
+Absolute numbers mean nothing on a shared machine. So every figure is a ratio to a peer, taken in
+the same run, interleaved and repeated. `common` is the scaffold; each other folder is a benchmark
+with its loads, measurements, bars and figures.
 """

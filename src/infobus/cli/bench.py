@@ -1,18 +1,16 @@
 """`infobus bench`: how fast the bus is beside its peers, on this machine, now."""
 
-from __future__ import annotations
-
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from infobus.bench.model import Bar, Report, Run, Scenario
+OUT = Path("bench-results")
+
+Out = Annotated[Path, typer.Option(help="Folder for the numbers (JSON) and the plots.")]
 
 app = typer.Typer(rich_markup_mode="rich")
 
@@ -21,9 +19,7 @@ app = typer.Typer(rich_markup_mode="rich")
 def command(
     context: typer.Context,
     quick: Annotated[bool, typer.Option("--quick", help="Only what the bars need.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for bench.json and the plots.")] = Path(
-        "bench-results"
-    ),
+    out: Out = OUT,
     repeat: Annotated[int, typer.Option(min=1, help="Times that each thing is measured.")] = 3,
     profile: Annotated[
         bool, typer.Option("--profile", help="Count calls and memory per event instead.")
@@ -32,199 +28,81 @@ def command(
     """Measure throughput and latency beside raw zenoh, nats and zmq, as ratios in one run."""
     if context.invoked_subcommand:
         return
-    console = Console()
     if profile:
-        from infobus.bench import profile as profiling
+        from infobus.bench.pubsub import profile as profiles
 
-        profiling.print_profile(profiling.profile(), console)
+        profiles.print_profile(profiles.profile(), Console())
         return
-    from infobus.bench import plan, report
+    from infobus.bench.common.findings import perform
+    from infobus.bench.pubsub import benchmark
 
-    scenarios = plan.quick_scenarios() if quick else plan.full_scenarios()
-    found = _run_with_progress(scenarios, repeat, console)
-    out.mkdir(parents=True, exist_ok=True)
-    report.print_report(found, console)
-    console.print(f"Numbers: {report.write_json(found, out)}")
-    _write_plots("plots", found, out, console)
+    perform(partial(benchmark.run, repeat=repeat), quick=quick, out=out)
 
 
-@app.command("match")
-def match(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Without the largest numbers; about a minute.")
-    ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for match.json and the plots.")] = Path(
-        "bench-results"
+class BenchCommand(NamedTuple):
+    """A benchmark as a command. Its module is imported only when it runs."""
+
+    module: str
+    help: str
+    quick_help: str
+
+
+BENCHMARKS = {
+    "match": BenchCommand(
+        "matching.benchmark",
+        "Measure how fast events find their subscriptions, beside one compiled lambda for each.",
+        "Without the largest numbers; about a minute.",
     ),
-) -> None:
-    """Measure how fast events find their subscriptions, beside one compiled lambda for each."""
-    from infobus.bench import matching, matching_report
-    from infobus.bench.plan import machine
-
-    console, facts = Console(), machine()
-    work = matching.plan(quick)
-    found = []
-    with _progress(console) as progress:
-        task = progress.add_task("measuring", total=len(work))
-        for load, count in work:
-            progress.update(task, description=f"{load.name}, {count:,} subscriptions")
-            turns, seconds = (3, 0.15) if quick else (5, 0.5)
-            found.append(matching.measure_apart(load, count, turns=turns, seconds=seconds))
-            progress.advance(task)
-    bars = matching.judge(found)
-    out.mkdir(parents=True, exist_ok=True)
-    _print_found(console, matching_report.found_table(found), bars, facts)
-    console.print(f"Numbers: {matching_report.write_json(found, bars, facts, out)}")
-    _write_plots("matching_plots", found, out, console)
-
-
-@app.command("guaranteed")
-def guaranteed(
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter turns.")] = False,
-    out: Annotated[
-        Path, typer.Option(help="Folder for guaranteed.json; its disk is the one measured.")
-    ] = Path("bench-results"),
-) -> None:
-    """Measure how fast guaranteed events are kept, beside single commits and JetStream."""
-    from infobus.bench import guaranteed, guaranteed_report
-    from infobus.bench.plan import machine
-
-    console, facts = Console(), machine()
-    rounds, turn_s = (6, 0.1) if quick else (24, 0.2)
-    out.mkdir(parents=True, exist_ok=True)
-    with (
-        _progress(console) as progress,
-        TemporaryDirectory(dir=out.absolute()) as folder,
-    ):
-        task = progress.add_task("measuring", total=None)
-        found, left_out = guaranteed.measure(
-            Path(folder),
-            rounds=rounds,
-            turn_s=turn_s,
-            on_turn=lambda done, all: progress.update(task, completed=done, total=all),
-        )
-    bars = guaranteed.judge(found)
-    report = guaranteed.Report(machine=facts, found=found, bars=bars, left_out=left_out)
-    _print_found(console, guaranteed_report.found_table(found), bars, facts)
-    for engine, reason in left_out.items():
-        console.print(f"[yellow]{engine} left out:[/] {reason}")
-    console.print(f"Numbers: {guaranteed_report.write_json(report, out)}")
-
-
-@app.command("qos")
-def qos(
-    quick: Annotated[bool, typer.Option("--quick", help="One short round.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for qos.json and the plot.")] = Path(
-        "bench-results"
+    "guaranteed": BenchCommand(
+        "guaranteed.benchmark",
+        "Measure how fast guaranteed events are kept, beside single syncs and JetStream.",
+        "Fewer and shorter turns.",
     ),
-) -> None:
-    """Measure how long emergencies take, without and with a flood of regular events."""
-    from infobus.bench import qos, qos_report
-    from infobus.bench.plan import machine
-
-    console, facts = Console(), machine()
-    rounds, seconds = (1, 2.0) if quick else (5, 5.0)
-    found = []
-    with _progress(console) as progress:
-        task = progress.add_task("measuring", total=rounds * len(qos.LOADS))
-        for load in qos.LOADS * rounds:
-            progress.update(task, description=load.name)
-            found.append(qos.measure(load, seconds=seconds))
-            progress.advance(task)
-    bars = qos.judge(found)
-    out.mkdir(parents=True, exist_ok=True)
-    _print_found(console, qos_report.found_table(found), bars, facts)
-    report = qos.Report(machine=facts, found=found, bars=bars)
-    console.print(f"Numbers: {qos_report.write_json(report, out)}")
-    _write_plots("qos_plots", found, out, console)
-
-
-@app.command("call")
-def call(
-    quick: Annotated[bool, typer.Option("--quick", help="A single short round.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for calls.json and the plot.")] = Path(
-        "bench-results"
+    "qos": BenchCommand(
+        "qos.benchmark",
+        "Measure how long emergencies take, without and with a flood of regular events.",
+        "One short round.",
     ),
-) -> None:
-    """Measure calls of a service beside zenoh queries, nats requests and gRPC, in turns."""
-    from infobus.bench import calls, calls_report
-    from infobus.bench.plan import machine
-
-    console, facts = Console(), machine()
-    rounds, turn_s = (1, 0.3) if quick else (15, 1.0)
-    with _progress(console) as progress:
-        task = progress.add_task("measuring", total=None)
-        found, (held, held_s), left_out = calls.measure(
-            rounds=rounds,
-            turn_s=turn_s,
-            on_turn=lambda done, all: progress.update(task, completed=done, total=all),
-        )
-    bars = calls.judge(found, held)
-    out.mkdir(parents=True, exist_ok=True)
-    _print_found(console, calls_report.found_table(found), bars, facts)
-    console.print(f"{held:,} calls were outstanding at once, and returned in {held_s:.1f} s.")
-    for engine, reason in left_out.items():
-        console.print(f"{engine} left out: {reason}", markup=False)
-    report = calls.Report(
-        machine=facts,
-        found=found,
-        outstanding=held,
-        outstanding_s=held_s,
-        bars=bars,
-        left_out=left_out,
-    )
-    console.print(f"Numbers: {calls_report.write_json(report, out)}")
-    _write_plots("calls_report", found, out, console)
+    "call": BenchCommand(
+        "calls.benchmark",
+        "Measure calls of a service beside zenoh queries, nats requests and gRPC, in turns.",
+        "A single short round.",
+    ),
+    "elvin": BenchCommand(
+        "pubsub.elvin",
+        "Measure paper 001's own load, from one process to another.",
+        "20,000 notifications in place of 100,000.",
+    ),
+    "pipeline": BenchCommand(
+        "pipeline.benchmark",
+        "Measure Spark reading a journal through the bus's source and by itself, and captures.",
+        "200,000 events in place of five million.",
+    ),
+    "repository": BenchCommand(
+        "repository.benchmark",
+        "Measure how fast objects are stored in a database, beside SQLAlchemy.",
+        "Three rounds in place of nine.",
+    ),
+    "backtest": BenchCommand(
+        "pipeline.backtest",
+        "Measure subscriptions tried out over a journal, beside conditions of Spark's own.",
+        "50,000 events in place of a million.",
+    ),
+}
 
 
-@app.command("pipeline")
-def pipeline(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="200,000 events in place of five million.")
-    ] = False,
-    out: Annotated[
-        Path, typer.Option(help="Folder for pipeline.json and the plot; its disk is measured.")
-    ] = Path("bench-results"),
-) -> None:
-    """Measure Spark reading a journal through the bus's source and by itself, and captures."""
-    from infobus.bench import pipeline_report
+def _add(name: str, benchmark: BenchCommand) -> None:
+    def measure(
+        quick: Annotated[bool, typer.Option("--quick", help=benchmark.quick_help)] = False,
+        out: Out = OUT,
+    ) -> None:
+        from infobus.bench.common.findings import perform
 
-    pipeline_report.run(quick, out, Console())
+        run = import_module(f"infobus.bench.{benchmark.module}").run
+        perform(run, quick=quick, out=out)
+
+    app.command(name, help=benchmark.help)(measure)
 
 
-def _run_with_progress(scenarios: list[Scenario], repeat: int, console: Console) -> Report:
-    from infobus.bench import peers, plan
-
-    count = sum(not peers.missing(scenario.engine) for scenario in scenarios)
-    with _progress(console) as progress:
-        task = progress.add_task("measuring", total=count * repeat)
-
-        def on_run(run: Run) -> None:
-            what = f"{run.scenario.engine}, {run.scenario.size} B, 1 to {run.scenario.consumers}"
-            progress.update(task, advance=1, description=what)
-
-        return plan.run_all(scenarios, repeat=repeat, on_run=on_run)
-
-
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
-
-
-def _print_found(console: Console, table: Table, bars: list[Bar], facts: dict[str, str]) -> None:
-    from infobus.bench.report import bar_table
-
-    console.print(table)
-    console.print(bar_table(bars))
-    console.print(", ".join(f"{fact}: {value}" for fact, value in facts.items()))
-
-
-def _write_plots(module: str, found: object, out: Path, console: Console) -> None:
-    """Draw what was found, with the `write_plots` of a module of the bench."""
-    try:
-        paths = import_module(f"infobus.bench.{module}").write_plots(found, out)
-    except ImportError:
-        console.print("No plots: matplotlib not installed: pip install 'information-bus[bench]'")
-        return
-    for path in paths:
-        console.print(f"Plot: {path}")
+for _name, _benchmark in BENCHMARKS.items():
+    _add(_name, _benchmark)

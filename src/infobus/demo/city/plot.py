@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from infobus.bench.plots import save
+from infobus.bench.common.plots import save
 from infobus.demo.city.model import City
 from infobus.demo.city.screen import COLOURS
 

@@ -1,0 +1,1 @@
+"""Calls of a service, beside Zenoh queries, NATS requests and gRPC."""

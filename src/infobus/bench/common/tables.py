@@ -1,0 +1,61 @@
+"""Tables for the terminal: words on the left, numbers on the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.table import Table
+
+from infobus.bench.common.bar import Bar
+
+SECTION: tuple[str, ...] = ()
+"""A row that ends a group of rows."""
+
+
+def table_of(
+    title: str,
+    words: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    caption: str | None = None,
+) -> Table:
+    """A table whose first columns hold `words` and whose last columns hold `numbers`."""
+    table = Table(title=title, caption=caption, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for column in words:
+        table.add_column(column)
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        if row:
+            table.add_row(*row)
+        else:
+            table.add_section()
+    return table
+
+
+def number(value: float | None, form: str) -> str:
+    """The value in this format; a dash if there is none.
+
+    >>> number(1234.5, ",.0f"), number(None, ".2f")
+    ('1,234', '-')
+    """
+    return "-" if value is None else format(value, form)
+
+
+def bar_table(bars: Iterable[Bar]) -> Table:
+    """Each bar, and whether it was met."""
+    table = Table(title="Bars")
+    table.add_column("what")
+    for column in ("measured", "lowest to highest", "bar"):
+        table.add_column(column, justify="right")
+    table.add_column("ok")
+    for bar in bars:
+        measured = "-" if bar.measured is None else f"{bar.measured:.2f} {bar.unit}"
+        limit = f"{'>=' if bar.at_least else '<='} {bar.bar:g} {bar.unit}"
+        spread = "" if bar.spread is None else f"{bar.spread[0]:.2f} to {bar.spread[1]:.2f}"
+        mark = {True: "[green]yes[/]", False: "[red]no[/]", None: "not measured"}[bar.ok]
+        doubt = "" if bar.is_sure else " (repetitions disagree)"
+        table.add_row(bar.what, measured, spread, limit, mark + doubt)
+    return table

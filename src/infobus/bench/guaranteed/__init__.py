@@ -1,0 +1,1 @@
+"""Guaranteed events, beside what the disk allows and NATS JetStream."""

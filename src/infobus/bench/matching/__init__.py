@@ -1,0 +1,1 @@
+"""Matching events with subscriptions, beside one compiled lambda per subscription."""

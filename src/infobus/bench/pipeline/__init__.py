@@ -1,0 +1,1 @@
+"""Spark with the bus's source, beside Spark alone."""

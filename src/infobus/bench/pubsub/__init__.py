@@ -1,0 +1,1 @@
+"""Publish and subscribe, beside raw zenoh-python, nats-py with nats-server, and pyzmq."""

@@ -1,0 +1,1 @@
+"""Emergencies beside a flood of regular events."""

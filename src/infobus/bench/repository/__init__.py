@@ -1,0 +1,1 @@
+"""Storing objects in a database, beside SQLAlchemy."""
