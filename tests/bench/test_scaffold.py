@@ -110,6 +110,16 @@ def test_without_matplotlib_the_numbers_are_still_written(tmp_path, monkeypatch)
     assert (tmp_path / "echo.json").exists()
 
 
+def test_a_narrow_terminal_cuts_no_number():
+    words, numbers = ("two suppliers, quick consumer",), ("1,234,567.8", "1.5 / 10.1", "30,717.2")
+    columns = ["subscriptions", "from publish to handler", "microseconds"]
+    console = Console(file=io.StringIO(), width=45)
+    console.print(table_of("Numbers", ["load"], columns, [(*words, *numbers)]))
+    text = console.file.getvalue()
+    assert all(cell in text for cell in numbers)
+    assert all(word in text for word in words[0].split())
+
+
 COMMANDS = "match guaranteed qos call elvin pipeline repository backtest".split()
 
 

@@ -21,12 +21,19 @@ def table_of(
     *,
     caption: str | None = None,
 ) -> Table:
-    """A table whose first columns hold `words` and whose last columns hold `numbers`."""
-    table = Table(title=title, caption=caption, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for column in words:
-        table.add_column(column)
-    for column in numbers:
-        table.add_column(column, justify="right", no_wrap=True)
+    """A table whose first columns hold `words` and whose last columns hold `numbers`.
+
+    On a narrow terminal, headers and words wrap; numbers are always shown in full.
+    """
+    rows = list(rows)
+    table = Table(title=title, caption=caption, box=box.SIMPLE, padding=0, show_edge=False)
+    for place, column in enumerate((*words, *numbers)):
+        cells = [row[place] for row in rows if row]
+        if place < len(words):
+            longest = max((len(word) for cell in cells for word in cell.split()), default=0)
+            table.add_column(column, min_width=longest)
+        else:
+            table.add_column(column, justify="right", min_width=max(map(len, cells), default=0))
     for row in rows:
         if row:
             table.add_row(*row)

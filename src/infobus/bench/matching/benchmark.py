@@ -102,9 +102,9 @@ def table(found: Sequence[MatchTimes]) -> Table:
             f"{one.matches:,.1f}",
             f"{one.single_us:,.2f}",
             f"{one.batch_us:,.2f}",
-            f"{one.naive_us:,.1f}",
-            f"{median(one.ratios):,.1f}",
-            f"{median(one.batch_ratios):,.1f}",
+            _short(one.naive_us),
+            _short(median(one.ratios)),
+            _short(median(one.batch_ratios)),
             f"{one.add_us:,.0f}",
             f"{one.change_us:,.0f}",
             f"{max(one.change_worst_us, one.after_worst_us):,.0f}",
@@ -114,6 +114,10 @@ def table(found: Sequence[MatchTimes]) -> Table:
     ]
     title = "Matching (medians, microseconds per event)"
     return table_of(title, ["load"], columns.split(","), rows)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def rates_figure(found: Sequence[MatchTimes]) -> Figure | None:
