@@ -21,7 +21,7 @@ from infobus.bench.common.rounds import (
     take_shuffled_turns,
     take_warm_turns,
 )
-from infobus.bench.common.tables import SECTION, table_of
+from infobus.bench.common.tables import table_of
 from infobus.cli import bench
 
 
@@ -74,7 +74,7 @@ def found():
     rounds = Rounds(load="echo", engine="infobus", values={"rate": [1.0, 3.0, 2.0]})
     return Findings(
         name="echo",
-        tables=[table_of("Echoes", ["load"], ["rate"], [("echo", "2"), SECTION])],
+        tables=[table_of("Echoes", ["load"], ["rate"], [("echo", "2")])],
         values={"found": [rounds]},
         bars=[Bar.over_rounds("echoes", [1.0, 3.0, 2.0], 1.5)],
         notes=["none was [lost]"],

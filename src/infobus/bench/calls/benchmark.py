@@ -6,7 +6,7 @@ take short turns in an order that changes from round to round.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from infobus.bench.common.rounds import (
     rounds_of,
     take_shuffled_turns,
 )
-from infobus.bench.common.tables import SECTION, table_of
+from infobus.bench.common.tables import table_of
 from infobus.errors import BusError
 
 OUTSTANDING = 10_000
@@ -38,7 +38,7 @@ LOADS = {f"{count} at a time": count for count in (1, AT_A_TIME)}
 SINGLE, _ = LOADS
 
 BARS = {ZENOH: 1.5, NATS: 1.0, GRPC: 1.3}
-"""How many times the engine's median round trip ours may take."""
+"""The median round trip may take at most this many times as long as the engine's."""
 
 
 def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
@@ -65,7 +65,11 @@ def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
 def measure(
     *, rounds: int, turn_s: float, outstanding: int = OUTSTANDING, on_step: OnStep = ignore_step
 ) -> tuple[list[Rounds], tuple[int, float], dict[str, str]]:
-    """Measure all engines; also how many outstanding calls returned, and what was left out."""
+    """Measure all engines.
+
+    Returns the rounds, how many outstanding calls returned and in which time, and what was left
+    out.
+    """
     left_out: dict[str, str] = {}
     clients: dict[str, Worker] = {}
     held = (0, 0.0)
@@ -120,14 +124,15 @@ def bars_of(found: Sequence[Rounds], outstanding: int) -> list[Bar]:
 
 def table(found: Sequence[Rounds]) -> Table:
     """One row for each engine, first one call at a time, then many."""
-
-    def rows() -> Iterator[Sequence[str]]:
-        for load in LOADS:
-            for one in (one for one in found if one.load == load):
-                p50_us, p99_us = one.median("p50_s") * 1e6, one.median("p99_s") * 1e6
-                rate = one.median("rate")
-                yield load, one.engine, f"{p50_us:,.0f}", f"{p99_us:,.0f}", f"{rate:,.0f}"
-            yield SECTION
-
-    columns = ["p50 us", "p99 us", "calls per s"]
-    return table_of("Calls (medians of all rounds)", ["calls", "engine"], columns, rows())
+    rows = [
+        (
+            one.load,
+            one.engine,
+            f"{one.median('p50_s') * 1e6:,.0f}",
+            f"{one.median('p99_s') * 1e6:,.0f}",
+            f"{one.median('rate'):,.0f}",
+        )
+        for one in sorted(found, key=lambda one: LOADS[one.load])
+    ]
+    words, numbers = ["calls", "engine"], ["p50 us", "p99 us", "calls per s"]
+    return table_of("Calls (medians of all rounds)", words, numbers, rows, grouped=True)

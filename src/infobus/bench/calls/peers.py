@@ -29,10 +29,10 @@ _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(dic
 
 
 class CallPeer(Protocol):
-    """What the bench needs of an engine."""
+    """The interface that the benchmark needs from an engine."""
 
     def address(self) -> AbstractContextManager[str]:
-        """Whatever must run beside the programs; yields what they are given."""
+        """Starts whatever must run beside the programs; yields the address that they get."""
 
     def server(self, address: str) -> AbstractContextManager[None]:
         """Answers calls."""
@@ -42,7 +42,7 @@ class CallPeer(Protocol):
 
 
 TakeTurn = Callable[[float, int], list[float]]
-"""Makes calls for so many seconds, so many at a time; how long each took."""
+"""Makes calls for so many seconds, so many at a time; returns how long each took."""
 
 
 def _call_one_by_one(seconds: float, call: Callable[[], object]) -> list[float]:
@@ -92,7 +92,7 @@ class InfobusCalls:
 
     @contextmanager
     def client(self, address: str) -> Iterator[TakeTurn]:
-        """Method calls."""
+        """Calls a method of the service."""
         import infobus
 
         with infobus.connect(address) as bus:
@@ -110,7 +110,7 @@ class InfobusCalls:
 
 
 def hold_many(address: str, count: int) -> tuple[int, float]:
-    """Have so many calls outstanding at the same time; how many returned, and how long it took."""
+    """Hold so many calls open at once; returns how many came back, and how long that took."""
     import infobus
 
     with infobus.connect(address) as bus:
@@ -125,18 +125,18 @@ def _service() -> object:
     from infobus.services import Service
 
     class Echo(Service):
-        """Gives back what it gets."""
+        """Returns what it receives."""
 
         def __init__(self) -> None:
             self._waiting = 0
             self._all_came: asyncio.Event | None = None
 
         def echo(self, text: str) -> str:
-            """The same text."""
+            """Return the same text."""
             return text
 
         async def gather(self, count: int) -> int:
-            """Wait until `count` calls are here."""
+            """Wait until `count` calls have arrived."""
             if self._all_came is None:
                 self._all_came = asyncio.Event()
             self._waiting += 1
@@ -171,7 +171,7 @@ class ZenohCalls:
 
     @contextmanager
     def client(self, address: str) -> Iterator[TakeTurn]:
-        """Replies come by the default channel, which is the quickest way."""
+        """Takes replies from the default channel, which is the fastest way."""
         with _zenoh_session("connect", address) as session:
 
             def start() -> Any:
@@ -253,7 +253,7 @@ class NatsCalls:
 
     @contextmanager
     def client(self, address: str) -> Iterator[TakeTurn]:
-        """A turn is one stay in the event loop."""
+        """Runs each turn inside the event loop."""
         import nats
 
         with asyncio.Runner() as runner:
@@ -318,7 +318,7 @@ class GrpcCalls:
 
     @contextmanager
     def client(self, address: str) -> Iterator[TakeTurn]:
-        """Blocking calls one by one, futures for many."""
+        """Makes blocking calls for one at a time, and futures for many."""
         import grpc
 
         with grpc.insecure_channel(address) as channel:
@@ -357,7 +357,7 @@ def serve(pipe: Connection, engine: str, address: str) -> None:
 
 
 def call(pipe: Connection, engine: str, address: str) -> None:
-    """The process that calls; takes turns as ordered, and answers how long each call took."""
+    """The process that calls. It takes turns as ordered, and answers how long each call took."""
     with load(engine).client(address) as take_turn:
         pipe.send(Connected())
         while order := pipe.recv():

@@ -44,8 +44,8 @@ class Findings:
 
 
 Benchmark = Callable[[bool, Path, OnStep], Findings]
-"""Measures, quickly or in full. The folder is for its log files and, if it measures a disk, its
-data; `OnStep` is told how far it is."""
+"""Measures, either quickly or in full, and reports its progress to `OnStep`. It may write logs into
+the folder, and data if it measures a disk."""
 
 
 def perform(

@@ -15,7 +15,7 @@ from infobus.errors import UsageError
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _USERS = ("postgres", "nobody")
-"""Who runs the server when we are root, which PostgreSQL refuses to be."""
+"""The users who may run the server if you are root: PostgreSQL refuses to run as root."""
 
 START_S_MAX = 60
 

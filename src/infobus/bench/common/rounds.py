@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 OnStep = Callable[[str, int, int | None], object]
-"""Told what is measured now, how many steps are done, and how many there are (None: unknown)."""
+"""Called with what is measured now, how many steps are done, and their total (None: unknown)."""
 
 Key = tuple[str, str]
 """A load, and the engine that carries it."""
@@ -24,11 +24,11 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def ignore_step(what: str, done: int, total: int | None) -> None:
-    """The `OnStep` of a caller who does not want to be told."""
+    """The `OnStep` of a caller who does not need progress."""
 
 
 class Rounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What one engine made of one load, round by round."""
+    """The values that one engine reached with one load, round by round."""
 
     load: str
     engine: str
@@ -41,7 +41,7 @@ class Rounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rounds_of(taken: Mapping[Key, Sequence[Mapping[str, float]]]) -> list[Rounds]:
-    """Turns, each of which gave its values by name, as one `Rounds` per load and engine.
+    """Collect the values of all turns into one `Rounds` per load and engine.
 
     >>> rounds_of({("echo", "nats"): [{"rate": 5.0}, {"rate": 7.0}]})[0].values
     {'rate': [5.0, 7.0]}
@@ -57,7 +57,7 @@ def rounds_of(taken: Mapping[Key, Sequence[Mapping[str, float]]]) -> list[Rounds
 
 
 def ratios(found: Sequence[Rounds], over: Key, under: Key, value: str) -> list[float]:
-    """How many times `under`'s value `over` reached, in each round; empty if one is missing."""
+    """The value of `over` divided by that of `under`, in each round; empty if one is missing."""
     by_key = {(one.load, one.engine): one.values[value] for one in found if value in one.values}
     if over not in by_key or under not in by_key:
         return []
@@ -79,7 +79,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def take_shuffled_turns(
     turns: Mapping[Name, Callable[[], Value]], *, rounds: int, on_step: OnStep
 ) -> dict[Name, list[Value]]:
-    """Take all turns in each round, in a new order each time: a turn leaves work behind."""
+    """Take all turns in each round, in a new order each time: a turn may slow the next one."""
     chance = Random(1)
     order = [name for _ in range(rounds) for name in chance.sample([*turns], len(turns))]
     return _taken(turns, order, on_step)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from rich import box
 from rich.table import Table
 
 from infobus.bench.common.bar import Bar
-
-SECTION: tuple[str, ...] = ()
-"""A row that ends a group of rows."""
 
 
 def table_of(
@@ -20,25 +18,25 @@ def table_of(
     rows: Iterable[Sequence[str]],
     *,
     caption: str | None = None,
+    grouped: bool = False,
 ) -> Table:
     """A table whose first columns hold `words` and whose last columns hold `numbers`.
 
-    On a narrow terminal, headers and words wrap; numbers are always shown in full.
+    With `grouped`, a new group begins where the first column changes. On a narrow terminal,
+    headers and words wrap; numbers are always shown in full.
     """
     rows = list(rows)
     table = Table(title=title, caption=caption, box=box.SIMPLE, padding=0, show_edge=False)
     for place, column in enumerate((*words, *numbers)):
-        cells = [row[place] for row in rows if row]
+        cells = [row[place] for row in rows]
         if place < len(words):
             longest = max((len(word) for cell in cells for word in cell.split()), default=0)
             table.add_column(column, min_width=longest)
         else:
             table.add_column(column, justify="right", min_width=max(map(len, cells), default=0))
-    for row in rows:
-        if row:
-            table.add_row(*row)
-        else:
-            table.add_section()
+    for row, following in zip_longest(rows, rows[1:]):
+        ends_group = grouped and following and following[0] != row[0]
+        table.add_row(*row, end_section=bool(ends_group))
     return table
 
 

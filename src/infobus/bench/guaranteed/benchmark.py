@@ -27,7 +27,7 @@ from infobus.bench.common.rounds import (
     ratios,
     take_shuffled_turns,
 )
-from infobus.bench.common.tables import SECTION, table_of
+from infobus.bench.common.tables import table_of
 from infobus.bench.guaranteed.loads import (
     BATCHES,
     LOADS,
@@ -53,7 +53,7 @@ DEFAULT = "JetStream default"
 OpenLoads = Callable[[Path], AbstractContextManager[dict[str, TakeTurn]]]
 
 BARS = {ONE: 0.7, THREADS: 5.0, TASKS: 5.0, BATCHES: 20.0}
-"""How many times the rate of single syncs of the disk the bus reaches, at least."""
+"""The bus keeps at least this many times as many events as the disk does single syncs."""
 
 
 def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
@@ -73,9 +73,9 @@ def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
 def measure(
     folder: Path, *, rounds: int, turn_s: float, on_step: OnStep = ignore_step
 ) -> tuple[list[Rounds], dict[str, str]]:
-    """Measure on the disk of `folder`, which is left with what was written.
+    """Measure on the disk of `folder`. What was written stays there.
 
-    Also returns what was left out, and why.
+    Returns the rounds, and the engines that were left out with the reason.
     """
     left_out: dict[str, str] = {}
     with ExitStack() as opened:
@@ -95,7 +95,7 @@ def measure(
 
 
 def engines(left_out: dict[str, str]) -> Iterator[tuple[str, OpenLoads]]:
-    """The engines that can be measured here; an engine that cannot goes to `left_out`."""
+    """Yield the engines that can run here, and put the others into `left_out`."""
     yield DISK, disk_loads
     yield SQLITE, sqlite_loads
     yield LEDGER, ledger_loads
@@ -110,7 +110,7 @@ def engines(left_out: dict[str, str]) -> Iterator[tuple[str, OpenLoads]]:
 
 
 def _rounds(key: Key, turns: list[Turn]) -> Rounds:
-    """Events per second in each round, and the p99 of all waits: a turn has too few for its own."""
+    """The rate of each round, and one p99 of all waits, because a single turn has too few."""
     waits_s = [wait_s for turn in turns for wait_s in turn.waits_s]
     rates = [turn.event_count / turn.seconds for turn in turns]
     load, engine = key
@@ -134,24 +134,23 @@ def table(found: Sequence[Rounds]) -> Table:
         rates = ratios(found, over, under, "rate")
         return f"{median(rates):,.2f}" if rates and over != under else ""
 
-    def rows() -> Iterator[Sequence[str]]:
-        for load in LOADS:
-            for one in (one for one in found if one.load == load):
-                yield (
-                    load,
-                    one.engine,
-                    f"{one.median('rate'):,.0f}",
-                    f"{one.median('p99_s') * 1e3:,.1f}",
-                    times(one, (ONE, DISK)),
-                    times(one, (load, ALWAYS)),
-                    times(one, (load, DEFAULT)),
-                )
-            yield SECTION
-
+    rows = [
+        (
+            one.load,
+            one.engine,
+            f"{one.median('rate'):,.0f}",
+            f"{one.median('p99_s') * 1e3:,.1f}",
+            times(one, (ONE, DISK)),
+            times(one, (one.load, ALWAYS)),
+            times(one, (one.load, DEFAULT)),
+        )
+        for one in sorted(found, key=lambda one: LOADS.index(one.load))
+    ]
     return table_of(
         "Guaranteed events kept (medians)",
         ["events", "engine"],
         ["per s", "p99 ms", "/ disk", "/ always", "/ default"],
-        rows(),
+        rows,
         caption="/ disk: single syncs; / always, / default: JetStream's sync interval",
+        grouped=True,
     )

@@ -34,7 +34,7 @@ LOADS = (ONE, THREADS, TASKS, BATCHES)
 
 
 class Turn(NamedTuple):
-    """What came of a turn: how many events were kept, in which time, and each wait."""
+    """The result of a turn: how many events were kept, in which time, and every single wait."""
 
     event_count: int
     seconds: float
@@ -45,10 +45,10 @@ TakeTurn = Callable[[float], Turn]
 """Spends so many seconds on a load."""
 
 Keep = Callable[[], object]
-"""Has something kept; returning means that it is."""
+"""Keeps one event or batch; when it returns, the event is on disk."""
 
 KeepLater = Callable[[], Awaitable[None]]
-"""Has something kept; awaiting it means that it is."""
+"""Keeps one event or batch; once awaited, the event is on disk."""
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _loads(keep: Keep, keep_many: Keep) -> dict[str, TakeTurn]:
 
 
 def take_turn(seconds: float, keep: Keep, *, thread_count: int = 1, events_each: int = 1) -> Turn:
-    """Have events kept for a while, by one thread or by several."""
+    """Keep events for so many seconds, with one thread or several."""
     waits_s: list[list[float]] = [[] for _ in range(thread_count)]
     start_s = time.perf_counter()
 
@@ -151,7 +151,7 @@ def task_load(
     task_count: int = THREAD_COUNT,
     events_each: int = 1,
 ) -> TakeTurn:
-    """As `take_turn`, with tasks in place of threads."""
+    """Like `take_turn`, with tasks in place of threads."""
 
     async def take_turn(seconds: float) -> Turn:
         waits_s: list[float] = []

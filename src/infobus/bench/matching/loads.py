@@ -25,7 +25,7 @@ from infobus.filters.language.tree import And, Compare, Constant, FunctionCall, 
 Event = dict[str, Any]
 
 NUMBERS = {"price": 100.0, "volume": 10_000, "bid": 100.0, "ask": 100.0, "change": 10.0, "yield": 1}
-"""Attributes and the largest value of each; values are even from 0 up."""
+"""The attributes and the largest value of each; values are spread evenly from 0 up."""
 
 _SYMBOLS = [f"S{number:03}" for number in range(120)]
 _WEIGHTS = [1 / (number + 3) for number in range(120)]
@@ -39,7 +39,7 @@ _SYLLABLES = "ba ko ri tel mun sa dor vi lep nar osh que zim fal gor ith jax wen
 
 
 class MatchCondition(NamedTuple):
-    """One attribute against one constant; the operator `regex` searches."""
+    """A comparison of an attribute with a constant. The operator `regex` searches for a pattern."""
 
     name: str
     op: str
@@ -50,25 +50,25 @@ Subscription = tuple[MatchCondition, ...]
 
 
 class MatchLoad(NamedTuple):
-    """What is measured: a name, and how subscriptions and events are made."""
+    """A load: its name, and how to make its subscriptions and events."""
 
     name: str
     subscription: Callable[[Random], Subscription]
     event: Callable[[Random], Event]
 
     def subscriptions(self, count: int, seed: int = 1) -> list[Subscription]:
-        """The same ones for the same seed."""
+        """Make subscriptions. The same seed gives the same ones."""
         random = Random(f"{self.name} subscriptions {seed}")
         return [self.subscription(random) for _ in range(count)]
 
     def events(self, count: int, seed: int = 1) -> list[Event]:
-        """The same ones for the same seed; other seeds give fresh ones."""
+        """Make events. The same seed gives the same ones."""
         random = Random(f"{self.name} events {seed}")
         return [self.event(random) for _ in range(count)]
 
 
 def filter_of(subscription: Subscription) -> Filter:
-    """The subscription as a filter of ours.
+    """Turn the subscription into a filter of the bus.
 
     >>> str(filter_of((MatchCondition("symbol", "==", "S001"), MatchCondition("price", ">", 40.5))))
     'symbol == "S001" && price > 40.5'
@@ -78,7 +78,7 @@ def filter_of(subscription: Subscription) -> Filter:
 
 
 def predicates_of(subscriptions: Sequence[Subscription]) -> list[Callable[[Event], bool]]:
-    """The subscriptions as plain compiled lambdas, as quick as Python can: no types are checked.
+    """Turn subscriptions into compiled lambdas, as fast as Python can be: they check no types.
 
     >>> [holds] = predicates_of([(MatchCondition("price", ">", 40.5),)])
     >>> holds({"price": 41.0}), holds({})
@@ -117,7 +117,7 @@ def _expression(name: str, op: str, value: Any, bound: dict[str, Any]) -> str:
 
 
 def _limits(random: Random, count: int) -> Iterator[MatchCondition]:
-    """Different attributes, each with a limit that a twentieth to half of all values pass."""
+    """Limits on different attributes; a twentieth to half of all values pass each of them."""
     for name in random.sample(list(NUMBERS), count):
         op = random.choice(["<", ">", "<=", ">="])
         passing = random.uniform(0.05, 0.5)

@@ -36,11 +36,12 @@ from infobus.filters.matching.columns import columns_of
 SIZES = (10, 1_000, 10_000, 100_000, 1_000_000)
 BATCH = 1024
 FEW = 100
-"""Up to so many subscriptions, a turn is over in a millisecond: there are eight times as many."""
+"""With at most so many subscriptions a turn takes only a millisecond, so there are eight times as
+many turns."""
 
 
 class MatchTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured for one load and number of subscriptions; times in microseconds."""
+    """The results for one load with so many subscriptions; times are in microseconds."""
 
     load: str
     subscriptions: int
@@ -50,21 +51,21 @@ class MatchTimes(msgspec.Struct, frozen=True, kw_only=True):
     batch_us: float
     naive_us: float
     ratios: list[float]
-    """Naive to single, in each turn."""
+    """The time of the lambdas divided by the matcher's, in each turn."""
     batch_ratios: list[float]
     add_us: float
-    """To add one subscription while building, on average."""
+    """The average time to add one subscription while building."""
     change_us: float
-    """To add one, or to remove one, in the median: whichever takes longer."""
+    """The median time to add one or to remove one, whichever is longer."""
     change_worst_us: float
     after_worst_us: float
     """The slowest event after a change."""
     bytes_each: float | None
-    """Memory per subscription; None where it is too little to be measured."""
+    """Memory per subscription; None if it is too little to measure."""
 
 
 def plan(quick: bool) -> list[tuple[MatchLoad, int]]:
-    """What is measured: everything, or what takes about a minute."""
+    """The loads and numbers of subscriptions to measure; the quick ones take about a minute."""
     loads = (EQUAL, RANGE, REGEX)
     if quick:
         return [
@@ -129,14 +130,14 @@ def measure(load: MatchLoad, count: int, *, turns: int = 5, seconds: float = 0.5
 
 
 def measure_apart(load: MatchLoad, count: int, *, turns: int, seconds: float) -> MatchTimes:
-    """`measure` in a process of its own, whose memory nobody else has used before."""
+    """Run `measure` in a new process, so that nobody else has used its memory before."""
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawning) as pool:
         return pool.submit(measure, load, count, turns=turns, seconds=seconds).result()
 
 
 def _built(filters: list[Filter]) -> tuple[Matcher, float, float | None]:
-    """A matcher with all filters, the time for each, and its memory for each."""
+    """Build a matcher; returns it, and the time and memory that each filter took."""
     gc.collect()
     before = _resident_bytes()
     matcher = Matcher()
@@ -157,7 +158,7 @@ def _resident_bytes() -> int:
 def _timed(
     events: list[Event], seconds: float, answer: Callable[[Event], list[object]]
 ) -> tuple[list[list[object]], float]:
-    """The answers to as many events as fit into the time, and the time for each."""
+    """Answer as many events as fit into `seconds`; returns the answers and the time for each."""
     answers: list[list[object]] = []
     started, passed, chunk = time.thread_time(), 0.0, 1
     while len(answers) < len(events) and passed < seconds:
@@ -176,7 +177,7 @@ def _compare(expected: list[list[object]], *others: list[list[object]]) -> None:
 def _changed(
     matcher: Matcher, filters: list[Filter], load: MatchLoad
 ) -> tuple[list[float], list[float], list[float]]:
-    """The times to add a subscription, to remove it before, and of the event after that."""
+    """Replace subscriptions; returns the times to add, to remove, and to match the next event."""
     random = Random("changes")
     adds, removes, after = [], [], []
     for event in load.events(300, seed=-2):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SUBSCRIPTIONS_COUNT = 10_000
 NATIVE_COUNT = 100
-"""Conditions that Spark is given at once; of many more it makes no plan in reasonable time."""
+"""The number of conditions for Spark. It cannot plan many more in reasonable time."""
 EVENTS_COUNT, EVENTS_COUNT_QUICK = 1_000_000, 50_000
 _CHUNK_COUNT = 50_000
 _BEGIN_S = 1_790_000_000.0
@@ -49,7 +49,7 @@ class BacktestCount(Struct, frozen=True, kw_only=True):
 
 
 def write_journal(folder: Path, count: int) -> None:
-    """Fill a journal with events of the load; the same ones every time."""
+    """Fill a journal with events of the load. They are the same every time."""
     random = Random("infobus backtest")
     numbers = {
         name: ("float | None" if top < 1000 else "int | None") for name, top in NUMBERS.items()
@@ -68,7 +68,7 @@ def write_journal(folder: Path, count: int) -> None:
 
 
 def measure(spark: SparkSession, folder: Path, count: int) -> tuple[BacktestCount, BacktestCount]:
-    """Ours and Spark's own, in this order, over the same journal.
+    """Count with infobus, then with Spark's own conditions, over the same journal.
 
     Raises:
         AssertionError: The two do not count the same.

@@ -21,9 +21,9 @@ from infobus.bench.repository import benchmark as repository
 
 EVENTS_COUNT, EVENTS_COUNT_QUICK = 5_000_000, 200_000
 BARS = {FULL: 0.8, NARROW: 0.35, BATCHES: 1 / 1.3}
-"""How many times the rate of Spark's own source ours reaches, at least."""
+"""Our source is at least this many times as fast as Spark's own."""
 RULE_TIMES_MAX = 4.0
-"""How many times as long as Spark's count a rule may take."""
+"""A rule may take this many times as long as Spark's count."""
 
 
 def run(quick: bool, out: Path, on_step: OnStep) -> Findings:

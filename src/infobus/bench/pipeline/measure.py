@@ -56,7 +56,7 @@ class PipelineQuote(DataObject, name=TYPE):
 
 
 def write_journal(folder: Path, count: int, on_part: Callable[[int], object]) -> float:
-    """Write that many events; returns how many a second."""
+    """Write so many events; returns how many per second."""
     day_s = 1_700_000_000.0
     quotes = [
         PipelineQuote(
@@ -90,8 +90,8 @@ def measure_reading(
 ) -> list[Rounds]:
     """Read the journal in all ways, in turns.
 
-    Values are `rate`, events per second; and of streams also `batch_s`, the median of the batches,
-    and `start_s`, which is the rest: to begin and to end.
+    The value `rate` is in events per second. Streams also have `batch_s`, the median of their
+    batches, and `start_s`, the rest of the time: to begin and to end.
     """
     journal = Journal.open(folder)
     turns = {**_reads(spark, journal), **_streams(spark, journal)}
@@ -129,7 +129,7 @@ def _columns(journal: Journal) -> list[str]:
 
 
 def _files_at_once(journal: Journal) -> int:
-    """Whole files go into a batch of either source: so both have the same batches."""
+    """The files per batch. Both sources take whole files, so they have the same batches."""
     return -(-len(journal.files(TYPE)) // BATCH_COUNT)
 
 
@@ -174,7 +174,7 @@ def _consume(frame: DataFrame) -> None:
 def run_to_end(
     stream: DataFrame, checkpoint: str, *, mode: str = "append"
 ) -> tuple[float, list[Any]]:
-    """Run a stream to its end and throw its rows away; seconds, and Spark's report per batch."""
+    """Run a stream and throw its rows away; returns the seconds, and Spark's report per batch."""
     writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
     writer = writer.outputMode(mode).trigger(availableNow=True)
     begun_s = time.perf_counter()
@@ -186,7 +186,7 @@ def run_to_end(
 def measure_latency(
     spark: SparkSession, folder: Path, *, count: int, every_s: float = 1.0
 ) -> list[float]:
-    """Publish objects and see when each is in a table, with a live job between; in seconds."""
+    """Publish objects, which a live job stores; returns how many seconds each took to a table."""
     name, home, db = f"bench-{secrets.token_hex(4)}", folder / "home", folder / "latency.db"
     bus_options = {"bus": name, "home": str(home), "journal": str(folder / "live")}
     live = {"live": "true", "subject": "bench.>"}
@@ -227,7 +227,7 @@ def _is_stored(db: Path, id: str | None) -> bool:
 
 
 def _wait_until(is_so: Callable[[], bool]) -> float:
-    """Wait for it; returns how long that took."""
+    """Wait until it is so; returns how long that took."""
     begun_s = time.perf_counter()
     while not is_so():
         time.sleep(0.02)
@@ -237,7 +237,7 @@ def _wait_until(is_so: Callable[[], bool]) -> float:
 
 
 def open_session(complaints: IO[bytes]) -> SparkSession:
-    """A session on all cores of this machine; Spark's own words go to that file."""
+    """A session on all cores of this machine. Spark's own messages go to that file."""
     from infobus.bench.pipeline.nothing import NothingSource
 
     spark = session(

@@ -28,7 +28,7 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 def measure_rules(
     spark: SparkSession, folder: Path, *, rounds: int, on_step: OnStep
 ) -> list[Rounds]:
-    """Run both over the journal in `folder`, in turns; the value `seconds` is for all batches."""
+    """Run both over the journal in `folder`, in turns. The value `seconds` is for all batches."""
     # The job takes this store for its state; with it, both have the same.
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)
 

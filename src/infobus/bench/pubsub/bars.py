@@ -13,7 +13,7 @@ from infobus.bench.common.engines import INFOBUS, INFOBUS_BATCHED, NATS, ZENOH
 from infobus.bench.pubsub.scenario import MANY, BenchRun, Scenario, middle, run_ratios
 
 EXTRA_THREADS_MAX = 16
-"""Room for a pool that grows under load; a thread per subscription would be 10,000."""
+"""Room for a pool that grows under load. A thread per subscription would make 10,000."""
 
 
 def pubsub_bars(runs: Sequence[BenchRun], import_s: float) -> list[Bar]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,7 @@ from rich.table import Table
 from infobus.bench.common.engines import missing
 from infobus.bench.common.findings import Findings
 from infobus.bench.common.rounds import OnStep, ignore_step
-from infobus.bench.common.tables import SECTION, number, table_of
+from infobus.bench.common.tables import number, table_of
 from infobus.bench.pubsub.bars import pubsub_bars
 from infobus.bench.pubsub.figures import drawings_of
 from infobus.bench.pubsub.harness import measure
@@ -85,10 +85,9 @@ def rate_table(runs: Sequence[BenchRun]) -> Table:
         ]
 
     columns = ["sent B", "events/s", "MB/s", "delivered", *(f"/ {peer}" for peer in PEERS)]
-    rows = (row(scenario) if scenario else SECTION for scenario in _grouped(runs))
-    return table_of(
-        "Events delivered to each consumer (medians)", ["scenario", "engine"], columns, rows
-    )
+    rows = map(row, _by_work(runs))
+    title = "Events delivered to each consumer (medians)"
+    return table_of(title, ["scenario", "engine"], columns, rows, grouped=True)
 
 
 def trip_table(runs: Sequence[BenchRun]) -> Table:
@@ -104,23 +103,20 @@ def trip_table(runs: Sequence[BenchRun]) -> Table:
         ]
 
     columns = ["p50 µs", "p99 µs", *(f"/ {peer}" for peer in PEERS)]
-    rows = (row(scenario) if scenario else SECTION for scenario in _grouped(runs))
+    rows = map(row, _by_work(runs))
     title = "Round trips (medians of the runs; ratios of p50)"
-    return table_of(title, ["scenario", "engine"], columns, rows)
+    return table_of(title, ["scenario", "engine"], columns, rows, grouped=True)
 
 
-def _grouped(runs: Sequence[BenchRun]) -> Iterator[Scenario | None]:
-    """Scenarios of the same work together, in the order of their first run; None ends a group."""
-    groups: dict[object, list[Scenario]] = {}
-    for scenario in dict.fromkeys(run.scenario for run in runs):
-        groups.setdefault(scenario.work, []).append(scenario)
-    for group in groups.values():
-        yield from group
-        yield None
+def _by_work(runs: Sequence[BenchRun]) -> list[Scenario]:
+    """All scenarios, those of the same work together, in the order of their first run."""
+    scenarios = list(dict.fromkeys(run.scenario for run in runs))
+    works = [scenario.work for scenario in scenarios]
+    return sorted(scenarios, key=lambda scenario: works.index(scenario.work))
 
 
 def _ratios(runs: Sequence[BenchRun], scenario: Scenario, value: RunValue) -> list[str]:
-    """How many times each peer's value in the same work; a peer is not compared with itself."""
+    """The value divided by each peer's for the same work. A peer is not compared with itself."""
     return [
         ""
         if peer == scenario.engine

@@ -7,7 +7,6 @@ a second on two processors of 250 MHz.
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 
 import infobus
 from infobus.bench.common.findings import Findings, perform_as_program
+from infobus.bench.common.processes import Connected, company_of
 from infobus.bench.common.rounds import OnStep
 from infobus.bench.common.tables import table_of
 
@@ -24,14 +24,13 @@ PAPER_EVENTS_PER_S = 500
 
 _SUBJECT = "elvin.load"
 _LAST = {"name": "last", "host": "", "count": -1, "size": 0, "load": 0.0}
-_WAIT_S = 60.0
 
 
 class ElvinRun(msgspec.Struct, frozen=True):
-    """One measurement: notifications per second, all told, and how many of them matched."""
+    """One measurement: all notifications per second, and how many of them matched."""
 
     quenched: bool
-    """Whether the producer left out what nobody wanted, or the consumer's node did."""
+    """Whether the producer left out what nobody wants; if not, the consumer's node did."""
     events: int
     matched: int
     events_per_s: float
@@ -43,7 +42,7 @@ class ElvinRun(msgspec.Struct, frozen=True):
 
 
 def filters() -> list[str]:
-    """Ten subscriptions on five elements each; together they want a tenth of the load."""
+    """Ten subscriptions on five elements each. Together they want a tenth of the load."""
     return [
         f'name == "disk{n}" && host == "alpha" && count >= 0 && size < 900000 && load > 0.0'
         for n in range(10)
@@ -67,30 +66,19 @@ def notifications(count: int) -> list[dict[str, object]]:
 def measure(count: int, quench: bool) -> ElvinRun:
     """Publish `count` notifications here and count what matches in another process."""
     bus_name = f"bench-{uuid4().hex}"
-    context = multiprocessing.get_context("spawn")
-    pipe, theirs = context.Pipe()
-    consumer = context.Process(target=_consume, args=(theirs, bus_name), daemon=True)
-    consumer.start()
-    theirs.close()
-    try:
-        with infobus.connect(bus_name) as bus:
-            pipe.recv()  # it has subscribed
-            load = notifications(count)
-            began_ns = time.monotonic_ns()
-            for notification in load:
-                bus.publish(_SUBJECT, notification, quench=quench)
-            bus.publish(_SUBJECT, _LAST)
-            if not pipe.poll(_WAIT_S):
-                raise infobus.EngineError(f"the consumer got no end of the load in {_WAIT_S} s")
-            matched, ended_ns = pipe.recv()
-    finally:
-        consumer.kill()
-        consumer.join()
+    with company_of([_consume], None, bus_name) as [consumer], infobus.connect(bus_name) as bus:
+        consumer.answer()  # it has subscribed
+        load = notifications(count)
+        began_ns = time.monotonic_ns()
+        for notification in load:
+            bus.publish(_SUBJECT, notification, quench=quench)
+        bus.publish(_SUBJECT, _LAST)
+        matched, ended_ns = consumer.answer()
     return ElvinRun(quench, count, matched, count / (ended_ns - began_ns) * 1e9)
 
 
-def _consume(pipe: Connection, bus_name: str) -> None:
-    """Hold the ten subscriptions; tell how many events they got in all, and when the last came."""
+def _consume(pipe: Connection, _: None, bus_name: str) -> None:
+    """Hold the ten subscriptions; send back how many events they got, and when the last came."""
     matched = 0
 
     def count(event: infobus.Event) -> None:
@@ -100,12 +88,12 @@ def _consume(pipe: Connection, bus_name: str) -> None:
     with infobus.connect(bus_name) as bus:
         end = bus.subscribe(_SUBJECT, where='name == "last"')
         subscriptions = [bus.subscribe(_SUBJECT, count, where=text) for text in filters()]
-        pipe.send("ready")
+        pipe.send(Connected())
         end.receive()
         while any(subscription.is_scheduled for subscription in subscriptions):
             time.sleep(0.0001)
         pipe.send((matched, time.monotonic_ns()))
-        pipe.poll(None)
+        pipe.recv()
 
 
 def run(quick: bool, out: Path, on_step: OnStep) -> Findings:

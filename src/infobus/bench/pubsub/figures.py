@@ -43,7 +43,7 @@ def drawings_of(runs: Sequence[BenchRun], bars: Sequence[Bar]) -> dict[str, Draw
 
 
 def latency_figure(runs: Sequence[BenchRun]) -> Figure | None:
-    """Figure 5: round trip against size, p50 drawn through and p99 dashed."""
+    """Figure 5: round trip against size, p50 as a line and p99 dashed."""
     return _panels(
         runs,
         [Scenario(engine="", kind="round trip", consumers=count) for count in (1, 14)],
@@ -70,7 +70,7 @@ def subjects_figure(runs: Sequence[BenchRun]) -> Figure | None:
 
 
 def bars_figure(bars: Sequence[Bar]) -> Figure | None:
-    """Each ratio beside its bar: a rule from 1, a dot at what was measured, a tick at the bar."""
+    """Each ratio and its bar: a dot at the measured value, a tick at the bar, a line between."""
     ratios = [bar for bar in bars if bar.unit == "x" and bar.measured is not None]
     if not ratios:
         return None
@@ -145,7 +145,7 @@ def _size_label(size: float, position: float) -> str:
 
 
 def _sizes(runs: Sequence[BenchRun], panel: Scenario) -> list[int]:
-    """The sizes at which this panel's work was measured by anyone."""
+    """The sizes at which any engine did this panel's work."""
     found = {
         run.scenario.size
         for run in runs

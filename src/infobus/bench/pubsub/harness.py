@@ -20,7 +20,7 @@ from infobus.bench.pubsub.scenario import BenchRun, Scenario
 from infobus.errors import BusError, EngineError
 
 GREETING_S_MAX = 20.0
-"""All processes are connected by then, so an event that does not come will not."""
+"""All processes are connected by then. An event that has not arrived will not arrive."""
 
 WARM_UP_EVENTS = 500
 ROUND_EVENTS_MAX = 200_000
@@ -74,7 +74,7 @@ def _measure_rate(run: BenchRun, address: str, seconds: float) -> BenchRun:
 def _greet(publisher: Worker, consumers: list[Worker]) -> None:
     """Publish greetings until every consumer has heard one.
 
-    This holds for any engine, also for those that cannot say when a subscription is in place.
+    This works for any engine, even if it cannot say when a subscription is in place.
     """
     waiting: dict[Connection, Worker] = {consumer.pipe: consumer for consumer in consumers}
     deadline_s = time.monotonic() + GREETING_S_MAX

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 FIRST_NUMBER = 1 << 20
-"""Numbers start where MessagePack needs five bytes for them, so that all objects are of a size."""
+"""Numbers start where MessagePack needs five bytes for them, so all objects have the same size."""
 
 HELLO_NUMBER = FIRST_NUMBER - 1
-"""The number of an object sent before the measurement, to see that the way is open."""
+"""The number of the objects that are sent before the measurement, to check the connection."""
 
 
 class PeerQuote(msgspec.Struct):
-    """The object as the peers encode and decode it; infobus has its own class of this shape.
+    """The object as the peers encode and decode it; infobus has a class with the same attributes.
 
     `bid` carries the event's number, by which consumers check order and completeness.
     """

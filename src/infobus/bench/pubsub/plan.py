@@ -30,7 +30,7 @@ def quick_scenarios() -> list[Scenario]:
 
 
 def full_scenarios() -> list[Scenario]:
-    """The paper's figures 5 to 8 for every engine, and what the bars need besides.
+    """The paper's figures 5 to 8 for every engine, and what else the bars need.
 
     Raw zenoh has no scenario with 10,000 subscriptions: it would start a thread for each.
     """

@@ -43,7 +43,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     receiving: dict[str, float]
     """Calls on all threads of the consumer's node, its callback included."""
     kept_blocks: dict[str, float]
-    """Blocks of memory allocated on both ways and still held when all events were through."""
+    """Blocks of memory that both sides allocated and still held after the last event."""
 
 
 def profile(events: int = 5_000) -> Profile:
@@ -107,7 +107,7 @@ def print_profile(profile: Profile, console: Console) -> None:
 
 
 class _Arrivals:
-    """What a consumer does at the least: look at an attribute, and count."""
+    """The least that a consumer does: look at an attribute, and count."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -166,5 +166,5 @@ def _short(filename: str) -> str:
 
 
 def _each(counts: Counter[str], events: int) -> dict[str, float]:
-    """Per event, the most first; what happens for fewer than one event in 20 is left out."""
+    """Counts per event, largest first, without what happens less than once in 20 events."""
     return {where: count / events for where, count in counts.most_common() if count * 20 >= events}

@@ -34,7 +34,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     consumers: int = 1
     subjects: int = 1
     subscriptions: int = 1
-    """1 is one pattern over all subjects; more is one subscription for each subject."""
+    """1 means one pattern over all subjects; more means one subscription per subject."""
 
     @property
     def work(self) -> tuple[str, int, int, int, int]:
@@ -87,7 +87,7 @@ def middle(runs: Iterable[BenchRun], scenario: Scenario, value: RunValue) -> flo
 def run_ratios(
     runs: Sequence[BenchRun], over: Scenario, under: Scenario, value: RunValue
 ) -> list[float]:
-    """How many times `under`'s value `over` reached, in each repetition that has both."""
+    """The value of `over` divided by that of `under`, in each repetition that has both."""
     below = {run.repetition: value(run) for run in good_runs(runs, under)}
     return [
         value(run) / below[run.repetition]

@@ -23,10 +23,10 @@ from infobus.bench.pubsub.scenario import Scenario
 from infobus.errors import EngineError
 
 PATIENCE_S = 5.0
-"""A consumer that has heard nothing new for so long reports what it has got."""
+"""A consumer that has received nothing new for so long reports what it has."""
 
 STAMP_COUNT = 64
-"""How often a consumer looks at the clock: each event would make it a part of what is measured."""
+"""A consumer looks at the clock once in so many events. More often would distort the result."""
 
 
 class RoundTally(msgspec.Struct, frozen=True):
@@ -35,11 +35,11 @@ class RoundTally(msgspec.Struct, frozen=True):
     received: int
     misordered: int
     last_ns: int
-    """When the last one came; up to `STAMP_COUNT` events earlier if some never did."""
+    """When the last event came; up to `STAMP_COUNT` events earlier if some never came."""
 
 
 def publish(pipe: Connection, scenario: Scenario, address: str) -> None:
-    """Makes the objects of a round, says so, waits for the word, publishes, answers its start.
+    """Makes the objects of a round, waits for the word to begin, publishes, and answers its start.
 
     A round that begins with `HELLO_NUMBER` is a greeting, sent at once and not answered.
     """
@@ -92,9 +92,9 @@ def consume(pipe: Connection, scenario: Scenario, address: str) -> None:
 def meter(
     greeted: threading.Event, finished: threading.Event
 ) -> tuple[Callable[[int], None], Callable[[int, int], None], Callable[[], RoundTally]]:
-    """What a consumer does with each event's number, how a round begins, and what it came to.
+    """Returns what a consumer calls for each event's number, and to begin and to end a round.
 
-    It is the same for all engines, and so little that it is hardly a part of what is measured.
+    It is the same for all engines, and takes so little time that it hardly affects the result.
     """
     now_ns = time.monotonic_ns
     expected = end = wanted = misordered = last_ns = 0
@@ -160,7 +160,7 @@ def listen(pipe: Connection, scenario: Scenario, address: str) -> None:
 
 @contextmanager
 def _quiet_collector() -> Iterator[None]:
-    """Keep the collector from walking the prepared objects, which a program would not hold."""
+    """Keep the garbage collector from walking the prepared objects, which no real program has."""
     gc.collect()
     gc.freeze()
     try:
@@ -170,6 +170,6 @@ def _quiet_collector() -> Iterator[None]:
 
 
 def _thread_count() -> int:
-    """Threads of this process, native ones included where the system tells."""
+    """The threads of this process, including native ones if the system lists them."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()

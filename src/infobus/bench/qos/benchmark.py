@@ -40,7 +40,7 @@ _PATIENCE_S = 5.0  # for the last emergencies
 
 TIMES_MAX = 3.0
 ENOUGH_S = 0.020
-"""The bar under flood: so many times the calm p99, or so long, whichever is more."""
+"""Under flood, the p99 may be so many times the calm p99, or so long, whichever is more."""
 
 TimesOf = Callable[["FloodTimes"], list[float]]
 
@@ -76,12 +76,12 @@ def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
 
 
 class FloodTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one round; times in seconds."""
+    """The results of one round; times are in seconds."""
 
     load: FloodLoad
     calm_s: list[float]
     busy_s: list[float]
-    """With busy cores, and a calm bus; empty where the flood leaves the cores alone."""
+    """With busy cores and a calm bus; empty if the flood does not keep the cores busy."""
     flood_s: list[float]
     regular_s: list[float]
     """A sample of the flood's own times."""
@@ -123,7 +123,7 @@ def measure(load: FloodLoad, *, seconds: float) -> FloodTimes:
 
 
 def _call(caller: Worker, consumer: Worker, seconds: float) -> tuple[Times, int]:
-    """Have emergencies published; what the consumer saw meanwhile, and how many it did not."""
+    """Have emergencies published; returns what the consumer saw, and how many it missed."""
     sent: int = caller.ask("emergencies", seconds)
     times: Times = consumer.ask("times")
     deadline_s = time.monotonic() + _PATIENCE_S
@@ -154,7 +154,7 @@ def bars_of(found: Sequence[FloodTimes]) -> list[Bar]:
 
 
 def _by_load(found: Sequence[FloodTimes]) -> dict[FloodLoad, list[FloodTimes]]:
-    """The rounds of each load, in the order of their first."""
+    """The rounds of each load, in the order in which loads first appear."""
     rounds: dict[FloodLoad, list[FloodTimes]] = {}
     for one in found:
         rounds.setdefault(one.load, []).append(one)

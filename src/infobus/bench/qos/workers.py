@@ -29,13 +29,13 @@ class FloodLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Who supplies the flood, and who consumes everything."""
 
     together: bool
-    """One process floods and, from another thread, publishes the emergencies; else two do."""
+    """One process floods and publishes the emergencies from another thread; else two do."""
     slow: bool
-    """The consumer's handler is slow, so that its queue stands full of regular events."""
+    """The consumer's handler is slow, so its queue is full of regular events."""
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
+        """A name for tables and plots."""
         suppliers = "one supplier" if self.together else "two suppliers"
         return f"{suppliers}, {'slow' if self.slow else 'quick'} consumer"
 
@@ -91,7 +91,7 @@ def _publish_emergencies(bus: infobus.Bus, seconds: float) -> int:
 
 
 def consume(pipe: Connection, load: FloodLoad, bus_name: str) -> None:
-    """Notes when events come; answers each order with what has come since the one before."""
+    """Notes when events arrive; answers each order with what has arrived since the last order."""
     times = Times([], [], 0)
     queue_count_max = SLOW_QUEUE_COUNT if load.slow else 65_536
 

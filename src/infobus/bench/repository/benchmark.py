@@ -45,10 +45,10 @@ SQLITE = "SQLite"
 POSTGRESQL = "PostgreSQL"
 
 Store = Callable[[int], float]
-"""Stores so many objects; returns how long that took."""
+"""Stores so many objects; returns how many seconds that took."""
 
 BARS = {REPOSITORY: 3.0, COPY: 5.0}
-"""How many times SQLAlchemy's rate into PostgreSQL each way reaches, at least."""
+"""Into PostgreSQL, each way is at least this many times as fast as SQLAlchemy."""
 
 
 def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
@@ -90,7 +90,7 @@ class WireStory(BenchStory, name="bench.WireStory"):
 
 
 def stories(count: int) -> list[BenchStory]:
-    """That many stories, which nobody has stored yet."""
+    """Make so many new stories."""
     day = datetime(1987, 2, 26, tzinfo=UTC)
     return [
         WireStory(
@@ -112,7 +112,8 @@ def measure(
 ) -> tuple[list[Rounds], dict[str, str]]:
     """Measure with SQLite on the disk of `folder`, and with a PostgreSQL started for it.
 
-    The round that warms up also makes the tables. Also returns what was left out, and why.
+    The round that warms up makes the tables. Returns the rounds, and the databases that were left
+    out with the reason.
     """
     left_out: dict[str, str] = {}
     with ExitStack() as opened:
@@ -195,7 +196,9 @@ def table(found: Sequence[Rounds]) -> Table:
         for one in found
     ]
     columns = ["objects per s", "/ SQLAlchemy"]
-    return table_of("Objects of nine rows stored (medians)", ["database", "by"], columns, rows)
+    return table_of(
+        "Objects of nine rows stored (medians)", ["database", "by"], columns, rows, grouped=True
+    )
 
 
 def _times(found: Sequence[Rounds], database: str, engine: str) -> list[float]:

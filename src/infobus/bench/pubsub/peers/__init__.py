@@ -13,23 +13,26 @@ from typing import Any, Protocol, cast
 from infobus.bench.common.engines import INFOBUS, INFOBUS_BATCHED, NATS, ZENOH, ZMQ
 
 PublishAll = Callable[[Sequence[Any]], None]
-"""Encode and send each object, the subjects taken in turn; return when all are handed over."""
+"""Encodes and sends each object, on each subject in turn; returns when all are handed over."""
 
 Note = Callable[[int], None]
-"""Told the number of each object received, after it was decoded."""
+"""Called with the number of each received object, after it was decoded."""
 
 RoundTrip = Callable[[Any, float], int | None]
-"""Send an object, wait so many seconds for an answer, return its number or None."""
+"""Sends an object, waits so many seconds for an answer, and returns its number or None."""
 
 
 class PubSubPeer(Protocol):
-    """What the harness needs of an engine. Each context manager is entered in its own process."""
+    """The interface that the harness needs from an engine.
+
+    Each context manager is entered in its own process.
+    """
 
     quote: Callable[..., Any]
     """The class of the objects that are published."""
 
     def server(self) -> AbstractContextManager[str]:
-        """Whatever must run beside the programs; yields the address they are given."""
+        """Starts whatever must run beside the programs; yields the address that they get."""
 
     def publisher(
         self, address: str, subjects: Sequence[str]
@@ -45,7 +48,7 @@ class PubSubPeer(Protocol):
         """Sends on `bench.ping` and waits for the answer on `bench.pong`."""
 
     def ponger(self, address: str) -> AbstractContextManager[None]:
-        """Decodes what comes on `bench.ping` and sends it back, encoded anew, on `bench.pong`."""
+        """Decodes what arrives on `bench.ping`, encodes it again, and sends it on `bench.pong`."""
 
 
 _ADAPTERS = {

@@ -1,4 +1,4 @@
-"""Infobus as its users meet it: the public API, objects of a declared type."""
+"""Infobus as you would use it: the public API, and objects of a declared type."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class InfobusPeer:
 
     @contextmanager
     def publisher(self, address: str, subjects: Sequence[str]) -> Iterator[PublishAll]:
-        """Plain `publish`, reliable as by default."""
+        """Plain `publish`, with the default reliability."""
         with infobus.connect(bus=address, batch=self.batch) as bus:
 
             def publish_all(quotes: Sequence[Any]) -> None:

@@ -55,7 +55,7 @@ class ZenohPeer:
 
     @contextmanager
     def pinger(self, address: str) -> Iterator[RoundTrip]:
-        """Pongs come by a queue from the callback's thread."""
+        """Takes pongs from a queue, which the callback's thread fills."""
         encode, decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(PeerQuote).decode
         answers: SimpleQueue[int] = SimpleQueue()
 

@@ -41,7 +41,7 @@ class ZmqPeer:
 
     @contextmanager
     def consumer(self, address: str, subjects: Sequence[str] | None, note: Note) -> Iterator[None]:
-        """Topics are prefixes, so one of them takes in all subjects."""
+        """Topics are prefixes, so one topic covers all subjects."""
         decode = msgspec.msgpack.Decoder(PeerQuote).decode
         with _receiving(
             address.split()[0],
