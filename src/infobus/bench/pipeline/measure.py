@@ -238,7 +238,7 @@ def _wait_until(is_so: Callable[[], bool]) -> float:
 
 def open_session(complaints: IO[bytes]) -> SparkSession:
     """A session on all cores of this machine. Spark's own messages go to that file."""
-    from infobus.bench.pipeline.nothing import NothingSource
+    from infobus.bench.pipeline.empty_source import NothingSource
 
     spark = session(
         "bench",
