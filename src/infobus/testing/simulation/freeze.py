@@ -1,8 +1,8 @@
 """Whole runs in which a node stands still and is taken for dead, each drawn from one seed.
 
-`simulate(seed)` is a run of the reliable simulation in which one node after the other
-stands still for longer than its lease, while others publish, leave, die and are born.
-A `FreezeAccount` holds the nodes to their promises: nothing that a node missed goes without a report.
+`simulate(seed)` is a run of the reliable simulation in which one node after the other stands
+still for longer than its lease, while others publish, leave, die and are born. A `FreezeAccount`
+holds the nodes to their promises: nothing that a node missed goes without a report.
 
 A seed that fails is replayed by `python -m infobus.testing.simulation.freeze SEED`.
 """
