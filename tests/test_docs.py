@@ -58,7 +58,7 @@ def test_contributors_are_told_how_long_a_test_may_take() -> None:
 
 
 def test_every_link_between_pages_leads_somewhere() -> None:
-    pages = [*DOCS.glob("*.md"), *DOCS.parent.glob("*.md")]
+    pages = [*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")]
     for page in pages:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
