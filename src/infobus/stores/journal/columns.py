@@ -1,8 +1,8 @@
-"""From objects to columns: which columns a type has, and the arrays of a batch of events.
+"""Converts objects to columns: the columns of a type, and the arrays of a batch of events.
 
-A type has one column for each attribute, of the Arrow type that its kind stands for. Values that
-no column is typed for (`any`, objects of types that are not known, types that hold themselves)
-are typed maps, as `journal_values` makes them.
+A type has one column for each attribute, of the Arrow type that corresponds to its kind. Values
+without a suitable column type (`any`, objects of unknown types, types that contain themselves) are
+stored as typed maps; see `typed_maps`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ Rows = list[Mapping[str, Any]]
 
 
 class Journaled(Protocol):
-    """An event as a journal takes it; those of a subscription are such."""
+    """The attributes of an event that a journal stores; events of a subscription have them."""
 
     @property
     def subject(self) -> str: ...
@@ -101,7 +101,7 @@ class Journaled(Protocol):
 
 
 def arrow_type(kind: Kind, above: tuple[str, ...] = ()) -> pa.DataType:
-    """The Arrow type for values of a kind.
+    """Return the Arrow type for values of a kind.
 
     >>> arrow_type(ListOf(kinds.INT))
     ListType(list<item: int64>)
@@ -124,7 +124,7 @@ def arrow_type(kind: Kind, above: tuple[str, ...] = ()) -> pa.DataType:
 
 
 def nested_type(kind: ObjectOf, above: tuple[str, ...]) -> Type | None:
-    """The type whose attributes become the fields of a struct; None for a typed map instead."""
+    """Return the type whose attributes become the fields of a struct; None for a typed map."""
     known = find_type(str(kind))
     if kind == kinds.OBJECT or known is None or not known.is_known:
         return None
@@ -132,23 +132,23 @@ def nested_type(kind: ObjectOf, above: tuple[str, ...]) -> Type | None:
 
 
 def attribute_fields(known: Type, above: tuple[str, ...] = ()) -> dict[str, pa.Field]:
-    """The columns of a type's attributes, by the attributes' names.
+    """Return the columns of a type's attributes, by the attributes' names.
 
-    Where two names differ in capitals alone, which SQL does not tell apart, the later one's
-    column gets a number.
+    If two names differ only in upper and lower case, which SQL does not distinguish, the later
+    one's column gets a number.
     """
     taken: set[str] = set()
     fields = {}
     for attribute in known.attributes:
         name = free_name(attribute.name, taken)
-        # A file tells by itself which attribute a column belongs to.
+        # Each file states which attribute a column belongs to.
         noted = {"attribute": attribute.name} if name != attribute.name else None
         fields[attribute.name] = pa.field(name, arrow_type(attribute.kind, above), metadata=noted)
     return fields
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """`name`, with a number if it is taken; it is taken from then on.
+    """Return `name`, with a number if it is taken, and mark it as taken.
 
     >>> taken = {"price"}
     >>> free_name("Price", taken), free_name("PRICE", taken)
@@ -163,7 +163,7 @@ def free_name(name: str, taken: set[str]) -> str:
 
 
 def type_key(data: Any) -> int:
-    """The fingerprint of the type under which an object came; 0 for plain dicts."""
+    """Return the fingerprint of the type under which an object arrived; 0 for plain dicts."""
     if not isinstance(data, DataObject):
         return 0
     tag = data.__bus_tag__
@@ -173,7 +173,7 @@ def type_key(data: Any) -> int:
 def table_of(
     events: Sequence[Journaled], offsets: Sequence[int], fingerprint: int
 ) -> tuple[str, pa.Table]:
-    """The name of the type of these events, all of one fingerprint, and their columns."""
+    """Return the name of the type of these events, all of one fingerprint, and their columns."""
     data = [event.data for event in events]
     known = find_type(fingerprint) if fingerprint else None
     name = type_of(data[0]).name if fingerprint else ""
@@ -182,7 +182,7 @@ def table_of(
         try:
             return name, _typed(events, offsets, known)
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
-            # Nothing that was accepted is lost: it is kept as if the type were not known.
+            # No accepted event is lost: it is stored as if its type were unknown.
             log.warning("events of %s do not fit its columns: %s", name, error)
     rest = pa.array([entries_of(attributes_of(one)) for one in data], ATTRIBUTES)
     arrays = [*_envelope(events, offsets, name or None), rest]
@@ -207,7 +207,7 @@ def _typed(events: Sequence[Journaled], offsets: Sequence[int], known: Type) -> 
 
 
 def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Rows, Rows]:
-    """What fits the columns of a type, and what does not (no list at all if everything does)."""
+    """Split values into those that fit a type's columns and the rest ([] if all fit)."""
     values = [attributes_of(one) for one in data]
     if all(value.keys() <= kind_of.keys() for value in values) and not any(map(_has_extra, data)):
         return values, []
@@ -252,7 +252,7 @@ def _envelope(
 
 
 def _microseconds(time_s: float) -> int | None:
-    # A sender's clock may say anything.
+    # A sender's clock may show any time.
     moment = time_s * 1e6
     return round(moment) if -_TIME_US_MAX < moment < _TIME_US_MAX else None
 
@@ -261,7 +261,7 @@ Converter = Callable[[Any], Any]
 
 
 def _converter(kind: Kind, above: tuple[str, ...] = ()) -> Converter | None:
-    """What makes of a value that which `arrow_type` calls for; None if it is that already."""
+    """Return a function that converts a value for `arrow_type`; None if none is needed."""
     match kind:
         case Maybe():
             return _converter(kind.item, above)

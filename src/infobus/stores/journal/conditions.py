@@ -1,4 +1,4 @@
-"""Which events of a journal are asked for: answered by the manifest, and else row by row."""
+"""The conditions of a selection, decided by the manifest if possible, else row by row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infobus.subjects import matches
 
 @dataclass(frozen=True)
 class Conditions:
-    """Which events are asked for; what is None does not matter."""
+    """Conditions on events; None means "no condition"."""
 
     subject: str | None = None
     """A pattern."""
@@ -30,7 +30,7 @@ class Conditions:
     """Offsets; `stop` itself does not belong to them."""
 
     def may_be_in(self, segment: Segment) -> bool:
-        """Whether such events can be in a segment, whatever their content; False is certain."""
+        """Return whether a segment may hold such events, ignoring content; False is certain."""
         if self.start is not None and segment.last < self.start:
             return False
         if self.stop is not None and segment.first >= self.stop:
@@ -45,7 +45,7 @@ class Conditions:
         return any(matches(self.subject, subject) for subject in segment.subjects)
 
     def left_for(self, segment: Segment) -> Conditions:
-        """What the rows of a segment are still to be asked: the manifest answers for the others."""
+        """Return the conditions that the manifest cannot decide, to be checked row by row."""
         start, stop, subject = self.start, self.stop, self.subject
         if start is not None and segment.first >= start:
             start = None
@@ -58,7 +58,7 @@ class Conditions:
 
     @property
     def columns(self) -> set[str]:
-        """The columns of the envelope that `holding` looks at."""
+        """Return the columns of the envelope that `holding` needs."""
         asked = {
             "_offset": (self.start, self.stop),
             "_time": (self.since, self.until),
@@ -67,7 +67,7 @@ class Conditions:
         return {name for name, values in asked.items() if any(one is not None for one in values)}
 
     def holding(self, table: pa.Table) -> pa.Table:
-        """The rows of a table with at least `columns` that satisfy all but `where`."""
+        """Return the rows that satisfy everything but `where`; the table must have `columns`."""
         masks = []
         if self.start is not None:
             masks.append(pc.field("_offset") >= self.start)

@@ -1,7 +1,7 @@
-"""The journal: events on disk by columns, with their types, for those who come later.
+"""The journal: events on disk by columns, with their types, for later reading.
 
-`Journal` reads, `JournalWriter` writes; any number of readers and one writer may be at work on
-one folder. docs/journal.md says what is in it.
+`Journal` reads and `JournalWriter` writes. Any number of readers and one writer may use a folder at
+the same time. docs/journal.md specifies the files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = ["Journal", "JournalEvent", "JournalWriter", "Segment", "Selection"]
 
 
 class Journal:
-    """A journal as it was when it was opened; what is written later is not seen.
+    """A journal as it was when you opened it; events written later are not visible.
 
     Attributes:
-        folder: Where it is.
-        manifest: What belongs to it.
+        folder: The journal's folder.
+        manifest: The list of its files.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -43,7 +43,7 @@ class Journal:
 
     @classmethod
     def open(cls, folder: str | Path) -> Journal:
-        """Read what is in the journal now.
+        """Read the present state of the journal.
 
         Raises:
             StoreError: There is none, or it is of a newer format.
@@ -54,25 +54,25 @@ class Journal:
 
     @property
     def id(self) -> str:
-        """The journal's name for itself, by which it is told from others."""
+        """The journal's own id, which distinguishes it from other journals."""
         return self.manifest.journal
 
     @property
     def next_offset(self) -> int:
-        """The offset that the next event will get; all in the journal are smaller."""
+        """The offset of the next event; all events in the journal have smaller ones."""
         return self.manifest.next_offset
 
     @property
     def first_offset(self) -> int:
-        """From here on nothing was taken by retention."""
+        """Retention has removed nothing from this offset on."""
         return self.manifest.first_offset
 
     def types(self) -> list[Type]:
-        """The newest version of each type that is known to the journal, by name."""
+        """Return the newest version of each type that the journal knows, by name."""
         return [versions[-1] for _, versions in sorted(self._versions.items())]
 
     def files(self, type: str | None = None) -> list[Path]:
-        """The Parquet files, of one type (without its subtypes) or of all."""
+        """Return the Parquet files, of one type (without its subtypes) or of all."""
         segments = self.manifest.segments
         return [self.folder / one.path for one in segments if type in (None, one.type)]
 
@@ -89,28 +89,28 @@ class Journal:
         stop: int | None = None,
         columns: Sequence[str] | None = None,
     ) -> Selection:
-        """The events that all of this is true of, to be read from what is returned.
+        """Select the events that satisfy all conditions; read them from the returned selection.
 
         Args:
             type: Events of this type and of its subtypes, with a column for each attribute of
                 the type. Without it: all events, attributes in the typed map `_attributes`.
-            subtypes: With columns for the attributes of the subtypes, too.
+            subtypes: Adds columns for the attributes of the subtypes.
             subject: A pattern.
-            where: A filter, as in `subscribe`; it may also ask for `_subject`, `_time`, ...
-            since: Not published before.
-            until: Published before.
+            where: A filter, as in `subscribe`; it may also use `_subject`, `_time`, ...
+            since: The earliest time of publication.
+            until: Only events published before this time.
             start: The first offset.
             stop: The offset after the last.
             columns: Only these, in this order.
 
         Raises:
             UsageError: No such type or column; a bad pattern or filter.
-            StoreCorrupt: It is asked for a type, and the descriptor of one is damaged or lost.
+            StoreCorrupt: You select by type, and the descriptor of one is damaged or lost.
         """
         if subject is not None:
             check_pattern(subject)
         if where is not None and compile(where).asks_for_type:
-            _ = self._versions  # or events of a type whose descriptor is lost would be missed
+            _ = self._versions  # else events of a type whose descriptor is lost would be missed
         for moment in (since, until):
             if moment is not None and moment.utcoffset() is None:
                 raise UsageError(f"{moment} has no time zone; add one, for example tzinfo=UTC")
@@ -144,7 +144,7 @@ class Journal:
         return found
 
     def _family(self, name: str) -> set[str]:
-        """The names of a type and of its subtypes, as far as the journal knows."""
+        """Return the names of a type and of its subtypes, as far as the journal knows."""
         self._check_descriptors_of(name)
         if name not in self._versions and find_type(name) is None:
             close = difflib.get_close_matches(name, self._versions, 1)
@@ -158,10 +158,10 @@ class Journal:
         return family | {name}
 
     def _check_descriptors_of(self, name: str) -> None:
-        """Refuse a type that was given up by repair and that this process does not know either.
+        """Refuse a type that a repair has given up and that this process does not know either.
 
         Raises:
-            StoreCorrupt: So it is.
+            StoreCorrupt: The type is such a type.
         """
         listed = {one for fingerprints in self.manifest.types.values() for one in fingerprints}
         for lost in self.manifest.lost:
@@ -179,7 +179,7 @@ class Journal:
                 )
 
     def _kinds(self, name: str, names: set[str], subtypes: bool) -> dict[str, list[pa.DataType]]:
-        """The Arrow types of each attribute that is to have a column, newest first."""
+        """Return the Arrow types of each attribute that gets a column, newest first."""
         here = find_type(name)
         own = self._versions.get(name) or ([] if here is None else [here])
         below = [one for other in sorted(names - {name}) for one in self._versions.get(other, ())]
@@ -192,14 +192,14 @@ class Journal:
                 for attribute, field in fields.items():
                     if attribute in kinds:
                         kinds[attribute].append(field.type)
-        for one in sources:  # for those that are in no file yet
+        for one in sources:  # for attributes that are in no file yet
             for attribute, field in attribute_fields(one).items():
                 if attribute in kinds and not kinds[attribute]:
                     kinds[attribute].append(field.type)
         return kinds
 
     def _fields(self, version: Type) -> list[dict[str, pa.Field]]:
-        """The columns of a version of a type, in the files as they are, newest first."""
+        """Return the columns of a version of a type as its files have them, newest first."""
         fingerprint = f"{version.fingerprint:016x}"
         segments = self.manifest.segments
         keys = dict.fromkeys(one.schema for one in segments if one.fingerprint == fingerprint)

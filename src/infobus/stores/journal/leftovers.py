@@ -1,9 +1,9 @@
-"""What a writer that died has left in a journal's folder, and what becomes of it.
+"""Cleans up the files that a dead writer has left in a journal's folder.
 
-Only files where a writer puts its segments, and under such names, are ever touched. One is removed
-if it was never finished, or if each of its events is also in a file that is listed and whole. Any
-other may be the only copy of events that were accepted, for example by a manifest newer than one
-that was brought back from a backup; so it is renamed, and nothing of it is lost.
+It only touches files in the places, and with the names, of a writer's segments. It removes a file
+that was never finished, or whose events are all in a listed file that is whole. Any other file may
+be the only copy of accepted events, for example if the manifest was restored from an older backup;
+such a file is renamed, and nothing in it is lost.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _IDENTITY = ["_offset", "_event_id"]
 
 
 def unfinished(path: Path) -> Path:
-    """The name under which a file is written; it gets its own when it is on disk as a whole."""
+    """Return the name under which a file is written until all of it is on disk."""
     return path.with_name(f".{path.name}.new")
 
 
 def refuse_without_manifest(folder: Path) -> None:
-    """Look whether a new journal can begin in a folder that has no manifest.
+    """Check that a new journal can start in a folder that has no manifest.
 
     Raises:
-        StoreCorrupt: Segments are there, so the manifest was lost.
+        StoreCorrupt: The folder has segments, so the manifest was lost.
     """
     count = sum(1 for path in _files(folder) if _SEGMENT.fullmatch(path.name))
     if count:
@@ -56,9 +56,9 @@ def refuse_without_manifest(folder: Path) -> None:
 
 
 def clear(folder: Path, manifest: Manifest) -> None:
-    """Remove or rename what is not listed; the caller is the journal's only writer.
+    """Remove or rename files that are not listed; the caller is the journal's only writer.
 
-    Dying on the way does no harm: each file is dealt with by itself, at one stroke.
+    A crash on the way does no harm: each file is handled on its own, atomically.
     """
     listed = {one.path for one in manifest.segments} | {one.path for one in manifest.retired}
     repaired = {one.path for one in manifest.lost}
@@ -68,7 +68,7 @@ def clear(folder: Path, manifest: Manifest) -> None:
             path.unlink(missing_ok=True)
         elif not _SEGMENT.fullmatch(path.name) or name in listed:
             continue
-        elif f"{name}.{DAMAGED}" in repaired:  # repair did not come to its end
+        elif f"{name}.{DAMAGED}" in repaired:  # a repair did not finish
             set_aside(path, DAMAGED)
         elif _is_elsewhere(folder, manifest, path):
             path.unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def clear(folder: Path, manifest: Manifest) -> None:
 
 
 def set_aside(path: Path, ending: str) -> Path:
-    """Rename a file so that its name ends differently; nothing is overwritten."""
+    """Rename a file so that its name ends differently, without overwriting another one."""
     target, number = path.with_name(f"{path.name}.{ending}"), 1
     while target.exists():
         number += 1
@@ -96,7 +96,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _is_elsewhere(folder: Path, manifest: Manifest, path: Path) -> bool:
-    """Whether each event of a file is certainly in files that are listed and whole."""
+    """Return whether each event of a file is certainly in listed files that are whole."""
     dataset = path.parent.relative_to(folder)
     try:
         missing = _events(decode_file(path.read_bytes(), _IDENTITY))
@@ -111,6 +111,6 @@ def _is_elsewhere(folder: Path, manifest: Manifest, path: Path) -> bool:
 
 
 def _events(table: pa.Table) -> set[tuple[int, str]]:
-    # By their ids, too: after an older manifest, others may have got the same offsets.
+    # Compare ids, too: after an older manifest, other events may have got the same offsets.
     offsets, ids = (table[name].to_pylist() for name in _IDENTITY)
     return set(zip(offsets, ids, strict=True))

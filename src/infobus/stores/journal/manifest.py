@@ -1,8 +1,8 @@
-"""The manifest of a journal: what belongs to it, in one file that is replaced as a whole.
+"""The manifest of a journal: the list of its files, in one file that is replaced as a whole.
 
-A segment counts from the moment the manifest lists it, and no file that was ever listed is
-changed. So a reader sees a consistent whole at any instant, and a writer that is killed leaves
-at most files that nobody lists.
+A segment counts from the moment the manifest lists it, and a file that was ever listed never
+changes. So a reader sees a consistent journal at any instant, and a writer that is killed leaves at
+most unlisted files.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 class Retired(Struct, frozen=True):
-    """A file that is no longer listed, and stays a while for those who still read it."""
+    """A file that is no longer listed, and stays on disk for a while for its readers."""
 
     path: str
     at: float
 
 
 class Lost(Struct, frozen=True):
-    """Events of a segment, or a type's descriptor, that was damaged and set aside, or missing."""
+    """Events or a type's descriptor, lost because the file was damaged or missing."""
 
     type: str
     first: int
@@ -87,7 +87,7 @@ class Lost(Struct, frozen=True):
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """Everything about a journal at one moment."""
+    """The complete state of a journal at one moment."""
 
     format: int = FORMAT
     journal: str
@@ -156,10 +156,10 @@ def _damaged(path: Path, what: str) -> StoreCorrupt:
 
 
 def replace(folder: Path, manifest: Manifest) -> Manifest:
-    """Make `manifest` the one that counts, as the next generation; returning means it is on disk.
+    """Make `manifest` the current one, as the next generation; returning means it is on disk.
 
     Raises:
-        StoreFull: It could not be written; the one before still counts.
+        StoreFull: It could not be written; the previous one is still current.
     """
     manifest = structs.replace(manifest, generation=manifest.generation + 1)
     body = msgspec.json.encode(manifest)[1:]
@@ -182,7 +182,7 @@ def replace(folder: Path, manifest: Manifest) -> Manifest:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in `folder` on disk."""
+    """Sync the names in `folder` to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

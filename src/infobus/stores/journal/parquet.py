@@ -1,8 +1,8 @@
-"""From the bytes of a segment's file to columns, with as little decoding as may be.
+"""Decodes a segment's file into columns, with as little decoding as possible.
 
-Texts that a file keeps as numbers of a dictionary are looked up there all at once, which takes half
-of the time that Arrow needs to copy them one by one. And a column whose bytes are those of another
-one is the other one: so it is with the ids of objects, which mostly are those of their events.
+Strings that a file stores as numbers of a dictionary are looked up there all at once, which takes
+half of the time that Arrow needs to copy them one by one. A column whose bytes equal those of
+another column shares its result: the ids of objects mostly equal those of their events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LENGTH_BYTES = 4
 
 
 def decode_file(content: bytes, columns: list[str] | None = None) -> pa.Table:
-    """The columns of a Parquet file, or all of them.
+    """Return these columns of a Parquet file, or all of them.
 
     >>> sink = pa.BufferOutputStream()
     >>> pq.write_table(pa.table({"a": ["x", "y"], "b": ["x", "y"]}), sink)
@@ -48,7 +48,7 @@ def decode_file(content: bytes, columns: list[str] | None = None) -> pa.Table:
 
 
 def repeated(text: str, count: int) -> pa.ChunkedArray:
-    """A column that has the same text in each row.
+    """Return a column that has the same text in each row.
 
     >>> repeated("x", 12_000).unique().to_pylist()
     ['x']
@@ -60,7 +60,8 @@ def repeated(text: str, count: int) -> pa.ChunkedArray:
 
 @lru_cache(maxsize=64)
 def _block(text: str) -> pa.Array:
-    # By its bytes, because `pa.array` and `pa.scalar` load pandas: longer than many files take.
+    # Built from bytes, because `pa.array` and `pa.scalar` load pandas, which takes longer than
+    # reading many files does.
     content = text.encode()
     offsets = pa.py_buffer(struct.pack("=2i", 0, len(content)))
     one = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(content))
@@ -68,8 +69,8 @@ def _block(text: str) -> pa.Array:
 
 
 class _Plan(Struct):
-    looked_up: list[str] = field(default_factory=list)  # columns of texts
-    twins: dict[str, str] = field(default_factory=dict)  # columns, and those they are equal to
+    looked_up: list[str] = field(default_factory=list)  # columns of strings
+    twins: dict[str, str] = field(default_factory=dict)  # a column -> the column it equals
 
 
 def _plan(content: bytes, metadata: pq.FileMetaData, names: Container[str]) -> _Plan:
@@ -87,7 +88,7 @@ def _plan(content: bytes, metadata: pq.FileMetaData, names: Container[str]) -> _
         if chunk.dictionary_page_offset is not None:
             start = min(start, chunk.dictionary_page_offset)
         pages = content[start : start + chunk.total_compressed_size]
-        # The rest of what is needed to understand the pages.
+        # The other values that are needed to understand the pages.
         key = (pages, chunk.compression, chunk.physical_type, column.max_definition_level)
         twin = first.setdefault(key, name)
         if twin != name:

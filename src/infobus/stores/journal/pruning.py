@@ -1,7 +1,7 @@
-"""Filters over the segments of a journal: which cannot match, and which rows of one do.
+"""Applies filters to segments: which segments cannot match, and which rows of one do.
 
-A filter is asked about each file as it was written, so versions of a type in which an attribute
-had another kind are judged by what the values were then.
+A filter is evaluated for each file as it was written. If an attribute had another kind in an older
+version of its type, the filter sees the values of that kind.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def push_down(
     has_rest: bool,
     more: Mapping[tuple[str, ...], pa.Field] = MappingProxyType({}),
 ) -> Pushed[Any]:
-    """Split `where` into an expression over the columns of a file, and what is left.
+    """Split `where` into an expression over the columns of a file, and the rest.
 
-    `more` are columns of attributes that were taken out of the rest; one of type null stands for
-    an attribute that no row has.
+    `more` are columns of attributes that were taken out of `_attributes`; a column of type null
+    stands for an attribute that no row has.
     """
     return translation.push_down(where, _File(schema, has_rest, more))
 
@@ -91,17 +91,18 @@ class _File:
         self.columns = attribute_columns(schema) | {field.name: field for field in GENERIC}
         self.has_rest = has_rest
         self.more = more
-        self.never = pc.scalar(False)  # not once and for all, because it loads pandas
+        self.never = pc.scalar(False)  # no class attribute, because creating it loads pandas
 
     def attribute(self, name: Name) -> TargetAttribute | None:
         if (taken := self.more.get(name.path)) is not None:
             return _attribute(taken.type, pc.field(taken.name))
         field = self.columns.get(name.path[0])
         if field is None:
-            # Nobody has it; and of what has no kind, only the absence is sure.
+            # No row has it; and for a value without a kind, only its absence is
+            # certain.
             return None if self.has_rest else TargetAttribute(pc.scalar(None), "")
         if self.has_rest and field.name not in GENERIC.names:
-            return None  # a value of another kind may be among the rest
+            return None  # `_attributes` may hold a value of another kind
         path = [field.name]
         for element in name.path[1:]:
             at = field.type.get_field_index(element) if pa.types.is_struct(field.type) else -1
@@ -126,7 +127,7 @@ class _File:
         column = _column(attribute.expression)
         if len(literals) <= 4:
             return reduce(or_, (column == literal for literal in literals))
-        # `isin` finds that nothing is in no set; here it must be neither true nor false.
+        # `isin` returns false for a null; here the result must be neither true nor false.
         values = pa.array([literal.as_py() for literal in literals], literals[0].type)
         return pc.if_else(pc.is_valid(column), column.isin(values), pa.scalar(None, pa.bool_()))
 
@@ -168,14 +169,14 @@ Place = tuple[str, pa.DataType]
 
 
 def file_places(segment: Segment, schema: pa.Schema) -> Callable[[str], Place | bool | None]:
-    """What attributes are in a file: a place, None if certainly nowhere, False if not known."""
+    """Return a function that locates attributes: a place, None if nowhere, False if unknown."""
     known = attribute_columns(schema)
 
     def place(name: str) -> Place | bool | None:
         if name in ENVELOPE.names:
             return name, ENVELOPE.field(name).type
         if segment.has_rest:
-            return False  # a value may be among the rest, of whatever kind
+            return False  # `_attributes` may hold a value, of any kind
         return (name, known[name].type) if name in known else None
 
     return place
@@ -184,7 +185,7 @@ def file_places(segment: Segment, schema: pa.Schema) -> Callable[[str], Place | 
 def may_match(
     where: Filter, segment: Segment, place_of: Callable[[str], Place | bool | None]
 ) -> bool:
-    """Whether a segment can hold a row that `where` is true of; False is certain."""
+    """Return whether a segment may hold a row for which `where` is true; False is certain."""
     asked = {node for node in nodes(where.tree) if isinstance(node, Name)}
     about: list[Tree] = []
     limited: set[Name] = set()
@@ -203,9 +204,9 @@ def may_match(
 
 
 def _without_nan(tree: Tree, limited: Set[Name]) -> Tree | None:
-    """The tree without asking for NaN where there is none: what has limits has none.
+    """Return the tree without tests for NaN on attributes that have limits, and so no NaN.
 
-    None if then nothing is left that could be true.
+    None if nothing is left that could be true.
     """
     match tree:
         case FunctionCall("nan", (Name() as name,)) if name in limited:
@@ -226,7 +227,7 @@ def _is_absent(name: Name) -> Tree:
 
 
 def _within(name: Name, type_: pa.DataType, limits: Limits, count: int) -> list[Tree]:
-    """What is certain about an attribute in a segment, as a tree or none."""
+    """Return what is certain about an attribute in a segment, as a list of trees."""
     least, greatest, nulls = limits
     if nulls == count:
         return [_is_absent(name)]
@@ -256,7 +257,7 @@ TEXT_LIMIT_MAX = 64
 
 
 def limits_of(table: pa.Table) -> dict[str, Limits]:
-    """The limits of each column that has an order, by attribute or column of the envelope."""
+    """Return the limits of each ordered column, by attribute or column of the envelope."""
     fields = attribute_columns(table.schema) | {field.name: field for field in ENVELOPE}
     found = {}
     for name, field in fields.items():
@@ -274,7 +275,7 @@ def _ends(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
         column = column.cast(pa.int64())
     elif pa.types.is_floating(type_):
         if pc.any(pc.is_nan(column)).as_py():
-            return None  # it is in no order, so no limit speaks of it
+            return None  # NaN has no order, so it has no limits
     elif not (pa.types.is_integer(type_) or pa.types.is_string(type_)):
         return None
     ends = pc.min_max(column).as_py()

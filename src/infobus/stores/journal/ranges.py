@@ -1,4 +1,4 @@
-"""Sets of numbers that mostly follow one another, such as a ledger's that are in a journal."""
+"""Sets of numbers that are mostly consecutive, such as the numbers of a ledger in a journal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RANGE_COUNT_MAX = 4_096
 
 
 class Numbers:
-    """A set of numbers, kept as ranges; of very many ranges, the highest.
+    """A set of numbers, stored as ranges; if there are too many ranges, the lowest are dropped.
 
     >>> numbers = Numbers([(1, 3)])
     >>> for number in (4, 7, 6):
@@ -24,11 +24,11 @@ class Numbers:
 
     def __contains__(self, number: int) -> bool:
         at = bisect_right(self.ranges, (number, number)) - 1
-        # The range that begins at the number itself may end later, and then stands behind.
+        # A range that begins at the number itself may end later, and then sorts behind it.
         return any(first <= number <= last for first, last in self.ranges[max(at, 0) : at + 2])
 
     def add(self, number: int) -> None:
-        """Put a number into the set, unless it is there."""
+        """Add a number to the set, unless it is there."""
         if number in self:
             return
         at = bisect_right(self.ranges, (number, number))
@@ -42,5 +42,5 @@ class Numbers:
         del self.ranges[:-RANGE_COUNT_MAX]
 
     def copy(self) -> Numbers:
-        """Another set of the same numbers."""
+        """Return another set of the same numbers."""
         return Numbers(self.ranges)

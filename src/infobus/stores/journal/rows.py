@@ -1,4 +1,4 @@
-"""Back from columns: the attributes of each row, and typed maps of what has columns."""
+"""Converts columns back to rows: the attributes of each row, or typed maps of the columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from infobus.stores.journal.typed_maps import (
 
 
 def attributes_by_row(table: pa.Table) -> list[dict[str, Any]]:
-    """The attributes of each row by name, without those that are missing or None."""
+    """Return the attributes of each row by name, without those that are missing or None."""
     names, columns = [], []
     for attribute, field in attribute_columns(table.schema).items():
         names.append(attribute)
@@ -51,8 +51,8 @@ def _values_of(column: pa.Array, type_: pa.DataType) -> list[Any]:
 
 
 def entries_by_row(maps: pa.MapArray) -> list[list[Read] | None]:
-    """The entries of typed maps, without a dictionary for each of them."""
-    if isinstance(maps, pa.ChunkedArray):  # of no chunks at all
+    """Return the entries of typed maps, without building a dictionary for each of them."""
+    if isinstance(maps, pa.ChunkedArray):  # it has no chunks
         return []
     first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     keys, items = maps.keys[first:last], maps.items[first:last]
@@ -72,7 +72,7 @@ def entries_by_row(maps: pa.MapArray) -> list[list[Read] | None]:
 
 
 def only_about(table: pa.Table, names: Iterable[str]) -> pa.Table:
-    """The table with those entries of `_attributes` only that belong to these attributes."""
+    """Return the table, with `_attributes` reduced to these attributes."""
     maps = table[REST].combine_chunks()
     if isinstance(maps, pa.ChunkedArray) or not len(maps.keys):
         return table
@@ -93,9 +93,10 @@ def only_about(table: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def scalars_in_rest(table: pa.Table, name: tuple[str, ...]) -> pa.Array | None:
-    """The values of an attribute out of `_attributes`, if all of them are scalars of one kind.
+    """Return the values of an attribute in `_attributes`, if all are scalars of one kind.
 
-    An array of nulls if no row has it; None if they are of several kinds, or no scalars.
+    The array holds nulls if no row has the attribute. The result is None if the values are of
+    several kinds, or not scalars.
     """
     maps = table[REST].combine_chunks()
     keys, offsets = maps.keys, maps.offsets.to_numpy()
@@ -116,7 +117,7 @@ Reader = Callable[[Any], Any]
 
 
 def _reader(type_: pa.DataType) -> Reader | None:
-    """What makes a value of what Arrow gives for it; None if it is that already."""
+    """Return a function that converts Arrow's value to ours; None if both are the same."""
     if type_ == ATTRIBUTES:
         return lambda value: None if value is None else value_in(read_entries(value))
     if pa.types.is_list(type_):
@@ -149,7 +150,7 @@ def _struct_reader(type_: pa.StructType) -> Reader:
 
 
 def typed_maps(table: pa.Table) -> pa.Array:
-    """All attributes of each row as one typed map."""
+    """Return all attributes of each row as one typed map."""
     columns = attribute_columns(table.schema)
     if not columns:
         return table[REST].combine_chunks()
@@ -165,13 +166,13 @@ def _is_scalar(type_: pa.DataType) -> bool:
 
 
 def _interleaved(table: pa.Table, columns: dict[str, pa.Field]) -> pa.MapArray:
-    """The typed maps of scalar columns, without a loop over the rows."""
+    """Return the typed maps of scalar columns, without a loop over the rows."""
     count = table.num_rows
     parts = [_values(table[field.name].combine_chunks(), count) for field in columns.values()]
     is_there = np.stack(
         [np.asarray(pc.is_valid(table[field.name])) for field in columns.values()], axis=1
     )
-    # From "one column after the other" to "one row after the other", without what is missing.
+    # Reorder from column by column to row by row, without missing values.
     order = np.arange(count * len(parts)).reshape(len(parts), count).T[is_there]
     values = pa.concat_arrays(parts).take(pa.array(order))
     names = pa.array(list(columns)).take(pa.array(order // max(count, 1)))

@@ -1,8 +1,8 @@
-"""Columns of many files as one: what versions of a type, and subtypes, have in common.
+"""Merges the columns of many files into one set, across versions of a type and its subtypes.
 
-The newest version of an attribute rules its column. Older values come into it where nothing is
-lost but digits (integers into floats), and structs have the fields of all versions. Values of
-another type keep a column of their own, named after both: `price__str` beside `price`.
+The newest version of an attribute decides the type of its column. Older values are converted if
+nothing but digits is lost (integers to floats), and structs have the fields of all versions. Values
+of another type get a column of their own, named after both: `price__str` beside `price`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Column(NamedTuple):
 
 
 def written(schema: pa.Schema) -> tuple[str, str]:
-    """The key and the text of a schema, for the manifest."""
+    """Return the key and the text of a schema, for the manifest."""
     serialized = schema.serialize().to_pybytes()
     key = hashlib.blake2b(serialized, digest_size=8).hexdigest()
     return key, base64.b64encode(serialized).decode()
 
 
 def read(text: str) -> pa.Schema:
-    """The schema that `written` made a text of."""
+    """Return the schema whose text `written` returned."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
@@ -46,7 +46,7 @@ def attribute_columns(schema: pa.Schema) -> dict[str, pa.Field]:
 
 
 def columns_for(kinds: Mapping[str, Iterable[pa.DataType]]) -> dict[str, Column]:
-    """The columns for attributes of these types, newest first, by name; envelope included."""
+    """Return the columns by name: the envelope, and attributes of these types, newest first."""
     columns = {field.name: Column(field.name, field) for field in GENERIC if field.name != REST}
     taken = {name.casefold() for name in columns}
     others: list[Column] = []
@@ -70,7 +70,7 @@ def columns_for(kinds: Mapping[str, Iterable[pa.DataType]]) -> dict[str, Column]
 
 
 def unified(newer: pa.DataType, older: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of both, None if there is none.
+    """Return the type that can hold the values of both, or None.
 
     >>> unified(pa.float64(), pa.int64())
     DataType(double)
@@ -106,7 +106,7 @@ def _unified_structs(newer: pa.StructType, older: pa.StructType) -> pa.StructTyp
 
 
 def word(type_: pa.DataType) -> str:
-    """A short name for a type, as part of a column's name.
+    """Return a short name for a type, for use in a column's name.
 
     >>> word(pa.int64()), word(pa.list_(pa.string())), word(TIME)
     ('int', 'list_str', 'datetime')
@@ -133,7 +133,7 @@ _WORDS = {
 
 
 def source_of(column: Column, file_schema: pa.Schema) -> pa.Field | None:
-    """The column of a file whose values belong into `column`, None if it has none."""
+    """Return the column of a file that holds the values of `column`, or None."""
     if column.attribute in ENVELOPE.names or column.attribute == REST:
         return file_schema.field(column.attribute)
     field = attribute_columns(file_schema).get(column.attribute)

@@ -1,7 +1,7 @@
-"""Reading a journal: the events that were asked for, as Arrow batches or as objects.
+"""Reads a journal: the selected events, as Arrow batches or as objects.
 
-A `Selection` names the segments that may hold such events and the columns to make of them. It
-can be cut into parts and sent to other processes, which read the files by themselves.
+A `Selection` lists the segments that may hold such events and the columns to read. You can split it
+into parts and send them to other processes, which read the files themselves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from infobus.stores.journal.typed_maps import object_under
 
 
 class JournalEvent(Struct, frozen=True, gc=False):
-    """An event out of a journal, as a subscription would have given it, and its offset."""
+    """One event of a journal, as a subscription would have delivered it, with its offset."""
 
     offset: int
     subject: str
@@ -49,10 +49,10 @@ class JournalEvent(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class Selection:
-    """Events of a journal that were asked for. Made by `Journal.select`.
+    """The events that `Journal.select` selected; iterate `batches()` or `events()`.
 
     Attributes:
-        folder: The journal's.
+        folder: The journal's folder.
         segments: The files that may hold such events, by their first offset.
         schema: The columns of the batches.
     """
@@ -69,18 +69,18 @@ class Selection:
         return pa.schema([column.field for column in self.columns.values()])
 
     def part(self, segments: Iterable[Segment]) -> Selection:
-        """The same, of these segments only."""
+        """Return the same selection, restricted to these segments."""
         segments = tuple(segments)
         keys = {segment.schema for segment in segments}
         return replace(self, segments=segments, schemas={key: self.schemas[key] for key in keys})
 
     def narrowed(self, **conditions: Any) -> Selection:
-        """The same with further `Conditions`, and without segments that cannot satisfy them."""
+        """Add `Conditions`, and leave out segments that cannot satisfy them."""
         selection = replace(self, conditions=replace(self.conditions, **conditions))
         return selection.part(filter(selection.may_be_in, self.segments))
 
     def may_be_in(self, segment: Segment) -> bool:
-        """Whether events of the selection can be in a segment; False is certain."""
+        """Return whether a segment may hold selected events; False is certain."""
         conditions, schema = self.conditions, self.schemas[segment.schema]
         if not conditions.may_be_in(segment):
             return False
@@ -99,7 +99,7 @@ class Selection:
         return None if source is None else (column.attribute, column.field.type)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The events by columns, file by file; within a file in the order of their offsets.
+        """Return the events by columns, file by file; a file's rows are ordered by offset.
 
         Raises:
             StoreCorrupt: A file is damaged.
@@ -110,14 +110,14 @@ class Selection:
                 yield from self._shown(self._shaped(segment, table)).to_batches(BATCH_COUNT_MAX)
 
     def table(self) -> pa.Table:
-        """All of it at once, in the order of the offsets if `_offset` is among the columns."""
+        """Return everything at once, ordered by offset if `_offset` is among the columns."""
         found = pa.Table.from_batches(self.batches(), self.schema)
         return found.sort_by("_offset") if "_offset" in found.column_names else found
 
     def events(self) -> Iterator[JournalEvent]:
-        """The events as objects, in the order of their offsets.
+        """Return the events as objects, ordered by offset.
 
-        Types that this process did not know before are learned from the journal.
+        This process learns types that it did not know from the journal.
         """
         opened = sorted(self.segments, key=lambda segment: segment.first)
         waiting: list[JournalEvent] = []
@@ -129,31 +129,32 @@ class Selection:
             yield from ready
             waiting = waiting[len(ready) :]
 
-    # From a file to what was asked for.
+    # Conversion of a file to the selected columns.
 
     @cached_property
     def _sources(self) -> dict[str, dict[str, pa.Field | None]]:
-        """Of the files of each schema, the columns that become those of the batches."""
+        """By schema: the columns of its files from which the columns of the batches are made."""
         return {
             key: {name: source_of(column, schema) for name, column in self.columns.items()}
             for key, schema in self.schemas.items()
         }
 
     def _needed(self, segment: Segment) -> set[str]:
-        """The columns of a file that become columns of the batches."""
+        """Return the columns of a file from which the columns of the batches are made."""
         if self.is_generic and REST in self.columns:
             return set(self.schemas[segment.schema].names)
         sources = self._sources[segment.schema].values()
         return {field.name for field in sources if field is not None}
 
     def _read(self, segment: Segment, needed: set[str]) -> pa.Table:
-        """The rows of a file that satisfy the conditions, with at least the columns needed."""
+        """Return the rows of a file that satisfy the conditions, with the columns needed."""
         schema = self.schemas[segment.schema]
         where = None if self.conditions.where is None else compile(self.conditions.where)
         asked = set() if where is None else columns_asked(where, schema, segment.has_rest)
         conditions = self.conditions.left_for(segment)
         names = needed | asked | conditions.columns
-        # What is the same in every row is repeated, which takes no time in place of decoding it.
+        # A value that is the same in every row is repeated: that is far cheaper than
+        # decoding it.
         same = _same_texts(segment, schema)
         columns = [name for name in schema.names if name in names]
         table = read_file(self.folder, segment, [one for one in columns if one not in same])
@@ -163,7 +164,7 @@ class Selection:
         return table if where is None else self._satisfying(where, segment, table)
 
     def _satisfying(self, where: Filter, segment: Segment, table: pa.Table) -> pa.Table:
-        """The rows of a file that a filter is true of."""
+        """Return the rows of a file for which a filter is true."""
         schema = self.schemas[segment.schema]
         more: dict[tuple[str, ...], pa.Field] = {}
         wide = table
@@ -183,11 +184,11 @@ class Selection:
         return table
 
     def _shaped(self, segment: Segment, table: pa.Table) -> pa.Table:
-        """The columns that were asked for, made of those of the file."""
+        """Return the selected columns, made from those of the file."""
         arrays = []
         for name, column in self.columns.items():
             if self.is_generic and name == REST:
-                _learn_all(self.folder)  # or objects inside of others would be plain dicts
+                _learn_all(self.folder)  # otherwise objects inside others would be plain dicts
                 arrays.append(typed_maps(table))
                 continue
             source = self._sources[segment.schema][name]
@@ -212,7 +213,8 @@ class Selection:
         times = pc.divide(table["_time"].cast(pa.int64()).cast(pa.float64()), 1e6).to_pylist()
         tests = table["_test"].to_pylist()
         ids = envelope["_object_id"]
-        # Other attributes are not None but missing, which is not the same to a type.
+        # Leave out the other attributes: a type distinguishes a missing attribute from a
+        # None.
         nothing = dict.fromkeys(_optional(fingerprint))
         data = [
             object_under(fingerprint, nothing | row, id)
@@ -224,7 +226,7 @@ class Selection:
 
 
 def matching(folder: Path, fingerprint: str, table: pa.Table, where: Filter) -> list[bool]:
-    """Of which rows of a file a filter is true; asked row by row."""
+    """Evaluate a filter for each row of a file, one by one."""
     firsts = {node.path[0] for node in nodes(where.tree) if isinstance(node, Name)}
     columns = attribute_columns(table.schema)
     asked = [field.name for name, field in columns.items() if name in firsts]
@@ -242,7 +244,7 @@ def matching(folder: Path, fingerprint: str, table: pa.Table, where: Filter) -> 
 
 
 def learned(folder: Path, fingerprint: str) -> int:
-    """The fingerprint of a type that this process now knows, if the journal does; 0 for none."""
+    """Make this process learn a type from the journal; return its fingerprint, 0 for none."""
     if not fingerprint:
         return 0
     learn(folder, [fingerprint])
@@ -256,7 +258,7 @@ def _optional(fingerprint: int) -> list[str]:
 
 
 def columns_asked(where: Filter, schema: pa.Schema, has_rest: bool) -> set[str]:
-    """The columns of a file that a filter must see."""
+    """Return the columns of a file that a filter needs."""
     columns = attribute_columns(schema) | {one.name: one for one in ENVELOPE}
     firsts = {node.path[0] for node in nodes(where.tree) if isinstance(node, Name)}
     asked = {field.name for name, field in columns.items() if name in firsts}
@@ -264,7 +266,7 @@ def columns_asked(where: Filter, schema: pa.Schema, has_rest: bool) -> set[str]:
 
 
 def _same_texts(segment: Segment, schema: pa.Schema) -> dict[str, str]:
-    """The columns of a file that have one text in all rows, by their names."""
+    """Return the columns of a file that hold one text in all rows, by name."""
     fields = attribute_columns(schema) | {field.name: field for field in ENVELOPE}
     return {
         fields[name].name: least
@@ -274,12 +276,12 @@ def _same_texts(segment: Segment, schema: pa.Schema) -> dict[str, str]:
 
 
 def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    # Integers may lose digits as floats: the newer version of the type wanted it so.
+    # Integers may lose digits as floats: the newer version of the type asks for that.
     return column if column.type == type_ else column.cast(type_, safe=False)
 
 
 def read_file(folder: Path, segment: Segment, columns: list[str] | None = None) -> pa.Table:
-    """The columns of a segment's file, after its checksum was looked at.
+    """Return the columns of a segment's file, after checking its checksum.
 
     Raises:
         StoreCorrupt: The file is not as it was written.
@@ -305,7 +307,7 @@ def read_file(folder: Path, segment: Segment, columns: list[str] | None = None) 
 
 
 def damage(segment: Segment, content: bytes) -> str | None:
-    """What is wrong with a file, None if nothing is."""
+    """Describe the damage of a file; None if it is sound."""
     if len(content) != segment.bytes:
         return f"it has {len(content)} of {segment.bytes} bytes"
     return None if zlib.crc32(content) == segment.crc else "its checksum does not fit"
@@ -315,7 +317,7 @@ DESCRIPTORS = "descriptors"
 
 
 def descriptor_damage(folder: Path, fingerprint: str) -> str | None:
-    """What is wrong with a descriptor, None if nothing is; nothing is learned by that."""
+    """Describe the damage of a descriptor without learning it; None if it is sound."""
     try:
         found = descriptors.read((folder / DESCRIPTORS / fingerprint).read_bytes()).fingerprint
     except FileNotFoundError:
@@ -329,13 +331,13 @@ def descriptor_damage(folder: Path, fingerprint: str) -> str | None:
 
 
 def learn(folder: Path, fingerprints: Iterable[str], *, are_listed: bool = False) -> None:
-    """Teach this process types out of a journal.
+    """Make this process learn types from a journal.
 
     Args:
-        folder: The journal's.
-        fingerprints: Of the types.
-        are_listed: The manifest lists these types, so their descriptors were there. Those of
-            other types may never have come.
+        folder: The journal's folder.
+        fingerprints: The fingerprints of the types.
+        are_listed: The manifest lists these types, so their descriptors were there. Descriptors
+            of other types may never have arrived.
 
     Raises:
         StoreCorrupt: A descriptor is damaged or lost.

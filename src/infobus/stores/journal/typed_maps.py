@@ -1,4 +1,4 @@
-r"""Values of any shape as typed maps: one entry for each scalar inside, under its path.
+r"""Stores values of any shape as typed maps: one entry for each scalar inside, under its path.
 
     {"price": 41.5, "tags": ["a", "b"], "by": {"name": "GM"}}
 
@@ -7,8 +7,8 @@ becomes
     price -> float 41.5        tags -> list, int 2        tags[0] -> str a
     tags[1] -> str b           by -> dict                 by.name -> str GM
 
-Dots, brackets and backslashes that belong to a key stand after a backslash. A value that is no
-map of its own, such as an attribute of kind `any`, has the empty path.
+A backslash escapes dots, brackets and backslashes inside a key. A value that is not a map itself,
+such as an attribute of kind `any`, has the empty path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _EMPTY = "\\-"  # an empty key would leave no trace in a path
 
 
 def entries_of(attributes: Mapping[str, Any]) -> list[Entry]:
-    """The entries of an event's attributes.
+    """Return the entries of an event's attributes.
 
     >>> [path for path, _ in entries_of({"a": {"b.c": 1}, "d": [None]})]
     ['a', 'a.b\\\\.c', 'd', 'd[0]']
@@ -48,7 +48,7 @@ def entries_of(attributes: Mapping[str, Any]) -> list[Entry]:
 
 
 def entries_of_value(value: Any) -> list[Entry] | None:
-    """The entries of one value, with the empty path for the value itself; None for None."""
+    """Return the entries of one value, which has the empty path itself; None for None."""
     if value is None:
         return None
     found: list[Entry] = []
@@ -81,7 +81,7 @@ def _add_all(found: list[Entry], path: str, values: Mapping[str, Any]) -> None:
 
 
 def escaped(name: str) -> str:
-    """A key as part of a path."""
+    """Return a key, escaped as part of a path."""
     return _SPECIAL.sub(r"\\\g<0>", name) if name else _EMPTY
 
 
@@ -98,19 +98,19 @@ FIELD_OF = {
 
 
 def read_entries(entries: Iterable[Entry]) -> list[Read]:
-    """Entries as Arrow gives them, in short."""
+    """Return entries in short form, from the form that Arrow returns."""
     return [
         (path, mark["kind"], mark.get(FIELD_OF.get(mark["kind"], ""))) for path, mark in entries
     ]
 
 
 def attributes_in(entries: Iterable[Read]) -> dict[str, Any]:
-    """What `entries_of` was given."""
+    """Return the attributes from which `entries_of` made these entries."""
     return {name: _revive(node) for name, node in _tree(entries).below.items()}
 
 
 def value_in(entries: Iterable[Read] | None) -> Any:
-    """What `entries_of_value` was given."""
+    """Return the value from which `entries_of_value` made these entries."""
     return None if entries is None else _revive(_tree(entries))
 
 
@@ -155,13 +155,13 @@ def _revive(node: _Node) -> Any:
 
 
 def object_of(type_name: str, attributes: dict[str, Any], id: str | None) -> Any:
-    """An object of the type of that name, as if it had just been received."""
+    """Return an object of the type of that name, as if it had just been received."""
     known = find_type(type_name)
     return object_under(0 if known is None else known.fingerprint, attributes, id)
 
 
 def object_under(fingerprint: int, attributes: dict[str, Any], id: str | None) -> Any:
-    """An object of the type with that fingerprint; a dict if that is 0, or nothing fits."""
+    """Return an object of the type with that fingerprint; a dict if it is 0 or unknown."""
     _, body, _ = codec.encode(attributes)
     try:
         return codec.decode(fingerprint, body, id)

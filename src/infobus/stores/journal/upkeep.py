@@ -1,7 +1,7 @@
-"""Keeping a journal in shape: small files merged, old ones let go, damaged ones set aside.
+"""Maintains a journal: merges small files, removes old ones, and sets damaged ones aside.
 
-Everything here goes through the manifest: files that are replaced or let go are *retired*, which
-means that new readers do not see them, and that they stay for a while for those who do.
+All changes go through the manifest. A file that is replaced or removed is *retired*: new readers do
+not see it, and it stays on disk for a while for readers that still use it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MERGED_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Upkeep:
-    """What is kept, and for how long."""
+    """How long events, and files that were replaced, stay in a journal."""
 
     keep_s: float | None = None
     """Files whose youngest event came longer ago are let go; None keeps everything."""
@@ -43,14 +43,14 @@ class Upkeep:
 
 
 def tend(writer: JournalWriter, now_s: float, upkeep: Upkeep) -> None:
-    """Merge what should be merged, let go what is too old, remove what was retired long ago."""
+    """Merge small files, retire old ones, and remove those that were retired long ago."""
     compact(writer, now_s)
     retain(writer, now_s, upkeep)
     sweep(writer, now_s, upkeep.grace_s)
 
 
 def compact(writer: JournalWriter, now_s: float, *, fan: int = FAN) -> int:
-    """Merge runs of `fan` or more small files; how many files there are fewer."""
+    """Merge runs of `fan` or more small files; return by how many files the journal shrank."""
     merged = 0
     damaged: set[str] = set()
     while (run := _run_to_merge(writer.manifest, fan, damaged)) is not None:
@@ -71,10 +71,10 @@ def compact(writer: JournalWriter, now_s: float, *, fan: int = FAN) -> int:
 
 
 def _run_to_merge(manifest: Manifest, fan: int, damaged: set[str]) -> list[Segment] | None:
-    """Neighbours of about one size that are many enough to be merged, if there are such."""
+    """Return neighbours of about one size that are numerous enough to merge, or None."""
     groups: dict[tuple[str, str], list[Segment]] = {}
     for segment in manifest.segments:
-        # Names of damaged files end with what the manifest says about them.
+        # The paths in `damaged` are longer: they end with the path that the manifest has.
         if not any(path.endswith(segment.path) for path in damaged):
             groups.setdefault((segment.fingerprint or segment.type, segment.schema), []).append(
                 segment
@@ -89,7 +89,7 @@ def _run_to_merge(manifest: Manifest, fan: int, damaged: set[str]) -> list[Segme
 
 
 def _runs(segments: Sequence[Segment], tier: int) -> Iterator[list[Segment]]:
-    """Neighbours up to a size of 16 to the power of `tier + 1`, as far as they fit one file."""
+    """Return runs of neighbours up to a size of 16 ** (`tier` + 1) that fit into one file."""
     run: list[Segment] = []
     for segment in segments:
         is_small = segment.count < FAN ** (tier + 1) and segment.bytes < MERGED_BYTES_MAX / 2
@@ -107,7 +107,7 @@ def _runs(segments: Sequence[Segment], tier: int) -> Iterator[list[Segment]]:
 
 
 def retain(writer: JournalWriter, now_s: float, upkeep: Upkeep) -> int:
-    """Let files go that are too old or too much; how many."""
+    """Retire files that are too old or exceed the size limit; return how many."""
     segments = sorted(writer.manifest.segments, key=lambda segment: segment.last)
     gone: set[str] = set()
     if upkeep.keep_s is not None:
@@ -133,7 +133,7 @@ def _replace(
     instead: Segment | None = None,
     is_loss: bool = False,
 ) -> None:
-    """Retire files, and list another in place of them."""
+    """Retire files, and list another one instead of them."""
     before = writer.manifest
     segments: list[Segment] = []
     for segment in before.segments:
@@ -156,9 +156,9 @@ def _replace(
 
 
 def sweep(writer: JournalWriter, now_s: float, grace_s: float) -> int:
-    """Remove files that were retired longer ago than `grace_s`; how many."""
+    """Remove files that were retired more than `grace_s` ago; return how many."""
     before = writer.manifest
-    # A clock that was set back must not keep them for ever.
+    # A clock that was set back must not make them stay for ever.
     old = [one for one in before.retired if not 0 <= now_s - one.at < grace_s]
     for one in old:
         (writer.folder / one.path).unlink(missing_ok=True)
@@ -169,7 +169,7 @@ def sweep(writer: JournalWriter, now_s: float, grace_s: float) -> int:
 
 
 def verify(folder: Path) -> dict[str, str]:
-    """Read every file of a journal; what is wrong with it, by path.
+    """Read every file of a journal; return what is wrong, by path.
 
     Raises:
         StoreError: There is no journal.
@@ -195,8 +195,9 @@ def verify(folder: Path) -> dict[str, str]:
 def repair(writer: JournalWriter) -> tuple[Lost, ...]:
     """Set damaged files aside, under another name, so that all others can be read again.
 
-    A type whose descriptor is damaged or missing is listed no longer. Its events stay, and can be
-    read without a type; by its name when somebody who knows the type has recorded one more.
+    A type whose descriptor is damaged or missing is removed from the list. You can still read its
+    events without a type, and by its name as soon as a process that knows the type has recorded
+    another event.
 
     Returns:
         What was lost: events, or a descriptor (see `Lost.descriptor`).
@@ -204,8 +205,9 @@ def repair(writer: JournalWriter) -> tuple[Lost, ...]:
     problems = verify(writer.folder)
     if not problems:
         return ()
-    # Descriptors are renamed before the commit: should this process die between, they are
-    # missing, which the next repair sees. Segments after it, and the next writer finishes that.
+    # Descriptors are renamed before the commit: if this process dies in between, they are
+    # missing, which the next repair sees. Segments are renamed after it, and the next writer
+    # finishes that.
     before = writer.manifest
     lost: list[Lost] = []
     types: dict[str, tuple[str, ...]] = {}

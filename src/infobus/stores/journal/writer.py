@@ -1,4 +1,4 @@
-"""Writing a journal: batches of events become files, then the manifest lists them."""
+"""Writes a journal: stores batches of events as files, then lists them in the manifest."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ different, but mostly as long as each other."""
 
 
 class JournalWriter:
-    """Adds events to a journal. Made by `open`; one at a time for a folder."""
+    """Adds events to a journal. Create it with `open`; a folder has one writer at a time."""
 
     def __init__(self, folder: Path, manifest: Manifest, lock: FileLock) -> None:
         self.folder = folder
@@ -60,9 +60,9 @@ class JournalWriter:
 
     @classmethod
     def open(cls, folder: str | Path) -> JournalWriter:
-        """Open the journal in `folder` for writing, or make a new one there.
+        """Open the journal in `folder` for writing, or create a new one there.
 
-        What a writer that died has left is cleared away; files that may be the only copy of
+        Files that a dead writer has left behind are removed; files that may be the only copy of
         events are renamed instead.
 
         Raises:
@@ -77,7 +77,7 @@ class JournalWriter:
                 f"cannot make the folder {folder}: {error.strerror}", path=str(folder)
             ) from error
         lock = FileLock(folder / ".lock")
-        if not lock.acquire(patience_s=0.2):  # whoever only looks holds it for a moment
+        if not lock.acquire(patience_s=0.2):  # a process that only inspects holds it for a moment
             raise StoreError(
                 f"another process writes to the journal in {folder}; stop it first, or take "
                 "another folder",
@@ -113,14 +113,14 @@ class JournalWriter:
         Args:
             events: They get the next offsets, in this order.
             now_s: The clock, in seconds since 1970.
-            positions: By durable consumer and ledger, the numbers that are then in the journal:
-                kept with the events, at one stroke.
+            positions: By durable consumer and ledger, the numbers that are then in the journal;
+                stored with the events, atomically.
 
         Returns:
             The offsets.
 
         Raises:
-            StoreFull: There is no room: nothing was added.
+            StoreFull: The disk is full: nothing was added.
         """
         before = self.manifest
         offsets = range(before.next_offset, before.next_offset + len(events))
@@ -157,10 +157,10 @@ class JournalWriter:
         return offsets
 
     def write(self, table: pa.Table, type: str, fingerprint: str, key: str, at_s: float) -> Segment:
-        """Write a file that is not listed yet.
+        """Write a file without listing it yet.
 
         Raises:
-            StoreFull: There is no room.
+            StoreFull: The disk is full.
         """
         first, last = table["_offset"][0].as_py(), table["_offset"][-1].as_py()
         path = _dataset(type) / f"{first:016x}-{uuid.uuid4().hex[:8]}.parquet"
@@ -194,11 +194,11 @@ class JournalWriter:
         )
 
     def commit(self, manifest: Manifest) -> None:
-        """Replace the manifest by one that was made from `self.manifest`."""
+        """Replace the manifest by one that was derived from `self.manifest`."""
         self.manifest = replace(self.folder, manifest)
 
     def close(self) -> None:
-        """Let others write here."""
+        """Release the journal, so that another process can write here."""
         self._lock.release()
 
     def __enter__(self) -> JournalWriter:
@@ -230,7 +230,7 @@ class JournalWriter:
             ) from error
 
     def _describe(self, groups: Mapping[int, tuple[list[Journaled], list[int]]]) -> dict[str, Any]:
-        """Put descriptors that are not there, or damaged, into the folder; all types then."""
+        """Store descriptors that are missing or damaged; return the list of all types."""
         types = dict(self.manifest.types)
         for fingerprint, (events, _) in groups.items():
             for needed in _needs(fingerprint, events):
@@ -238,7 +238,8 @@ class JournalWriter:
                 key = f"{needed:016x}"
                 if known is None or not known.is_known:
                     continue
-                # Also of types that are listed: it may have been lost or damaged since.
+                # This includes listed types: their descriptor may have been lost or
+                # damaged since.
                 if not self._has_descriptor(key, known.descriptor):
                     self._put(Path(DESCRIPTORS) / key, known.descriptor)
                 if key not in types.get(known.name, ()):
@@ -250,12 +251,12 @@ class JournalWriter:
             is_same = (self.folder / DESCRIPTORS / key).read_bytes() == descriptor
         except OSError:
             return False
-        # Another one may mean the same, in other words.
+        # Different bytes may describe the same type.
         return is_same or descriptor_damage(self.folder, key) is None
 
 
 def _needs(fingerprint: int, events: Iterable[Journaled]) -> Iterator[int]:
-    """The types that somebody must know to read these events: supertypes and types inside."""
+    """Return the types that a reader of these events needs: supertypes and types inside."""
     known = find_type(fingerprint) if fingerprint else None
     found = dict.fromkeys(() if known is None else known.closure)
     if known is None or any(attribute.kind.is_deep for attribute in known.attributes):
@@ -266,7 +267,7 @@ def _needs(fingerprint: int, events: Iterable[Journaled]) -> Iterator[int]:
 
 @lru_cache(256)
 def _dictionary_paths(schema: pa.Schema) -> list[str]:
-    """The columns that may have a dictionary, also those within others, as Parquet calls them."""
+    """Return the columns, also nested ones, that may have a dictionary, by Parquet's names."""
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
     columns = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
@@ -281,7 +282,7 @@ def _moved(positions: Positions, later: Positions) -> Positions:
 
 
 def _dataset(type: str) -> Path:
-    """The folder of a type's files; names that would not do for one are hashed."""
+    """Return the folder of a type's files; a name unsuitable for a folder is hashed."""
     if not type:
         return Path("untyped")
     is_plain = type.isascii() and len(type) <= 200 and not type.startswith("_")

@@ -1,1 +1,1 @@
-"""What survives a publisher or a consumer: ledgers, positions, and kept replies."""
+"""Stores that outlive a publisher or a consumer: ledgers, positions and replies."""

@@ -1,8 +1,8 @@
-"""What a durable consumer keeps: its registration, and how far it has come in each ledger.
+"""The state of a durable consumer: its registration, and its position in each ledger.
 
-One small SQLite file for each name, with one owner at a time among the processes that share a
-folder. `note` changes what is in memory, `flush` returns when all that was noted is on disk:
-many settled events share one sync, at a moment that the caller chooses.
+There is one small SQLite file for each name, with one owner at a time among the processes that
+share a folder. `note` changes the state in memory; `flush` returns when everything noted is on
+disk. Many settled events thus share one sync, at a moment that the caller chooses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OPEN_PATIENCE_S = 0.2
 
 
 class Registration(msgspec.Struct, frozen=True, array_like=True):
-    """What a durable consumer asked for, and since when."""
+    """The request of a durable consumer, and since when it is registered."""
 
     version: int
     """Grows with each change."""
@@ -47,7 +47,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """How far a durable consumer has come in one ledger."""
+    """The position of a durable consumer in one ledger."""
 
     position: int = -1
     """Everything up to this number is settled; -1 if the ledger is new to the consumer."""
@@ -60,7 +60,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 class ConsumerStore:
     """The file of one durable consumer. All methods may be called by any thread.
 
-    Whoever constructs one holds the lock, and keeps it if that fails; `open` does both.
+    The constructor expects that the caller holds the lock, and does not release it on failure;
+    `open` acquires and releases it.
     """
 
     def __init__(self, path: Path, lock: FileLock) -> None:
@@ -85,8 +86,8 @@ class ConsumerStore:
     ) -> ConsumerStore:
         """Open the file of a durable consumer, or register it at `now_s`.
 
-        Patterns and filter may be other ones than before: they hold from now on, for events
-        before now as well; `registered_at` and the progress stay.
+        Patterns and filter may differ from those before: they apply from now on, also to earlier
+        events; `registered_at` and the progress stay.
 
         Raises:
             DurableInUse: The name is in use, in this or another process of the folder.
@@ -127,12 +128,12 @@ class ConsumerStore:
         return self._registration.where
 
     def progress(self) -> dict[str, Progress]:
-        """Return how far the consumer has come in each ledger, as noted last."""
+        """Return the latest progress of the consumer in each ledger, noted or on disk."""
         with self._guard:
             return dict(self._progress)
 
     def position(self, ledger: str) -> int:
-        """Return up to where everything is settled in a ledger; -1 if it is not known."""
+        """Return up to which number everything is settled in a ledger; -1 if it is unknown."""
         with self._guard:
             return self._progress.get(ledger, _NOWHERE).position
 
@@ -143,7 +144,7 @@ class ConsumerStore:
         above: Collection[int] = (),
         deliveries: Mapping[int, int] | None = None,
     ) -> None:
-        """Note where the consumer stands in a ledger, in place of what was noted before.
+        """Note the position of the consumer in a ledger, replacing the previous note.
 
         It is on disk when `flush` has returned.
 
@@ -166,16 +167,16 @@ class ConsumerStore:
         """Return when everything noted before is on disk.
 
         Raises:
-            StoreFull: There is no room; all is still noted, so trying again is safe.
+            StoreFull: The disk is full; everything is still noted, so trying again is safe.
         """
         if self._unsaved or self._is_closed:
             self._commits.run(None)
 
     def close(self) -> None:
-        """Write what was noted, and let others use the name. Closing twice is fine.
+        """Write everything noted, and release the name. Closing twice is fine.
 
         Raises:
-            StoreFull: There is no room for what was noted last; it is closed nevertheless.
+            StoreFull: There is no room for the latest notes; it is closed nevertheless.
         """
         try:
             self._commits.run(None, is_last=True)
@@ -238,7 +239,7 @@ _NOWHERE = Progress()
 
 
 def consumer_path(folder: Path, name: str) -> Path:
-    """Return the path of a consumer's file. Any name will do that is not too long.
+    """Return the path of a consumer's file. Any name is valid that is not too long.
 
     >>> consumer_path(Path("home"), "billing/Köln").name
     'billing%2FK%C3%B6ln.db'
@@ -253,7 +254,7 @@ def consumer_path(folder: Path, name: str) -> Path:
 
 
 def consumer_names(folder: Path) -> list[str]:
-    """Return the names of all durable consumers of a folder, which need not be there."""
+    """Return the names of all durable consumers of a folder, which need not exist."""
     return sorted(unquote(path.stem) for path in folder.glob("*.db"))
 
 
@@ -270,13 +271,13 @@ def forget(folder: Path, name: str) -> None:
 
 
 def repair_consumer(folder: Path, name: str) -> Path | None:
-    """Salvage a damaged file; return where the damaged one is, None if nothing was wrong.
+    """Salvage a damaged file; return where the damaged one is, None if it was sound.
 
-    A ledger whose progress cannot be read is new to the consumer then: what was published
-    since the registration comes again, but nothing is left out.
+    If the progress in a ledger cannot be read, that ledger is new to the consumer: events published
+    since the registration are delivered again, and none is left out.
 
     Raises:
-        StoreError: It is not there, or the registration itself cannot be read.
+        StoreError: It does not exist, or the registration itself cannot be read.
     """
     path = consumer_path(folder, name)
     if not path.exists():
@@ -307,5 +308,5 @@ def _refill(connection: Connection, rows: Iterator[Row]) -> None:
         path = connection.execute("PRAGMA database_list").fetchone()[2]
         raise StoreError("the registration cannot be read; subscribe anew", path=path)
     for key, versions in found.items():
-        # The registration with the highest version, and the progress that is furthest.
+        # The registration with the highest version, and the highest progress.
         Facts(connection).put(key, max(versions, key=lambda value: value[0]))

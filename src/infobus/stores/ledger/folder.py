@@ -1,4 +1,4 @@
-"""A folder of ledgers, shared by the processes of a home: which there are, and which are free."""
+"""A folder of ledgers, shared by the processes of a home: lists them, and finds free ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TAKE_BYTES_MAX = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Glance:
-    """What a ledger holds at a moment, seen from outside."""
+    """The content of a ledger at a moment, seen from outside."""
 
     id: str
     path: Path
@@ -35,15 +35,15 @@ class Glance:
 
 
 def ledger_ids(folder: Path) -> list[str]:
-    """Return the ids of all ledgers in a folder, which need not be there."""
+    """Return the ids of all ledgers in a folder, which need not exist."""
     return sorted(path.stem for path in folder.glob("*.db"))
 
 
 def open_free(folder: Path) -> Ledger:
-    """Take over a ledger that nobody owns and that takes records, or make a new one.
+    """Take over a ledger that nobody owns and that accepts records, or create a new one.
 
-    One that is damaged or of a newer format is passed over, with a word in the log. So is a large
-    one: all of it is read when it is opened, which whoever has one event to publish would wait for.
+    A ledger that is damaged or of a newer format is skipped, with a line in the log. So is a large
+    one: opening it reads all of it, too long a wait for a process that has one event to publish.
     """
     for path, lock in _unowned(folder):
         try:
@@ -65,13 +65,13 @@ Seen = dict[str, tuple[tuple[int, ...], Leavings | None]]
 
 
 def orphans(folder: Path, seen: Seen | None = None) -> dict[str, Leavings | None]:
-    """Return what is left to do in those used ledgers that nobody owns, by their ids.
+    """Return the work that is left in used ledgers that nobody owns, by their ids.
 
-    It is None for one that is damaged, or cannot be read: whoever opens it is told. Files that
-    have not changed since they were `seen` are not read again.
+    It is None for a ledger that is damaged or cannot be read: the process that opens it gets the
+    error. Files that have not changed since they were `seen` are not read again.
 
     Raises:
-        StoreError: The folder cannot be looked at, as when too many files are open.
+        StoreError: The folder cannot be read, as when too many files are open.
     """
     seen = {} if seen is None else seen
     found: dict[str, Leavings | None] = {}
@@ -86,13 +86,13 @@ def orphans(folder: Path, seen: Seen | None = None) -> dict[str, Leavings | None
             except StoreError:
                 seen[path.stem] = stamp, None
         left = seen[path.stem][1]
-        if left is None or left.last:  # even if all is pruned: there may be a loss to tell of
+        if left is None or left.last:  # even if all is pruned: there may be a loss to report
             found[path.stem] = left
     return found
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """The times and sizes of a ledger's file and of its log, if that is there and not empty."""
+    """Return the times and sizes of a ledger's file and of its log, if that has content."""
     stamp: list[int] = []
     for one in (path, companions(path)[0]):
         with suppress(FileNotFoundError):
@@ -102,10 +102,10 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def glance(folder: Path, id: str) -> Glance:
-    """Look at a ledger, whoever owns it. It is not checked, and not changed.
+    """Read the state of a ledger, without checking or changing it; it may have an owner.
 
     Raises:
-        StoreError: It is not there, or cannot be read.
+        StoreError: It does not exist, or cannot be read.
     """
     path = ledger_path(folder, id)
     if not path.exists():
@@ -117,7 +117,7 @@ def glance(folder: Path, id: str) -> Glance:
 
 
 def _is_owned(path: Path) -> bool:
-    # Its lock is not held while it is read: a publisher would find it taken, and make another.
+    # Do not hold its lock while reading: a publisher would find it taken, and create another.
     with FileLock(path.with_suffix(".lock")) as lock:
         return not lock.acquire()
 
@@ -133,9 +133,9 @@ def _opened(path: Path) -> Iterator[Database]:
 
 
 def _unowned(folder: Path) -> Iterator[tuple[Path, FileLock]]:
-    """Go through the ledgers that nobody owns, holding the lock of one at a time.
+    """Iterate over the ledgers that nobody owns, holding the lock of one at a time.
 
-    It is released unless the caller stops there.
+    The lock is released unless the caller stops there.
     """
     for id in ledger_ids(folder):
         path = ledger_path(folder, id)

@@ -1,4 +1,4 @@
-"""Looking at ledgers and durable consumers from outside, whoever uses them: nothing is changed."""
+"""Inspects ledgers and durable consumers from outside, even while in use, without changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from infobus.stores.sqlite.locks import FileLock
 
 @dataclass(frozen=True)
 class ConsumerGlance:
-    """What a durable consumer keeps at a moment."""
+    """The stored state of a durable consumer at a moment."""
 
     name: str
     path: Path
@@ -30,10 +30,10 @@ class ConsumerGlance:
 
 
 def glance_consumer(folder: Path, name: str) -> ConsumerGlance:
-    """Look at a durable consumer of a folder.
+    """Read the state of a durable consumer.
 
     Raises:
-        StoreError: It is not there, or cannot be read.
+        StoreError: It does not exist, or cannot be read.
     """
     path = consumer_path(folder, name)
     _check_there(path, "durable consumer", name)
@@ -48,13 +48,13 @@ def glance_consumer(folder: Path, name: str) -> ConsumerGlance:
 
 
 def check_ledger(folder: Path, id: str) -> None:
-    """Read all of a ledger. Returning means that it is whole.
+    """Read a whole ledger. Returning means that it is sound.
 
-    Of one that is in use, the end of the write-ahead log is left out: it is being written.
+    If the ledger is in use, the end of the write-ahead log is not checked: it is being written.
 
     Raises:
         StoreCorrupt: It is damaged; the message says how and what to do.
-        StoreError: It is not there, of a newer format, or cannot be read.
+        StoreError: It does not exist, is of a newer format, or cannot be read.
     """
 
     def find(opened: Database) -> list[str]:
@@ -67,7 +67,7 @@ def check_ledger(folder: Path, id: str) -> None:
 
 
 def check_consumer(folder: Path, name: str) -> None:
-    """Read all of a durable consumer's file, as `check_ledger` does."""
+    """Read the whole file of a durable consumer, as `check_ledger` does."""
 
     def find(opened: Database) -> list[str]:
         _kept(opened)

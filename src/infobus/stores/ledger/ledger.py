@@ -1,17 +1,17 @@
-"""The publisher's log of guaranteed events: numbered, on disk before anyone hears of them.
+"""The publisher's log of guaranteed events: numbered, and on disk before they are sent.
 
 A ledger is one SQLite file with one owner at a time among the processes that share a folder.
-Numbers (1, 2, 3, ...) belong to the ledger, not to the process: whoever takes it over goes on
-where the last owner stopped.
+Numbers (1, 2, 3, ...) belong to the ledger, not to the process: a new owner continues where the
+last one stopped.
 
-`append` returns when the records are synced to the disk; threads that append at the same time
-share one sync. How far consumers have come is written along with the next commit: to lose the
-last of it in a crash only keeps records for longer.
+`append` returns when the records are synced to the disk; threads that append at the same time share
+one sync. The positions of consumers are written with the next commit: if a crash loses the latest
+ones, records only stay for longer.
 
-Every record carries a checksum, and the numbers have no holes but for those known to be gone.
-Structure and numbers are checked when the ledger is opened, checksums whenever records are read
-(or at once, by `verify`): damage is refused, never served. One thing no check can see: that the
-last commit is missing from the end of the log, because the disk lost what it had said was synced.
+Every record has a checksum, and the numbers have no holes except those known to be gone. The ledger
+checks structure and numbers when it is opened, and checksums whenever it reads records (or at once,
+by `verify`): it refuses damaged data and never serves it. One thing no check can see: that the last
+commit is missing from the end of the log, because the disk lost what it had reported as synced.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _NO_DESCRIPTORS: Mapping[int, bytes] = MappingProxyType({})
 class Ledger:
     """One ledger, owned by this process until `close`. All methods may be called by any thread.
 
-    Whoever constructs one holds the lock, and keeps it if that fails; `open` does both.
+    The constructor expects that the caller holds the lock, and does not release it on failure;
+    `open` acquires and releases it.
     """
 
     def __init__(self, path: Path, lock: FileLock) -> None:
@@ -71,7 +72,8 @@ class Ledger:
                     raise reader.corrupt(problems)
                 self._positions = scanning.positions(reader.facts)
                 found = {int(name, 16): one for name, one in reader.facts.under("type/").items()}
-            # Those that are missing here are written with the next record that needs them.
+            # Descriptors that are missing here are written with the next record that
+            # needs them.
             types = {key for key, one in found.items() if not scanning.is_misplaced(one, key)}
             self._writer = Writer(path, KIND, extent, types, no_readers=self._reading)
         except BaseException:
@@ -80,12 +82,12 @@ class Ledger:
 
     @classmethod
     def open(cls, folder: Path, id: str | None = None) -> Ledger:
-        """Open a ledger, or make a new one if no `id` is given. Its structure is checked first.
+        """Open a ledger, or create one if you pass no `id`. Its structure is checked first.
 
         Raises:
             LedgerInUse: Another ledger object, of this or another process, has it open.
             StoreCorrupt: It is damaged; the message says how and what to do.
-            StoreError: It is not there, cannot be written, or is of a newer format.
+            StoreError: It does not exist, cannot be written, or is of a newer format.
         """
         database.make_folder(folder)
         path = ledger_path(folder, id or uuid.uuid4().hex)
@@ -114,20 +116,20 @@ class Ledger:
 
     @property
     def extent(self) -> Extent:
-        """Which numbers the ledger holds."""
+        """The numbers that the ledger holds."""
         return self._writer.extent
 
     def append(
         self, records: Sequence[Record], descriptors: Mapping[int, bytes] = _NO_DESCRIPTORS
     ) -> int:
-        """Keep records, and descriptors of types by fingerprint; return the first's number.
+        """Store records, and descriptors of types by fingerprint; return the first's number.
 
-        Returning means that all of them are on disk, under numbers that follow each other. A
-        record is kept under its own time, or under that of the record before it if the clock
-        was set back: along a ledger, the times never fall.
+        Returning means that all of them are on disk, under consecutive numbers. A record is stored
+        under its own time, or under that of the record before it if the clock was set back: along a
+        ledger, the times never fall.
 
         Raises:
-            StoreFull: There is no room; none was kept. Trying again is safe. Only if this
+            StoreFull: The disk is full; no record was stored. Trying again is safe. Only if this
                 process dies before that may the failed records be there after all.
             StoreError: The ledger is sealed, or its disk has become read-only.
         """
@@ -136,10 +138,10 @@ class Ledger:
         return self.append_made(lambda: (records, descriptors))
 
     def append_made(self, make: Make) -> int:
-        """As `append`, for what `make` returns, which may raise: then nothing of it is kept.
+        """As `append`, for the records that `make` returns; if it raises, nothing is stored.
 
-        Of threads that share a sync, one makes the records of all of them. It is quicker by far
-        than each of them: while threads take turns, every step is one that no cache is ready for.
+        If threads share a sync, one thread makes the records of all of them. That is much quicker
+        than each thread making its own: while threads take turns, every step finds a cold cache.
         """
         work = Append(make)
         self._writer.append(work)
@@ -150,9 +152,9 @@ class Ledger:
     def read(self, after: int, count_max: int, bytes_max: int) -> list[tuple[int, Record]]:
         """Return the records that follow number `after`, in order, each with its number.
 
-        They are at most `count_max`, and of at most `bytes_max` bytes unless the first alone is
-        larger. A number that is missing between `after` and the last one returned, or up to the
-        end of the ledger if none is, is gone.
+        They are at most `count_max`, and at most `bytes_max` bytes unless the first alone is
+        larger. A number that is missing between `after` and the last one returned is gone; if none
+        is returned, so is every number up to the end of the ledger.
 
         Raises:
             StoreCorrupt: A record is damaged.
@@ -175,11 +177,12 @@ class Ledger:
         return found
 
     def first_since(self, time: float) -> int:
-        """Return a number before which every record, kept or gone, is older than `time`.
+        """Return a number before which every record, stored or gone, is older than `time`.
 
-        It is the least such number, `next` if all are older, unless records since then were
-        pruned: then it may be less, because their times are known roughly. After a clock was
-        set back, some that follow are older as well; none since `time` is ever before it.
+        It is the least such number (`next` if all are older), unless records since then were
+        pruned: then it may be less, because their times are known only roughly. After a clock was
+        set back, some records that follow are older as well; no record since `time` is ever before
+        it.
         """
         with self._reading:
             reader = self._open_reader()
@@ -187,9 +190,9 @@ class Ledger:
                 return scanning.first_since(reader.connection, self._extent_of(reader), time)
 
     def descriptor(self, fingerprint: int) -> bytes | None:
-        """Return the descriptor of the type with that fingerprint, if it is kept here.
+        """Return the descriptor of the type with that fingerprint, if it is stored here.
 
-        One that describes another type is not believed.
+        A descriptor of another type is ignored.
         """
         with self._reading:
             reader = self._open_reader()
@@ -198,15 +201,15 @@ class Ledger:
         return None if found is None or scanning.is_misplaced(found, fingerprint) else found
 
     def positions(self) -> dict[str, Position]:
-        """Return how far each known consumer has come, by its name."""
+        """Return the position of each known consumer, by its name."""
         with self._settling:
             return dict(self._positions)
 
     def settle(self, name: str, position: int, now_s: float | None = None) -> None:
         """Note that consumer `name` has settled everything up to `position`; 0 is nothing.
 
-        Positions never go back. It is on disk with the next commit, `prune` or `close`. `now_s`
-        is when the consumer was heard of: now, if nothing is said.
+        Positions never go back. A position is on disk with the next commit, `prune` or `close`.
+        `now_s` is when the consumer was last heard of; default: now.
 
         Raises:
             BadValue: There is no record of that number yet.
@@ -230,7 +233,7 @@ class Ledger:
             self._positions.pop(name, None)
 
     def seal(self, why: str) -> None:
-        """Take no more records, for good; `why` is told to whoever tries."""
+        """Accept no more records, for good; a later `append` fails with the reason `why`."""
         self._writer.seal(why)
 
     def prune(
@@ -244,9 +247,9 @@ class Ledger:
     ) -> int:
         """Delete old records, and return how many. Positions are on disk after that.
 
-        A record that all known consumers have settled goes when it is older than `keep_s`, or
-        when the records are larger than `keep_bytes` in all. One that a known consumer has not
-        settled goes only by the limits for unsettled ones, which are a loss to that consumer.
+        A record that all known consumers have settled is deleted when it is older than `keep_s`, or
+        when the records exceed `keep_bytes` in all. A record that a known consumer has not settled
+        is deleted only by the limits for unsettled ones; that is a loss for the consumer.
         """
         with self._settling:
             settled = min((one.position for one in self._positions.values()), default=self.next)
@@ -263,7 +266,7 @@ class Ledger:
         return self.gone_up_to - gone
 
     def verify(self) -> list[str]:
-        """Read all of the file, and return what is wrong with it; nothing, as a rule."""
+        """Read the whole file, and return what is wrong with it; normally nothing."""
         looked_at = Database(self.path, KIND, self.id)
         try:
             with looked_at.errors(), looked_at.snapshot():
@@ -273,7 +276,7 @@ class Ledger:
             looked_at.close()
 
     def close(self) -> None:
-        """Write what is left to write, and let others own the ledger. Closing twice is fine."""
+        """Write everything that is pending, and release the ledger. Closing twice is fine."""
         with self._reading:
             if self._reader is None:
                 return
@@ -296,11 +299,11 @@ class Ledger:
         return self._reader
 
     def _extent_of(self, reader: Database) -> Extent:
-        """What the ledger holds in the reader's snapshot, in which less may have been pruned."""
+        """Return the extent in the reader's snapshot, in which less may have been pruned."""
         return replace(self.extent, pruned=scanning.pruned(reader.facts))
 
     def _surplus(self, reader: Database, since: float, bytes_max: int | None) -> int:
-        """Return the last number that is older than `since` or too much for `bytes_max`."""
+        """Return the last number that is older than `since` or in excess of `bytes_max`."""
         extent = self._extent_of(reader)
         last = scanning.first_since(reader.connection, extent, since) - 1
         if bytes_max is None:

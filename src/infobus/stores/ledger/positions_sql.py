@@ -10,7 +10,7 @@ again. If it settles the event in the same transaction as the effects, both happ
     def handle(event):
         with engine.begin() as connection:
             if positions.settle(connection, event):
-                connection.execute(...)  # what the event is to cause, once
+                connection.execute(...)  # the event's effects, once
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Numbered(Protocol):
-    """A guaranteed event: the ledger that keeps it, and its number there."""
+    """A guaranteed event: the ledger that stores it, and its number there."""
 
     @property
     def sender(self) -> str:
@@ -36,7 +36,7 @@ class Numbered(Protocol):
 class PositionsIn:
     """The positions of one durable consumer, in a table of its own database.
 
-    For consumers that get their events in order: one number per ledger is kept.
+    It stores one number per ledger, so it is for consumers that get their events in order.
     """
 
     def __init__(self, consumer: str, *, table: str = "infobus_positions") -> None:
@@ -44,7 +44,7 @@ class PositionsIn:
         self._table = _table(table)
 
     def create(self, connection: Connection) -> None:
-        """Make the table, unless it is there."""
+        """Create the table, if it does not exist."""
         self._table.create(connection, checkfirst=True)
 
     def position(self, connection: Connection, ledger: str) -> int:
@@ -54,7 +54,7 @@ class PositionsIn:
         return connection.scalar(select(self._table.c.position).where(self._row(ledger))) or 0
 
     def settle(self, connection: Connection, event: Numbered) -> bool:
-        """Note in the connection's transaction that the event is settled.
+        """Record in the connection's transaction that the event is settled.
 
         Returns False if it was settled before: then it has had its effects already.
         """
@@ -67,7 +67,7 @@ class PositionsIn:
             return True
         if self.position(connection, event.sender):
             return False
-        # Two that come here at once cannot both insert the row: the other's transaction fails.
+        # Two transactions at once cannot both insert the row: the other one fails.
         values = {"consumer": self.consumer, "ledger": event.sender, "position": event.number}
         connection.execute(insert(self._table).values(values))
         return True

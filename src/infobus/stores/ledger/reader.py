@@ -1,12 +1,12 @@
-"""Reading a ledger's file: what it holds, and everything that can be wrong with it.
+"""Reads a ledger's file: what it holds, and everything that can be wrong with it.
 
 Facts of a ledger, beside its records:
 
-    pruned          [[number, kept_at], ...]: up to where records went, the last few times
+    pruned          [[number, kept_at], ...]: up to where records were pruned, the last few times
     lost            [[first, last], ...]: numbers that a repair could not save
-    sealed          why no more records are taken
+    sealed          why the ledger accepts no more records
     end             the last number when the log was last copied into the main file
-    position/NAME   [position, seen_at]: how far a consumer has come
+    position/NAME   [position, seen_at]: the position of a consumer
     type/HEX        the descriptor of the type with that fingerprint (see `is_misplaced`)
 """
 
@@ -32,15 +32,15 @@ _PRUNED_COUNT_MAX = 64
 
 
 def is_misplaced(descriptor: bytes, fingerprint: int) -> bool:
-    """Whether a descriptor is of another type: once, a supertype's was kept for each type."""
+    """Return whether a descriptor is of another type: old versions stored a supertype's."""
     try:
         return descriptors.read(descriptor).fingerprint != fingerprint
     except BadFrame:
-        return False  # of a newer version, perhaps; whoever learns it says what is wrong
+        return False  # of a newer version, perhaps; the process that learns it reports the problem
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """Which numbers a ledger holds: those after `gone` and before `next`, but for the `lost`."""
+    """The numbers in a ledger: those after `gone` and before `next`, except the `lost`."""
 
     pruned: tuple[tuple[int, float], ...]
     """Up to where records were pruned, and the time of the last of them; the latest last."""
@@ -64,7 +64,7 @@ class Extent(msgspec.Struct, frozen=True):
         return self.next - 1 - self.gone - sum(last - first + 1 for first, last in self.lost)
 
     def is_missing(self, first: int, last: int) -> bool:
-        """Whether it is known that all of these numbers are gone or lost."""
+        """Return whether all of these numbers are known to be gone or lost."""
         first = max(first, self.gone + 1)
         for start, end in self.lost:
             if start <= first <= end:
@@ -73,7 +73,7 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 class Leavings(msgspec.Struct, frozen=True):
-    """What a ledger that nobody owns still needs to be opened for."""
+    """The work that is left in a ledger that nobody owns."""
 
     last: int
     """The last number that was given."""
@@ -84,7 +84,7 @@ class Leavings(msgspec.Struct, frozen=True):
 
 
 def measure(database: Database) -> Extent:
-    """Return what the file holds, without a look at each record's checksum."""
+    """Return what the file holds, without checking each record's checksum."""
     facts, ask = database.facts, database.connection.execute
     past, lost = pruned(facts), _lost(facts)
     size = ask("SELECT total(length(record)) FROM records").fetchone()[0]
@@ -100,7 +100,7 @@ def measure(database: Database) -> Extent:
 
 
 def leavings(database: Database) -> Leavings:
-    """Return what is left to do in the file, without going through its records."""
+    """Return the work that is left in the file, without reading its records."""
     known = {name: one.position for name, one in positions(database.facts).items()}
     last, _ = _end(database)
     oldest = database.connection.execute(
@@ -111,7 +111,7 @@ def leavings(database: Database) -> Leavings:
 
 
 def _end(database: Database) -> tuple[int, float]:
-    """The last number that was given, and the time of the last record."""
+    """Return the last number that was assigned, and the time of the last record."""
     newest = database.connection.execute(
         f"SELECT {COLUMNS} FROM records ORDER BY number DESC LIMIT 1"
     ).fetchone()
@@ -127,17 +127,17 @@ def _lost(facts: Facts) -> tuple[tuple[int, int], ...]:
 
 
 def pruned(facts: Facts) -> tuple[tuple[int, float], ...]:
-    """Return up to where records were pruned, the last few times."""
+    """Return up to which numbers records were pruned, the last few times."""
     return tuple((number, kept_at) for number, kept_at in facts.get("pruned") or ())
 
 
 def thinned(past: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
-    """Forget some of the times of pruning if they are many; the older, the fewer are kept."""
+    """Drop some entries of the pruning history if there are many, mostly older ones."""
     return past if len(past) <= _PRUNED_COUNT_MAX else (*past[:-1:2], past[-1])
 
 
 def positions(facts: Facts) -> dict[str, Position]:
-    """Return how far each known consumer has come."""
+    """Return the position of each known consumer."""
     return {name: Position(*value) for name, value in facts.under("position/").items()}
 
 
@@ -150,7 +150,7 @@ def rows_after(connection: sqlite3.Connection, number: int, count_max: int) -> I
 
 
 def is_whole(row: RecordRow) -> bool:
-    """Whether a row is as it was written."""
+    """Return whether a row is as it was written."""
     number, kept_at, encoded, crc = row
     try:
         return checksum(number, kept_at, encoded) == crc
@@ -169,10 +169,10 @@ def checked(row: RecordRow) -> Record:
 
 
 def first_since(connection: sqlite3.Connection, extent: Extent, time: float) -> int:
-    """Return a number before which every record, kept or gone, is older than `time`.
+    """Return a number before which every record, stored or gone, is older than `time`.
 
-    It is the least one, unless records since then were pruned: then it may be less, because
-    their times are known roughly. It relies on times that never fall along a ledger.
+    It is the least one, unless records since then were pruned: then it may be less, because their
+    times are known only roughly. It relies on times that never fall along a ledger.
     """
     if extent.pruned and time <= extent.pruned[-1][1]:
         return max((number for number, kept_at in extent.pruned if kept_at < time), default=0) + 1
@@ -188,7 +188,7 @@ def first_since(connection: sqlite3.Connection, extent: Extent, time: float) -> 
 
 
 def last_beyond(connection: sqlite3.Connection, extent: Extent, bytes_max: int) -> int:
-    """Return the last number that must go so that no more than `bytes_max` are left."""
+    """Return the last number to delete so that no more than `bytes_max` are left."""
     left = extent.bytes
     if left > bytes_max:
         sizes = connection.execute("SELECT number, length(record) FROM records ORDER BY number")
@@ -200,7 +200,7 @@ def last_beyond(connection: sqlite3.Connection, extent: Extent, bytes_max: int) 
 
 
 def find_problems(database: Database, extent: Extent, *, are_records_read: bool) -> list[str]:
-    """Look at every page and fact, and at each record if that is asked; return what is wrong."""
+    """Check every page and fact, and each record if asked to; return what is wrong."""
     find = _record_problems if are_records_read else _number_problems
     try:
         return database.structure_problems() or [

@@ -1,7 +1,7 @@
-"""What a ledger keeps of an event, and the bytes of it, with a checksum.
+"""The record of an event in a ledger, and its bytes, with a checksum.
 
-The checksum covers the number and the time under which a record is kept as well, so that a
-record that has strayed to another place is not taken for the one that belongs there.
+The checksum also covers the number and the time of a record. A record that has strayed to another
+place is therefore not mistaken for the one that belongs there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One guaranteed event. Fields may be added at the end; readers skip what they do not know."""
+    """One guaranteed event. Fields may be added at the end; readers skip unknown ones."""
 
     subject: str
     time: float
@@ -27,11 +27,11 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """When the event is of no use any more, in seconds since 1970."""
     test: bool = False
     priority: str = "regular"
-    # Older ledgers hold nil in the place that follows: a new field there must take that.
+    # Older ledgers hold nil in the next place: a new field there must accept that.
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a durable consumer has come in a ledger, and when it was last heard of."""
+    """The position of a durable consumer in a ledger, and when it was last heard of."""
 
     position: int
     """Everything up to this number is settled."""
@@ -58,5 +58,5 @@ def decode(encoded: bytes) -> Record:
 
 
 def checksum(number: int, kept_at: float, encoded: bytes) -> int:
-    """Return the CRC-32 over everything that is kept of a record."""
+    """Return the CRC-32 over all stored parts of a record."""
     return zlib.crc32(encoded, zlib.crc32(_place.pack(number, kept_at)))

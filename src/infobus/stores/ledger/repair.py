@@ -1,7 +1,7 @@
-"""Making a sound file of what is whole in a damaged one. The damaged one is kept aside.
+"""Builds a sound file from the whole records of a damaged one, which it sets aside.
 
-A repaired ledger is sealed: it serves what it has and takes no more records. Its last records
-may have been lost without a trace, and a number must never be given to two events.
+A repaired ledger is sealed: it serves its records and accepts no more. Its last records may have
+been lost without a trace, and a number must never be given to two events.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from infobus.stores.sqlite.salvage import Row, Value, salvage
 
 @dataclass(frozen=True)
 class Repaired:
-    """What a repair has saved and what not."""
+    """The records that a repair has saved, and those that it has not."""
 
     id: str
     count: int
@@ -47,11 +47,11 @@ class Repaired:
 
 
 def repair(folder: Path, id: str) -> Repaired:
-    """Salvage the whole records of a damaged ledger. One that is sound stays as it is.
+    """Salvage the whole records of a damaged ledger. A sound one stays as it is.
 
     Raises:
         LedgerInUse: A live process owns it.
-        StoreError: It is not there, of a newer format, or its disk cannot be written.
+        StoreError: It does not exist, is of a newer format, or its disk cannot be written.
     """
     path = ledger_path(folder, id)
     if not path.exists():
@@ -87,7 +87,7 @@ def _report(ledger: Ledger, aside: Path | None) -> Repaired:
 def replace_damaged(
     path: Path, kind: Kind, refill: Callable[[sqlite3.Connection, Iterator[Row]], None]
 ) -> Path:
-    """Put what `refill` makes of the salvaged rows in the file's place; return where it is now."""
+    """Replace a damaged file by one that `refill` fills; return where the old one is now."""
     aside = next(
         place
         for number in count(1)
@@ -96,7 +96,7 @@ def replace_damaged(
     log, index = companions(path)
     os.link(path, aside)
     create(path, kind, lambda connection: refill(connection, salvage(aside, log)))
-    # A crash before this leaves a log that does not belong to the new file, which is then
+    # A crash before this leaves a log that does not belong to the new file. Such a file is
     # refused as damaged, and repaired with all rows of both.
     with suppress(FileNotFoundError):
         log.rename(companions(aside)[0])
@@ -118,7 +118,7 @@ def _refill(connection: sqlite3.Connection, rows: Iterator[Row]) -> None:
             fingerprint = int(key.removeprefix("type/"), 16)
             versions = [one for one in versions if not is_misplaced(one, fingerprint)]
         if key.startswith(("position/", "type/")) and versions:
-            facts.put(key, max(versions))  # a position never goes back, and a type is for ever
+            facts.put(key, max(versions))  # a position never goes back, and a type never changes
     pruned = max(found.get("pruned", [[]]), key=lambda times: times[-1:])
     gone = pruned[-1][0] if pruned else 0
     connection.execute("DELETE FROM records WHERE number <= ?", (gone,))
@@ -137,7 +137,7 @@ def _refill(connection: sqlite3.Connection, rows: Iterator[Row]) -> None:
 
 def _keep_record(connection: sqlite3.Connection, number: int, values: list[Value]) -> None:
     _, kept_at, record, crc = values
-    # SQLite writes a whole number as an integer, even if it is meant as a float.
+    # SQLite stores a whole number as an integer, even if it is a float.
     kept_at = float(kept_at) if isinstance(kept_at, int) else kept_at
     row = cast(RecordRow, (number, kept_at, record, crc))
     if is_whole(row):

@@ -1,8 +1,8 @@
-"""The replies of calls that must run exactly once, kept until their callers have them.
+"""Stores the replies of calls that must run exactly once, until their callers have them.
 
-One SQLite file for all processes that share a home: whoever inserts the row of a call has begun
-it, and nobody else will. A reply is on disk before it is sent. Threads that write at the same
-time share a sync.
+All processes that share a home share one SQLite file. The process that inserts the row of a call
+has begun it, and no other will. A reply is on disk before it is sent. Threads that write at the
+same time share a sync.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Replies:
 
     @classmethod
     def open(cls, folder: Path) -> Replies:
-        """Open the store of a folder, or make it.
+        """Open the store of a folder, or create it.
 
         Raises:
-            StoreError: It cannot be made, is damaged, or is of a newer format.
+            StoreError: It cannot be created, is damaged, or is of a newer format.
         """
         path = folder / "replies.sqlite"
         if not path.exists():
@@ -77,9 +77,9 @@ class Replies:
         return store
 
     def claim(self, call: str, owner: str) -> tuple[str, bytes]:
-        """Begin a call, if nobody has: ("", b"") then. Returning means that this is on disk.
+        """Begin a call, unless somebody has: then return ("", b""), and this is on disk.
 
-        Else who has begun it, and its answer if there is one.
+        Otherwise return who has begun it, and its answer if there is one.
 
         Raises:
             StoreError: It cannot be written or read.
@@ -105,7 +105,7 @@ class Replies:
         return found[0]
 
     def take_over(self, call: str, owner: str, new_owner: str) -> bool:
-        """Begin a call once more that `owner` had begun; False if somebody else was quicker."""
+        """Take over a call that `owner` had begun; False if another process was quicker."""
         counts: list[int] = []
 
         def work(connection: Connection) -> None:
@@ -120,7 +120,7 @@ class Replies:
         return counts == [1]
 
     def keep(self, call: str, answer: bytes) -> None:
-        """A call has its answer. Returning means that this is on disk.
+        """Store the answer of a call. Returning means that it is on disk.
 
         Raises:
             StoreError: It cannot be written.
@@ -133,9 +133,9 @@ class Replies:
         )
 
     def forget(self, calls: Collection[str], instead: bytes) -> None:
-        """The callers have the answers; `instead` is kept for copies that are still on their way.
+        """Replace answers that callers have by `instead`, for copies still on their way.
 
-        It does not raise: what is not forgotten costs only room.
+        It does not raise: a failure only leaves the answers in the file.
         """
         until = time.time() - KEEP_S + KEEP_ACKNOWLEDGED_S
         rows = [(instead, zlib.crc32(instead), until, call) for call in calls]
@@ -149,7 +149,7 @@ class Replies:
             )
 
     def prune(self, before: float) -> None:
-        """Forget calls that were begun before that."""
+        """Forget calls that were begun before that time."""
         self._commits.run(lambda connection: _prune(connection, before))
 
     def close(self) -> None:

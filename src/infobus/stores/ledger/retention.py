@@ -1,4 +1,4 @@
-"""How long settled events are kept, by a clock that is never ahead of the time that has passed."""
+"""A clock for retention that a wall clock set ahead cannot speed up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ KEEP_BYTES = 1024 * 1024 * 1024
 
 
 class PatientClock:
-    """The wall clock, held back by the time that has passed since it was first read.
+    """The wall clock, limited to the time that has really passed since it was first read.
 
-    A wall clock that is set ahead makes nothing old, even if it is never set back: then things
-    are kept for longer. One that is set back is followed.
+    If the wall clock is set ahead, nothing becomes old, even if it is never set back: events then
+    stay for longer. If it is set back, this clock follows.
 
     >>> clock = PatientClock(wall_s=1000.0, now_s=5.0)
     >>> clock.read(wall_s=1010.0, now_s=15.0), clock.read(wall_s=99_999.0, now_s=16.0)
@@ -22,5 +22,5 @@ class PatientClock:
         self._ahead_s = wall_s - now_s
 
     def read(self, *, wall_s: float, now_s: float) -> float:
-        """The time by which things are old."""
+        """Return the time by which retention judges age."""
         return min(wall_s, now_s + self._ahead_s)

@@ -1,4 +1,4 @@
-"""The writing half of a ledger: one connection, on which each commit is led by some thread."""
+"""The writing half of a ledger: one connection, on which some thread leads each commit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ROW_COUNT_MAX = 128  # per statement
 _COLUMN_COUNT = 4
 _PART_COUNT = ROW_COUNT_MAX * _COLUMN_COUNT  # values
 DELETE_COUNT_MAX = 10_000  # per transaction, so that publishers never wait for long
-POSITIONS_S = 1.0  # how long positions may wait for a commit that takes them along
-_COMMIT_BYTES = 4120  # what even the smallest commit adds to the log
+POSITIONS_S = 1.0  # how long positions may wait for a commit that includes them
+_COMMIT_BYTES = 4120  # the least that a commit adds to the log
 
 Step = Callable[[], object]
 Make = Callable[[], tuple[Sequence[Record], Mapping[int, bytes]]]
@@ -44,7 +44,7 @@ class Append(msgspec.Struct, eq=False):
 
 
 class Writer:
-    """Keeps records and facts of one ledger. `extent` is what is on disk."""
+    """Writes records and facts of one ledger. `extent` is what is on disk."""
 
     def __init__(
         self,
@@ -57,17 +57,17 @@ class Writer:
         self.extent = self._working = extent
         self._types = types
         self._no_readers = no_readers
-        self._guard = threading.Lock()  # of the positions that are not on disk yet
+        self._guard = threading.Lock()  # for the positions that are not on disk yet
         self._unsaved: dict[str, Position] = {}
         self._saved_s = 0.0
-        self._unmarked_bytes = CHECKPOINT_BYTES  # of the last owner's log, nothing is known
+        self._unmarked_bytes = CHECKPOINT_BYTES  # nothing is known about the last owner's log
         self._database = Database(path, kind, path.stem, mode="rw")
         self._commits: GroupCommit[Append | Step] = GroupCommit(str(path), self._commit)
         self.append: Callable[[Append], None] = self._commits.run
         """Returns when the records are on disk."""
 
     def note(self, name: str, position: Position) -> None:
-        """Have a position written along with a commit that is due anyway."""
+        """Write a position with a commit that is due anyway."""
         with self._guard:
             self._unsaved[name] = position
 
@@ -83,7 +83,7 @@ class Writer:
             self._unsaved.pop(name, None)
 
     def seal(self, why: str) -> None:
-        """Return when it is on disk that no more records are taken."""
+        """Return when the seal is on disk: from then on no more records are accepted."""
         self._commits.run(lambda: self._seal(why))
 
     def delete(self, up_to: int) -> None:
@@ -92,16 +92,16 @@ class Writer:
             self._commits.run(lambda: self._delete(up_to))
 
     def close(self) -> None:
-        """Write what is left to write.
+        """Write everything that is pending.
 
         Raises:
             BusClosed: It was closed before.
         """
-        with suppress(StoreError):  # on a full disk; what matters is safe in the log
+        with suppress(StoreError):  # on a full disk; the log holds everything that matters
             self._commits.run(self._mark_end, is_last=True)
         self._database.close()
 
-    # What follows is done by whichever thread leads a commit.
+    # The rest runs on the thread that leads a commit.
 
     def _commit(self, works: Sequence[Append | Step]) -> None:
         appends = [one for one in works if isinstance(one, Append)]
@@ -142,16 +142,16 @@ class Writer:
             return unsaved
 
     def _recover(self, unsaved: Mapping[str, Position]) -> None:
-        """After a failed commit, go on with what is in the file, whether it came to that or not."""
+        """After a failed commit, continue from what the file holds: it may have succeeded."""
         with self._guard:
             self._unsaved = {**unsaved, **self._unsaved}
         roll_back(self._database.connection)
-        with suppress(*FAILURES):  # a disk that fails altogether: the next commit tells
+        with suppress(*FAILURES):  # a disk that fails altogether: the next commit reports it
             self.extent = reader.measure(self._database)
         self._working = self.extent
 
     def _numbered(self, appends: Sequence[Append]) -> tuple[list[Any], dict[int, bytes]]:
-        """Give the records their numbers; return their rows, all in one, and types that are new."""
+        """Number the records; return all rows as one list, and the new types."""
         extent = self._working
         if appends and extent.sealed:
             raise StoreError(
@@ -182,7 +182,8 @@ class Writer:
         return rows, {key: types[key] for key in types.keys() - self._types} if types else types
 
     def _insert(self, rows: Sequence[Any]) -> None:
-        # Each statement gives other threads a chance to run, so many rows go into one.
+        # Each statement gives other threads a chance to run, so one statement inserts many
+        # rows.
         for start in range(0, len(rows), _PART_COUNT):
             part = rows[start : start + _PART_COUNT]
             self._database.connection.execute(_insertion(len(part) // _COLUMN_COUNT), part)
@@ -201,7 +202,7 @@ class Writer:
         ).fetchone()
         ask("DELETE FROM records WHERE number <= ?", (up_to,))
         lost = tuple((max(first, up_to + 1), last) for first, last in extent.lost if last > up_to)
-        if kept_at is None:  # all of them were lost, which happens to a repaired ledger
+        if kept_at is None:  # all of them were lost, which happens in a repaired ledger
             kept_at = extent.pruned[-1][1] if extent.pruned else 0.0
         pruned = reader.thinned((*extent.pruned, (up_to, kept_at)))
         self._database.facts.put("pruned", pruned)
@@ -214,12 +215,12 @@ class Writer:
         self._working = replace(self._working, sealed=why)
 
     def _mark_end(self) -> None:
-        # What is copied into the main file now must be found there from then on.
+        # From now on the main file must hold what is copied into it here.
         self._database.facts.put("end", self._working.next - 1)
 
     def _checkpoint(self) -> None:
-        # A reader would keep the log from being written anew. On failure all is safe in the
-        # log, which grows until the disk has room again.
+        # A reader would prevent the log from being reused. If this fails, the log still
+        # holds everything, and grows until the disk has room again.
         with self._no_readers, suppress(*FAILURES):
             self._database.checkpoint()
             self._unmarked_bytes = 0

@@ -1,1 +1,1 @@
-"""What every SQLite file of the house needs: opening, locks, group commit, and checks."""
+"""The parts that every SQLite file of a store needs: opening, locks, group commit and checks."""

@@ -1,10 +1,10 @@
-"""One SQLite file that must survive crashes: how it is made, opened, checked and complained about.
+"""One SQLite file that must survive crashes: how to create, open and check it.
 
-A file is made under another name and renamed when it is complete. So a file that lacks anything
-is damaged, never just young, and is refused instead of being started afresh.
+A file is created under another name and renamed when it is complete. So a file that lacks anything
+is damaged, never just new, and is refused instead of being initialised again.
 
-The write-ahead log is written and synced at each commit (`synchronous=FULL`). It is copied into
-the main file by whoever owns the file, not by SQLite, because some notes go in first.
+The write-ahead log is written and synced at each commit (`synchronous=FULL`). The owner of the file
+copies it into the main file, not SQLite, because the owner must write some facts first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FILES_COUNT = 8  # that one database may need: for two connections, log, lock a
 
 
 class Damage(Exception):
-    """Something in a file is not as it was written."""
+    """Some part of a file is not as it was written."""
 
 
 FAILURES = (sqlite3.Error, UnicodeDecodeError, Damage)
@@ -44,7 +44,7 @@ quotes damaged text."""
 
 @dataclass(frozen=True)
 class Kind:
-    """What sort of file it is: how it is marked, laid out and repaired."""
+    """A kind of file: how it is marked, laid out and repaired."""
 
     name: str
     application_id: int
@@ -55,9 +55,9 @@ class Kind:
 
 
 class Database:
-    """An open file of a stated kind. One connection; its users take turns.
+    """An open file of a stated kind, with one connection that its users share in turns.
 
-    Whoever only reads leaves the file and its log as they are, even if both are damaged.
+    A `Database` that only reads leaves the file and its log unchanged, even if both are damaged.
     """
 
     def __init__(self, path: Path, kind: Kind, id: str, *, mode: Mode = "ro") -> None:
@@ -65,7 +65,8 @@ class Database:
         self.kind = kind
         self.id = id
         with self.errors():
-            # First, because SQLite takes such a log for an empty one, and removes it on closing.
+            # This must be first: SQLite takes such a log for an empty one, and removes
+            # it on closing.
             with self._reading_log():
                 if is_head_damaged(companions(path)[0]):
                     raise Damage("the head of its log is damaged")
@@ -96,14 +97,14 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn what SQLite says into what a user can act on."""
+        """Translate SQLite's errors to errors that a user can act on."""
         try:
             yield
         except FAILURES as error:
             raise self.complaint(error) from error
 
     def complaint(self, error: Exception) -> StoreError:
-        """Return the error of the bus that says the same as one of the `FAILURES`."""
+        """Return the bus's error that corresponds to one of the `FAILURES`."""
         path = str(self.path)
         if isinstance(error, UnicodeDecodeError):
             return self.corrupt([error.object.decode(errors="replace")])
@@ -125,7 +126,7 @@ class Database:
         return StoreError(f"{path}: {error}", path=path)
 
     def corrupt(self, problems: list[str]) -> StoreCorrupt:
-        """Return the error that says what is damaged, and how to go on."""
+        """Return the error that says what is damaged, and how to proceed."""
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" * (len(problems) > 3))
         return StoreCorrupt(
             f"{self.kind.name} {self.path} is damaged: {shown}. Nothing of it is served. "
@@ -136,7 +137,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read one state of the file, whatever is written meanwhile."""
+        """Read one state of the file, even if others write meanwhile."""
         self.connection.execute("BEGIN")
         try:
             yield
@@ -144,13 +145,13 @@ class Database:
             roll_back(self.connection)
 
     def structure_problems(self) -> list[str]:
-        """Return what SQLite finds wrong with the file's structure; it reads all of it."""
-        # The quick check would pass over facts that cannot be found by their damaged index.
+        """Return the problems that SQLite finds in the file's structure; it reads all of it."""
+        # The quick check would miss facts that a damaged index hides.
         found = [row[0] for row in self.connection.execute("PRAGMA integrity_check(20)")]
         return [] if found == ["ok"] else found
 
     def log_problems(self) -> list[str]:
-        """Return what is wrong with the write-ahead log; nobody may write to it meanwhile."""
+        """Return the problems of the write-ahead log; nobody may write to it meanwhile."""
         with self._reading_log():
             return log_problems(companions(self.path)[0])
 
@@ -165,7 +166,7 @@ class Database:
             ) from error
 
     def used_bytes(self) -> int:
-        """Return how large the file is, but for what is free in it."""
+        """Return the size of the file, without its free pages."""
         ask = self.connection.execute
         (pages,), (free,) = (
             ask(f"PRAGMA {of}").fetchone() for of in ("page_count", "freelist_count")
@@ -200,7 +201,7 @@ class Facts:
         )
 
     def delete(self, key: str) -> None:
-        """Forget a value; nothing happens if there is none."""
+        """Forget a value, if there is one."""
         self._connection.execute("DELETE FROM facts WHERE key = ?", (key,))
 
     def all(self, first: str, end: str) -> dict[str, Any]:
@@ -248,10 +249,10 @@ def open_connection(path: Path, mode: Mode) -> sqlite3.Connection:
 def create(
     path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], object] = lambda _: None
 ) -> None:
-    """Make a complete file that holds what `fill` puts in, in place of one that may be there.
+    """Create a complete file with the content that `fill` writes, replacing an existing one.
 
     Raises:
-        StoreError: The file cannot be made here; `StoreFull` if only for lack of room.
+        StoreError: The file cannot be created here; `StoreFull` if only the space is missing.
     """
     young = path.with_name(f"{path.name}.new")
     try:
@@ -288,10 +289,10 @@ def companions(path: Path) -> tuple[Path, Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, so that they survive a crash.
+    """Create a folder and its parents, so that they survive a crash.
 
     Raises:
-        StoreError: It cannot be made.
+        StoreError: It cannot be created.
     """
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
@@ -314,7 +315,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _too_many_files() -> str:
-    """Say so if this process can open hardly any more files, which SQLite does not tell."""
+    """Return a note if this process can hardly open more files; SQLite does not report that."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         is_near = len(os.listdir("/dev/fd")) + _FILES_COUNT > limit

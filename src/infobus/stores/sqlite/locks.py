@@ -1,7 +1,6 @@
-"""One owner at a time: a lock on a file, which the system takes away when its holder dies.
+"""One owner at a time: a lock on a file, which the system releases when its holder dies.
 
-The file itself stays behind. Removing it would let two processes hold a lock on two files of
-one name.
+The file itself stays. If it were removed, two processes could hold a lock on two files of one name.
 """
 
 from __future__ import annotations
@@ -24,10 +23,12 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self, *, patience_s: float = 0.0) -> bool:
-        """Return whether the lock is held now. Whoever only looks holds it for a moment.
+        """Return whether the lock is held now.
+
+        `patience_s` outlasts a process that only inspects, which holds the lock for a moment.
 
         Raises:
-            StoreError: The file cannot be made or opened.
+            StoreError: The file cannot be created or opened.
         """
         assert self._descriptor is None, f"{self.path} is held already"
         try:
@@ -53,7 +54,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Let the lock go; nothing happens if it is not held."""
+        """Release the lock, if it is held."""
         if self._descriptor is not None:
             _held.discard(self)
             os.close(self._descriptor)
@@ -70,7 +71,7 @@ _held: WeakSet[FileLock] = WeakSet()
 
 
 def _let_go_in_child() -> None:
-    # A fork shares the lock: a child that outlives its parent would keep it from everyone.
+    # A fork shares the lock: a child that outlives its parent would hold it for ever.
     for lock in list(_held):
         lock.release()
 

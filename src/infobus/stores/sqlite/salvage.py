@@ -1,8 +1,8 @@
-"""Getting whole rows out of a damaged SQLite file, without asking SQLite.
+"""Recovers whole rows from a damaged SQLite file, without the help of SQLite.
 
-Every page of the main file and of the write-ahead log that looks like a leaf of a table is
-taken apart. What comes out may be old, torn or never have been a row; the rows' own checksums
-tell. The layout is that of https://sqlite.org/fileformat2.html.
+It parses every page of the main file and of the write-ahead log that looks like a leaf of a table.
+A result may be old, torn, or never have been a row; the checksum in each row decides. The layout is
+that of https://sqlite.org/fileformat2.html.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _INTEGER_SIZES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
 class _Torn(Exception):
-    """What looked like a row is none."""
+    """The bytes looked like a row, but are none."""
 
 
 def salvage(main: Path, log: Path) -> Iterator[Row]:
-    """Return whatever can be read as a row of any table: its rowid and its columns.
+    """Return everything that can be read as a row of any table: its rowid and its columns.
 
-    `log` is the write-ahead log, which need not be there.
+    `log` is the write-ahead log, which need not exist.
     """
     with ExitStack() as files:
         pages = _Pages(_content(main, files), _content(log, files))
@@ -49,7 +49,7 @@ def _content(path: Path, files: ExitStack) -> bytes | mmap:
 
 
 class _Pages:
-    """All pages of a file; of some there are several versions, in the order of writing."""
+    """All pages of a file; a page may have several versions, in the order of writing."""
 
     def __init__(self, main: bytes | mmap, log: bytes | mmap) -> None:
         self._main = main
@@ -94,7 +94,7 @@ def _rows(page: bytes, start: int, pages: _Pages) -> Iterator[Row]:
 
 
 def _payloads(page: bytes, at: int, size: int, pages: _Pages) -> Iterator[bytes]:
-    """Return the bytes of a row; of a long one, with the newest and with the oldest pages."""
+    """Return the bytes of a row; a long one is read with the newest and the oldest pages."""
     if size <= PAGE_BYTES - 35:
         yield page[at : at + size]
         return

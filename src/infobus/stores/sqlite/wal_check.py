@@ -1,15 +1,15 @@
-"""Whether a write-ahead log holds commits that SQLite passes over because of damage before them.
+"""Finds commits in a write-ahead log that SQLite would skip because of damage before them.
 
-SQLite reads a log up to the first frame whose checksum is wrong, and takes that for the place
-at which a crash stopped the writing. That is right for the last commit only: each is synced
-before the next is written. So two commits or more after that place mean that the disk has
-damaged what was synced. A log whose head is wrong counts as empty for SQLite. But the head is
-synced before the first frame is written: where anything follows it, it must be whole.
+SQLite reads a log up to the first frame whose checksum is wrong, and assumes that a crash stopped
+the writing there. That is right for the last commit only: each commit is synced before the next is
+written. So two commits or more after that place mean that the disk has damaged synced data. SQLite
+treats a log with a wrong head as empty. But the head is synced before the first frame is written:
+if anything follows it, it must be whole.
 
-Only the log is read here. SQLite knows how far it has read, and keeps that in the index. But
-whoever closes the index, or the main file, takes away all locks that SQLite holds on it in the
-same process. Then the next process that looks takes itself for the only one and truncates the
-index, on which all others die. The layout is that of https://sqlite.org/walformat.html.
+This module reads only the log. SQLite knows how far it has read, and stores that in the index. But
+a process that closes the index, or the main file, loses all locks that SQLite holds on it in the
+same process. The next process that opens it then assumes that it is the only one and truncates the
+index, which crashes all others. The layout is that of https://sqlite.org/walformat.html.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_head_damaged(log: Path) -> bool:
 
     Somebody may write to the log meanwhile.
     """
-    # A head that is read while it is written is another one the next time.
+    # A head that was read while it was being written differs the next time.
     return (head := _damaged_head(log)) is not None and head == _damaged_head(log)
 
 
@@ -45,7 +45,7 @@ def _damaged_head(log: Path) -> bytes | None:
 
 
 def log_problems(log: Path) -> list[str]:
-    """Return what is wrong with a log after its head, in words; nobody may write to it."""
+    """Describe the problems of a log after its head; nobody may write to it meanwhile."""
     try:
         content = log.read_bytes()
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def log_problems(log: Path) -> list[str]:
 
 
 def _frames(content: bytes, after: int = 0) -> Iterator[int]:
-    """Return where the frames begin that follow the first few."""
+    """Return the positions of the frames that follow the first `after`."""
     start = LOG_HEADER + after * _FRAME_BYTES
     return iter(range(start, len(content) - _FRAME_BYTES + 1, _FRAME_BYTES))
 
@@ -87,7 +87,7 @@ def _is_commit(content: bytes, frame: int) -> bool:
 
 
 def _is_of_this_round(content: bytes, frame: int) -> bool:
-    """Whether a frame was written since the log was last begun anew; others lie behind those."""
+    """Return whether a frame was written since the log last restarted; older ones lie behind."""
     return content[frame + 8 : frame + 16] == content[16:24]
 
 
