@@ -1,8 +1,8 @@
-"""What carries frames between nodes. An engine knows keys and bytes, never subjects or objects.
+"""Engines carry frames between nodes. An engine knows keys and bytes, never subjects or objects.
 
-`base` states the interface; `zenoh` speaks to other processes; `memory` joins nodes within one
-process, over a simulated network with seeded faults or over a plain live one. What every
-engine promises is written in `base` and checked by `infobus.testing.conformance.engines`.
+`base` states the interface; `zenoh` connects processes; `memory` connects nodes within one process,
+over a simulated network with seeded faults or over a plain live one. `base` states the promises of
+every engine, and `infobus.testing.conformance.engines` checks them.
 """
 
 from infobus.engines.base import Declaration, Engine

@@ -1,12 +1,12 @@
-"""The interface between a node and whatever carries its frames.
+"""The interface between a node and the engine that carries its frames.
 
-Keys are elements joined by `/`. Where a key may be a pattern, `*` stands for one element and
-`**` for any number of them. Three rules hold for every method:
+Keys are elements joined by `/`. If a key may be a pattern, `*` stands for one element and `**` for
+any number of them. Three rules hold for every method:
 
 * An engine never hears itself: neither its own frames, nor its own answers, nor its own
-  tokens. What a node says to itself is the node's business.
+  tokens. A node that talks to itself does so without the engine.
 * Callbacks run on the engine's threads, one at a time per declaration, never inside `put`.
-  One that raises is logged once per kind of error, and the next frame is delivered as usual.
+  If one raises, the engine logs it once per kind of error, and delivers the next frame as usual.
 * An engine is bound to the process that opened it. After `close`, and in a forked child, every
   method raises `BusClosed`, except `close` and `Declaration.undeclare`, which do nothing.
 """
@@ -27,10 +27,10 @@ log = logging.getLogger("infobus.engine")
 
 
 class Declaration(Protocol):
-    """Something this node told the others, until it is taken back."""
+    """Something that this node has declared to the others, until it is undeclared."""
 
     def undeclare(self) -> None:
-        """Take it back. Idempotent, and allowed within the declaration's own callback."""
+        """Withdraw it. Idempotent, and allowed within the declaration's own callback."""
 
 
 class Engine(Protocol):
@@ -40,48 +40,48 @@ class Engine(Protocol):
         """Join the bus as `node`; returning means that the nodes on this host were met.
 
         Raises:
-            EngineError: Nothing could be opened; the reason is in the message.
+            EngineError: The engine could not be opened; the message says why.
         """
 
     def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         """Send `payload` to every other node that declared `key`.
 
-        Data of greater `urgency` overtakes other data where frames wait for a link, if the
-        engine can; all data on one key has the same.
+        Data of greater `urgency` overtakes other data that waits for a link, if the engine can do
+        that; all data on one key has the same urgency.
 
-        Frames of one node on one key arrive in the order of their puts, data and control
-        each for themselves. When a receiver is behind, a data frame waits for it, at most
-        about a second; then that receiver is cut off, its token disappears, and it comes back
-        as a newcomer. A control frame does not wait: it is let go, and its protocol asks again.
+        Frames of one node on one key arrive in the order of their puts, separately for data and
+        control. If a receiver is behind, a data frame waits for it, at most about a second; then
+        that receiver is cut off, its token disappears, and it returns as a newcomer. A control
+        frame does not wait: it is dropped, and its protocol asks again.
         """
 
     def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:
         """Call `on_frame` with each frame that other nodes put on `key` (may be a pattern)."""
 
     def answer(self, key: str, handler: Callable[[bytes], bytes]) -> Declaration:
-        """Answer queries on `key` with what `handler` makes of their payload."""
+        """Answer queries on `key` with the result of `handler` for their payload."""
 
     def query(self, key: str, payload: bytes, timeout_s: float) -> list[bytes]:
         """Ask every other node that answers on `key` (may be a pattern).
 
-        Returns the answers that came in time, in the order they came. A node that failed to
+        Returns the answers that arrived in time, in their order of arrival. A node that failed to
         answer is missing from the list; an empty list means that nobody answered.
         """
 
     def announce(self, key: str) -> Declaration:
         """Show a token on `key` for as long as this node is alive and connected.
 
-        Two nodes must not announce the same key: watchers could not tell them apart.
+        Two nodes must not announce the same key: watchers could not distinguish them.
         """
 
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
         """Call `on_change(key, alive)` when a token of another node appears or disappears.
 
-        Tokens that are already there are reported before this returns.
+        Tokens that exist already are reported before this returns.
         """
 
     def close(self) -> None:
-        """Leave the bus; what was put before is still sent. Idempotent."""
+        """Leave the bus; frames that were put before are still sent. Idempotent."""
 
 
 class Guarded:
@@ -92,7 +92,7 @@ class Guarded:
         self._logged: set[type[Exception]] = set()
 
     def report(self, error: Exception) -> None:
-        """Log `error` unless one of its kind was logged before for this declaration."""
+        """Log `error`, unless one of its kind was already logged for this declaration."""
         if type(error) not in self._logged:
             self._logged.add(type(error))
             log.error(
@@ -126,7 +126,7 @@ _open_engines: weakref.WeakSet[Abandonable] = weakref.WeakSet()
 
 
 def abandon_in_forked_child(engine: Abandonable) -> None:
-    """Make every fork leave `engine` behind: threads and locks do not survive a fork."""
+    """Close `engine` in every forked child: threads and locks do not survive a fork."""
     _open_engines.add(engine)
 
 

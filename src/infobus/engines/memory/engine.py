@@ -1,8 +1,8 @@
-"""Nodes within one process: for the simulator, and for tests of programs that use the bus.
+"""Connects nodes within one process: for the simulator, and for tests of programs on the bus.
 
 A `MemoryEngine` is a node of a `Network`: either of a simulated one, with seeded faults and a
-virtual clock (see `network`), or of the live network that all nodes of this process share under
-the name of their bus, without faults, driven by one daemon thread in real time.
+virtual clock (see `network`), or of the live network that all nodes of this process share under the
+name of their bus, without faults, driven by one daemon thread in real time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WAITING_MAX = 10_000
 
 @dataclass(eq=False)
 class Declared:
-    """Frames, queries or tokens that an engine wants to be called for."""
+    """A registration of an engine for frames, queries or tokens."""
 
     engine: MemoryEngine
     key: str
@@ -35,19 +35,19 @@ class Declared:
     is_active: bool = True
 
     def undeclare(self) -> None:
-        """Take it back."""
+        """Withdraw the declaration."""
         self.is_active = False
         self.engine.remove(self)
 
 
 @dataclass(eq=False)
 class Watch(Declared):
-    """Somebody who wants to hear of tokens, and what was reported so far."""
+    """A registration for tokens, and what was reported to it so far."""
 
     view: dict[str, MemoryEngine] = field(default_factory=dict)
 
     def saw(self, holder: MemoryEngine, visible: list[str]) -> None:
-        """Take in which tokens of `holder` are to be seen; report the differences."""
+        """Note which tokens of `holder` are visible now; report the differences."""
         if not self.is_active:
             return
         gone = [t for t, held_by in self.view.items() if held_by is holder and t not in visible]
@@ -131,7 +131,7 @@ class MemoryEngine:
         return _Token(self, key)
 
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Watch:
-        """Report tokens of other nodes on `key`, those that can be seen now at once."""
+        """Report tokens of other nodes on `key`, those that are visible now at once."""
         if not self.is_open:
             raise self._closed()
 
@@ -144,13 +144,13 @@ class MemoryEngine:
         return watch
 
     def close(self) -> None:
-        """Leave the network; what was put before still arrives."""
+        """Leave the network; frames that were put before still arrive."""
         if self.is_open:
             self.die()
             self.network.leave(self)
 
     def die(self) -> None:
-        """Be gone at once, as after a crash."""
+        """Disappear at once, as after a crash."""
         self.is_open = False
         for declared in (*self.frames, *self.answers, *self.watches):
             declared.is_active = False
@@ -184,7 +184,7 @@ class MemoryEngine:
 
 
 class LiveNetwork(Network):
-    """A network without faults, on which things happen by themselves, on one thread."""
+    """A network without faults that runs by itself, on one thread."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ class LiveNetwork(Network):
         self._thread.start()
 
     def send(self, sender: str, key: str, payload: bytes, control: bool) -> None:
-        """Put one frame on its way; data waits up to 1 s while receivers are far behind."""
+        """Send one frame; data waits up to 1 s while receivers are far behind."""
         if self._waiting.qsize() > _WAITING_MAX and not control:
             self._wait_for_room()
         super().send(sender, key, payload, control)

@@ -1,4 +1,4 @@
-"""Do two keys meet? Either may be a pattern: `*` is one element, `**` any number of them."""
+"""Decides whether two keys meet; in either, `*` is one element, `**` any number of them."""
 
 from __future__ import annotations
 

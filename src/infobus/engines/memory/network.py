@@ -1,10 +1,10 @@
-"""Nodes within one process, over a network that fails as its seed says.
+"""A simulated network of nodes within one process, which fails as its seed says.
 
-A `Network` has a virtual clock and a queue of things to come; nothing happens until
-`advance` or `run_until_idle` is called, all of it on the caller's thread. One `Random(seed)`
-decides on loss, doubling, delay and reordering of every frame, and on when each node notices
-that another is gone, so the same seed and the same calls give the same run. Faults that last
-(cuts, clogs, frozen nodes) are switched on and off by the methods of `Network`.
+A `Network` has a virtual clock and a queue of future calls; nothing happens until you call
+`advance` or `run_until_idle`, and then everything happens on your thread. One `Random(seed)`
+decides on loss, doubling, delay and reordering of every frame, and on when each node notices that
+another is gone. So the same seed and the same calls give the same run. You switch lasting faults
+(cuts, clogs, frozen nodes) on and off by the methods of `Network`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What goes wrong with single frames, and how fast the network is.
+    """The faults of single frames, and the speed of the network.
 
     Probabilities are per frame and receiver. Without reordering, frames of one node to another
-    arrive in order whatever their delays. A token is seen to disappear `detect_s` after its node
-    crashed, or `lease_s` after its node fell silent, in both cases up to half as much later,
-    at each watcher in its own time.
+    arrive in order, whatever their delays. A token is seen to disappear `detect_s` after its node
+    crashed, or `lease_s` after its node became silent, in both cases up to half as much later, at a
+    different time for each watcher.
     """
 
     loss: float = 0.0
@@ -44,19 +44,19 @@ class Faults:
 
 @dataclass(eq=False)
 class Timer:
-    """Something that will be called later, unless it is cancelled first."""
+    """A call that will happen later, unless it is cancelled first."""
 
     function: Callable[[], None]
     node: str | None
     is_cancelled: bool = False
 
     def cancel(self) -> None:
-        """Do not call it any more."""
+        """Prevent the call."""
         self.is_cancelled = True
 
 
 class Network:
-    """A simulated network; see the module's text. Nodes are named by what they `open` with."""
+    """A simulated network; see the module's header. A node's name is the one it `open`s with."""
 
     def __init__(self, seed: int = 0, faults: Faults | None = None) -> None:
         self.random = random.Random(seed)
@@ -99,8 +99,8 @@ class Network:
     def run_until_idle(self, seconds_max: float = 60.0) -> bool:
         """Run until no frame and no change of a token is under way.
 
-        Timers run when they are due but are not waited for: a heartbeat has no end. Returns
-        whether the network is idle; it may not be after `seconds_max`.
+        Timers run when they are due, but this does not wait for them: a heartbeat has no end.
+        Returns whether the network is idle; it may not be after `seconds_max`.
         """
         until_s = self.now_s + seconds_max
         while self._in_flight_count and self._queue[0][0] <= until_s:
@@ -132,7 +132,7 @@ class Network:
     # Lasting faults
 
     def cut(self, sender: str, receiver: str) -> None:
-        """Lose everything from `sender` to `receiver`, also what is under way; one way only."""
+        """Lose everything from `sender` to `receiver`, even frames under way; one way only."""
         self._cut.add((sender, receiver))
         self._paths_changed()
 
@@ -149,7 +149,7 @@ class Network:
         self._paths_changed()
 
     def unclog(self, sender: str, receiver: str) -> None:
-        """Free a link; what was held back arrives in order."""
+        """Free a link; frames that were held back arrive in order."""
         for frame in self._clogged.pop((sender, receiver), ()):
             self._release(frame)
         self._paths_changed()
@@ -173,7 +173,7 @@ class Network:
         self._paths_changed()
 
     def crash(self, node: str) -> None:
-        """Kill `node`: its engine is dead at once. What it had sent may still arrive."""
+        """Kill `node`: its engine is dead at once. Frames that it had sent may still arrive."""
         engine = self._engines.pop(node)
         engine.die()
         self._tokens_changed(engine, lambda: self._drawn(self.faults.detect_s))
@@ -186,10 +186,10 @@ class Network:
         self._paths_changed()
 
     def thaw(self, node: str) -> None:
-        """Let `node` go on. What waited for it is lost or comes late, link by link, by seed.
+        """Let `node` continue. The seed decides for each link what is lost and what is late.
 
-        After more than a lease the others have closed their links, so the node, too, sees all
-        of them disappear and come back.
+        After more than a lease the others have closed their links, so the node, too, sees all of
+        them disappear and come back.
         """
         frames, timers = self._frozen.pop(node, []), self._frozen_timers.pop(node, [])
         survives: dict[str, bool] = {}
@@ -211,7 +211,7 @@ class Network:
     # Frames
 
     def send(self, sender: str, key: str, payload: bytes, control: bool) -> None:
-        """Put one frame on its way to every other node that declared `key`.
+        """Send one frame to every other node that declared `key`.
 
         Links of a simulation are never full, so control frames are like all others.
         """
@@ -291,7 +291,7 @@ class Network:
     def ask(self, sender: str, key: str, payload: bytes) -> list[bytes]:
         """Return the answers of every other node on `key`; takes no time in a simulation.
 
-        Question and answer each cross the network: a lost one is an answer less.
+        Question and answer each cross the network: if one is lost, there is one answer less.
         """
         answers: list[bytes] = []
         for engine in list(self._engines.values()):
@@ -314,20 +314,20 @@ class Network:
         if engine.node in self._engines:
             raise UsageError(f"a node called {engine.node!r} is on this network already")
         self._engines[engine.node] = engine
-        self._paths_changed()  # some may be dark already: to frozen nodes, or by a partition
+        self._paths_changed()  # some may be silent already: to frozen nodes, or by a partition
 
     def leave(self, engine: MemoryEngine) -> None:
-        """Disconnect `engine`; others learn of it as soon as a frame could reach them."""
+        """Disconnect `engine`; others notice as soon as a frame could reach them."""
         if self._engines.pop(engine.node, None) is not None:
             self._tokens_changed(engine, self._link_delay_s)
             self._forget(engine.node)
 
     def forget_routes(self) -> None:
-        """Somebody's declarations changed."""
+        """Forget cached routes, because declarations changed."""
         self._routes = {}
 
     def show(self, holder: MemoryEngine) -> None:
-        """The tokens of `holder` changed: let its watchers look."""
+        """Notify the watchers that the tokens of `holder` changed."""
         self._tokens_changed(holder, self._link_delay_s)
 
     def look_around(self, watch: Watch) -> None:
@@ -367,13 +367,13 @@ class Network:
 
     def _tokens_changed(self, holder: MemoryEngine, delay_s: Callable[[], float]) -> None:
         for receiver, engine in list(self._engines.items()):
-            # Nobody hears of it over a silent path: the lease or the healing will tell.
+            # A silent path reports nothing: the lease or the healing will.
             if engine is not holder and (holder.node, receiver) not in self._dark_since_s:
                 for watch in list(engine.watches):
                     self._schedule(delay_s(), True, self._look, watch, holder)
 
     def _paths_changed(self) -> None:
-        """Note which paths fell silent or came back, and let each watcher notice in its time."""
+        """Note which paths became silent or came back; each watcher notices in its own time."""
         for sender, holder in self._engines.items():
             for receiver, engine in self._engines.items():
                 if sender == receiver:
@@ -391,7 +391,7 @@ class Network:
                     self._schedule(after_s, not is_dark, self._look, watch, holder)
 
     def _look(self, watch: Watch, holder: MemoryEngine) -> None:
-        """Report what `watch` now sees of the tokens of `holder`, if that is news to it."""
+        """Report what `watch` now sees of the tokens of `holder`, if that has changed."""
         path = (holder.node, watch.engine.node)
         if not watch.is_active or watch.engine.node in self._frozen:
             return

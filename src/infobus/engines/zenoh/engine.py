@@ -1,8 +1,8 @@
-"""The engine that joins processes: Eclipse Zenoh, embedded, with its traps closed.
+"""The engine that connects processes: Eclipse Zenoh, embedded, with its traps closed.
 
-What is added to the library: only the host itself can connect unless asked for; data blocks
-instead of vanishing; opening returns when the neighbours are met; a process that forgets to
-close still exits; a forked child cannot use its parent's session and can open its own.
+It adds to the library: by default only the host itself can connect; data blocks instead of
+vanishing; opening returns when the neighbours are met; a process that forgets to close still exits;
+a forked child cannot use its parent's session but can open its own.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _CLOSE_PATIENCE_S = 1.5
 _EXIT_PATIENCE_S = 1.0
 _DATA_PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW")
 _PUBLISHERS_MAX = 4096
-# Frames of one key that may wait for their turn. When they are more, Zenoh stops reading the link,
-# and then frames of other keys wait behind them, however urgent. With Zenoh's own 256 that is soon;
-# a sender's window holds no more events than this, and so no more frames.
+# Frames of one key that may wait for their turn. Beyond that, Zenoh stops reading the link, and
+# then frames of other keys wait behind them, however urgent. Zenoh's own 256 are soon reached; a
+# sender's window holds no more events than this, and so no more frames.
 _WAITING_FRAMES_MAX = 32_768
 # Wildcards do not match elements that begin with `@`, so no user of the engine meets these.
 _HELLO = "@hello"
@@ -109,8 +109,8 @@ class ZenohEngine:
         self._zenoh: Any = None
         self._zid = ""
         self._was_opened = self._is_forked = False
-        # All that the library gave us is held here and nowhere else, so that a forked child can
-        # leave it behind as one piece.
+        # Everything that the library returned is held here and nowhere else, so that a
+        # forked child can leave it behind as one piece.
         self._entities: dict[int, Any] = {}
         self._own_tokens: set[str] = set()
         # From key to the `put` of a declared publisher. Empty unless open, so that the fast
@@ -119,10 +119,10 @@ class ZenohEngine:
         self._control_puts: dict[str, Callable[[bytes], None]] = {}
 
     def open(self, node: str) -> None:
-        """Join the bus; returns when the other nodes on this host can be spoken to.
+        """Join the bus; returns when the other nodes on this host can be reached.
 
-        Alone that takes 0.2 s, otherwise some 10 ms, and at most about 1 s when another node
-        is frozen. `node` is not shown to others: announce it.
+        Alone that takes 0.2 s, otherwise some 10 ms, and at most about 1 s when another node is
+        frozen. `node` is not shown to others: announce it.
         """
         if self._was_opened:
             raise UsageError(f"the engine of {node!r} was opened before: make a new one")
@@ -169,7 +169,8 @@ class ZenohEngine:
 
         def listen(samples: Any) -> None:
             for sample in samples:
-                # Waiting for the next one lets go of the interpreter; looking does not.
+                # Waiting for the next frame releases the interpreter's lock;
+                # looking for one does not.
                 while sample is not None:
                     try:
                         on_frame(sample.payload.to_bytes())
@@ -189,7 +190,7 @@ class ZenohEngine:
             start_callback_thread(listen, subscriber.handler)
             return subscriber
 
-        # Frames may wait for their turn when the declaration ends; nobody wants them any more.
+        # Frames may still wait when the declaration ends; nobody wants them any more.
         def silence() -> None:
             nonlocal on_frame
             on_frame = _ignore
@@ -208,7 +209,7 @@ class ZenohEngine:
         return self._declared(key, lambda session: session.declare_queryable(key, guarded))
 
     def query(self, key: str, payload: bytes, timeout_s: float) -> list[bytes]:
-        """Ask every other node that answers on `key`; returns when all did, or in time."""
+        """Ask every other node that answers on `key`; returns at the timeout at the latest."""
         session, zenoh = self._checked_session(), self._zenoh
         try:
             replies = session.get(
@@ -260,14 +261,15 @@ class ZenohEngine:
             key,
             lambda session: session.liveliness().declare_subscriber(key, guarded, history=True),
         )
-        # The subscriber alone reports, so that no late answer can revive a token that is gone.
-        # The tokens listed here are only those that it is waited for.
+        # Only the subscriber reports, so that no late answer can revive a token that is
+        # gone. The tokens listed here are only those that the subscriber is expected to
+        # report.
         there = self._tokens(key)
         somebody_seen.wait_for(lambda: there <= seen, _TOKENS_PATIENCE_S)
         return declared
 
     def close(self) -> None:
-        """Leave the bus; what was put is flushed first."""
+        """Leave the bus; frames that were put are flushed first."""
         with self._lock:
             session, self._session = self._session, None
             self._data_puts, self._control_puts = {}, {}
@@ -280,8 +282,8 @@ class ZenohEngine:
             entities, self._entities = self._entities, {}
             for _, silence in entities.values():
                 silence()
-            # Closing flushes, in about a millisecond. It may wait up to 10 s for a handshake
-            # with a frozen node, though, which then goes on without us.
+            # Closing flushes, in about a millisecond. But it may wait up to 10 s for a
+            # handshake with a frozen node, which then continues without us.
             with contextlib.suppress(self._zenoh.ZError):
                 in_daemon_thread(session.close, _CLOSE_PATIENCE_S)
 
@@ -341,7 +343,7 @@ class ZenohEngine:
             time.sleep(0.002)
 
     def _greeters(self) -> set[str]:
-        """Return the sessions of the other nodes whose declarations are known here."""
+        """Return the sessions of the other nodes whose declarations have arrived here."""
         tokens = self._tokens(f"{_HELLO}/*")
         return {token.removeprefix(f"{_HELLO}/") for token in tokens} - {self._zid}
 
@@ -357,7 +359,8 @@ class ZenohEngine:
         with self._lock:
             puts = self._control_puts if control else self._data_puts
             if len(puts) >= _PUBLISHERS_MAX:
-                # Inboxes of nodes long gone. Those still in use are declared anew.
+                # These are inboxes of nodes long gone. Those still in use are
+                # declared anew.
                 puts.clear()
             try:
                 publisher = session.declare_publisher(
@@ -412,7 +415,7 @@ class ZenohEngine:
 
 
 def _ignore(_: bytes) -> None:
-    """Take a frame that came too late."""
+    """Discard a frame that arrived too late."""
 
 
 class _Declared:
@@ -426,7 +429,7 @@ class _Declared:
 
 @contextlib.contextmanager
 def _reserved_port() -> Iterator[int]:
-    """Keep a free port until Zenoh listens on it, so that its number is known beforehand."""
+    """Reserve a free port until Zenoh listens on it, so that its number is known beforehand."""
     with socket.socket() as placeholder:
         # Linux lets two such sockets share a port as long as only one listens.
         placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

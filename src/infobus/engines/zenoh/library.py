@@ -1,9 +1,9 @@
-"""The Zenoh library within a Python process: its threads, and forks.
+"""Loads and controls the Zenoh library within a Python process: its threads, and forks.
 
-The library keeps its runtime in static variables. After a fork its threads are gone but the
-variables still say that they run, so in the child nothing is sent and closing waits for ever.
-A second copy of the library has variables of its own. The child therefore loads one (35 ms and
-33 MB of address space, measured); the parent's objects stay behind, never freed.
+The library holds its runtime in static variables. After a fork its threads are gone but the
+variables still say that they run, so in the child nothing is sent and closing waits for ever. A
+second copy of the library has variables of its own. The child therefore loads one (35 ms and 33 MB
+of address space, measured); the parent's objects stay behind, never freed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 _Argument = TypeVar("_Argument")
 
-# By itself Zenoh learns on one thread that a link can be read, and reads it on another: one more
+# By default Zenoh learns on one thread that a link can be read, and reads it on another: one more
 # sleeping thread to wake for every frame, which took 40 us on each side of a round trip.
 _RUNTIME = "ZENOH_RUNTIME"
 _FEW_THREADS = "(acc: (handover: rx), net: (handover: rx))"
@@ -52,7 +52,7 @@ def zenoh_library() -> ModuleType:
 def few_threads() -> Iterator[None]:
     """While the first session opens: let Zenoh watch links on the threads that read them.
 
-    It asks the environment for this once in a process; what the user set there stands.
+    Zenoh reads this from the environment once in a process; a value that the user set is kept.
     """
     if _RUNTIME in os.environ:
         yield
@@ -65,11 +65,11 @@ def few_threads() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let the memory of one large frame serve for the next.
+    """Reuse the memory of one large frame for the next.
 
-    glibc gives back to the system what is free beyond 128 KiB, and then the system has to hand out,
-    and to clear, every page of the next frame. But it goes by the largest block that was ever
-    freed: twice its size is kept.
+    glibc returns free memory beyond 128 KiB to the system, which then has to allocate and clear
+    every page of the next frame. But its limit follows the largest block that was ever freed: it
+    keeps twice that size.
     """
     bytes(_LARGE_BYTES)
 
@@ -80,7 +80,7 @@ def in_daemon_thread(
     """Run `function` so that the threads it starts are daemons; wait for it up to `timeout_s`.
 
     Zenoh starts one Python thread per callback, as an ordinary thread for which the interpreter
-    waits at exit. A thread is a daemon if the one that started it is.
+    waits at exit. A thread is a daemon if the thread that started it is one.
     """
     outcome: list[_Result] = []
     errors: list[Exception] = []
@@ -100,9 +100,9 @@ def in_daemon_thread(
 
 
 def call_at_exit_of_child(function: Callable[[], None]) -> None:
-    """Have `function` called when this process ends, if it is a child of `multiprocessing`.
+    """Call `function` when this process ends, if it is a child of `multiprocessing`.
 
-    Such a child ends without running what was registered with `atexit`.
+    Such a child ends without running the functions registered with `atexit`.
     """
     multiprocessing = sys.modules.get("multiprocessing")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
@@ -120,8 +120,8 @@ def start_callback_thread(function: Callable[[_Argument], None], argument: _Argu
 def join_callback_threads(timeout_s: float) -> None:
     """At exit, after all sessions are closed: wait for the callbacks that still run.
 
-    One that runs while the interpreter goes down takes it down hard (SIGABRT): Python unwinds
-    the thread, and Rust does not let it.
+    A callback that runs while the interpreter shuts down aborts the process (SIGABRT): Python
+    unwinds the thread, and Rust does not allow that.
     """
     deadline_s = time.monotonic() + timeout_s
     for thread in threading.enumerate():

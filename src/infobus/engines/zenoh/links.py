@@ -1,11 +1,11 @@
-"""Keeps the links of a session honest: one that carries nothing is taken down at once.
+"""Watches the links of a session, and takes a link that carries nothing down at once.
 
-Two things go wrong in Zenoh when a process freezes while others send to it, on a busy machine
-in one run of ten or more. (1) A link given up because its receiver took nothing lingers for
-10 s: its node still counts as alive. So the system is told to give up a connection sooner than
+Two things go wrong in Zenoh when a process freezes while others send to it, on a busy machine in
+one run of ten or more. (1) A link that was given up because its receiver took nothing lingers for
+10 s: its node still counts as alive. So we tell the system to give up a connection sooner than
 Zenoh does, which looks like the death of the node and is noticed in milliseconds. (2) A node that
-went on and connected again counts as connected, yet neither its tokens nor our frames pass, for
-ever. Such a link is shut; Zenoh connects once more, and then it is whole.
+resumed and connected again counts as connected, yet neither its tokens nor our frames pass, for
+ever. We shut such a link; Zenoh connects once more, and then the link works.
 
 The library has no calls for either, so both act on its sockets.
 """
@@ -28,8 +28,8 @@ class LinkKeeper:
 
     Args:
         greeters: Returns the ids of the nodes whose declarations have reached this one.
-        stall_ms_max: A connection over which nothing is taken for so long is given up.
-        period_s: How often to look for nodes that are connected but greet no more.
+        stall_ms_max: A connection that takes nothing for so long is given up.
+        period_s: How often to look for nodes that are connected but no longer greet.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LinkKeeper:
         self._thread.join(self._period_s)
 
     def _link_changed(self, event: Any) -> None:
-        # Also called for links that are gone; those have no socket any more.
+        # This is also called for links that are gone; those have no socket any more.
         with contextlib.suppress(OSError):
             for connection in _connections(event.link):
                 connection.setsockopt(
@@ -72,8 +72,9 @@ class LinkKeeper:
                 connected = {str(zid) for zid in self._session.info.peers_zid()}
                 silent = connected - self._greeters()
                 looks = {zid: looks.get(zid, 0) + 1 for zid in silent}
-                # Not at the first look: one that has just come is not done greeting yet. And
-                # not for ever: it may be a stranger, a Zenoh program that knows no greeting.
+                # Not at the first look: a node that has just arrived may still be
+                # greeting. And not for ever: it may be a stranger, a Zenoh program
+                # that knows no greeting.
                 self._shut({zid for zid, count in looks.items() if count in (2, 4, 8)})
 
     def _shut(self, zids: set[str]) -> None:
@@ -96,8 +97,8 @@ def _connections(link: Any) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _socket(number: int) -> Iterator[socket.socket]:
-    # Nothing else may be copied: closing the copy of a file takes away every lock that this process
-    # has on it, and databases trust in theirs.
+    # Copy nothing else: closing the copy of a file releases every lock that this process has on
+    # it, and databases rely on theirs.
     if not stat.S_ISSOCK(os.fstat(number).st_mode):
         raise OSError(f"{number} is no socket")
     with socket.socket(fileno=os.dup(number)) as found:

@@ -1,9 +1,9 @@
-"""Where the nodes of one user on one host find each other: a folder with a file per live node.
+"""A folder with one file per live node, by which nodes of one user on one host find each other.
 
-A file is named after its node's session and holds the node's endpoint. Its node keeps it
-locked, and the system drops the lock when the process ends in whatever way, so a file that can
-be locked is a dead node's and is removed. The folder only makes meeting quick and certain; nodes
-that cannot use it (another user, a read-only disk) are found by port and multicast.
+A file is named after its node's session and holds the node's endpoint. The node holds a lock on it,
+and the system drops the lock when the process ends, however it ends. So a file that can be locked
+belongs to a dead node, and is removed. The folder only makes meeting quick and certain; nodes that
+cannot use it (another user, a read-only disk) are found by port and multicast.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Rendezvous:
     def gate(self) -> Iterator[None]:
         """Let the nodes of this bus open one after the other.
 
-        So each sees all earlier ones ready to be spoken to, and none half open. Whoever stands
-        in the gate for too long (a frozen process) is walked past.
+        So each node sees all earlier ones ready, and none half open. A node that stays in the gate
+        for too long (a frozen process) is bypassed.
         """
         gate: int | None = None
         try:
@@ -65,7 +65,7 @@ class Rendezvous:
         return found
 
     def enter(self, zid: str, endpoint: str) -> None:
-        """Show this node to those that open after it."""
+        """Show this node to nodes that open after it."""
         try:
             self._file = self._open(zid)
             self._path = self._folder / zid
@@ -75,20 +75,20 @@ class Rendezvous:
             self.leave()
 
     def leave(self) -> None:
-        """Take this node's file away. Idempotent."""
+        """Remove this node's file. Idempotent."""
         if self._path is not None:
             _remove(self._path)
         self.abandon()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's file without removing it."""
+        """In a forked child: close the parent's file without removing it."""
         if self._file is not None:
             os.close(self._file)
         self._file = self._path = None
 
     def _open(self, name: str) -> int:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # In a shared temporary folder a stranger may have been here first.
+        # In a shared temporary folder a stranger may have created it first.
         if self._folder.parent.stat().st_uid != os.getuid():
             raise PermissionError(f"{self._folder.parent} belongs to another user")
         return os.open(self._folder / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

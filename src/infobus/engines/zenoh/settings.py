@@ -1,10 +1,10 @@
-"""The settings a Zenoh session is opened with, as plain values: nothing here opens anything.
+"""The settings of a Zenoh session, as plain values: nothing here opens anything.
 
-Loopback only unless told otherwise, and no server to start. Nodes find each other in three
-ways, each of which suffices alone: a well-known port that follows from the bus name (the first
-node holds it; after its death the next one that opens does, and the others come to it),
-multicast on a port of the bus's own, and the rendezvous folder of the host (see `rendezvous`).
-Gossip then completes the mesh.
+By default a session uses loopback only and needs no server. Nodes find each other in three ways,
+each of which suffices alone: a well-known port that follows from the bus name (the first node holds
+it; after its death the next node that opens takes it, and the others connect to it), multicast on a
+port of the bus's own, and the rendezvous folder of the host (see `rendezvous`). Gossip then
+completes the mesh.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from urllib.parse import quote
 from infobus.errors import BadValue
 
 LEASE_MS = 1000  # 300 ms already raises no false alarm with 8 busy processes on 2 cores.
-# How long a receiver that takes nothing may hold a sender: see `zenoh_links`. Zenoh's own limit
-# stands behind it. While a sender is held, nothing goes to other nodes either, so both must stay
-# below the lease, or those take the sender for dead. Never -1 ("for ever"): Zenoh panics.
+# How long a receiver that takes nothing may hold up a sender: see `links`. Zenoh's own limit is the
+# second line of defence. While a sender is held up, it sends nothing to other nodes either, so both
+# limits must stay below the lease, or those nodes take the sender for dead. Never -1 ("for ever"):
+# Zenoh panics.
 STALL_PART_OF_LEASE = 0.25  # The system looks rarely: at 0.25 s it ends after 0.3 to 0.7 s.
 BLOCK_PART_OF_LEASE = 0.75
 HANDSHAKE_MS = 1000
 
-# Below the ports that Linux (32768) and others (49152) hand out by themselves, so that no
-# outgoing connection of a stranger takes them; two ranges, so that the two never meet.
+# Below the ports that Linux (32768) and others (49152) assign by themselves, so that no outgoing
+# connection of a stranger takes them; two ranges, so that the two never meet.
 _WELL_KNOWN_PORTS = range(20_000, 30_000)
 _MULTICAST_PORTS = range(10_000, 20_000)
+# Appended to the endpoint of a neighbour: it is tried ever more rarely.
+_FADING = "#retry_period_init_ms=250;retry_period_increase_factor=2;retry_period_max_ms=4000"
 
 
 def namespace(bus: str) -> str:
@@ -58,12 +61,12 @@ def _pick(ports: range, purpose: str, bus: str) -> int:
 
 
 def session_id(now_ns: int, noise: int) -> str:
-    """Return an id that Zenoh finds greater than those made earlier.
+    """Return an id that Zenoh considers greater than those made earlier.
 
-    Of two nodes only the greater connects, which is the later, as it also connects to those that
-    the rendezvous shows. When both did, links that carried nothing (see `zenoh_links`) were seen
-    doubled; one way they are single, but not fewer. Zenoh compares ids from their last byte to
-    their first.
+    Of two nodes, only the one with the greater id connects. That is the later one, which also
+    connects to the nodes in the rendezvous folder. When both connected, links that carried nothing
+    (see `links`) occurred twice; one way they are single, but not fewer. Zenoh compares ids from
+    their last byte to their first.
     """
     # The first digit must not be zero.
     return f"{noise % 2**63 | 2**63:016x}" + now_ns.to_bytes(8, "little").hex()
@@ -87,17 +90,7 @@ def session_settings(
     `neighbours` are endpoints of live nodes on this host. They are tried at once, and then
     ever more rarely: the port of a dead one may belong to a stranger by now.
     """
-    block_us = int(lease_ms * BLOCK_PART_OF_LEASE * 1000)
     well_known = f"tcp/127.0.0.1:{well_known_port(bus)}"
-    fading = "#retry_period_init_ms=250;retry_period_increase_factor=2;retry_period_max_ms=4000"
-    # Only the later of two nodes connects to the earlier, see `session_id`.
-    one_way = {"peer": {"to_router": "always", "to_peer": "greater-zid"}}
-    interface = "lo" if multicast == "loopback" else multicast
-    open_to_network = (
-        []
-        if multicast in ("loopback", "off")
-        else [f"tcp/0.0.0.0:0#iface={multicast};exit_on_failure=true"]
-    )
     return {
         "id": zid,
         "mode": "peer",
@@ -106,7 +99,7 @@ def session_settings(
             "endpoints": [
                 well_known,
                 f"tcp/127.0.0.1:{own_port}#exit_on_failure=true",
-                *open_to_network,
+                *_open_to_network(multicast),
                 *(
                     f"{endpoint}{_and(endpoint)}exit_on_failure={str(must_listen).lower()}"
                     for endpoint in listen
@@ -119,34 +112,52 @@ def session_settings(
             "timeout_ms": 0,
         },
         "connect": {
-            "endpoints": [well_known, *connect, *(endpoint + fading for endpoint in neighbours)],
+            "endpoints": [well_known, *connect, *(endpoint + _FADING for endpoint in neighbours)],
             "exit_on_failure": False,
-            # In the background and side by side. Otherwise each frozen neighbour would
-            # hold up opening for the length of a handshake.
+            # In the background and in parallel. Otherwise each frozen neighbour would
+            # delay opening for the length of a handshake.
             "timeout_ms": -1,
             "retry": {"period_init_ms": 250, "period_max_ms": 2000, "period_increase_factor": 2},
         },
-        "scouting": {
-            "delay": 0,  # The engine itself knows better for whom to wait.
-            "multicast": {
-                "enabled": multicast != "off",
-                "autoconnect_strategy": one_way,
-                "address": f"224.0.0.224:{multicast_port(bus)}",
-                **({"interface": interface} if multicast != "off" else {}),
-            },
-            "gossip": {"enabled": True, "autoconnect_strategy": one_way},
+        "scouting": _scouting(bus, multicast),
+        "transport": _transport(lease_ms, shared_memory),
+    }
+
+
+def _open_to_network(multicast: str) -> list[str]:
+    if multicast in ("loopback", "off"):
+        return []
+    return [f"tcp/0.0.0.0:0#iface={multicast};exit_on_failure=true"]
+
+
+def _scouting(bus: str, multicast: str) -> dict[str, Any]:
+    # Only the later of two nodes connects to the earlier, see `session_id`.
+    one_way = {"peer": {"to_router": "always", "to_peer": "greater-zid"}}
+    interface = "lo" if multicast == "loopback" else multicast
+    return {
+        "delay": 0,  # The engine itself knows better for whom to wait.
+        "multicast": {
+            "enabled": multicast != "off",
+            "autoconnect_strategy": one_way,
+            "address": f"224.0.0.224:{multicast_port(bus)}",
+            **({"interface": interface} if multicast != "off" else {}),
         },
-        "transport": {
-            "unicast": {"open_timeout": HANDSHAKE_MS, "accept_timeout": HANDSHAKE_MS},
-            "link": {
-                "tx": {
-                    "lease": lease_ms,
-                    "keep_alive": 4,
-                    "queue": {"congestion_control": {"block": {"wait_before_close": block_us}}},
-                }
-            },
-            "shared_memory": {"enabled": shared_memory},
+        "gossip": {"enabled": True, "autoconnect_strategy": one_way},
+    }
+
+
+def _transport(lease_ms: int, shared_memory: bool) -> dict[str, Any]:
+    block_us = int(lease_ms * BLOCK_PART_OF_LEASE * 1000)
+    return {
+        "unicast": {"open_timeout": HANDSHAKE_MS, "accept_timeout": HANDSHAKE_MS},
+        "link": {
+            "tx": {
+                "lease": lease_ms,
+                "keep_alive": 4,
+                "queue": {"congestion_control": {"block": {"wait_before_close": block_us}}},
+            }
         },
+        "shared_memory": {"enabled": shared_memory},
     }
 
 
