@@ -1,4 +1,4 @@
-"""The data pipeline: the journal's consumer, and the bus as a source and a sink of Spark."""
+"""The data pipeline: the recorder of journals, and the bus as a source and a sink of Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["events", "register"]
 
-# Imported when asked for: the journal's consumer does without Spark.
+# Imported on first use: the recorder does not need Spark.
 _LATE = {"events": "source.source", "register": "source.source"}
 
 

@@ -1,4 +1,4 @@
-"""Columns of journals as Spark sees them, and Spark's as journals see them."""
+"""Converts the columns of journals to Spark's columns, and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The columns of a DataFrame that holds what `schema` describes.
+    """Return the columns of a DataFrame for an Arrow schema.
 
     >>> spark_schema(pa.schema({"n": pa.int64(), "tags": pa.list_(pa.string())})).simpleString()
     'struct<n:bigint,tags:array<string>>'
@@ -32,15 +32,15 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow columns that Spark wants for a DataFrame with these columns."""
+    """Return the Arrow columns that Spark expects for a DataFrame with these columns."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def fitted(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns that Spark wants, by name.
+    """Return the batch with exactly the columns that Spark expects, by name.
 
     Raises:
-        UsageError: A column cannot become what was asked for.
+        UsageError: A column cannot be converted.
     """
     arrays: list[Any] = []
     for field in target:

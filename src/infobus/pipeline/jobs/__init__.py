@@ -1,15 +1,15 @@
 """Jobs of the pipeline: what Spark does with events.
 
-A job is a module that has the job's name, here or in a folder of that name, and in it
+A job is a module that has the job's name, here or in a folder of that name. It contains
 
 - `Options`: a `msgspec.Struct` (frozen, keyword-only, no unknown fields) that a TOML table fills;
 - `transform(events, options)`: from DataFrame to DataFrame, without any other effect. `events` has
   the columns of `format("infobus")`; it may be history or, unless the job says otherwise, live;
-- `write(result, options, batch)`, if the result is not to be published: what becomes of it, or of
-  each micro-batch of it. It is carried out again after a crash, under the same `batch`.
+- `write(result, options, batch)`, if the result is not published: stores the result, or each
+  micro-batch of it. After a crash it is called again, with the same `batch`.
 
-The result of a job without `write` goes to a sink: its columns are attributes of new objects, and
-`_subject` is what each is published under.
+The result of a job without `write` goes to a sink: its columns become attributes of new objects,
+and each object is published under its `_subject`.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Batch(Struct, frozen=True):
 
 
 class Job(Protocol):
-    """What every module of a job has; `write` is there only if the result is not published."""
+    """The interface of a job's module; `write` exists only if the result is not published."""
 
     Options: type[Struct]
 
     def transform(self, events: DataFrame, options: Any) -> DataFrame:
-        """From events to the result."""
+        """Compute the result from events."""
 
 
 def find(name: str) -> Job:
-    """The job of that name.
+    """Return the job of that name.
 
     Raises:
         UsageError: There is none.
@@ -68,10 +68,10 @@ def find(name: str) -> Job:
 
 
 def options_for(name: str, table: Mapping[str, Any]) -> Any:
-    """The options of a job, out of a table of TOML.
+    """Return the options of a job, from a TOML table.
 
     Raises:
-        UsageError: One is missing, not known, or of the wrong kind.
+        UsageError: One is missing, unknown, or of the wrong kind.
     """
     try:
         return msgspec.convert(dict(table), find(name).Options)
@@ -89,15 +89,15 @@ def run(
     checkpoint: str | None = None,
     trigger: Mapping[str, Any] | None = None,
 ) -> StreamingQuery | None:
-    """Run a job over history until it is done, or start it over what is live.
+    """Run a job over history until it is done, or start it over live events.
 
     Args:
-        name: Of the job.
-        events: What it reads.
+        name: The job's name.
+        events: The events to read.
         options: Its `Options`.
-        query: Tells this use of the job from all others, also in sinks that remember.
+        query: Distinguishes this use of the job from all others, also in sinks that remember.
         sink: Options of `df.write.format("infobus")`, for a job whose result is published.
-        checkpoint: The folder in which a live query keeps its place.
+        checkpoint: The folder in which a live query stores its position.
         trigger: For a live query, such as `{"processingTime": "2 seconds"}`.
 
     Raises:

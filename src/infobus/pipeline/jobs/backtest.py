@@ -1,9 +1,9 @@
-"""What subscriptions would have matched over history: how often, how much, and who asks for more.
+"""Computes what subscriptions would have matched in history, and which subsume which.
 
 All subscriptions are matched at once, by the engine that the bus itself uses, in Spark's workers.
-Which subscriptions subsume which is found out in two steps: one that subsumes another has wanted
-whatever the other wanted, so only those are candidates that were seen together with it; and what
-is left of these is proved by comparing the filters, not the events.
+Subsumption is decided in two steps. A subscription that subsumes another has wanted everything that
+the other wanted, so only those that were seen together with it are candidates. The candidates are
+then proved by comparing the filters, not the events.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _PARTIAL_DDL = (
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is tried out.
+    """The subscriptions to try, and how.
 
     Attributes:
-        subscriptions: Them.
+        subscriptions: The subscriptions.
         file: A file with more of them: in each line a filter, or a JSON object with `subject`
             and `where`.
-        journal: The folder from which types are known to `isa`.
+        journal: The folder from which `isa` learns types.
         test: Test events count, too.
         report: A file for the result, as JSON lines.
     """
@@ -79,10 +79,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     report: str = "backtest.jsonl"
 
     def all(self) -> tuple[Subscription, ...]:
-        """Those given, and those of the file; their places are their numbers.
+        """Return those given, and those of the file; their places are their numbers.
 
         Raises:
-            UsageError: There is none, or a line of the file is none.
+            UsageError: There is none, or a line of the file is invalid.
         """
         found = (*self.subscriptions, *(() if self.file is None else read_file(self.file)))
         if not found:
@@ -91,10 +91,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_file(path: str | Path) -> list[Subscription]:
-    """The subscriptions in a file.
+    """Return the subscriptions in a file.
 
     Raises:
-        UsageError: A line is none; the message says which.
+        UsageError: A line is invalid; the message says which.
     """
     try:
         lines = Path(path).read_text("utf-8").splitlines()
@@ -115,11 +115,11 @@ def read_file(path: str | Path) -> list[Subscription]:
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
-    """One row for each subscription: what it would have matched among the events.
+    """Return one row for each subscription: what it would have matched among the events.
 
-    Columns: `subscription` (its number), `subject`, `where`, `events`, `bytes`, `first` and
-    `last` (when the matches were published), and `subsumed_by` (numbers of others that certainly
-    want all that it wants).
+    Columns: `subscription` (its number), `subject`, `where`, `events`, `bytes`, `first` and `last`
+    (when the matches were published), and `subsumed_by` (numbers of others that certainly want
+    everything that it wants).
 
     Raises:
         UsageError: The events are live: history has an end, and the bus has none.
@@ -128,7 +128,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
 
 
 def over(histories: Sequence[DataFrame], options: Options) -> DataFrame:
-    """`transform` for events of several kinds, each in a DataFrame of its own; one job of Spark."""
+    """As `transform`, for several DataFrames, each with events of one kind; one Spark job."""
     if any(frame.isStreaming for frame in histories):
         raise UsageError("a back-test looks at history: give it events of spark.read")
     subscriptions = options.all()
@@ -184,7 +184,7 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
 def _counted(
     frame: DataFrame, subscriptions: tuple[Subscription, ...], options: Options
 ) -> DataFrame:
-    """What each task has found: a row for each subscription that it has seen a match of."""
+    """Return the findings of each task: a row for each subscription with a match."""
     names = names_in(compile(one.where) for one in subscriptions if one.where is not None)
     rows = frame if options.test else frame.where("not _test")
     rows = rows.select(
@@ -205,7 +205,7 @@ def _counted(
 
 
 class _Sums:
-    """For each of many: how many events, how many bytes, and when the first and the last."""
+    """For each of many: the number of events, their bytes, and the first and last time."""
 
     def __init__(self, count: int) -> None:
         self._arrays = [
@@ -216,7 +216,7 @@ class _Sums:
         ]
 
     def add(self, numbers: Array, *more: Array | int) -> None:
-        """Add to those with these numbers, in any order and some of them often."""
+        """Add to those with these numbers, which may be in any order and repeated."""
         operations = (np.add, np.add, np.minimum, np.maximum)
         for array, operation, one in zip(self._arrays, operations, more, strict=True):
             operation.at(array, numbers, one)
@@ -225,7 +225,7 @@ class _Sums:
         return [array[numbers] for array in self._arrays]
 
     def found(self) -> Array:
-        """The numbers of those that have events."""
+        """Return the numbers of those that have events."""
         return np.flatnonzero(self._arrays[0])
 
 
@@ -240,19 +240,19 @@ class _Tally:
     def add(self, rows: pa.StructArray, sizes: pa.Array, times: pa.Array) -> None:
         table, interest = table_of(rows), self._interest
         size = sizes.to_numpy()
-        # A clock may show what is no time; such an event is neither the first nor the last.
+        # A clock may show an invalid time; such an event is neither the first nor the last.
         first, last = (times.fill_null(far).to_numpy() for far in (_FAR_US, -_FAR_US))
         at, numbers = interest.filtered(table, Rows(table, interest.names, interest.journal))
         self._sums.add(numbers, 1, size[at], first[at], last[at])
         self._note_company(at, numbers)
-        # Those without a filter want whole subjects, so these are added up before.
+        # Subscriptions without a filter want whole subjects, so add up each subject first.
         subjects, (at, numbers) = interest.unfiltered(table)
         by_subject = _Sums(int(subjects.max()) + 1)
         by_subject.add(subjects, 1, size, first, last)
         self._sums.add(numbers, *by_subject.at(at))
 
     def _note_company(self, at: Array, numbers: Array) -> None:
-        """For each subscription met for the first time, which others want the same event."""
+        """Note for each subscription, at its first event, which others want the same one."""
         new, places = np.unique(numbers, return_index=True)
         for number, row in zip(new.tolist(), at[places], strict=True):
             if number not in self._seen_with:
@@ -270,7 +270,7 @@ class _Tally:
 
 
 class _Family:
-    """Subscriptions, and which of them certainly want all that another wants."""
+    """Subscriptions, and which of them certainly want everything that another wants."""
 
     def __init__(self, subscriptions: tuple[Subscription, ...], journal: str | None) -> None:
         self._subscriptions, self._journal = subscriptions, journal
@@ -282,11 +282,11 @@ class _Family:
 
     @cached_property
     def interest(self) -> Interest:
-        """Made when first asked for: comparing needs no engine, and that of many takes a while."""
+        """Created on first use: comparing needs none, and building it may take a while."""
         return Interest(self._subscriptions, self._journal)
 
     def above(self, number: int, seen_with: Sequence[int] | None) -> list[int]:
-        """The numbers of those that subsume it; None: it was not seen with any."""
+        """Return the numbers of those that subsume it; None: it was not seen with any."""
         one, own = self._subscriptions[number], self._filters[number]
         # A pattern that covers another matches it as if it were a subject.
         candidates = set(self._unfiltered.match(one.subject))
@@ -305,7 +305,7 @@ class _Family:
         ]
 
 
-# Workers of Spark do many tasks, and making an engine for many filters takes as long as some.
+# A Spark worker runs many tasks, and building an engine for many filters takes as long as some.
 @lru_cache(2)
 def _family(subscriptions: tuple[Subscription, ...], journal: str | None) -> _Family:
     return _Family(subscriptions, journal)

@@ -1,4 +1,4 @@
-"""All events of a journal, whatever their types, for jobs that look at everything."""
+"""All events of a journal, of any type, for jobs that read everything."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def histories(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[DataFrame]:
-    """The events of a journal: one DataFrame for each type, and one for events without.
+    """Return the events of a journal: one DataFrame for each type, and one for events without.
 
-    Each has the columns of its type, and is read by Spark itself, except for untyped events.
+    Each has the columns of its type, and Spark itself reads it, except for untyped events.
     """
     opened = Journal.open(journal)
     names = sorted({segment.type for segment in opened.manifest.segments})
@@ -49,7 +49,7 @@ def histories(
 
 
 def event_bytes(frame: DataFrame) -> Column:
-    """About how many bytes the object of an event takes on the wire."""
+    """Return about how many bytes the object of an event takes on the wire."""
     parts = [
         F.coalesce(_value_bytes(F.col(f"`{field.name}`"), field.dataType), F.lit(0))
         for field in frame.schema

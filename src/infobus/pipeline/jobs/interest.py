@@ -1,7 +1,7 @@
-"""Which of many subscriptions want which rows of a DataFrame: the matching engine, batch by batch.
+"""Decides which of many subscriptions want which rows of a DataFrame, batch by batch.
 
-Runs inside Spark's workers, on Arrow tables. No loop in here goes over events and subscriptions:
-filters are matched by `Matcher`, patterns once for each different subject.
+It runs inside Spark's workers, on Arrow tables. No loop here iterates over events and
+subscriptions: `Matcher` matches filters, and patterns are matched once for each different subject.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ Pairs = tuple[Array, Array]
 
 
 def asked_columns(frame: DataFrame, names: Iterable[str]) -> Column:
-    """The columns of a frame that tell about these attributes, as one struct."""
+    """Return the columns of a frame that these attributes need, as one struct."""
     from pyspark.sql import functions as F
 
     wanted = {*names, "_subject", "_type"}
     columns = [F.col(f"`{name}`") for name in frame.columns if name in wanted]
     if REST in frame.columns:
-        # Where there is no map Spark looks, at each row, at all rows since the last one.
+        # Without a map, Spark examines, at each row, all rows since the last one.
         nothing = F.create_map().cast(frame.schema[REST].dataType)
         columns.append(F.coalesce(F.col(REST), nothing).alias(REST))
     return F.struct(*columns)
 
 
 def arrow_function(function: Callable[..., pa.Array], returns: str) -> Callable[..., Column]:
-    """A function on Arrow arrays, as annotated, as a function on columns of Spark."""
+    """Turn a function on Arrow arrays, as annotated, into a function on Spark columns."""
     from pyspark.sql.pandas.functions import arrow_udf
 
-    declare: Any = arrow_udf  # its own annotations leave this use out
+    declare: Any = arrow_udf  # its own annotations do not cover this use
     made: Callable[..., Column] = declare(function, returns)
     return made
 
 
 def table_of(rows: pa.StructArray) -> pa.Table:
-    """Rows as Spark hands them over, with the types that a journal has for them."""
+    """Return rows from Spark as a table, with the types that a journal has for them."""
     table = pa.Table.from_struct_array(rows)
     fields = [pa.field(field.name, _as_in_journals(field.type)) for field in table.schema]
     return table.cast(pa.schema(fields))
@@ -79,7 +79,7 @@ _VALUE_NAMES = [field.name for field in ATTRIBUTES.item_type]
 
 
 def names_in(filters: Iterable[Filter]) -> set[str]:
-    """The attributes that filters look at, without what they look at inside of them."""
+    """Return the attributes that filters use, without the names inside them."""
     trees = (filter.tree for filter in filters)
     return {node.path[0] for tree in trees for node in nodes(tree) if isinstance(node, Name)}
 
@@ -98,7 +98,7 @@ class Rows:
                 row[name] = value
 
     def objects(self) -> list[Any]:
-        """As objects of their types, as far as these are known; others as dicts."""
+        """Return the rows as objects of their types if these are known; others as dicts."""
         names = self._table["_type"].to_pylist()
         fingerprints = {name: _fingerprint(name, self._journal) for name in set(names)}
         pairs = zip(names, self.attributes, strict=True)
@@ -110,13 +110,13 @@ def _fingerprint(name: str | None, journal: str | None) -> int:
         return 0
     known = find_type(name)
     if known is None and journal is not None:
-        Journal.open(journal).types()  # learned on the way
+        Journal.open(journal).types()  # this learns them
         known = find_type(name)
     return 0 if known is None else known.fingerprint
 
 
 class Interest:
-    """Subscriptions by their numbers, and the question which of them want which rows."""
+    """Subscriptions by number, which answers which of them want which rows."""
 
     def __init__(self, subscriptions: Sequence[Subscription], journal: str | None = None) -> None:
         self.journal = journal
@@ -140,12 +140,12 @@ class Interest:
         self._patterns_count = len(patterns)
 
     def filtered(self, table: pa.Table, rows: Rows) -> Pairs:
-        """Which rows are wanted by which subscriptions that have a filter."""
+        """Return which rows are wanted by which subscriptions that have a filter."""
         if not self._patterns_count:
             return _flat([])
         answers: list[list[Hashable]] = [[] for _ in rows.attributes]
         if len(self._plain) and answers:
-            # Where no row has any attribute, the rows are still to be counted.
+            # If no row has any attribute, the rows must still be counted.
             columns = columns_of(rows.attributes) or {"": [None] * len(answers)}
             answers = self._plain.match_batch(columns)
         if len(self._typed):
@@ -160,7 +160,7 @@ class Interest:
         return at[is_wanted], numbers[is_wanted]
 
     def unfiltered(self, table: pa.Table) -> tuple[Array, Pairs]:
-        """The subject of each row as a number, and which subjects are wanted as they are."""
+        """Return each row's subject as a number, and the subjects wanted without a filter."""
         codes, subjects = _subjects(table)
         return codes, _flat([self._unfiltered.match(subject) for subject in subjects])
 
@@ -171,7 +171,7 @@ def _subjects(table: pa.Table) -> tuple[Array, list[str]]:
 
 
 def _flat(lists: Sequence[Sequence[Any]]) -> Pairs:
-    """Lists as pairs of which list it is, and what is in it.
+    """Return lists as pairs: the number of the list, and an element of it.
 
     >>> [array.tolist() for array in _flat([[7], [], [8, 9]])]
     [[0, 2, 2], [7, 8, 9]]

@@ -1,9 +1,9 @@
-"""The job `keywords`: the keyword generator over everything that was and is published.
+"""The job `keywords`: annotates past and live objects with the keywords in their text.
 
 It finds words of its categories in the text of objects of any type, and answers with Property
-objects under the same subject (paper 000, section 5.2). Spark does all of it by itself: no Python
-looks at the rows. A query that begins at the earliest offset annotates history first, and
-then goes on live; the sink's ledger keeps a repeated batch from being published twice.
+objects under the same subject (paper 000, section 5.2). Spark does all of it: no Python code sees
+the rows. A query that begins at the earliest offset annotates history first, and then continues
+live; the sink's ledger prevents a repeated batch from being published twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which words are designated, and what the property is called."""
+    """The words to find, and the name of the property."""
 
     categories: dict[str, list[str]]
     name: str = "keywords"
@@ -45,7 +45,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
-    """One property for each object in whose text designated words appear, in their order there.
+    """Return one property for each object whose text has such words, in their order there.
 
     The text is that of the object's own attributes, not of objects inside.
     """
@@ -65,13 +65,13 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
 
 
 def _text(events: DataFrame) -> Column:
-    """All text in the attributes of an object, those with columns and those without."""
+    """Return all text in the attributes of an object, with and without columns."""
     columns: list[Column] = [
         F.col(f"`{field.name}`")
         for field in events.schema
         if isinstance(field.dataType, StringType) and not field.name.startswith("_")
     ]
-    # A path with a dot or a bracket in it leads inside of a list or an object.
+    # A path with a dot or a bracket leads inside a list or an object.
     own = F.filter(F.map_entries(REST), lambda entry: ~entry["key"].rlike(r"[.\[]"))
     columns.append(F.array_join(F.transform(own, lambda entry: entry["value"]["text"]), "\n"))
     return F.concat_ws("\n", *columns)

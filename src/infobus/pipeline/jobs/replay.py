@@ -1,9 +1,9 @@
-"""History back onto the bus: at its own speed, faster, or as fast as it goes.
+"""Publishes history again: at its own speed, faster, or as fast as possible.
 
-Spark puts the events in order, says when each is due, and encodes the objects; the driver joins
-the bus and publishes. Events of one sender keep their order. Each object gets the attribute
-`replayed`, with the id, sender, time and offset of the event that it was, so whoever wants none
-of it asks for `!exists(replayed)`; it keeps its own id.
+Spark puts the events in order, computes when each is due, and encodes the objects; the driver joins
+the bus and publishes. Events of one sender keep their order. Each object keeps its own id, and gets
+the attribute `replayed`, with the id, sender, time and offset of the original event. A subscriber
+that wants no replays filters by `!exists(replayed)`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How history is replayed, and on which bus.
 
     Attributes:
-        speed: How many seconds of history pass in one second; "full" waits for nothing.
-        journal: The folder from which the types of the objects are known; without it, objects
-            of types that nobody has told this process are published as plain dicts.
+        speed: How many seconds of history pass in one second; "full" does not wait at all.
+        journal: The folder from which to learn the types of the objects; without it, objects of
+            types that this process does not know are published as plain dicts.
         guaranteed: As in `publish`.
         bus, home, connect, listen: As in `infobus.connect`.
     """
@@ -58,11 +58,11 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
-    """The events in the order in which they are published, each with the time it is due.
+    """Return the events in the order of publication, each with the time it is due.
 
     Columns: `due_s` (since the replay began), `subject`, `type`, `object_id`, `priority`, `test`
-    and `body` (the attributes, encoded). Where the clock of a sender jumped back, its events are
-    due at once.
+    and `body` (the attributes, encoded). If the clock of a sender jumped back, its events are due
+    at once.
 
     Raises:
         UsageError: The events are live.
@@ -79,11 +79,11 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
 
     def bodies(rows: pa.Array) -> pa.Array:
         if journal is not None:
-            Journal.open(journal).types()  # learned on the way, for objects inside of others
+            Journal.open(journal).types()  # this learns them, for objects inside others
         return _bodies(table_of(rows))
 
     encode = arrow_function(bodies, "binary")
-    # A clock may show what is no time; then only the order is known.
+    # A clock may show an invalid time; then only the order is known.
     elapsed_s = F.coalesce((F.col("moment_us") - F.col("first_us")) / 1e6, F.lit(0.0))
     due_s = F.lit(0.0) if options.speed == "full" else elapsed_s / options.speed
     body = encode(F.struct(*(F.col(f"`{name}`") for name in events.columns)))
@@ -109,14 +109,14 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
 
 
 def _bodies(table: pa.Table) -> pa.Array:
-    """The attributes of each event, and whence it comes, as they are sent."""
+    """Return the attributes of each event, and its origin, encoded as they are sent."""
     marks = zip(
         *(table[name].to_pylist() for name in ("_event_id", "_sender", "_time", "_offset")),
         strict=True,
     )
     bodies = []
     for attributes, mark in zip(attributes_by_row(table), marks, strict=True):
-        # What is replayed once more still tells of the event that it was first.
+        # An event that is replayed once more still names the original event.
         attributes.setdefault(
             MARK, dict(zip(("id", "sender", "time", "offset"), mark, strict=True))
         )
@@ -134,7 +134,7 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
 
 
 class Clock(Protocol):
-    """What tells the time, and waits."""
+    """A clock that can wait."""
 
     def monotonic(self) -> float: ...
     def sleep(self, seconds: float, /) -> None: ...
@@ -148,20 +148,20 @@ def publish(
     clock: Clock = time,
     on_event: Callable[[float], object] | None = None,
 ) -> int:
-    """Publish what `transform` gave, each event when it is due; how many there were.
+    """Publish the result of `transform`, each event when it is due; return how many.
 
     Args:
         bus: The bus to publish on.
         result: The events.
-        options: With which they were made.
-        clock: What waits.
+        options: The options of `transform`.
+        clock: The clock to wait by.
         on_event: Called after each event, with the seconds by which it was late.
     """
     if options.journal is not None:
         Journal.open(options.journal).types()
     start_s = clock.monotonic()
     count = 0
-    # Rows come a part at a time, and the next part while one is published.
+    # Rows arrive in parts; Spark computes the next part while one is published.
     for row in result.toLocalIterator(prefetchPartitions=True):
         early_s = start_s + row.due_s - clock.monotonic()
         if early_s > 0:
@@ -183,5 +183,5 @@ def _object(type_name: str | None, body: bytes, object_id: str | None) -> Any:
     known = None if type_name is None else find_type(type_name)
     try:
         return codec.decode(0 if known is None else known.fingerprint, body, object_id)
-    except BadFrame:  # what was sent under this name does not fit it any more
+    except BadFrame:  # the bytes no longer fit the type of this name
         return codec.decode(0, body, object_id)

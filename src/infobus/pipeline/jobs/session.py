@@ -1,4 +1,4 @@
-"""A session of Spark, set up so that the pipeline works in it."""
+"""Opens a Spark session that is set up for the pipeline."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def session(
     settings: Mapping[str, str] | None = None,
     complaints: IO[bytes] | None = None,
 ) -> SparkSession:
-    """The session of this process, in which `format("infobus")` is known.
+    """Return the session of this process, in which `format("infobus")` is known.
 
     Args:
-        name: What Spark calls it.
+        name: The name that Spark shows.
         master: Where it runs, if it is not running yet: `local[*]` is this machine, `sc://HOST`
-            a server of Spark Connect.
+            a Spark Connect server.
         settings: Further settings of Spark.
         complaints: A file, open to read and write, that is the standard error of Spark and its
             processes.
@@ -56,12 +56,12 @@ def session(
     is_remote, is_local = master.startswith("sc://"), master.startswith("local")
     if not is_remote and not (shutil.which("java") or os.environ.get("JAVA_HOME")):
         raise UsageError(f"Spark needs a Java runtime, and there is none; {_GET_JAVA}")
-    from infobus.pipeline import register  # says what to install if there is no PySpark
+    from infobus.pipeline import register  # says what to install if PySpark is missing
 
-    if os.environ.get("PYSPARK_PYTHON") in (None, str(_QUICK_PYTHON)):  # else it is the user's
+    if os.environ.get("PYSPARK_PYTHON") in (None, str(_QUICK_PYTHON)):  # else the user chose it
         os.environ["PYSPARK_PYTHON"] = python_for(master)
     if is_local:
-        # Or Spark asks for the name of this host, which may be nobody's address.
+        # Otherwise Spark resolves the name of this host, which may have no address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
@@ -90,7 +90,7 @@ def _started(builder: SparkSession.Builder, complaints: IO[bytes] | None) -> Spa
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
-        shutil.rmtree(_socket_folder())  # no Java is there to do it
+        shutil.rmtree(_socket_folder())  # there is no Java to do it
         _socket_folder.cache_clear()
         where = os.environ.get("JAVA_HOME") or shutil.which("java")
         raise UsageError(
@@ -101,7 +101,7 @@ def _started(builder: SparkSession.Builder, complaints: IO[bytes] | None) -> Spa
 
 @contextmanager
 def _complaining_to(file: IO[bytes] | None) -> Iterator[None]:
-    """Processes that are started meanwhile have this file as their standard error."""
+    """Give this file to processes that are started meanwhile as their standard error."""
     if file is None:
         yield
         return
@@ -115,7 +115,7 @@ def _complaining_to(file: IO[bytes] | None) -> Iterator[None]:
 
 
 def _last_words(complaints: IO[bytes] | None) -> str:
-    """What Java, or the script that was to start it, said at its end."""
+    """Return the last message of Java, or of the script that should start it."""
     if complaints is None:
         return "what it said is above"
     complaints.seek(0)
@@ -125,16 +125,16 @@ def _last_words(complaints: IO[bytes] | None) -> str:
 
 
 def sockets_for(master: str) -> dict[str, str]:
-    """Settings by which Spark and its Python processes talk: on this machine by Unix sockets.
+    """Return settings by which Spark talks to its Python processes: here by Unix sockets.
 
-    By TCP, each task begins 40 ms late: Java sends its orders in two pieces and Nagle's algorithm
-    keeps the second one until the first is acknowledged, for which Linux takes its time.
+    Over TCP, each task begins 40 ms late: Java sends its orders in two pieces and Nagle's algorithm
+    delays the second one until the first is acknowledged, which Linux does late.
     """
     if master.startswith("local"):
         folder = _socket_folder()
         if len(os.fsencode(folder)) <= _SOCKET_FOLDER_BYTES_MAX:
             return {UNIX_SOCKETS: "true", "spark.python.unix.domain.socket.dir": folder}
-    # Said aloud, because Java remembers the settings of a session before this one.
+    # Stated explicitly, because Java remembers the settings of an earlier session.
     return {UNIX_SOCKETS: "false"}
 
 
@@ -144,15 +144,15 @@ def _socket_folder() -> str:
 
 
 def _remove_when_java_ends(spark: SparkSession, folder: str) -> None:
-    """Spark leaves its sockets behind; Java ends soon after this process, whatever ends that."""
+    """Remove the sockets that Spark leaves behind, when Java ends, soon after this process."""
     jvm: Any = spark.sparkContext._jvm
     hooks = jvm.org.apache.spark.util.ShutdownHookManager
     hooks.registerShutdownDeleteDir(jvm.java.io.File(folder))
 
 
 def python_for(master: str) -> str:
-    """The Python that workers of Spark shall run: on this machine, one that starts at once."""
-    # To a Spark of the user's own belongs the PySpark in its zip file.
+    """Return the Python that Spark's workers run: on this machine, one that starts quickly."""
+    # A Spark installation of the user's own needs the PySpark in its zip file.
     is_own = "SPARK_HOME" in os.environ
     if is_own or not master.startswith("local") or not os.access(_QUICK_PYTHON, os.X_OK):
         return sys.executable

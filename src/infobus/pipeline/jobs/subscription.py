@@ -1,4 +1,4 @@
-"""A subscription as jobs are told of it; without what is needed to match many of them."""
+"""A subscription in the options of a job, without the code that matches many of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from infobus.subjects import check_pattern
 
 
 class Subscription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody may ask for: a subject and a filter, as in `subscribe`.
+    """A request for events: a subject and a filter, as in `subscribe`.
 
     Raises:
-        BadSubject: The subject is no pattern.
-        BadFilter: The filter is none.
+        BadSubject: The subject is not a pattern.
+        BadFilter: The filter is invalid.
     """
 
     subject: str = ">"

@@ -1,1 +1,1 @@
-"""Running a pipeline: its plan, its session of Spark, and its progress."""
+"""Runs a pipeline: its plan, its Spark session, and its progress."""

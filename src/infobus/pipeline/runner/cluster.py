@@ -1,8 +1,8 @@
-"""The session of a pipeline: on this machine, on a cluster, or through Spark Connect.
+"""Opens the Spark session of a pipeline: on this machine, on a cluster, or by Spark Connect.
 
-Workers elsewhere need this package. They are sent it as a zip file, as by `spark-submit
---py-files`; what it depends on has compiled parts and must be in their Python already, or come as a
-packed environment (`spark.archives`). docs/pipeline.md tells how.
+Workers elsewhere need this package. They get it as a zip file, as by `spark-submit --py-files`. Its
+dependencies have compiled parts and must be in the workers' Python already, or arrive in a packed
+environment (`spark.archives`). See docs/pipeline.md.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ LOG = "spark.log"
 
 
 def open_session(plan: Plan, folder: Path) -> SparkSession:
-    """The session that a plan asks for, in which the workers have this package.
+    """Open the session that a plan asks for, in which the workers have this package.
 
     Raises:
         UsageError: Spark or Java is not installed.
     """
     on_interrupt = signal.getsignal(signal.SIGINT)
     with (folder / LOG).open("a+b") as log:
-        # Java remembers the path of each such socket until it ends, and pipelines run for weeks.
+        # Java remembers the path of each Unix socket until it ends, and pipelines run for
+        # weeks.
         settings = {UNIX_SOCKETS: "false"} | texts(plan.spark)
         spark = session(plan.name, master=plan.master, settings=settings, complaints=log)
     if threading.current_thread() is threading.main_thread():
-        # Spark's own way to take Ctrl-C cancels batches in the middle.
+        # Spark's own handling of Ctrl-C cancels batches halfway.
         signal.signal(signal.SIGINT, on_interrupt)
     if plan.ship and not plan.master.startswith("local"):
         packed = str(pack(folder))
@@ -48,7 +49,7 @@ def open_session(plan: Plan, folder: Path) -> SparkSession:
 
 
 def pack(folder: Path) -> Path:
-    """This package as a zip file in `folder`, for `--py-files`."""
+    """Write this package as a zip file to `folder`, for `--py-files`."""
     package = Path(infobus.__file__).parent
     path = folder / f"infobus-{infobus.__version__}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:

@@ -55,7 +55,7 @@ class JobUse(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A pipeline, as its file says."""
+    """A pipeline, as described in its file."""
 
     name: str = ""
     master: str = "local[*]"
@@ -74,7 +74,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def state_folder(self) -> Path:
-        """Where checkpoints and the status are."""
+        """The folder of the checkpoints and the status."""
         return Path(self.state)
 
 
@@ -82,13 +82,13 @@ def load_plan(path: Path) -> Plan:
     """Read a pipeline from its file.
 
     Raises:
-        UsageError: The file is not there, is no TOML, or names what there is not.
+        UsageError: The file does not exist, is not TOML, or names something that does not exist.
     """
     try:
         plan = msgspec.convert(tomllib.loads(path.read_text("utf-8")), Plan)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
-    except (ValueError, msgspec.ValidationError) as error:  # no UTF-8 is one, too
+    except (ValueError, msgspec.ValidationError) as error:  # text that is not UTF-8 is one, too
         raise UsageError(f"{path}: {error}") from error
     if not plan.jobs:
         raise UsageError(f"{path}: there is no job in it; add a table [jobs.NAME]")
@@ -118,7 +118,7 @@ def _check(path: Path, where: str, name: str, known: dict[str, Any]) -> None:
 
 
 def texts(options: dict[str, Value]) -> dict[str, str]:
-    """Options as Spark takes them.
+    """Return options as Spark expects them.
 
     >>> texts({"guaranteed": True, "maxEventsPerTrigger": 500})
     {'guaranteed': 'true', 'maxEventsPerTrigger': '500'}

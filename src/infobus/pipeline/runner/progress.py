@@ -1,4 +1,4 @@
-"""How far a pipeline is: what it writes down about itself, and how that looks."""
+"""The status of a pipeline: how it is written to a file, read, and drawn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STYLES: dict[str, str] = {"running": "green", "failed": "bold red", "done": "cy
 
 
 class JobProgress(Struct, kw_only=True):
-    """How far one use of a job is."""
+    """The progress of one use of a job."""
 
     name: str
     state: State = "waiting"
@@ -47,7 +47,7 @@ class JobProgress(Struct, kw_only=True):
 
 
 class Status(Struct, kw_only=True):
-    """What a pipeline tells about itself; times are seconds since 1970."""
+    """The status of a pipeline; times are seconds since 1970."""
 
     name: str
     master: str
@@ -59,14 +59,14 @@ class Status(Struct, kw_only=True):
 
 
 def write_status(folder: Path, status: Status) -> None:
-    """Replace what was written before, as a whole."""
+    """Replace the status file, as a whole."""
     path = folder / f"{STATUS}.new"
     path.write_bytes(msgspec.json.encode(status))
     os.replace(path, folder / STATUS)
 
 
 def read_status(folder: Path) -> Status | None:
-    """What was written last; None if nothing was, or nothing that can be read."""
+    """Return the last status; None if there is none, or it cannot be read."""
     try:
         return msgspec.json.decode((folder / STATUS).read_bytes(), type=Status)
     except (OSError, msgspec.DecodeError):
@@ -74,7 +74,7 @@ def read_status(folder: Path) -> Status | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process runs the pipeline now."""
+    """Return whether a process runs the pipeline now."""
     if not folder.is_dir():
         return False
     with FileLock(folder / LOCK) as lock:
@@ -82,7 +82,7 @@ def is_running(folder: Path) -> bool:
 
 
 def draw(status: Status) -> Group:
-    """The status for people: one line for each job, with a bar for what is in the journal."""
+    """Draw the status for people: a line for each job, with a bar for its place in the journal."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     for title in ("job", "state"):
         table.add_column(title, no_wrap=True)
@@ -108,7 +108,7 @@ def draw(status: Status) -> Group:
 
 
 def summary(status: Status) -> str:
-    """The status in one line.
+    """Return the status in one line.
 
     >>> job = JobProgress(name="keywords", state="running", events=41, offset=41, end=43)
     >>> summary(Status(name="n", master="m", pid=1, began_at=0, at=0, phase="live", jobs=[job]))

@@ -1,8 +1,8 @@
-"""Runs a pipeline: its journals, its session of Spark, its jobs, until somebody ends it.
+"""Runs a pipeline: its journals, its Spark session and its jobs, until it is stopped.
 
-Every job keeps its place in a checkpoint, and every sink knows what it has, so a pipeline can be
-killed at any moment and started again. A job that fails is started again from its checkpoint
-while the others go on.
+Every job has its position in a checkpoint, and every sink knows what it has published, so you can
+kill a pipeline at any moment and start it again. A job that fails is started again from its
+checkpoint while the others continue.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Pipeline:
         self._on_status: OnStatus = lambda status: None
 
     def stop(self) -> None:
-        """Have `run` come to its end, after the jobs have read what has come."""
+        """Let `run` end, after the jobs have read the events that have arrived."""
         self._is_stopping.set()
 
     def run(self, on_status: OnStatus | None = None) -> bool:
-        """Run until `stop` is called, or all jobs are done; returns whether none has failed.
+        """Run until `stop` is called, or all jobs are done; return whether none has failed.
 
         Raises:
             UsageError: It runs already, or cannot be run as it is written.
@@ -72,7 +72,7 @@ class Pipeline:
         self._on_status = on_status or self._on_status
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / LOCK) as lock:
-            if not lock.acquire(patience_s=0.2):  # whoever only looks holds it for a moment
+            if not lock.acquire(patience_s=0.2):  # an inspecting process holds it for a moment
                 raise UsageError(
                     f"the pipeline {self.plan.name} runs already (its state is in {self.folder}): "
                     "infobus pipeline stop FILE ends it"
@@ -119,9 +119,10 @@ class Pipeline:
             self._is_stopping.wait(LOOK_S)
 
     def _finish(self, spark: SparkSession) -> None:
-        """Let the jobs read what has come until now, and stop them between two batches.
+        """Let the jobs read the events that have arrived, and stop them between two batches.
 
-        What they have published meanwhile may belong to it, so journals are closed after that.
+        The journals may record events that the jobs publish meanwhile, so they are closed after
+        that.
         """
         now = {use.name: use.journal_end for use in self._live()}
         self._drain(spark, lambda use: use.progress.offset >= now[use.name])
@@ -170,7 +171,7 @@ class _Use:
         self.progress = JobProgress(name=name)
         given = texts(plan.sources[use.source])
         self.source = SourceOptions.of(given, is_stream=True)
-        # The journal's process is the pipeline's own; queries only read.
+        # The pipeline starts the journal's process itself; queries only read.
         read = {key: value for key, value in given.items() if key.lower() not in ("path", "live")}
         self._read = read | {"journal": str(self.source.journal), "live": "false"}
         if not {"maxeventspertrigger", "maxbytespertrigger"} & {key.lower() for key in read}:
@@ -190,10 +191,10 @@ class _Use:
         self.options = jobs.options_for(self.job, table)
 
     def start(self, spark: SparkSession) -> None:
-        """Start the job from where it was; what cannot be started now is tried again.
+        """Start the job from its checkpoint; if that fails now, it is tried again.
 
         Raises:
-            UsageError: It never can.
+            UsageError: It can never start.
         """
         self.progress.state = "running"
         is_live = self.use.when == "live"
@@ -203,28 +204,28 @@ class _Use:
             self._query = self._begin(stream.load(), trigger)
         except UsageError:
             raise
-        except Exception as error:  # such as a process of Spark that came up too slowly
+        except Exception as error:  # such as a Spark process that started too slowly
             self._note_failure(error)
 
     def run_once(self, spark: SparkSession) -> None:
-        """Run the job over all of the journal, in one piece."""
+        """Run the job over the whole journal, in one batch."""
         self.progress.state = "running"
         try:
             covered = (
                 self._covered()
-            )  # before it is read: what comes meanwhile is covered next time
+            )  # before it is read: events that arrive meanwhile belong to the next run
             events = spark.read.format("infobus").options(**self._read).load()
             self._begin(events, None, covered)
-        except Exception as error:  # of Spark, of a database, of whatever the job works with
+        except Exception as error:  # of Spark, of a database, of anything that the job works with
             self.progress.state, self.progress.problem = "failed", what_happened(error)
         else:
             self.progress.state = "done"
 
     def _covered(self) -> dict[str, str]:
-        """Options that tell the sink which run over the journal this is."""
+        """Return options that tell the sink which run over the journal this is."""
         journal = Journal.open(self.source.journal)
         asked = zlib.crc32(msgspec.json.encode(self._asked, order="sorted"))
-        # Both only ever grow, so their sum is the same only if both are.
+        # Both only ever grow, so equal sums mean equal values of both.
         batch = journal.first_offset + journal.next_offset
         return {"covers": f"{journal.id}.{asked:08x}", "batch": str(batch)}
 
@@ -245,7 +246,7 @@ class _Use:
         )
 
     def look(self, spark: SparkSession) -> None:
-        """See how far the job is; start it again if it has failed."""
+        """Check the progress of the job; start it again if it has failed."""
         if self.progress.state != "running":
             return
         if self._query is None:
@@ -265,7 +266,7 @@ class _Use:
         self._note_failure(error)
 
     def _note_failure(self, error: Exception) -> None:
-        """Have the job started again after a pause, unless it has failed too often."""
+        """Schedule a restart of the job after a pause, unless it has failed too often."""
         self._failures += 1
         self.progress.problem = what_happened(error)
         if self._failures == FAILURES_MAX or _is_for_good(self.progress.problem):
@@ -283,7 +284,7 @@ class _Use:
             progress.offset = max(progress.offset, end)
             if one["batchId"] > self._batch and end > begin:
                 self._batch, self._failures, progress.problem = one["batchId"], 0, ""
-                # Spark does not always count what a job keeps for a second look.
+                # Spark does not always count the rows that a job caches.
                 count = one["numInputRows"] or end - begin
                 progress.batches += 1
                 progress.events += count
@@ -293,11 +294,11 @@ class _Use:
 
     @property
     def journal_end(self) -> int:
-        """The offset that the next event in the journal will get."""
+        """Return the offset that the next event in the journal will get."""
         return Journal.open(self.source.journal).next_offset
 
     def stop(self) -> None:
-        """Stop the job, between two batches if it comes to one."""
+        """Stop the job, between two batches if possible."""
         if self._query is not None:
             deadline_s = time.monotonic() + DRAIN_S
             while self._query.status["isTriggerActive"] and time.monotonic() < deadline_s:
@@ -307,16 +308,16 @@ class _Use:
 
 
 def _offset_in(place: str | None) -> int:
-    """The offset of a place in the stream; 0 where there is none yet."""
+    """Return the offset of a position in the stream; 0 if there is none yet."""
     return int((json.loads(place or "null") or {}).get("offset", 0))
 
 
 def _is_for_good(problem: str) -> bool:
-    """Whether trying again would change nothing."""
+    """Return whether a retry would change nothing."""
     found = class_of(problem)
     return found is not None and issubclass(found, (UsageError, StoreCorrupt))
 
 
 def request_stop(folder: Path) -> None:
-    """Ask whoever runs the pipeline to end it."""
+    """Ask the process that runs the pipeline to stop."""
     (folder / STOP).touch()

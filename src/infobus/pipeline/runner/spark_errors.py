@@ -1,4 +1,4 @@
-"""What happened, out of all that Spark has to say about it."""
+"""Extracts the actual error from the long messages of Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OURS = "infobus.errors."
 
 
 def what_happened(error: BaseException) -> str:
-    """One line: an error of ours that Spark has wrapped, or else how Spark begins.
+    """Return one line: an error of ours that Spark has wrapped, or Spark's own first line.
 
     >>> what_happened(RuntimeError("Job aborted\\n  infobus.errors.StoreError: no disk\\n  at ..."))
     'StoreError: no disk'
@@ -24,7 +24,7 @@ def what_happened(error: BaseException) -> str:
 
 
 def class_of(problem: str) -> type[BusError] | None:
-    """The class of what happened, if it is one of ours.
+    """Return the class of the error, if it is one of ours.
 
     >>> class_of("StoreError: no disk").__name__, class_of("Job aborted")
     ('StoreError', None)
@@ -34,7 +34,7 @@ def class_of(problem: str) -> type[BusError] | None:
 
 
 def unwrapped(error: Exception) -> Exception:
-    """The error of ours that Spark has wrapped, as one that a command can tell; or else itself."""
+    """Return the error of ours that Spark has wrapped, for a command to report; else `error`."""
     problem = what_happened(error)
     found = class_of(problem)
     if found is None:

@@ -1,1 +1,1 @@
-"""The bus as a sink of Spark: rows become events, each published once."""
+"""The bus as a Spark sink: rows become events, each published once."""

@@ -1,8 +1,8 @@
-"""What a sink has published: per query the batch it is at, and the next row of it.
+"""Records what a sink has published: for each query its batch, and the next row of it.
 
-A row's id is (query, batch, ordinal), and the object that is published bears it. For guaranteed
-events the intent is written down before a few rows are published at one stroke; after a crash
-the bus's own ledgers are asked whether these rows had got there. So nothing is published twice.
+A row's id is (query, batch, ordinal), and the published object has this id. Before a few guaranteed
+rows are published atomically, the ledger records the intent. After a crash it asks the bus's own
+ledgers whether these rows arrived there. So nothing is published twice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DIGESTS_MAX = 1_000
 
 
 class Progress(Struct, kw_only=True):
-    """Where the sink of one query stands."""
+    """The position of one query's sink."""
 
     query: str
     batch: int = -1
@@ -49,7 +49,7 @@ class Progress(Struct, kw_only=True):
     """The same of batches before it that were published."""
 
     def begin(self, query: str, batch: int, files: list[str], digest: int) -> None:
-        """Go on to another batch."""
+        """Start another batch."""
         if self.is_done and self.digest is not None:
             self.digests[self.batch] = self.digest
         for old in sorted(self.digests)[:-DIGESTS_MAX]:
@@ -58,14 +58,14 @@ class Progress(Struct, kw_only=True):
         self.next, self.intended, self.is_done = 0, 0, False
 
     def id_of(self, ordinal: int) -> str:
-        """The id of a row of this batch."""
+        """Return the id of a row of this batch."""
         return f"{self.query}.{self.batch}:{ordinal:x}"
 
 
 def ledger_file(home: Path, bus: str, query: str) -> Path:
-    """Where the progress of a query's sink is."""
+    """Return the file that holds the progress of a query's sink."""
     name = quote(query, safe="")
-    if len(name) > 200:  # too long for a file, and what tells it from others may be at its end
+    if len(name) > 200:  # too long for a file, and the distinguishing part may be at its end
         name = f"{name[:160]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
     return home / "buses" / quote(bus, safe="") / "sinks" / f"{name}.json"
 
@@ -109,10 +109,10 @@ class SinkLedger:
             ) from error
 
     def save(self) -> None:
-        """Have the progress on disk.
+        """Write the progress to disk.
 
         Raises:
-            StoreFull: It could not be written; what was there before still counts.
+            StoreFull: It could not be written; the previous progress is still valid.
         """
         beside = self._path.with_suffix(".new")
         try:
@@ -128,10 +128,10 @@ class SinkLedger:
             ) from error
 
     def check_staged(self) -> None:
-        """See that the rows to go on with are still there.
+        """Check that the rows to continue with still exist.
 
         Raises:
-            StoreCorrupt: They are not.
+            StoreCorrupt: They do not.
         """
         progress = self.progress
         gone = tuple(path for path in progress.files if not Path(path).exists())
@@ -145,18 +145,18 @@ class SinkLedger:
             )
 
     def remove(self) -> None:
-        """Forget it: another ledger has taken over."""
+        """Remove it: another ledger has taken over."""
         self._path.unlink(missing_ok=True)
 
     def intend(self, count: int) -> None:
-        """Write down that the next rows are about to be published, all or none."""
+        """Record that the next rows are about to be published, all or none."""
         progress = self.progress
         progress.intended = count
         progress.ledgers = {id: glance(self._ledgers, id).extent.next for id in self._ids()}
         self.save()
 
     def settle(self, count: int) -> None:
-        """Write down that the next rows are published."""
+        """Record that the next rows are published."""
         progress = self.progress
         progress.next += count
         progress.intended = 0
@@ -173,7 +173,7 @@ class SinkLedger:
         return ledger_ids(self._ledgers)
 
     def _kept_ids(self) -> Iterator[str | None]:
-        """The ids of objects that came into the ledgers since the intent was written down."""
+        """Return the ids of objects that entered the ledgers since the intent was recorded."""
         for id in self._ids():
             path = ledger_path(self._ledgers, id)
             database = Database(path, KIND, id)
@@ -186,7 +186,7 @@ class SinkLedger:
                 database.close()
 
     def close(self) -> None:
-        """Let another process go on."""
+        """Release the ledger, so that another process can continue."""
         self._lock.release()
 
     def __enter__(self) -> SinkLedger:

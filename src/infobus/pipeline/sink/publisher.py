@@ -1,7 +1,7 @@
 """Publishes the staged rows of one batch: a program that the sink's commit runs.
 
-Spark commits in a fork, where no bus may be used; so each commit hands its batch to a process of
-its own, `python -m infobus.pipeline.sink.publisher`, and waits for it to end well.
+Spark commits in a fork, where no bus may be used. So each commit passes its batch to a process of
+its own, `python -m infobus.pipeline.sink.publisher`, and waits for it to succeed.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Job(Struct, kw_only=True):
 
 
 def publish_batch(job: Job) -> int:
-    """Publish the rows of a batch that were not published yet; how many these were.
+    """Publish the rows of a batch that were not published yet; return how many.
 
     Raises:
-        UsageError: A row does not fit the type, or its subject is none, or other rows may have
+        UsageError: A row does not fit the type, its subject is invalid, or other rows may have
             been published as this batch before; nothing was published.
         StoreCorrupt: The rows of a batch that was published in part are gone.
-        BusError: The bus could not take everything; the same job goes on where it ended.
+        BusError: The bus could not accept everything; the same job continues where it ended.
     """
     with SinkLedger(Path(job.home), job.bus, job.query) as ledger:
         if job.former is not None and ledger.progress.batch < 0:
@@ -73,7 +73,7 @@ def publish_batch(job: Job) -> int:
             _check_same(job, progress)
         published = 0
         if job.batch > progress.batch:
-            # What is wrong with a row is said before any is published.
+            # Report problems with a row before any row is published.
             digest, given_up = _digest(_events(job, job.files)), progress.files
             progress.begin(job.query, job.batch, job.files, digest)
             ledger.save()
@@ -87,16 +87,17 @@ def publish_batch(job: Job) -> int:
             _clear(progress.files)
         _clear(job.files)
         if job.folder is not None and progress.is_done:
-            # The query's tasks have ended, so all that is left there is of those that were killed.
+            # The query's tasks have ended, so all remaining files belong to killed
+            # tasks.
             shutil.rmtree(job.folder, ignore_errors=True)
         return published
 
 
 def _take_over(job: Job, former: str, ledger: SinkLedger) -> None:
-    """Go on with the ledger under the former name, if what it has is this batch.
+    """Continue with the ledger under the former name, if it holds this batch.
 
-    A stream that comes with its first batch has a new checkpoint, unless the rows are the same;
-    one that comes with a later batch has been there before.
+    A stream that arrives with its first batch has a new checkpoint, unless the rows are the same;
+    one that arrives with a later batch has been here before.
     """
     home = Path(job.home)
     if not ledger_file(home, job.bus, former).exists():
@@ -118,7 +119,7 @@ def _take_over(job: Job, former: str, ledger: SinkLedger) -> None:
 
 
 def _check_same(job: Job, progress: Progress) -> None:
-    """See that rows that are written again are those that were written before."""
+    """Check that rows that are written again are those that were written before."""
     is_last = job.batch == progress.batch
     known = progress.digest if is_last else progress.digests.get(job.batch)
     if (is_last and known is None) or known == _digest(_events(job, job.files)):
@@ -141,7 +142,7 @@ def _check_same(job: Job, progress: Progress) -> None:
 
 
 def _digest(events: Iterable[tuple[str, DataObject]]) -> int:
-    """The same for the same rows, whatever their order."""
+    """Return a number that is the same for the same rows, in any order."""
     return sum(zlib.crc32(f"{subject}\0{attributes_of(obj)!r}".encode()) for subject, obj in events)
 
 
@@ -164,7 +165,8 @@ def _publish_rest(job: Job, ledger: SinkLedger) -> int:
                 bus.publish_many(chunk, guaranteed=True)
                 ledger.settle(len(chunk))
             else:
-                # Reliable events are delivered at most once across a crash, here as everywhere.
+                # Reliable events are delivered at most once across a crash, here as
+                # everywhere.
                 ledger.settle(len(chunk))
                 bus.publish_many(chunk)
             published += len(chunk)
@@ -172,7 +174,7 @@ def _publish_rest(job: Job, ledger: SinkLedger) -> int:
 
 
 def _events(job: Job, files: list[str]) -> Iterator[tuple[str, DataObject]]:
-    """The rows of staged files as subjects and objects, in order."""
+    """Return the rows of staged files as subjects and objects, in order."""
     cls: type[DataObject] | None = None
     for path in files:
         for batch in pq.ParquetFile(path).iter_batches():
@@ -190,14 +192,14 @@ def _events(job: Job, files: list[str]) -> Iterator[tuple[str, DataObject]]:
 
 
 def _subject(job: Job, row: dict[str, Any]) -> str | None:
-    """The subject of a row; None if a column that is a part of it has no value."""
+    """Return the subject of a row; None if a column that is a part of it has no value."""
     assert job.subject is not None
     columns = subject_columns(job.subject, row)
     return None if any(row[name] is None for name in columns) else job.subject.format_map(row)
 
 
 def subject_columns(subject: str, columns: Iterable[str]) -> list[str]:
-    """The columns in the braces of a subject.
+    """Return the columns in the braces of a subject.
 
     >>> subject_columns("alerts.{symbol}", ["symbol", "price"])
     ['symbol']
@@ -220,9 +222,9 @@ def subject_columns(subject: str, columns: Iterable[str]) -> list[str]:
 
 
 def _class(job: Job, schema: pa.Schema) -> type[DataObject]:
-    """The class of the type that is known by its name, or else made of the columns."""
+    """Return the class of the type known by its name, or else one made from the columns."""
     if job.journal is not None:
-        Journal.open(job.journal).types()  # learned on the way
+        Journal.open(job.journal).types()  # this learns them
     known = find_type(job.type)
     if known is not None and (cls := class_for(known.fingerprint)) is not None:
         return cls
@@ -231,7 +233,7 @@ def _class(job: Job, schema: pa.Schema) -> type[DataObject]:
 
 
 def kind_of(type_: pa.DataType) -> str:
-    """The kind of an attribute that holds the values of a column, or nothing.
+    """Return the kind of an attribute that holds the values of a column, or nothing.
 
     >>> kind_of(pa.list_(pa.int32()))
     'list[int] | None'
@@ -265,7 +267,7 @@ def _inner_kind(type_: pa.DataType) -> str:
 
 
 def _reader(type_: pa.DataType) -> Any:
-    """What makes a value for an attribute of what Arrow gives for a column."""
+    """Return a function that converts Arrow's value of a column to an attribute's value."""
     if pa.types.is_map(type_):
         read = _reader(type_.item_type)
         return lambda value: {key: None if one is None else read(one) for key, one in value}
@@ -276,7 +278,7 @@ def _reader(type_: pa.DataType) -> Any:
 
 
 def main() -> None:
-    """Publish the job on standard input; says on standard output how many rows, or what failed."""
+    """Publish the job on standard input; print the number of rows, or what failed."""
     try:
         published = publish_batch(msgspec.json.decode(sys.stdin.buffer.read(), type=Job))
     except BusError as error:

@@ -1,4 +1,4 @@
-"""The bus as a sink of Spark: executors stage rows, the commit has them published once."""
+"""The bus as a Spark sink: executors stage rows, and the commit publishes them once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Staged(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a query says about how to publish; `job` lacks what is known only at the commit."""
+    """The options of a query that publishes; `job` lacks what is known only at the commit."""
 
     job: Job
     staging: Path
@@ -60,10 +60,10 @@ class SinkOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], schema: StructType) -> SinkOptions:
-        """Read what was given to `df.write` or `df.writeStream`.
+        """Read the options given to `df.write` or `df.writeStream`.
 
         Raises:
-            UsageError: An option is missing, not known, or makes no sense.
+            UsageError: An option is missing, unknown, or makes no sense.
         """
         options = {name.lower(): value for name, value in given.items()}
         for name in options:
@@ -139,7 +139,7 @@ def _files(messages: list[WriterCommitMessage | None]) -> list[str]:
 
 
 def _publish(job: Job) -> None:
-    """Have a process of its own publish the job."""
+    """Publish the job in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "infobus.pipeline.sink.publisher"],
         input=msgspec.json.encode(job),
@@ -152,7 +152,7 @@ def _publish(job: Job) -> None:
 
 
 def _told(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Why a process has failed, as far as it came to say so."""
+    """Return why a process has failed, as far as it reported that."""
     text = done.stderr.decode(errors="replace").strip()
     if "Traceback (most recent call last):" in text:
         return text.splitlines()[-1]
@@ -160,10 +160,10 @@ def _told(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def _forget(job: Job) -> None:
-    """Remove what was staged, but for what a ledger has taken over: a commit goes on with it.
+    """Remove staged files, except those in a ledger: a later commit continues with them.
 
     Raises:
-        BusError: Somebody holds the ledger; the next batch that is published removes all.
+        BusError: Another process holds the ledger; the next batch that is published removes all.
     """
     assert job.folder is not None
     with SinkLedger(Path(job.home), job.bus, job.query, patience_s=0) as ledger:
@@ -174,7 +174,7 @@ def _forget(job: Job) -> None:
 
 
 def _folder(options: SinkOptions, *use: str) -> str:
-    """Where one use of the sink stages its rows, again after a restart, and no other does."""
+    """Return the folder in which one use of the sink stages rows, also after a restart."""
     job = options.job
     text = "\0".join((platform.node(), job.home, job.bus, *use))
     return str(options.staging / hashlib.sha256(text.encode()).hexdigest()[:32])
@@ -195,18 +195,19 @@ class StreamSink(DataSourceStreamArrowWriter):
         return _stage(Path(self._folder), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the batch, or what a commit that was killed has left of it."""
+        """Publish the batch, or the rest of one whose commit was killed."""
         _publish(msgspec.structs.replace(self._job(batchId), files=_files(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Forget what was staged, unless it was published in part."""
+        """Remove the staged rows, unless they were published in part."""
         with suppress(BusError):
             _forget(self._job(batchId))
 
     def _job(self, batch: int) -> Job:
-        """A new checkpoint is a new query, whatever its name: it counts its batches from 0 again.
+        """Return the job of a batch.
 
-        Where the checkpoint cannot be read, there is only the name.
+        A new checkpoint is a new query, whatever its name: it counts its batches from 0 again. If
+        the checkpoint cannot be read, the query is known by its name only.
         """
         job = msgspec.structs.replace(self._options.job, batch=batch, folder=self._folder)
         try:
@@ -239,13 +240,13 @@ class BatchSink(DataSourceArrowWriter):
         _publish(msgspec.structs.replace(self._job, files=_files(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was staged, unless it was published in part."""
+        """Remove the staged rows, unless they were published in part."""
         with suppress(BusError):
             _forget(self._job)
 
 
 def _query_id(checkpoint: str | None) -> str:
-    """The id that Spark gave a query, from its checkpoint: a new checkpoint is a new query.
+    """Return Spark's id of a query, from its checkpoint: a new checkpoint is a new query.
 
     Raises:
         UsageError: There is none that can be read here.

@@ -1,1 +1,1 @@
-"""The bus as a source of Spark: journals, live and historical, as DataFrames."""
+"""The bus as a source for Spark: journals, live and historical, as DataFrames."""

@@ -1,7 +1,7 @@
-"""Conditions that Spark hands down, in the subscription language.
+"""Translates conditions that Spark pushes down into the subscription language.
 
-Spark sees NaN as the largest number, and a filter sees it in no order; so where Spark asks for
-more than a number, NaN is let through. Spark looks again at whatever it gets.
+Spark treats NaN as the largest number, but for a filter NaN has no order. So if Spark asks for
+values above a number, the filter lets NaN through. Spark checks every row that it gets again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from infobus.filters.language.values import kind_of
 
 
 def filter_of(conditions: Iterable[spark.Filter]) -> str | None:
-    """A filter that is true of every row that satisfies all conditions; None if there is none.
+    """Return a filter that is true of every row that satisfies all conditions, or None.
 
     >>> filter_of([spark.EqualTo(("symbol",), "GMC"), spark.LessThan(("price",), 40)])
     'symbol == "GMC" && price < 40'
@@ -101,9 +101,9 @@ def _one_of(attribute: tuple[str, ...], values: Iterable[Any]) -> Tree | None:
 
 
 def _constant(value: Any) -> Constant | None:
-    """The constant of a filter; None for what a filter does not compare as Spark does."""
+    """Return the constant of a filter; None if a filter does not compare it as Spark does."""
     if isinstance(value, datetime) and value.tzinfo is None:
-        return None  # a time of day without a place
+        return None  # a time without a zone
     if isinstance(value, float) and not abs(value) < float("inf"):
         return None
     kind = kind_of(value)

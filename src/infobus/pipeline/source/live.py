@@ -1,8 +1,8 @@
-"""The journal process behind a live query: found if there is one, started if not.
+"""Finds or starts the journal process behind a live query.
 
-A worker of Spark is a fork, and a bus must not be used across forks. So the bus is listened to by
-a process of its own, `infobus journal`, which ends when the query that started it ends: its
-standard input is a pipe that this process holds.
+A Spark worker is a fork, and a bus must not be used across forks. So a process of its own, `infobus
+journal`, listens to the bus. It ends when the query that started it ends: its standard input is a
+pipe that this process holds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _started: dict[Path, subprocess.Popen[bytes]] = {}
 
 
 def is_written(folder: Path) -> bool:
-    """Whether some process writes to the journal in `folder` now."""
+    """Return whether some process writes to the journal in `folder` now."""
     if not folder.is_dir():
         return False
     with FileLock(folder / ".lock") as lock:
@@ -33,10 +33,10 @@ def is_written(folder: Path) -> bool:
 
 
 def ensure(options: SourceOptions) -> None:
-    """Return when a process writes what is published under the subject into the journal.
+    """Return when a process writes the events of the subject into the journal.
 
     Raises:
-        UsageError: One writes there, but not these subjects.
+        UsageError: A process writes there, but not these subjects.
         StoreError: It could not be started.
     """
     folder = options.journal
@@ -59,7 +59,7 @@ def ensure(options: SourceOptions) -> None:
     deadline_s = time.monotonic() + _PATIENCE_S
     while not ((folder / NAME).exists() and (folder / PATTERNS).exists()):
         if process.poll() is not None:
-            if is_written(folder):  # somebody else was quicker
+            if is_written(folder):  # another process was quicker
                 _check(folder, subject)
                 return
             raise StoreError(
@@ -76,7 +76,7 @@ def ensure(options: SourceOptions) -> None:
 
 
 def release(options: SourceOptions) -> None:
-    """Let the process end that was started here, after it has written what it has."""
+    """Let the process that was started here end, after it has written its events."""
     process = _started.pop(options.journal, None)
     if process is not None and process.stdin is not None:
         process.stdin.close()
@@ -90,7 +90,7 @@ def _check(folder: Path, subject: str) -> None:
     try:
         patterns = (folder / PATTERNS).read_text("utf-8").splitlines()
     except OSError:
-        return  # it has just begun, or it is a program's own
+        return  # it has just begun, or it belongs to another program
     if not any(covers(pattern, subject) for pattern in patterns):
         raise UsageError(
             f"the process that writes to the journal in {folder} listens to "

@@ -1,4 +1,4 @@
-"""The same journal by Spark's own Parquet reader, for work over all of history."""
+"""Reads a journal with Spark's own Parquet reader, for work over all of history."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def events(
     until: datetime | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The events of a journal as a DataFrame that Spark reads by itself.
+    """Return the events of a journal as a DataFrame that Spark itself reads.
 
-    The same rows and columns as `format("infobus")` gives; better where few columns of much
-    data are asked for, because Spark reads no others. Without a type there is the envelope only.
+    It has the same rows and columns as `format("infobus")`. It is better if you need few columns of
+    much data, because Spark reads no others. Without a type it has the envelope only.
 
     Args:
         spark: The session.
-        journal: The folder.
+        journal: The journal's folder.
         type: Events of this type and of its subtypes.
-        where: A filter. Spark decides what it can; the rest is decided by Python, row by row.
-        subtypes: With columns for the attributes of the subtypes, too.
+        where: A filter. Spark decides what it can; Python decides the rest, row by row.
+        subtypes: Adds columns for the attributes of the subtypes.
         subject: A pattern.
-        since: Not published before.
-        until: Published before.
+        since: The earliest time of publication.
+        until: Only events published before this time.
         columns: Only these, in this order.
 
     Raises:
@@ -78,7 +78,7 @@ def events(
 
 
 def _frame(spark: SparkSession, selection: Selection, segments: list[Segment]) -> DataFrame:
-    """What is asked for of files with the same columns."""
+    """Return the selected rows and columns of files with the same columns."""
     schema = selection.schemas[segments[0].schema]
     target = {column.name: column for column in spark_schema(selection.schema)}
     read: list[pa.Field] = []
@@ -111,7 +111,7 @@ def _frame(spark: SparkSession, selection: Selection, segments: list[Segment]) -
 
 
 def _readable(held: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """What Spark can read a column as, and cast to what is wanted.
+    """Return the type as which Spark can read a column, and then cast it to the wanted type.
 
     Structs get the fields of all versions when they are read, numbers are cast after.
 
@@ -156,8 +156,8 @@ def _where(
     folder: Path,
     fingerprint: str,
 ) -> DataFrame:
-    """The rows that a filter is true of, which must see these columns as the files have them."""
-    # A value of another kind than its column may be among the rest, which Spark knows nothing of.
+    """Return the rows for which a filter is true; it sees the columns as the files have them."""
+    # `_attributes` may hold a value of another kind than its column, which Spark cannot know.
     sure = [one for one in columns if not has_rest or one.name in ENVELOPE.names]
     pushed = where.to_spark(spark_schema(pa.schema(sure)))
     if pushed.condition is not None:

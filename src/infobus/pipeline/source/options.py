@@ -1,4 +1,4 @@
-"""What a query says about the journal it reads, by `option(...)`."""
+"""The options of a query that reads a journal, given by `option(...)`."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class SourceOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-        """Read what was given to `spark.read` or `spark.readStream`.
+        """Read the options given to `spark.read` or `spark.readStream`.
 
         Raises:
-            UsageError: An option that is not known, or a value that makes no sense.
+            UsageError: An option is unknown, or its value makes no sense.
         """
         options = {name.lower(): value for name, value in given.items()}
         for name in options:
@@ -94,7 +94,7 @@ class SourceOptions:
         )
 
     def select(self, journal: Journal, columns: tuple[str, ...] | None = None) -> Selection:
-        """What was asked for of a journal; only `columns`, if they are given."""
+        """Select the events that the options ask for; only `columns`, if given."""
         return journal.select(
             self.type,
             subtypes=self.subtypes,
@@ -107,7 +107,7 @@ class SourceOptions:
 
 
 def live_folder(home: Path, bus: str, subject: str) -> Path:
-    """Where the journal of a subject is, of which nobody said where it should be."""
+    """Return the default folder for the journal of a subject."""
     return home / "buses" / quote(bus, safe="") / "journals" / quote(subject, safe="")
 
 
@@ -158,7 +158,7 @@ def _list(value: str | None) -> tuple[str, ...]:
 
 
 def arguments(options: SourceOptions) -> list[Any]:
-    """The command line that says which bus is meant."""
+    """Return the command line arguments that select the bus."""
     found: list[Any] = ["--bus", options.bus, "--home", options.home]
     for name, endpoints in (("--connect", options.connect), ("--listen", options.listen)):
         for endpoint in endpoints:

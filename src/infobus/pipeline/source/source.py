@@ -1,6 +1,6 @@
-"""`format("infobus")`: journals, and through them the live bus, as DataFrames of Spark.
+"""`format("infobus")`: journals, and through them the live bus, as Spark DataFrames.
 
-Nothing here joins a bus: planners and workers of Spark are forks, and only read files.
+Nothing here joins a bus: Spark's planners and workers are forks, and only read files.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ TASK_BYTES_MAX = 128 * 1024**2
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("infobus")` known to a session, with filters handed down to it.
+    """Make `format("infobus")` known to a session, and enable filter pushdown.
 
-    Then `spark.read.format("infobus")` is history, `spark.readStream.format("infobus")` is the
-    live bus, and `df.write` and `df.writeStream` publish.
+    Then `spark.read.format("infobus")` reads history, `spark.readStream.format("infobus")` reads
+    the live bus, and `df.write` and `df.writeStream` publish.
     """
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(InfobusSource)
@@ -72,23 +72,23 @@ class InfobusSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The word for `format(...)`."""
+        """Return the name for `format(...)`."""
         return "infobus"
 
     def schema(self) -> StructType:
-        """The columns, by the type that was asked for and what the journal knows of it."""
+        """Return the columns, from the selected type and the journal's version of it."""
         options = SourceOptions.of(self.options, is_stream=False)
         if options.type is None and options.columns is None:
             return spark_schema(GENERIC)
         return spark_schema(options.select(Journal.open(options.journal)).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read what is in the journal now."""
+        """Read the events that are in the journal now."""
         options = SourceOptions.of(self.options, is_stream=False)
         return (PushdownReader if options.pushdown else HistoryReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Read what comes into the journal."""
+        """Read events as they arrive in the journal."""
         return LiveReader(SourceOptions.of(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -113,7 +113,7 @@ class Part(InputPartition):
 
 
 def _parts(selection: Selection) -> list[Part]:
-    """The tasks of a selection, about as large as each other: of one large file, or small ones."""
+    """Split a selection into tasks of about equal size: a large file, or several small ones."""
     count = sum(segment.count for segment in selection.segments)
     events = min(max(count // TASK_COUNT, TASK_EVENTS_MIN), TASK_EVENTS_MAX)
     shares = [max(one.count / events, one.bytes / TASK_BYTES_MAX) for one in selection.segments]
@@ -127,7 +127,7 @@ def _parts(selection: Selection) -> list[Part]:
 
 
 def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if isinstance(partition, Part):  # where there are no parts, Spark asks for one of its own
+    if isinstance(partition, Part):  # if there are no parts, Spark passes one of its own
         for batch in partition.selection.batches():
             yield fitted(batch, target)
     _make_collections_cheap(len(sys.modules))
@@ -135,10 +135,10 @@ def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBat
 
 @cache
 def _make_collections_cheap(module_count: int) -> None:
-    """In a worker of Spark, have the garbage collector pass by what has been imported.
+    """In a Spark worker, let the garbage collector skip everything that has been imported.
 
-    A worker collects after every task, which took longer than reading a small file did, because
-    of all the modules. So this comes after a task, if that has imported more than those before.
+    A worker collects garbage after every task, which took longer than reading a small file, because
+    of all the modules. So this runs after a task that has imported more modules than those before.
     """
     if TaskContext.get() is not None:
         gc.collect()
@@ -154,32 +154,32 @@ class HistoryReader(DataSourceReader):
         self._shown: str | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One task for each large file; files that cannot hold such events are left out."""
+        """Return one task for each large file, without files that cannot hold such events."""
         journal = Journal.open(self._options.journal)
         selection = self._options.select(journal, tuple(self._target.names))
         return _parts(selection.narrowed(shown=self._shown))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The events of one task."""
+        """Return the events of one task."""
         return _read(partition, self._target)
 
 
 class PushdownReader(HistoryReader):
-    """The same for one query, whose conditions are looked at before files are opened.
+    """Reads a journal for one query, and uses its conditions to skip files.
 
-    Spark (as of 4.3) keeps one plan of reading for each `load()`, by the conditions that it has
-    handed down last, and goes by it wherever the DataFrame is used again: without conditions, or
-    with others in the same query. Nobody can notice that here. So this must be asked for.
+    Spark (as of 4.3) stores one read plan for each `load()`, with the conditions that it pushed
+    down last, and uses it wherever the DataFrame is used again: without conditions, or with others
+    in the same query. The source cannot notice that. So you must ask for this by an option.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over what can be said in the subscription language; Spark looks again."""
+        """Use the conditions that the subscription language can express; Spark checks again."""
         self._shown = filter_of(filters)
         return filters
 
 
 class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a journal as it grows. A place in the stream is an offset of the journal."""
+    """Reads a journal as it grows. A position in the stream is an offset of the journal."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -188,7 +188,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._known: frozenset[str] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins."""
+        """Return where a new query begins."""
         journal = self._journal()
         starting = self._options.starting
         if isinstance(starting, int):
@@ -202,7 +202,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _place(journal, journal.next_offset if is_late else journal.first_offset)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """How much one batch takes, if the options say so."""
+        """Return how much one batch takes, if the options say so."""
         if self._options.events_max is not None:
             return ReadMaxRows(self._options.events_max)
         if self._options.bytes_max is not None:
@@ -210,11 +210,11 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What comes later is for another run."""
+        """Fix the end of this run: events that arrive later belong to another."""
         self._end = self._journal().next_offset
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch."""
+        """Return the end of the next batch."""
         journal = self._journal()
         begin = _offset(journal, start)
         end = journal.next_offset if self._end is None else min(self._end, journal.next_offset)
@@ -232,12 +232,12 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _place(journal, end)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """How far the journal is."""
+        """Return the end of the journal."""
         journal = Journal.open(self._options.journal)
         return _place(journal, journal.next_offset)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks for the events between two places; the same events whenever it is asked."""
+        """Return the tasks for the events between two positions; always the same events."""
         journal = Journal.open(self._options.journal)
         begin, stop = _offset(journal, start), _offset(journal, end)
         if begin >= stop:
@@ -245,7 +245,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _parts(self._select(journal, begin, stop))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The events of one task."""
+        """Return the events of one task."""
         return _read(partition, self._target)
 
     def stop(self) -> None:
@@ -262,7 +262,7 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return selection.narrowed(start=start, stop=stop)
 
     def _tell_of_new_columns(self, journal: Journal) -> None:
-        """Say which attributes have come up since the query began: its columns are settled."""
+        """Warn about attributes that are new since the query began: its columns are fixed."""
         if self._options.type is None or self._options.columns is not None:
             return
         names = frozenset(self._options.select(journal).schema.names)
@@ -281,11 +281,11 @@ def _place(journal: Journal, offset: int) -> dict[str, Any]:
 
 
 def _offset(journal: Journal, place: Mapping[str, Any]) -> int:
-    """The offset of a place in this journal.
+    """Return the offset of a position in this journal.
 
     Raises:
-        UsageError: It is a place in another journal, or beyond the end of this one.
-        StoreError: Retention has taken what was to be read.
+        UsageError: It is a position in another journal, or beyond the end of this one.
+        StoreError: Retention has removed events that were not read yet.
     """
     if place["journal"] != journal.id:
         raise UsageError(
@@ -311,7 +311,7 @@ def _offset(journal: Journal, place: Mapping[str, Any]) -> int:
 def _fitting(
     selection: Selection, begin: int, end: int, most: int, weight: Callable[[Segment], float]
 ) -> int:
-    """The largest end before which there is certainly not more than `most` to be read."""
+    """Return the largest end before which there is certainly no more than `most` to read."""
 
     def certainly(stop: int) -> float:
         return sum(
@@ -319,7 +319,7 @@ def _fitting(
             for one in selection.segments
         )
 
-    low, high = begin + 1, end  # one event at least, or nothing would ever move
+    low, high = begin + 1, end  # at least one event, or the stream would never advance
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if certainly(middle) <= most else (low, middle - 1)

@@ -1,8 +1,9 @@
 """The event correlation engine: many events become few that mean more.
 
-Rules (see `correlate_rules`) are followed in the order of the events' own times. Live, events
-wait until the watermark has passed them, `late_s` behind the latest, because they may come in any
-order until then; what comes later still is left out. So live events give what history gives.
+Rules (see `rules`) process events in the order of the events' own times. Live events wait until the
+watermark has passed them, `late_s` behind the latest, because until then they may arrive in any
+order; events that arrive later still are left out. So live events give the same findings as
+history.
 """
 
 from __future__ import annotations
@@ -59,20 +60,20 @@ _FOUND = pa.schema(
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
-    """What the rules find: one row for each finding, to be published.
+    """Return the findings of the rules: one row for each, to be published.
 
-    Columns: `_subject`, `rule`, `key`, `first` and `last` (the time it took), `count` (of the
-    events that belong to it), `value` (of an aggregate), and `events` (their ids).
+    Columns: `_subject`, `rule`, `key`, `first` and `last` (its time), `count` (of its events),
+    `value` (of an aggregate), and `events` (their ids).
     """
     live = events.isStreaming
-    seen = events.where("_time is not null")  # a clock may show what is no time
+    seen = events.where("_time is not null")  # a clock may show an invalid time
     if live:
         # One clock that is far ahead must not make the events of all others late.
         seen = seen.where(f"_time < current_timestamp() + interval {AHEAD_S} seconds")
         seen = seen.withWatermark("_time", f"{options.late_s} seconds")
     hits = _hits_of(seen, options)
     if live:
-        # There may be much of it; RocksDB is what Spark has for that.
+        # There may be much of it; RocksDB is Spark's store for that.
         events.sparkSession.conf.set(
             "spark.sql.streaming.stateStore.providerClass",
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -81,7 +82,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
         by_share = hits.select("rule", share, "key", "hits").groupBy("rule", "share")
         found = by_share.transformWithState(Follower(options), FOUND, "append", "eventTime")
     else:
-        # Whether something stayed away is known only up to the last event there is.
+        # An absence is certain only up to the last event.
         last = events.agg(F.unix_micros(F.max("_time")).alias("until_us"))
         by_key = hits.crossJoin(last).groupBy("rule", "key")
         found = by_key.applyInArrow(_follower(options), FOUND)
@@ -98,7 +99,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
 
 
 def _hits_of(events: DataFrame, options: Options) -> DataFrame:
-    """The events that rules are about: what a batch of Arrow has for a rule and a key, as one row.
+    """Return the events that rules want: one row for each Arrow batch, rule and key.
 
     One by one they would cross between Spark and Python three times, which took most of the time.
     """
@@ -135,11 +136,11 @@ class _Known:
 
     @staticmethod
     def of(options: Options) -> _Known:
-        """The same ones for the same options: workers of Spark do many tasks."""
+        """Return the same object for the same options: a Spark worker runs many tasks."""
         return _known(msgspec.json.encode(options))
 
     def hits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """By rule and key, what is in a batch of events."""
+        """Return the hits in a batch of events, by rule and key."""
         table = table_of(batch.column("row"))
         rows = Rows(table, self.names, self._interest.journal)
         steps: list[dict[int, list[int]]] = [{} for _ in self._rules]

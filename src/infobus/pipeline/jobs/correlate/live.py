@@ -1,7 +1,7 @@
-"""Rules followed live: a memory for each rule and key, and what still waits for the watermark.
+"""Follows rules live: a memory for each rule and key, and the events before the watermark.
 
-Spark starts a process of its own only to ask a `Follower` what it keeps, so this module leaves
-alone what is slow to load.
+Spark starts a process only to ask a `Follower` for its state variables, so this module does not
+import anything that is slow to load.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _FoundRow = Row(*(column.split()[0] for column in FOUND.split(", ")))
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is looked for, and how what is found is published.
+    """The rules, and how their findings are published.
 
     Attributes:
-        rules: Them.
-        subject: What a finding is published under; `{rule}` and `{key}` may stand in it.
-        late_s: So much may a live event be late behind the latest one.
-        journal: The folder from which types are known to `isa`.
+        rules: The rules.
+        subject: The subject of a finding; it may contain `{rule}` and `{key}`.
+        late_s: How far a live event may be behind the latest one.
+        journal: The folder from which `isa` learns types.
     """
 
     rules: list[AnyRule]
@@ -63,19 +63,19 @@ _decode_hits = msgspec.msgpack.Decoder(list[Hit]).decode
 
 
 def hits_in(packed: Iterable[bytes]) -> list[Hit]:
-    """The hits that `encode` has packed together."""
+    """Return the hits that `encode` has packed together."""
     return [hit for some in packed for hit in _decode_hits(some)]
 
 
 def row_of(options: Options, rule: AnyRule, key: str, found: Found) -> tuple[Any, ...]:
-    """A finding, by the columns `FOUND`."""
+    """Return a finding, by the columns `FOUND`."""
     subject = _subject(options.subject, rule.name, key)
     times = (found.first_us, found.last_us)
     return (subject, rule.name, key, *times, found.count, found.value, list(found.ids))
 
 
 def _subject(template: str, rule: str, key: str) -> str:
-    """The subject of a finding; whatever a key holds, it is one element there."""
+    """Return the subject of a finding; a key always becomes one element of it."""
     subject = Template(template).filled({"rule": rule, "key": key}, _element)
     assert subject is not None
     return subject
@@ -91,17 +91,17 @@ class _State(Struct, array_like=True):
 
 
 class _Kept(Struct, array_like=True, frozen=True):
-    """What is kept of one key."""
+    """The stored state of one key."""
 
     due_ms: int  # when it must be looked at
-    state: msgspec.Raw  # encoded: most keys are not looked at in most batches
+    state: msgspec.Raw  # encoded: in most batches most keys are not examined
 
 
 _decode_state = msgspec.msgpack.Decoder(_State).decode
 
 
 class Share(Struct, array_like=True):
-    """What is kept for all keys of one rule that fall to the same share."""
+    """The state of all keys of one rule that belong to the same share."""
 
     keys: dict[str, _Kept] = {}
     timer_ms: int | None = None
@@ -110,7 +110,7 @@ class Share(Struct, array_like=True):
     def look(
         self, rule: AnyRule, new: Mapping[str, Iterable[Hit]], until_ms: int
     ) -> list[tuple[str, Found]]:
-        """Take new hits in, and tell what was found up to the watermark, by key."""
+        """Add new hits, and return the findings up to the watermark, by key."""
         due = [key for key, kept in self.keys.items() if kept.due_ms <= until_ms]
         found: list[tuple[str, Found]] = []
         for key in dict.fromkeys([*due, *new]):
@@ -128,12 +128,12 @@ class Share(Struct, array_like=True):
 
     @property
     def due_ms(self) -> int | None:
-        """When the next key must be looked at; None if nothing is kept."""
+        """Return when the next key must be examined; None if the share is empty."""
         return min((kept.due_ms for kept in self.keys.values()), default=None)
 
 
 def _follow(rule: AnyRule, state: _State, until_us: int) -> list[Found]:
-    """What the events up to this time, and the time itself, have brought about."""
+    """Return the findings from the events up to this time, and from the time itself."""
     ready = [hit for hit in state.waiting if hit.time_us <= until_us]
     state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
     return follow(rule, state.memory, ready, until_us)
@@ -150,10 +150,10 @@ _decode = msgspec.msgpack.Decoder(Share).decode
 
 
 class Follower(StatefulProcessor):
-    """Keeps what rules remember; event-time timers say when to look again.
+    """Stores the memory of rules; event-time timers say when to examine it again.
 
-    Keys share their state and their timer, `SHARE_COUNT` shares to a rule: every question to
-    Spark takes longer than to look at a key.
+    Keys share their state and their timer, `SHARE_COUNT` shares to a rule: every request to Spark
+    takes longer than examining a key.
     """
 
     def __init__(self, options: Options) -> None:
@@ -164,7 +164,7 @@ class Follower(StatefulProcessor):
         self._kept = handle.getValueState("kept", "state binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
-        """Take in new events; they are looked at when the watermark has passed them."""
+        """Add new events; they are examined when the watermark has passed them."""
         until_ms = timerValues.getCurrentWatermarkInMs()
         new: dict[str, list[Hit]] = {}
         for row in rows:
@@ -176,14 +176,14 @@ class Follower(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: Any, expiredTimerInfo: Any
     ) -> Iterator[Row]:
-        """Look at the events, and at the time, up to the watermark."""
+        """Examine the events, and the time, up to the watermark."""
         share = self._share()
         if share.timer_ms == expiredTimerInfo.getExpiryTimeInMs():
             share.timer_ms = None  # Spark forgets it, too
         return self._look(key[0], share, {}, timerValues.getCurrentWatermarkInMs())
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is open."""
 
     def _share(self) -> Share:
         kept = self._kept.get()
@@ -198,7 +198,7 @@ class Follower(StatefulProcessor):
         return iter([_FoundRow(*row_of(self._options, rule, key, one)) for key, one in found])
 
     def _keep(self, share: Share) -> None:
-        """Remember a share, and when to look at it again; forget it if there is nothing."""
+        """Store a share, and set its timer; remove it if it is empty."""
         due_ms = share.due_ms
         if due_ms != share.timer_ms:
             if share.timer_ms is not None:

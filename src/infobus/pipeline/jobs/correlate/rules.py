@@ -1,8 +1,8 @@
-"""Rules of correlation: which events together mean something, and what is remembered meanwhile.
+"""Rules of correlation: which events together mean something, and the memory they need.
 
-One `Memory` belongs to one rule and one key. It is handed hits (events that a step of the rule
-wants) in the order of their times, and told how far time has come; it gives back what it found.
-What it remembers is never older than the rule's `within_s`. There is no clock in here.
+One `Memory` belongs to one rule and one key. It receives hits (events that a step of the rule
+wants) in the order of their times, and the time up to which events are complete; it returns its
+findings. It remembers nothing that is older than the rule's `within_s`. There is no clock here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Hit(Struct, array_like=True, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What a rule has found: events from `first_us` to `last_us` that mean something together."""
+    """A finding of a rule: events from `first_us` to `last_us` that mean something together."""
 
     first_us: int
     last_us: int
@@ -45,7 +45,7 @@ class Found(Struct, frozen=True):
 
 
 class Window(Struct, array_like=True):
-    """What is kept of a window that is not over yet."""
+    """The state of a window that is not over yet."""
 
     start_us: int
     first_us: int
@@ -57,10 +57,10 @@ class Window(Struct, array_like=True):
 
 
 class Memory(Struct, array_like=True):
-    """What a rule remembers of the events of one key.
+    """The memory of a rule for the events of one key.
 
     Attributes:
-        hits: By step, as each kind of rule has it.
+        hits: By step, in a form that depends on the kind of rule.
         window: The window that is not over, if the rule has windows.
     """
 
@@ -73,13 +73,13 @@ class Memory(Struct, array_like=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What all rules have.
+    """The attributes of all rules.
 
     Attributes:
-        name: What the rule is called.
+        name: The rule's name.
         within_s: The time within which all of it happens.
         key: Only events with the same key belong together: text with attributes in braces, such
-            as `{symbol}` or `{order.id}/{_sender}`. Events that lack one have no part in it.
+            as `{symbol}` or `{order.id}/{_sender}`. The rule ignores events that lack one.
     """
 
     name: str
@@ -97,20 +97,20 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
             raise UsageError(f"rule {self.name}: 1 to {STEPS_COUNT_MAX} steps, not {count}")
 
     def wanted(self) -> list[Subscription]:
-        """The events that the rule is about, one subscription for each step."""
+        """Return the events that the rule is about, one subscription for each step."""
         raise NotImplementedError
 
     def take(self, memory: Memory, hit: Hit) -> list[Found]:
-        """Look at the next event."""
+        """Process the next event."""
         raise NotImplementedError
 
     def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
-        """All events up to this time have been seen: what is over, and what is forgotten."""
+        """Process that all events up to this time have been seen: end windows, and forget."""
         _forget(memory, until_us - self.within_us)
         return []
 
     def next_us(self, memory: Memory) -> int | None:
-        """When time must be passed again; None if nothing is remembered."""
+        """Return when `pass_time` must be called again; None if nothing is remembered."""
         if not any(memory.hits):
             return None
         return min(some[0].time_us for some in memory.hits if some) + self.within_us + 1
@@ -129,8 +129,8 @@ class Sequence(Rule, frozen=True, kw_only=True, tag="sequence"):
         return self.steps
 
     def take(self, memory: Memory, hit: Hit) -> list[Found]:
-        # chains[i] holds events for the first i+1 steps. Of several, the one that began last has
-        # the most time left, so no other need be kept.
+        # chains[i] holds events for the first i+1 steps. Of several chains, the one that
+        # began last has the most time left, so no other is needed.
         chains = memory.hits = memory.hits or [[] for _ in self.steps]
         for step in sorted(hit.steps, reverse=True):  # so that no event serves for two steps
             before = chains[step - 1] if step else []
@@ -163,7 +163,7 @@ class Conjunction(Rule, frozen=True, kw_only=True, tag="conjunction"):
 
 
 class Repetition(Rule, frozen=True, kw_only=True, tag="repetition"):
-    """So many events of one kind."""
+    """A number of events of one kind."""
 
     step: Subscription
     count: int
@@ -227,13 +227,13 @@ Function = Literal["count", "sum", "mean", "min", "max"]
 
 
 class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
-    """A number made of all events of one kind in a stretch of time; stretches do not overlap.
+    """A number computed from all events of one kind in a time window; windows do not overlap.
 
     Attributes:
-        step: Which events.
-        function: How the number is made.
-        of: The attribute it is made of; `count` needs none.
-        having: A filter on `value` and `count`; the rest is not told.
+        step: The events.
+        function: How the number is computed.
+        of: The attribute it is computed from; `count` needs none.
+        having: A filter on `value` and `count`; other findings are not reported.
     """
 
     step: Subscription
@@ -291,7 +291,7 @@ AnyRule = Sequence | Conjunction | Repetition | Absence | Aggregate
 
 
 def follow(rule: Rule, memory: Memory, hits: list[Hit], until_us: int) -> list[Found]:
-    """Look at events in the order of their times, and then at the time itself.
+    """Process events in the order of their times, and then the time itself.
 
     >>> twice = Repetition(name="twice", within_s=1, step=Subscription(), count=2)
     >>> hits = [Hit(0, 0, (0,), "a"), Hit(500_000, 1, (0,), "b"), Hit(800_000, 2, (0,), "c")]
@@ -316,7 +316,7 @@ def _found(hits: Any) -> Found:
 
 
 def _forget(memory: Memory, since_us: int) -> None:
-    """Drop what began before this time."""
+    """Drop everything that began before this time."""
     kept = [some if some and some[0].time_us >= since_us else [] for some in memory.hits]
     memory.hits = kept if any(kept) else []
 
@@ -346,13 +346,13 @@ class Template:
 
     @property
     def names(self) -> set[str]:
-        """The attributes, without what is asked for inside of them."""
+        """Return the attributes, without the names inside them."""
         return {path[0] for _, path in self._parts if path is not None}
 
     def filled(
         self, attributes: Mapping[str, Any], spell: Callable[[Any], str] = str
     ) -> str | None:
-        """The text with the values of these attributes; None if one is missing."""
+        """Return the text with the values of these attributes; None if one is missing."""
         text = ""
         for literal, path in self._parts:
             text += literal

@@ -1,1 +1,1 @@
-"""The job `decompose`: objects out of a journal, into tables."""
+"""The job `decompose`: stores the objects of a journal in tables."""

@@ -1,9 +1,9 @@
-"""The job `decompose`: objects out of a journal, into the tables of the repository.
+"""The job `decompose`: stores the objects of a journal in the tables of the repository.
 
-Into a database (`db`) the driver writes each batch by COPY or bulk insert, in one transaction with
-the place in the journal up to which everything is there: what is repeated after a crash, or even
-with a new checkpoint, is known to be there. Into Parquet tables of the same form (`tables`) the
-executors write; see `decompose_tables`.
+Into a database (`db`), the driver writes each batch by COPY or bulk insert. The same transaction
+stores the position in the journal up to which everything is stored. So a batch that is repeated
+after a crash, or even with a new checkpoint, is recognised. Parquet tables of the same form
+(`tables`) are written by the executors; see `tables`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COLUMNS = ["_offset", "_subject", "_type", "_object_id", "_event_id", "_time", R
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where objects go: into a database, into a folder of Parquet tables, or both."""
+    """Where to store objects: a database, a folder of Parquet tables, or both."""
 
     journal: str
     """The folder that the events come from; it also knows their types."""
@@ -54,7 +54,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
-    """What is kept of the events; test events are not.
+    """Return the columns to store, without test events.
 
     Raises:
         UsageError: The events were read as those of one type; then objects are not whole.
@@ -68,7 +68,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
 
 
 def write(result: DataFrame, options: Options, batch: Batch) -> None:
-    """Store one batch; returning means that it is there, once.
+    """Store one batch; returning means that it is stored, once.
 
     Raises:
         StoreError: The database or the folder cannot be used now; trying again is safe.
@@ -86,14 +86,14 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
 
 
 def records_in(table: pa.Table, journal: Journal) -> list[Record]:
-    """The objects of events, whatever their types, as they were published."""
-    journal.types()  # learned on the way
+    """Return the objects of events, of any type, as they were published."""
+    journal.types()  # this learns them
     table = table.cast(pa.schema([GENERIC.field(name) for name in table.column_names]))
     envelope = table.drop_columns([REST]).to_pydict()
     found = []
     for at, attributes in enumerate(attributes_by_row(table.select([REST]))):
         name = envelope["_type"][at]
-        # An object that nobody gave an id is told from others by the event that brought it.
+        # An object without an id of its own is identified by the event that brought it.
         id = envelope["_object_id"][at] or envelope["_event_id"][at]
         obj = attributes if name is None else object_of(name, attributes, id)
         found.append(Record(obj, id, envelope["_subject"][at], envelope["_time"][at]))
@@ -108,12 +108,12 @@ class _Upto(NamedTuple):
 
 
 def store(repository: Repository, table: pa.Table, folder: str, query: str) -> int:
-    """Store the objects of events that are not there yet; how many these were.
+    """Store the objects of events that are not stored yet; return how many.
 
-    An object that the database refuses is set aside, and the others go on.
+    An object that the database refuses is set aside, and the others are stored.
 
     Raises:
-        UsageError: The database is further than the journal, so new events would pass for old.
+        UsageError: The database is ahead of the journal, so new events would be taken for old.
     """
     journal = Journal.open(folder)
     positions = PositionsIn(query)
@@ -147,7 +147,10 @@ def store(repository: Repository, table: pa.Table, folder: str, query: str) -> i
 
 
 def _store_one_by_one(repository: Repository, records: Sequence[Record]) -> None:
-    """Carried out again after a crash, it changes nothing: an object replaces its own state."""
+    """Store each object on its own.
+
+    Repeated after a crash, this changes nothing: an object replaces its own state.
+    """
     for record in records:
         try:
             repository.store_records([record], keep_newer=True)

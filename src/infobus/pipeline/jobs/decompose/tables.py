@@ -3,10 +3,10 @@
     TABLES/news_story/QUERY-OFFSET-00000.parquet
     TABLES/news_story_topics/QUERY-OFFSET-00000.parquet
 
-Executors write hidden files, which no reader of Parquet looks at; the driver gives them their
-names. `OFFSET` is where the batch begins in the journal. Before that it removes what the query
-has written from there on: a batch that is repeated, or a query that begins again, replaces what it
-had written, so no row is there twice.
+Executors write hidden files, which no Parquet reader sees; the driver renames them. `OFFSET` is
+where the batch begins in the journal. Before renaming, the driver removes everything that the query
+has written from there on. A repeated batch, or a query that starts again, thus replaces what it had
+written, and no row is stored twice.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Records = Callable[[pa.Table, Journal], "list[Record]"]
 def write_tables(
     events: DataFrame, records: Records, journal: str, folder: str, query: str
 ) -> None:
-    """Write the rows that objects become; returning means that they are there, once."""
+    """Write the rows of objects; returning means that they are stored, once."""
     root, name = Path(folder).absolute(), quote(query, safe="")
-    for left in root.glob(f"*/.{name}-*.parquet"):  # by a batch that was killed
+    for left in root.glob(f"*/.{name}-*.parquet"):  # left by a batch that was killed
         left.unlink()
 
     def stage(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -66,18 +66,19 @@ def write_tables(
 def _stage(
     table: pa.Table, records: Records, journal: str, root: Path, name: str
 ) -> Iterator[pa.RecordBatch]:
-    """Write the tables of one task; tells the files, and the offset of the first event."""
+    """Write the tables of one task; return the files, and the offset of the first event."""
     first = pa.compute.min(table["_offset"]).as_py()
     opened = Journal.open(journal)
     found = records(table.sort_by("_offset"), opened)
     paths = []
     with Repository("sqlite://") as repository:
-        # All versions in the journal's order, so that columns have the same names in every task.
+        # Use all versions in the journal's order, so that columns have the same names in
+        # every task.
         versions = [int(one, 16) for ones in opened.manifest.types.values() for one in ones]
         with repository.transaction() as connection:
             for version in versions:
                 grow(connection, [version])
-        repository.types()  # it looks again
+        repository.types()  # this reloads them
         for target, rows in repository.rows_of(found):
             path = root / target.name / f".{name}-{uuid.uuid4().hex}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +88,7 @@ def _stage(
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """The columns of a table of the repository, as Arrow has them."""
+    """Return the columns of a repository table as an Arrow schema."""
     columns = [column for column in table.columns if column.name not in LEFT_OUT]
     return pa.schema([(column.name, _arrow_type(column)) for column in columns])
 

@@ -1,9 +1,9 @@
-"""Watermarks out of measured traffic: how many events of a class should wait before it is held.
+"""Computes watermarks from measured traffic: how many events of a class may wait.
 
 Paper 002, section 11, leaves open which watermark values are appropriate. Here they follow from
-what was measured. Arrivals are played through queues that are served as the bus serves them, the
-highest class first, at the rate at which events were seen to be taken; how long the queues grow
-says how much room bursts need. Nothing in here looks at a clock or a file.
+measurements. Arrivals are played through queues that are served as the bus serves them, the highest
+class first, at the rate at which events were seen to be taken. The length of the queues shows how
+much room bursts need. Nothing here reads a clock or a file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ HIGH_MIN = 16
 
 
 class Service(Struct, frozen=True, kw_only=True):
-    """What those who take events can do, and what may be asked of those who wait.
+    """The capacity of the consumers, and the limits on waiting.
 
     Attributes:
-        events_per_s: So many events are taken, of all classes together.
-        reaction_s: So long it takes until a sender that is held, or may go on, does so.
+        events_per_s: How many events are taken, of all classes together.
+        reaction_s: How long a sender takes to stop or resume.
         patience_s: By class: no event should wait longer than that.
     """
 
@@ -54,7 +54,7 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 def backlogs(arrivals: Sequence[Array], bin_s: float, service: Service) -> list[Array]:
-    """How many events of each class wait at the end of each bin of time; highest class first.
+    """Return how many events of each class wait at the end of each time bin; highest first.
 
     >>> service = Service(events_per_s=10, reaction_s=0.1, patience_s={})
     >>> [one.tolist() for one in backlogs([np.array([8, 8, 0]), np.array([5, 5, 5])], 1, service)]
@@ -63,7 +63,7 @@ def backlogs(arrivals: Sequence[Array], bin_s: float, service: Service) -> list[
     left = np.full(len(arrivals[0]), service.events_per_s * bin_s)
     found = []
     for class_ in arrivals:
-        # Lindley's recursion in closed form: how far the sum of what was too much is above its
+        # Lindley's recursion in closed form: how far the sum of the excess is above its
         # least value so far.
         excess = np.cumsum(class_ - left)
         waiting = excess - np.minimum(np.minimum.accumulate(excess), 0.0)
@@ -76,7 +76,7 @@ def backlogs(arrivals: Sequence[Array], bin_s: float, service: Service) -> list[
 def advise(
     names: Sequence[str], arrivals: Sequence[Array], bin_s: float, service: Service
 ) -> list[Advice]:
-    """Marks for each class; `names` and `arrivals` by bins of time, the highest class first."""
+    """Return marks for each class, from arrivals by time bins; the highest class first."""
     waiting = backlogs(arrivals, bin_s, service)
     above_per_s = 0.0
     advice = []
@@ -109,7 +109,7 @@ def _advice(
 ) -> Advice:
     mean_per_s, peak_per_s = float(arrivals.mean()) / bin_s, float(arrivals.max()) / bin_s
     burst = math.ceil(float(np.quantile(waiting, BURST_SHARE)))
-    # Events that come within one bin wait for each other, too, if they come at once.
+    # Events within one bin wait for each other, too, if they arrive at once.
     room = burst + math.ceil(peak_per_s * service.reaction_s)
     reasons = [
         f"arrivals: {mean_per_s:,.1f}/s on average, {peak_per_s:,.1f}/s at the peak; the classes "

@@ -1,4 +1,4 @@
-"""The report of traffic: what was sent, how it arrived, and which watermarks follow from that."""
+"""Writes the traffic report: what was sent, how it arrived, and the recommended watermarks."""
 
 from __future__ import annotations
 

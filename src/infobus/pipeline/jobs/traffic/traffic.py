@@ -1,8 +1,8 @@
-"""Traffic: rates, sizes, queue depth and latency by subject, class and node, out of a journal.
+"""Measures traffic in a journal: rates, sizes, depth and latency by subject, class and node.
 
-Latency is from publication to the journal's disk: every event's place in the journal says when
-its file was written. Files that were merged later no longer tell, and are left out of that.
-Depth is how many events were on that way at once.
+Latency is the time from publication to the journal's disk: an event's position in the journal shows
+when its file was written. Files that were merged later no longer show it, and are left out. Depth
+is how many events were in transit at once.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _ARRIVAL_DDL = "of string, first long, last long, at long"
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How traffic is looked at.
+    """How to measure traffic.
 
     Attributes:
         report: The folder for the report and its pictures.
-        journal: The folder of the journal, whose files tell when events arrived.
-        bin_s: Rates are taken over so much time.
-        service_per_s: How many events can be taken in a second; else, as many as were at best.
-        reaction_s: So long it takes until a sender that is held, or may go on, does so.
+        journal: The folder of the journal, whose files show when events arrived.
+        bin_s: The length of a time bin, over which rates are computed.
+        service_per_s: How many events can be taken in a second; default: the best that was seen.
+        reaction_s: How long a sender takes to stop or resume.
         patience_s: By class: no event should wait longer than that.
         classes: The classes of the bus, highest first.
         test: Test events count, too.
@@ -69,14 +69,14 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def observed(spark: SparkSession, journal: str | Path) -> DataFrame:
-    """All events of a journal, of whatever type, as `transform` wants them."""
+    """Return all events of a journal, of any type, as `transform` expects them."""
     options = Options(journal=str(journal))
     frames = [_observed(frame, options) for frame in histories(spark, journal)]
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def _observed(events: DataFrame, options: Options) -> DataFrame:
-    """Only what traffic is about; `_bytes` and `_arrived` are added if they are not there."""
+    """Return the columns about traffic; add `_bytes` and `_arrived` if they are missing."""
     kept = events
     if "_bytes" not in kept.columns:
         kept = kept.withColumn("_bytes", event_bytes(events))
@@ -89,7 +89,7 @@ def _observed(events: DataFrame, options: Options) -> DataFrame:
 
 
 def _with_arrival(events: DataFrame, segments: Sequence[Segment]) -> DataFrame:
-    """When each event's file was written, for files that were not merged since."""
+    """Add when each event's file was written, for files that were not merged since."""
     rows = [
         (one.type, one.first, one.last, round(one.written_at * 1e6))
         for one in segments
@@ -111,19 +111,19 @@ def _span_s(segment: Segment) -> float:
 
 
 def transform(events: DataFrame, options: Options) -> DataFrame:
-    """One row for each subject, class and node: what it has sent, and how that arrived.
+    """Return one row for each subject, class and node: what it has sent, and how that arrived.
 
     Columns: `by` (subject, class or node), `name`, `events`, `bytes`, `bytes_max`, `first` and
     `last` (when published), `per_s_peak` (over one bin), `latency_s` (its median, 95th and 99th
-    percentile, and most), `measured` (how many events that is of), `depth_max`, and `bins`
-    (for classes: the events published and arrived in each bin of time).
+    percentile, and maximum), `measured` (how many events that covers), `depth_max`, and `bins` (for
+    classes: the events published and arrived in each time bin).
 
     Raises:
         UsageError: The events are live.
     """
     if events.isStreaming:
         raise UsageError("traffic is looked at after the fact: give it events of spark.read")
-    events = events.where("_time is not null")  # a clock may show what is no time
+    events = events.where("_time is not null")  # a clock may show an invalid time
     if not options.test:
         events = events.where("not _test")
     seen = _observed(events, options).select(
@@ -168,7 +168,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
 
 
 def _binned(seen: DataFrame, options: Options) -> DataFrame:
-    """The busiest bin of each, and all bins of the classes."""
+    """Return the busiest bin of each, and all bins of the classes."""
     bin_us = round(options.bin_s * 1e6)
     bins = (
         _changes(seen)
@@ -186,7 +186,7 @@ def _binned(seen: DataFrame, options: Options) -> DataFrame:
 
 
 def _depths(seen: DataFrame) -> DataFrame:
-    """How many events were under way at once, at most."""
+    """Return the greatest number of events that were in transit at once."""
     order = Window.partitionBy("by", "name").orderBy("at_us", F.desc("change"))
     so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     changes = _changes(seen.where("arrived_us is not null"))
@@ -195,7 +195,7 @@ def _depths(seen: DataFrame) -> DataFrame:
 
 
 def _changes(seen: DataFrame) -> DataFrame:
-    """When events were published (1), and when they arrived (-1)."""
+    """Return when events were published (1), and when they arrived (-1)."""
     return (
         seen.select(
             "by",
@@ -230,7 +230,7 @@ class Series(Struct, frozen=True):
 
 
 def series(rows: list[Row], options: Options) -> Series | None:
-    """What `transform` found about the classes; None if there were no events."""
+    """Return the findings about the classes; None if there were no events."""
     by_class = {row["name"]: row["bins"] for row in rows if row["by"] == "class"}
     names = (*(one for one in options.classes if one in by_class),)
     names += tuple(sorted(set(by_class) - set(names)))
@@ -238,7 +238,7 @@ def series(rows: list[Row], options: Options) -> Series | None:
         return None
     first = min(one["bin"] for bins in by_class.values() for one in bins)
     last = max(one["bin"] for bins in by_class.values() for one in bins)
-    # Long stretches of time are looked at in longer steps.
+    # Long periods are examined in longer steps.
     step = -(-(last - first + 1) // BINS_COUNT_MAX)
     count = (last - first) // step + 1
     sent, arrived = ([np.zeros(count) for _ in names] for _ in range(2))
@@ -251,7 +251,7 @@ def series(rows: list[Row], options: Options) -> Series | None:
 
 
 def service_of(found: Series, options: Options) -> Service:
-    """How many events are taken: as the options say, or as many as arrived in the best bin."""
+    """Return how many events are taken: from the options, or from the best bin."""
     taken = np.sum(found.arrived, axis=0) if np.any(found.arrived) else np.sum(found.sent, axis=0)
     best = float(taken.max()) / found.bin_s
     return Service(
@@ -262,7 +262,7 @@ def service_of(found: Series, options: Options) -> Service:
 
 
 def recommended(rows: list[Row], options: Options) -> list[Advice]:
-    """Watermarks for each class, from what `transform` found."""
+    """Return watermarks for each class, from the result of `transform`."""
     found = series(rows, options)
     if found is None:
         return []
