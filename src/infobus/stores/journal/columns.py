@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from infobus.errors import UsageError
 from infobus.filters.language.values import attributes_of
 from infobus.objects import DataObject, Type, find_type, id_of, kinds, type_of
-from infobus.objects.data import Foreign
+from infobus.objects.data import Foreign, unknown_attributes
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, Misfit, ObjectOf
 from infobus.stores.journal.typed_maps import entries_of, entries_of_value
 
@@ -209,7 +209,9 @@ def _typed(events: Sequence[Journaled], offsets: Sequence[int], known: Type) -> 
 def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Rows, Rows]:
     """Split values into those that fit a type's columns and the rest ([] if all fit)."""
     values = [attributes_of(one) for one in data]
-    if all(value.keys() <= kind_of.keys() for value in values) and not any(map(_has_extra, data)):
+    if all(value.keys() <= kind_of.keys() for value in values) and not any(
+        map(unknown_attributes, data)
+    ):
         return values, []
     fitting: Rows = [
         {n: v for n, v in value.items() if _fits(kind_of.get(n), v)} for value in values
@@ -219,10 +221,6 @@ def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Row
         for value, fits in zip(values, fitting, strict=True)
     ]
     return fitting, rest
-
-
-def _has_extra(one: DataObject) -> bool:
-    return one.__bus_tag__.__class__ is Foreign and bool(one.__bus_tag__.extra)
 
 
 def _fits(kind: Kind | None, value: Any) -> bool:
