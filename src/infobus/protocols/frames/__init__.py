@@ -1,1 +1,1 @@
-"""What travels between nodes: frames, the events in them, lanes, and transactions."""
+"""The data that travels between nodes: frames, their events, lanes, and transactions."""

@@ -1,4 +1,4 @@
-"""Events on the wire, by columns: what most events of a run share is said once."""
+"""Events on the wire, by columns: a value that most events of a run share is written once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Time = Annotated[float, Meta(ge=-1e10, le=1e11)]
 
 
 class Qos(Struct, array_like=True, frozen=True, gc=False):
-    """What the supplier of an event asked for, and for how long a raised one stays raised."""
+    """The supplier's requests for an event, and how long a raised one stays raised."""
 
     max_age: Annotated[float, Meta(ge=0)] = 0.0  # seconds since its time; 0: no limit
     class_: ClassName = ""  # its own class, where that is not the one of its lane
@@ -28,7 +28,7 @@ class Qos(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Item(NamedTuple):
-    """One event. The object stays encoded until somebody looks at it."""
+    """One event. The object stays encoded until somebody reads it."""
 
     subject: str
     number: int  # of the sender's events, over all routes: names the event
@@ -40,10 +40,10 @@ class Item(NamedTuple):
 
 
 class Items(Struct, array_like=True, gc=False):
-    """A run of events, by columns: what most events of a run share is said once.
+    """A run of events, by columns: a value that most events share is written once.
 
     `subjects`, `times` and `types` have one entry for all events, or one for each. `numbers` has
-    one for each, or just the first if they follow one another. `qos` has none if nobody asked for
+    one for each, or just the first if they are consecutive. `qos` has none if nobody asked for
     anything, or one for all, or one for each.
     """
 
@@ -57,7 +57,7 @@ class Items(Struct, array_like=True, gc=False):
 
     @classmethod
     def of(cls, items: Sequence[tuple[Any, ...]]) -> Items:
-        """The run of these events.
+        """Return the run of these events.
 
         >>> run = Items.of([Item("a", 7, 0.5, 0, b"x"), Item("a", 8, 0.7, 0, b"y")])
         >>> run.subjects, run.numbers, run.times, run.types, run.bodies
@@ -123,7 +123,7 @@ class Items(Struct, array_like=True, gc=False):
         )
 
     def at(self, places: Sequence[int]) -> Items:
-        """The events at these places."""
+        """Return the events at these places."""
         numbers, ids = self.each_number(), self.object_ids
         return Items(
             [self.subjects[at] for at in places] if len(self.subjects) > 1 else self.subjects,
@@ -155,7 +155,7 @@ class Items(Struct, array_like=True, gc=False):
         return repeat(self.times[0]) if len(self.times) == 1 else self.times
 
     def each_qos(self) -> Iterable[Qos | None]:
-        """What was asked for each event in turn; None for nothing at all."""
+        """Return the request for each event in turn; None for nothing at all."""
         if len(self.qos) > 1:
             return self.qos
         return repeat(self.qos[0] if self.qos else None)
@@ -165,11 +165,11 @@ class Items(Struct, array_like=True, gc=False):
         return max((qos.raised_until for qos in self.qos if qos is not None), default=0.0)
 
     def is_plain(self) -> bool:
-        """Whether no event has an age limit, or another class than that of its lane."""
+        """Return whether no event has an age limit, or another class than that of its lane."""
         return not any(qos is not None and (qos.max_age or qos.class_) for qos in self.qos)
 
     def is_whole(self) -> bool:
-        """Whether the columns are as long as they must be."""
+        """Return whether the columns have the right lengths."""
         count = len(self.bodies)
         one = 1 if count else 0
         return (

@@ -1,7 +1,7 @@
-"""A lane is what one class of a channel's events travels on, with numbers of its own.
+"""Lanes: one class of a channel's events travels on a lane, with numbers of its own.
 
-The default class travels on the channel itself. Every other class has a lane beside it, so that
-neither its numbers, nor its window, nor its queues ever wait for those of another class.
+The default class travels on the channel itself. Every other class has a lane beside it, so that its
+numbers, its window and its queues never wait for those of another class.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MARK = "\x1f"  # no subject holds a control character
 
 
 def lane_of(channel: str, class_: str) -> str:
-    """The lane of a class; an empty one stands for the default class.
+    """Return the lane of a class; an empty one stands for the default class.
 
     >>> lane_of("news", ""), lane_of("news", "emergency")
     ('news', 'news\\x1femergency')
@@ -22,7 +22,7 @@ def lane_of(channel: str, class_: str) -> str:
 
 
 def channel_in(lane: str) -> str:
-    """The channel that a lane belongs to.
+    """Return the channel that a lane belongs to.
 
     >>> channel_in("news"), channel_in("news\\x1femergency")
     ('news', 'news')
@@ -31,7 +31,7 @@ def channel_in(lane: str) -> str:
 
 
 def class_in(lane: str) -> str:
-    """The class that a lane carries; empty for the default class.
+    """Return the class that a lane carries; empty for the default class.
 
     >>> class_in("news"), class_in("news\\x1femergency")
     ('', 'emergency')
@@ -40,7 +40,7 @@ def class_in(lane: str) -> str:
 
 
 def in_words(lane: str) -> str:
-    """How people are told of a lane.
+    """Return a lane in words, for messages to people.
 
     >>> print(in_words("news"), "and", in_words("news\\x1femergency"))
     channel 'news' and channel 'news' (class emergency)
@@ -50,7 +50,7 @@ def in_words(lane: str) -> str:
 
 
 def lane_class(classes: Classes, name: str) -> str:
-    """How lanes spell a class: empty for the default class.
+    """Return a class as lanes spell it: empty for the default class.
 
     >>> from infobus.protocols.qos.classes import DEFAULT_CLASSES
     >>> lane_class(DEFAULT_CLASSES, "regular"), lane_class(DEFAULT_CLASSES, "business")
@@ -64,12 +64,12 @@ def lane_class(classes: Classes, name: str) -> str:
 
 
 def urgency_of(classes: Classes, class_: str) -> int:
-    """How far above the default class the class of a lane is."""
+    """Return how far above the default class the class of a lane is."""
     return classes.rank(classes.default) - classes.rank(class_ or classes.default)
 
 
 def lane_key(lane: str) -> str:
-    """The engine key that carries the events of a lane.
+    """Return the engine key that carries the events of a lane.
 
     >>> lane_key("news.equity"), lane_key("news.equity\\x1femergency")
     ('c/news/equity', 'q/emergency/news/equity')

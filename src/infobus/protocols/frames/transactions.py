@@ -1,10 +1,10 @@
-"""Transactions on the wire: a group of events that is one event to everybody in between.
+"""Transactions on the wire: a group of events that every node on the way treats as one event.
 
-A group travels as one item of the reserved type `GROUP`, so it has one number on its route, is
-repaired and dropped as a whole, and no receiver can ever hold a part of it. Its events are
-numbered within it by their place, and `count` at the end says that it is complete (paper 002,
-section 8). It is put once on each channel that one of its events belongs to; receivers that
-listen to several of them take the first copy and drop the others, by the group's number.
+A group travels as one item of the reserved type `GROUP`. So it has one number on its route, is
+repaired and dropped as a whole, and no receiver can ever hold a part of it. Its events are numbered
+within it by their place, and `count` at the end shows that it is complete (paper 002, section 8).
+The sender puts it once on each channel that one of its events belongs to; receivers that listen to
+several of them use the first copy and drop the others, by the group's number.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _decoder = msgspec.msgpack.Decoder(Group)
 
 
 def encode(group: Group) -> bytes:
-    """The body of the item that carries a group."""
+    """Return the body of the item that carries a group."""
     return _encoder.encode(group)
 
 
 def decode(body: bytes) -> Group:
-    """The group in an item of type `GROUP`.
+    """Return the group in an item of type `GROUP`.
 
     Raises:
-        BadFrame: The bytes are no group, or not a whole one.
+        BadFrame: The bytes are not a group, or not a whole one.
     """
     try:
         group = _decoder.decode(body)
@@ -61,21 +61,21 @@ def decode(body: bytes) -> Group:
 
 
 def item(subject: str, time: float, group: Group) -> Item:
-    """The item that carries `group`, under the subject of one of its events."""
+    """Return the item that carries `group`, under the subject of one of its events."""
     return Item(subject, group.number, time, GROUP, encode(group))
 
 
 class Copies:
-    """Tells the first copy of a transaction from those that come by its other channels.
+    """Distinguishes the first copy of a transaction from those on its other channels.
 
-    The first one counts. So a transaction comes no later than its place in each of its channels.
+    The first one counts. So a transaction arrives no later than its place in each of its channels.
     """
 
     def __init__(self) -> None:
         self._come: dict[tuple[str, int], None] = {}  # by sender and number, oldest first
 
     def is_first(self, sender: str, group: Group) -> bool:
-        """Whether this transaction has not come before."""
+        """Return whether this transaction has not arrived before."""
         if group.channels == 1:
             return True
         key = (sender, group.number)

@@ -1,9 +1,9 @@
 """The frames that nodes send each other, and their bytes (`docs/wire.md` is the specification).
 
-A frame is one MessagePack array whose first element is its tag. Readers skip elements they do
-not know at the end of an array, and skip frames whose tag they do not know, so adjacent minor
-versions interoperate. `Interest` and `Beat` carry the version at a fixed place, in every major
-version, so that a peer of another major version is recognised and refused aloud.
+A frame is one MessagePack array whose first element is its tag. Readers skip unknown elements at
+the end of an array, and frames with an unknown tag, so adjacent minor versions interoperate.
+`Interest` and `Beat` carry the version at a fixed place, in every major version, so that a peer of
+another major version is recognised and refused with a message.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Wire = tuple[Count, Count]
 
 
 class Request(Struct, array_like=True, frozen=True):
-    """What a consumer asks of the events that it gets under a pattern."""
+    """A consumer's request about the events that it gets under a pattern."""
 
     pattern: Pattern
     class_: ClassName = ""  # how urgent they are to it; empty: as their supplier says
@@ -58,7 +58,7 @@ class Data(Struct, array_like=True, tag=1, gc=False):
 
 
 class Ack(Struct, array_like=True, tag=2):
-    """Of each lane, everything before the number has come; `held` if that is so on purpose."""
+    """On each lane, everything before the number has arrived; `held`: no more on purpose."""
 
     sender: NodeName
     nexts: dict[LaneName, Count]
@@ -75,7 +75,7 @@ class Ask(Struct, array_like=True, tag=3):
 
 
 class Gone(Struct, array_like=True, tag=4):
-    """Events `first` to `last`, which you asked for, are no longer kept."""
+    """Events `first` to `last`, which you asked for, are no longer stored."""
 
     sender: NodeName
     lane: LaneName
@@ -95,13 +95,13 @@ class Beat(Struct, array_like=True, tag=5):
 class Interest(Struct, array_like=True, tag=6):
     """My rows as of `version`, as changes to what they were at `since` (0: everything).
 
-    `welcome` is the one that you gave me last. After you have given me up you take my rows only
-    under your new welcome, so that I know of the break before I count on you again.
+    `welcome` is the last one that you gave me. After you have given me up, you accept my rows only
+    under your new welcome, so that I learn of the break before I rely on you again.
 
-    A row is a pattern and a filter. `filters` belong to `added`, one by one; where there are
-    fewer, the others have none. Of the patterns in `removed` no row is left; `dropped` are rows
-    that are gone while others of their patterns stay. Whoever reads patterns alone, as minor
-    version 0 did, sees at least what is wanted.
+    A row is a pattern and a filter. `filters` belong to `added`, one by one; if there are fewer,
+    the others have none. No row of the patterns in `removed` is left; `dropped` are rows that are
+    removed while others of their patterns stay. A reader that uses patterns only, as minor version
+    0 did, sees at least what is wanted.
     """
 
     sender: NodeName
@@ -127,7 +127,7 @@ class Interest(Struct, array_like=True, tag=6):
 class Known(Struct, array_like=True, tag=7):
     """I hold your rows as of `version` (0: none), and my next numbers on lanes they touch.
 
-    `welcome` names this acquaintance (0: we have never met). A new one tells the other side
+    `welcome` identifies this acquaintance (0: we have never met). A new one tells the other side
     that it had been given up for dead, and so may have missed events that were never numbered.
     `joined` are the versions of your rows under which you joined the lanes.
     """
@@ -148,14 +148,14 @@ class WantTypes(Struct, array_like=True, tag=8):
 
 
 class Types(Struct, array_like=True, tag=9):
-    """Descriptors that were asked for."""
+    """Descriptors that you asked for."""
 
     sender: NodeName
     descriptors: list[bytes]
 
 
 class Bye(Struct, array_like=True, tag=10):
-    """I leave on purpose; forget me at once. `nexts` as in `Beat`: nothing more will come.
+    """I leave on purpose; forget me at once. `nexts` as in `Beat`: nothing more follows.
 
     `given_up` are nodes that I had taken for dead and not met again: they may have missed more.
     """
@@ -184,7 +184,7 @@ class State(Struct, array_like=True, tag=12):
 
 
 class WantRows(Struct, array_like=True, tag=13):
-    """Tell me all your rows again: I had let some of them go, and publish there now."""
+    """Send me all your rows again: I had dropped some of them, and publish there now."""
 
     sender: NodeName
 

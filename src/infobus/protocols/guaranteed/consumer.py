@@ -1,20 +1,20 @@
-"""Guaranteed delivery, consuming half: each event of every ledger, until it is settled.
+"""Guaranteed delivery, consuming half: delivers each event of every ledger until it is settled.
 
-A `DurableConsumer` is one use of a durable name. It makes itself known to all nodes, hears which
-ledgers they serve, and asks each ledger for what follows what it has (see `guaranteed`). There is
-one open question per ledger; whatever is lost is asked for again.
+A `DurableConsumer` is one use of a durable name. It introduces itself to all nodes, learns which
+ledgers they serve, and asks each ledger for the events that follow its position (see `server`).
+There is one open question per ledger; a lost question or answer is repeated.
 
-* Events of a ledger are handed over in order, the next one when the one before is settled.
-  One that the application nacks comes again after a pause, and holds those after it. With
-  `ordered` false up to `out_count_max` are out at once, and go on past a nacked one.
+* Events of a ledger are delivered in order, the next one when the one before is settled.
+  An event that the application nacks is delivered again after a pause; later ones wait for it.
+  With `ordered` false, up to `out_count_max` are out at once, and later ones do not wait.
 * After `deliveries_max` deliveries, or past its age limit, an event goes to the dead-letter
   subject and is settled when it is safe there.
-* What is saved never goes back. An event that was settled and saved is not handed over again.
-  Numbers that a ledger no longer keeps are reported.
+* A saved position never goes back. An event that was settled and saved is not delivered again.
+  Numbers that a ledger no longer stores are reported.
 
-Effects are carried out in order. `Save` is done when it is on disk: only then may the effects
-after it be carried out, so that nobody is told of progress that a crash could undo, and a
-delivery that may bring the process down has been counted.
+Effects are carried out in order. `Save` is done when it is on disk; only then may the effects after
+it be carried out. So nobody hears of progress that a crash could undo, and a delivery that may
+crash the process has been counted.
 """
 
 from __future__ import annotations
@@ -86,32 +86,32 @@ class DurableConsumer:
     # What the node does.
 
     def start(self, now_s: float, wall_s: float) -> ConsumerEffects:
-        """Make the consumer known."""
+        """Introduce the consumer to all nodes."""
         for ledger, saved in self.saved.items():
             self.streams[ledger] = Stream.of(saved)
         return self.tick(now_s, wall_s)
 
     def close(self) -> ConsumerEffects:
-        """The name is used no longer by this node; what is not settled comes again next time.
+        """This node no longer uses the name; unsettled events are delivered again next time.
 
-        Whatever is called after this does nothing.
+        All later calls do nothing.
         """
         self.is_closed = True
         released = Durable(self.node, self.name, self.session, [])
         return [*self.save(), ToAll(released)]
 
     def save(self) -> ConsumerEffects:
-        """Save what is settled now, instead of at the next tick."""
+        """Save settled positions now, instead of at the next tick."""
         changed = [(id, stream) for id, stream in self.streams.items() if stream.is_changed]
         return [Save(id, stream.save()) for id, stream in changed]
 
     def settled(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
-        """The application is done with an event that was delivered."""
+        """The application has settled an event that was delivered."""
         stream = self._taken_back(ledger, number)
         return [] if stream is None else self._settle(ledger, stream, number, now_s)
 
     def nacked(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
-        """The application could not use an event that was delivered: let it come again."""
+        """The application could not use an event that was delivered: deliver it again."""
         stream = self._taken_back(ledger, number)
         if stream is None:
             return []
@@ -131,7 +131,7 @@ class DurableConsumer:
         return [] if stream is None else self._settle(ledger, stream, number, now_s)
 
     def dead_letter_failed(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
-        """An event could not be put at the dead-letter subject: try again after a pause."""
+        """An event could not become a dead letter: try again after a pause."""
         stream = self._dead(ledger, number)
         if stream is not None:
             self._pause(stream, number, now_s)
@@ -152,7 +152,7 @@ class DurableConsumer:
         return []
 
     def take(self, message: GuaranteedMessage, now_s: float) -> ConsumerEffects:
-        """Take in a message; those for servers or other consumers are not looked at."""
+        """Process a message; messages for servers or other consumers are ignored."""
         match message:
             case _ if self.is_closed:
                 return []
@@ -165,7 +165,7 @@ class DurableConsumer:
         return []
 
     def tick(self, now_s: float, wall_s: float) -> ConsumerEffects:
-        """Time has passed: save, repeat what was not answered, hand over what comes again."""
+        """Time has passed: save, repeat unanswered questions, redeliver events that are due."""
         if self.is_closed:
             return []
         self._wall_ahead_s = wall_s - now_s
@@ -209,7 +209,8 @@ class DurableConsumer:
             return [Complain(kept.sender, what)]
         stream.asked = None
         count, size = len(stream.held), stream.held_bytes
-        # The share may have shrunk since the question, and others may have filled the room.
+        # The share may have shrunk since the question, and other ledgers may have filled
+        # the room.
         room_count = self.terms.held_count_max - self.held_count
         room_bytes = self.terms.held_bytes_max - self.held_bytes
         stream.take(kept, max(count + room_count, 1), max(size + room_bytes, 1))
@@ -263,7 +264,7 @@ class DurableConsumer:
         return []
 
     def _ask(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
-        """Ask for more, unless the answer is still to come or enough is held."""
+        """Ask for more, unless an answer is outstanding or enough is held."""
         count, size = self._share()
         is_full = len(stream.held) > count // 2 or stream.held_bytes > size // 2
         # Settling what is held makes `above` smaller, and room that others have taken; with nothing
@@ -304,7 +305,7 @@ class DurableConsumer:
         return [*effects, ToPeer(stream.server, fetch)]
 
     def _share(self) -> tuple[int, int]:
-        """How much of one ledger is held at once: one that is stuck must not stop the others."""
+        """Return how much of one ledger is held: one that is stuck must not stop the others."""
         parts = len(self.streams) + 1
         return max(self.terms.held_count_max // parts, 1), self.terms.held_bytes_max // parts
 
@@ -322,7 +323,7 @@ class DurableConsumer:
     # Events.
 
     def _hand_over(self, now_s: float) -> ConsumerEffects:
-        """Hand over what may be, one event of each ledger in turn."""
+        """Deliver what is ready, one event of each ledger in turn."""
         handed: ConsumerEffects = []
         is_counted = False
         while self._ready and self.out_count < self.terms.out_count_max:
@@ -334,8 +335,8 @@ class DurableConsumer:
                 self._ready[ledger] = None
                 handed.append(self._hand(ledger, stream, number, now_s))
                 is_counted = is_counted or number in stream.deliveries
-        # Where one delivery is counted, everything settled before is saved, too: no event shall
-        # be counted again because of one after it that brings the process down.
+        # A save that counts one delivery also saves everything settled before it: no event
+        # may be counted again because a later one crashes the process.
         return [*self.save(), *handed] if is_counted else handed
 
     def _hand(self, ledger: str, stream: Stream, number: int, now_s: float) -> Deliver | DeadLetter:
@@ -348,10 +349,10 @@ class DurableConsumer:
             stream.dying.add(number)
             return DeadLetter(ledger, held.entry, held.deliveries, TOO_OFTEN)
         held.deliveries += 1
-        # Counting takes a write to the disk. So a first delivery is counted only in the first
-        # moments of a stream, because whatever was out when a crash came comes again then. An
-        # event that always brings the process down is so delivered at most once more than
-        # `deliveries_max` says.
+        # Counting costs a write to the disk. So a first delivery is counted only in the
+        # first moments of a stream, because events that were out at a crash are delivered
+        # again then. An event that always crashes the process is therefore delivered at
+        # most once more than `deliveries_max` says.
         if stream.careful_until_s is None:
             stream.careful_until_s = now_s + self.terms.careful_s
         if held.deliveries > 1 or now_s < stream.careful_until_s:

@@ -1,4 +1,4 @@
-"""What a durable consumer wants done, and the numbers it goes by."""
+"""The effects of a durable consumer, and the numbers that govern it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Deliver(Struct, frozen=True):
 class DeadLetter(Struct, frozen=True):
     """Publish the event on the dead-letter subject, guaranteed; then call `dead_lettered`.
 
-    With ledger and number, so that whoever sees it there twice can tell. If it cannot be
+    Ledger and number let a reader recognise a dead letter that appears twice. If it cannot be
     published, call `dead_letter_failed`.
     """
 
@@ -36,14 +36,14 @@ class DeadLetter(Struct, frozen=True):
 
 
 class Save(Struct, frozen=True):
-    """Put on disk where the consumer stands in the ledger, in place of what was there."""
+    """Write the consumer's position in the ledger to disk, replacing the previous one."""
 
     ledger: str
     saved: Saved
 
 
 class LostForGood(Struct, frozen=True):
-    """Report that these numbers of the ledger, if they were wanted, can no longer be had."""
+    """Report that these numbers of the ledger, if wanted, can no longer be delivered."""
 
     ledger: str
     first: int
@@ -51,10 +51,10 @@ class LostForGood(Struct, frozen=True):
 
 
 class Rewound(Struct, frozen=True):
-    """Tell the application that the ledger ends before what the consumer has settled in it.
+    """Report that the ledger ends before the position that the consumer has settled.
 
-    It was cut short, or is an older copy: under the same numbers it may hold other events now.
-    So nothing of it is handed over.
+    It was cut short, or is an older copy: under the same numbers it may hold other events now. So
+    nothing from it is delivered.
     """
 
     ledger: str
@@ -63,7 +63,7 @@ class Rewound(Struct, frozen=True):
 
 
 class UsedElsewhere(Struct, frozen=True):
-    """Tell the application that `holder` uses the durable name, too, and close."""
+    """Report that `holder` uses the durable name, too, and close."""
 
     holder: str
 
@@ -89,7 +89,7 @@ class ConsumerTerms:
     announce_s: float = 5.0
     repeat_s: float = 0.5  # a question that is not answered; doubles
     repeat_s_max: float = 5.0
-    tell_s: float = 1.0  # progress is told after so long, if no question tells it before
+    tell_s: float = 1.0  # progress is sent after so long, if no question sends it before
     patience_s: float = 30.0  # longer than a server's lease: then the name is really in use
     held_count_max: int = 1_024  # events held, of all ledgers
     held_bytes_max: int = 16 * 1024 * 1024
@@ -97,6 +97,6 @@ class ConsumerTerms:
     out_count_max: int = 256  # in the application's hands
     ledgers_count_max: int = 10_000
     deliveries_max: int = 5
-    careful_s: float = 1.0  # each delivery of a stream's first moments is counted on disk
-    pause_s: float = 0.1  # before a nacked event comes again; doubles
+    careful_s: float = 1.0  # each delivery in a stream's first moments is counted on disk
+    pause_s: float = 0.1  # before a nacked event is delivered again; doubles
     pause_s_max: float = 30.0

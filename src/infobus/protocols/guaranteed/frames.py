@@ -1,8 +1,8 @@
-"""What ledgers and durable consumers say to each other (`docs/wire.md` is the specification).
+"""The frames between ledgers and durable consumers (`docs/wire.md` is the specification).
 
-The frames are of the same kind as those in `wire`, with tags from 20 on. A `session` tells one
-use of a durable name from the next within the same node, so that an answer that was meant for
-an earlier use, perhaps with other patterns, is not taken for one to the present use.
+They have the same form as those in `wire`, with tags from 20 on. A `session` distinguishes one use
+of a durable name from the next within the same node, so that an answer to an earlier use, perhaps
+with other patterns, is not mistaken for one to the present use.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ TOO_MANY = "too many"
 
 
 class Durable(Struct, array_like=True, tag=20):
-    """I use this durable name and want these events; no patterns: I do not use it any more."""
+    """I use this durable name and want these events; no patterns: I no longer use it."""
 
     sender: NodeName
     name: DurableName
     session: Count  # grows with each use of the name by the sender
     patterns: Patterns
     where: Filter = ""
-    registered_at: Time = 0.0  # wall clock: what was published since then is wanted
+    registered_at: Time = 0.0  # wall clock: events published since then are wanted
     test: bool = False  # test events are wanted, too
 
 
@@ -89,10 +89,10 @@ class Entry(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Kept(Struct, array_like=True, tag=23):
-    """What you asked for: the events for you among the numbers after `after` up to `upto`.
+    """The answer to `Fetch`: the events for you among the numbers after `after` up to `upto`.
 
-    Numbers `gone[0]` to `gone[1]`, which come before all entries, are kept no longer. All others
-    that are not among the entries are not for you.
+    Numbers `gone[0]` to `gone[1]`, which precede all entries, are no longer stored. All other
+    numbers that are not among the entries are not for you.
     """
 
     sender: NodeName

@@ -1,4 +1,4 @@
-"""How a ledger is read for a durable consumer: the interface, and the choice of what it wants."""
+"""The interface through which a server reads a ledger, and the choice of a consumer's events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infobus.subjects import SubjectTrie
 
 
 class Record(Protocol):
-    """An event as a ledger keeps it."""
+    """An event as a ledger stores it."""
 
     @property
     def subject(self) -> str: ...
@@ -36,26 +36,26 @@ class Record(Protocol):
 
 
 class Ledger(Protocol):
-    """What a server needs of a ledger. Only what is safe on disk may be seen through it."""
+    """The part of a ledger that a server needs. It shows only what is safe on disk."""
 
     def read(self, after: int, count_max: int, bytes_max: int) -> Sequence[tuple[int, Record]]:
-        """The first records after `after`, ascending; at least one if there is any."""
+        """Return the first records after `after`, ascending; at least one if there is any."""
 
     def first_since(self, time: float) -> int:
-        """The least number before which every record, kept or gone, is older than `time`.
+        """Return the least number before which every record, even if gone, is older than `time`.
 
-        The next number to be written if all are older.
+        If all are older, that is the next number to be written.
         """
 
     def settle(self, name: str, position: int) -> None:
-        """Note, without haste, that the consumer needs nothing up to `position` any more.
+        """Note, without haste, that the consumer no longer needs anything up to `position`.
 
-        It must not fail: what could not be noted is noted with the next position.
+        It must not fail: a position that could not be noted is noted with the next one.
         """
 
 
 def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[Record], bool]:
-    """The test whether a record is for the consumer.
+    """Return a function that tests whether a record is for the consumer.
 
     Raises:
         BadSubject: A pattern is malformed.
@@ -71,7 +71,7 @@ def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[Record]
 def choosing(
     patterns: Iterable[str], where: str, decode: Callable[[Any], object]
 ) -> Callable[[Record | Entry], tuple[int, ...]]:
-    """What a consumer wants of a record: the places of events in a transaction, or just the first.
+    """Return a function that selects the wanted events of a record: their places in it.
 
     Raises:
         BadSubject: A pattern is malformed.
@@ -87,7 +87,7 @@ def choosing(
         try:
             return fits is None or fits(decode(event))
         except BusError:
-            return True  # whoever is unsure sends
+            return True  # a server that is unsure sends
 
     def places(record: Record | Entry) -> tuple[int, ...]:
         if record.type != GROUP:
@@ -102,7 +102,7 @@ def choosing(
 
 
 def _filter(where: str) -> Callable[[object], bool] | None:
-    """The filter's test; one that is not understood here counts as none."""
+    """Return the filter's test; a filter that is not understood here counts as none."""
     from infobus.filters import compile  # late: consumers without a filter need none of it
 
     try:
@@ -112,7 +112,7 @@ def _filter(where: str) -> Callable[[object], bool] | None:
 
 
 def types_of(records: Iterable[Record | Entry]) -> set[int]:
-    """The types of all objects in these records, in transactions and in other objects, too."""
+    """Return the types of all objects in these records, nested ones included."""
     types: set[int] = set()
     bodies: list[bytes] = []
     for record in records:
@@ -128,7 +128,7 @@ def types_of(records: Iterable[Record | Entry]) -> set[int]:
 
 
 def entry(number: int, record: Record) -> Entry:
-    """The record as it travels."""
+    """Return the record as it is sent."""
     return Entry(
         number,
         record.subject,

@@ -1,6 +1,6 @@
-"""Where a durable consumer stands in one ledger: what it holds, what is settled.
+"""The position of a durable consumer in one ledger: the events it holds and has settled.
 
-Everything up to `position` is settled; everything up to `cursor` has come. In between, a number
+Everything up to `position` is settled; everything up to `cursor` has arrived. In between, a number
 is held (until it is settled), or settled out of turn (`above`), or not for this consumer.
 """
 
@@ -15,23 +15,23 @@ from infobus.protocols.guaranteed.frames import Entry, Kept
 
 
 class Saved(Struct, frozen=True):
-    """What a durable consumer must not forget of one ledger. Its size is bounded."""
+    """The state of one ledger that a durable consumer must not forget. Its size is bounded."""
 
     position: int = -1  # everything up to it is settled; -1: the ledger is new to the consumer
-    above: frozenset[int] = frozenset()  # settled all the same
+    above: frozenset[int] = frozenset()  # settled out of turn
     deliveries: dict[int, int] = {}  # of events that are not settled, where some were counted
 
 
 @dataclass(slots=True)
 class Held:
-    """An event that has come and is not settled."""
+    """An event that has arrived and is not settled."""
 
     entry: Entry
     deliveries: int  # so far
 
     @property
     def size(self) -> int:
-        """The bytes that it counts for."""
+        """Return the bytes that it counts for."""
         return len(self.entry.body) + len(self.entry.subject)
 
 
@@ -54,19 +54,19 @@ class Stream:
     dying: set[int] = field(default_factory=set)  # on their way to the dead-letter subject
     careful_until_s: float | None = None  # set by the first delivery; till then, all are counted
     is_changed: bool = False  # since it was last saved
-    # The conversation with whoever serves the ledger.
+    # The conversation with the node that serves the ledger.
     server: str | None = None
     asked: int | None = None  # the `after` of the question that waits for an answer
     is_refused: bool = False  # not asked again before the server says that it serves the ledger
-    is_rewound: bool = False  # it ends before `position`, and the application was told so
-    told: int = -1  # the position last told
+    is_rewound: bool = False  # it ends before `position`, and the application knows
+    told: int = -1  # the position last sent
     told_at_s: float = 0.0
     repeat_at_s: float = 0.0
     repeat_wait_s: float = 0.0
 
     @classmethod
     def of(cls, saved: Saved) -> Stream:
-        """The stream as it was saved."""
+        """Return the stream as it was saved."""
         return cls(
             position=saved.position,
             above=set(saved.above),
@@ -75,12 +75,12 @@ class Stream:
         )
 
     def save(self) -> Saved:
-        """What must be saved now."""
+        """Return the state that must be saved now."""
         self.is_changed = False
         return Saved(self.position, frozenset(self.above), dict(self.deliveries))
 
     def take(self, kept: Kept, count_max: int, bytes_max: int) -> None:
-        """Hold what has come, as far as there is room; the rest will be asked for again."""
+        """Hold events that have arrived, as far as there is room; the rest is asked for again."""
         if kept.gone is not None:
             self.cursor = kept.gone[1]
         upto = kept.upto
@@ -108,7 +108,7 @@ class Stream:
         return size
 
     def next_to_hand(self, now_s: float, ordered: bool) -> int | None:
-        """Take the next number that may go to the application out of the waiting ones."""
+        """Remove and return the next waiting number that may go to the application."""
         if ordered and (self.out or self.dying):
             return None
         for number, due_s in self.retries.items():
@@ -127,7 +127,7 @@ class Stream:
 
 
 def is_sound(kept: Kept) -> bool:
-    """Whether the numbers ascend from `after` to `upto`: what is gone, then the entries."""
+    """Return whether numbers ascend from `after` to `upto`: first `gone`, then the entries."""
     last = kept.after
     if kept.gone is not None:
         first, last = kept.gone

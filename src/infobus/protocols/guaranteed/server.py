@@ -1,20 +1,20 @@
-"""Guaranteed delivery, serving half: what a ledger keeps reaches every durable consumer.
+"""Guaranteed delivery, serving half: the events of a ledger reach every durable consumer.
 
-A publisher logs a guaranteed event in its *ledger* before anyone hears of it. Numbers (1, 2,
-3, ...) belong to the ledger, whichever node serves it. A *durable consumer* asks each ledger for
-what follows its position (see `durable`); a `LedgerServer` answers for all ledgers of one node.
-It keeps no copy of anything: a question says where to go on, so a repeated question is answered
+A publisher stores a guaranteed event in its *ledger* before it sends it. Numbers (1, 2, 3, ...)
+belong to the ledger, whichever node serves it. A *durable consumer* asks each ledger for the events
+that follow its position (see `consumer`); a `LedgerServer` answers for all ledgers of one node. It
+keeps no copy of anything: a question says where to continue, so a repeated question is answered
 again, a late one does no harm, and another node can take the ledger over between two questions.
 
 * A question that finds nothing waits here until something is committed.
-* Where a consumer is told to go on, nothing it is owed is left behind: numbers that are kept no
-  longer are named in the answer. A consumer new to a ledger starts at the first event since its
-  registration, and the ledger notes that place, so that from then on no clock matters.
-* What a consumer has settled is noted in the ledger, which may then let it go. Only the one
-  node that uses the name is believed, and never beyond what was written.
+* An answer never skips an event that the consumer is owed: it names the numbers that are no
+  longer stored. A consumer new to a ledger starts at the first event since its registration.
+  The ledger notes that position, so that from then on no clock matters.
+* The ledger notes what a consumer has settled, and may then delete it. It believes only the one
+  node that uses the name, and never beyond what was written.
 
-Time comes in as `now_s`; ledgers are read through `ledger_reading.Ledger`; work goes out as
-effects. A call does a bounded amount of work; while `has_work`, call `work`.
+Time comes in as `now_s`; ledgers are read through `ledger_port.Ledger`; work goes out as effects. A
+call does a bounded amount of work; while `has_work`, call `work`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from infobus.protocols.guaranteed.ledger_port import Ledger, Record, entry, type
 
 
 class Failed(Struct, frozen=True):
-    """The ledger could not be read and is not served any more: say so, and close it."""
+    """The ledger could not be read and is no longer served: report it, and close it."""
 
     ledger: str
     error: BusError
@@ -57,8 +57,8 @@ ServerEffects = list[ToPeer | ToAll | Complain | Failed]
 class ServerTerms:
     """The numbers of the serving half."""
 
-    lease_s: float = 15.0  # of a name; some times longer than consumers are silent
-    skip_s: float = 5.0  # a consumer for which there is nothing is told how far it may go on
+    lease_s: float = 15.0  # of a name; several times longer than consumers are silent
+    skip_s: float = 5.0  # a consumer for which there is nothing learns how far it may advance
     slice_count: int = 256  # records looked at in one go for one question
     slice_bytes: int = 1024 * 1024
     consumers_count_max: int = 10_000  # known to a server, and to one ledger
@@ -124,17 +124,17 @@ class LedgerServer:
         return bool(self._due)
 
     def is_awaited(self, id: str) -> bool:
-        """Whether a consumer waits for the ledger's next commit. Any thread may ask."""
+        """Return whether a consumer waits for the ledger's next commit. Any thread may ask."""
         served = self.ledgers.get(id)
         return served is not None and bool(served.waiting)
 
     def is_wanted(self, id: str) -> bool:
-        """Whether a consumer in use has not settled everything in a ledger of this node."""
+        """Return whether a consumer in use lacks something in a ledger of this node."""
         served = self.ledgers[id]
         return self.is_lacking(served.last, served.positions)
 
     def is_lacking(self, last: int, positions: Mapping[str, int]) -> bool:
-        """Whether a consumer in use has not settled everything in a ledger that ends at `last`."""
+        """Return whether a consumer in use lacks something in a ledger that ends at `last`."""
         has_room = len(positions) < self.terms.consumers_count_max
         behind = -1 if has_room else last
         return any(positions.get(name, behind) < last for name in self.sessions)
@@ -155,7 +155,7 @@ class LedgerServer:
         return effects
 
     def closed(self, id: str) -> ServerEffects:
-        """This node owns the ledger no longer; whoever asked need not wait for an answer."""
+        """This node no longer owns the ledger; nodes that asked need not wait for an answer."""
         self.ledgers.pop(id, None)
         effects: ServerEffects = []
         for name, session in self.sessions.items():
@@ -182,7 +182,7 @@ class LedgerServer:
             self._end(name)
 
     def take(self, message: GuaranteedMessage, now_s: float) -> ServerEffects:
-        """Take in a message; those for consumers are not looked at."""
+        """Process a message; messages for consumers are ignored."""
         match message:
             case Durable():
                 return self._on_durable(message, now_s)
@@ -191,7 +191,7 @@ class LedgerServer:
         return []
 
     def tick(self, now_s: float) -> ServerEffects:
-        """Time has passed: let go of names that are not used, tell who may go on."""
+        """Time has passed: release unused names, and tell consumers how far they may advance."""
         for name, session in list(self.sessions.items()):
             if now_s - session.heard_at_s >= self.terms.lease_s:
                 self._end(name)
@@ -203,7 +203,7 @@ class LedgerServer:
         return self.work(now_s)
 
     def work(self, now_s: float) -> ServerEffects:
-        """Go on with every question that can be answered, each by one slice, in turn."""
+        """Continue with every question that can be answered, each by one slice, in turn."""
         effects: ServerEffects = []
         turn, self._due = self._due, {}
         for name, id in turn:
@@ -289,10 +289,10 @@ class LedgerServer:
             question.credit_count, question.credit_bytes = count, size  # asked again meanwhile
             return
         if question is not None and fetch.after > question.after:
-            session.types |= question.types  # so the answer has come
+            session.types |= question.types  # so the answer has arrived
         is_new = fetch.after < 0
         start = served.positions[name] if is_new else fetch.after
-        # A consumer without a position is told one soon: until then it depends on the ledger.
+        # A consumer without a position gets one soon: until then it depends on the ledger.
         skip_at_s = now_s if is_new else now_s + self.terms.skip_s
         session.questions[id] = _Question(fetch.after, start, count, size, skip_at_s)
         served.waiting[name] = None
@@ -301,7 +301,7 @@ class LedgerServer:
     # Answers.
 
     def _answer(self, name: str, id: str, now_s: float) -> ServerEffects:
-        """Look at one slice of the ledger; answer if it holds something, or if it is time to."""
+        """Read one slice of the ledger; answer if it holds something, or if it is time to."""
         session, served = self.sessions[name], self.ledgers[id]
         question, last = session.questions[id], served.last
         entries: list[Entry] = []
@@ -310,7 +310,7 @@ class LedgerServer:
         records: Sequence[tuple[int, Record]] = ()
         if question.scanned < last:
             records = self._read(served, question.scanned)
-            if not records:  # everything up to the end is kept no longer
+            if not records:  # everything up to the end is no longer stored
                 gone, question.scanned = (question.scanned + 1, last), last
         for number, record in records:
             if number > question.scanned + 1:
@@ -349,7 +349,7 @@ class LedgerServer:
         return [ToPeer(session.node, kept, bulk=True)]
 
     def _read(self, served: _Served, after: int) -> Sequence[tuple[int, Record]]:
-        """A slice of the ledger. Consumers that are equally far on share one reading."""
+        """Read a slice of the ledger. Consumers at the same position share one read."""
         if served.slice is None or served.slice[0] != after:
             found = served.ledger.read(after, self.terms.slice_count, self.terms.slice_bytes)
             served.slice = after, [one for one in found if one[0] <= served.last]
@@ -358,7 +358,7 @@ class LedgerServer:
     # Helpers.
 
     def _holder(self, name: str, now_s: float) -> _Session | None:
-        """Who uses the name, unless it has not been heard of for too long."""
+        """Return the session that uses the name, unless it has been silent for too long."""
         session = self.sessions.get(name)
         if session is not None and now_s - session.heard_at_s >= self.terms.lease_s:
             self._end(name)
@@ -373,7 +373,7 @@ class LedgerServer:
                 self._due.pop((name, id), None)
 
     def _introduce(self, served: _Served, name: str, session: _Session) -> None:
-        """Let the ledger know a consumer, and note where it begins, if that is new to it."""
+        """Let the ledger know a new consumer, and note where it begins."""
         if name not in served.positions and len(served.positions) < self.terms.consumers_count_max:
             start = served.ledger.first_since(session.registered_at) - 1
             served.positions[name] = min(max(start, 0), served.last)

@@ -1,9 +1,9 @@
-"""Who may have how much: reservations against what a node, or a group of nodes, was given.
+"""Decides who may reserve how much of the capacity of a node, or of a group of nodes.
 
-`Admission` is the local QoS manager of paper 002 (section 6): it refuses what would exceed the
-node's share. `Shares` is the arithmetic of the distributed one, which does the same for the sum
-over a group of nodes that come and go. What was granted stays granted, even if the bound is
-narrowed later; `excess` then says by how much it is overstepped.
+`Admission` is the local QoS manager of paper 002 (section 6): it refuses requests that would exceed
+the node's share. `Shares` is the arithmetic of the distributed one, which does the same for the sum
+over a group of nodes that come and go. A grant is never withdrawn, even if the bound is narrowed
+later; `excess` then says by how much the bound is exceeded.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ less, release another reservation, or have more given
         return self._held
 
     def reserve(self, name: str, events_per_s: float, bytes_per_s: float = 0.0) -> None:
-        """Reserve a steady rate, in place of what was reserved under this name before.
+        """Reserve a steady rate, replacing an earlier reservation of this name.
 
         Raises:
-            QosRefused: It does not fit; what was reserved before stays.
+            QosRefused: It does not fit; the earlier reservation stays.
             UsageError: A rate is negative or not finite.
         """
         load = Load(events_per_s, bytes_per_s)
@@ -70,15 +70,15 @@ less, release another reservation, or have more given
         self._held[name] = load
 
     def release(self, name: str) -> None:
-        """Give a reservation back; that there is none does no harm."""
+        """Give a reservation back, if there is one."""
         self._held.pop(name, None)
 
     def bound(self, events_per_s: float | None, bytes_per_s: float | None = None) -> None:
-        """Stay within this as well, as a group's policy asks; None lifts it."""
+        """Stay within this bound as well, as a group's policy asks; None lifts it."""
         self._bound = _limits(events_per_s, bytes_per_s)
 
     def excess(self) -> Load:
-        """By how much the reservations overstep a bound that was narrowed after they were made."""
+        """Return by how much the reservations exceed a bound that was narrowed later."""
         return _excess(self._held.values(), self._limits())
 
     def _limits(self) -> tuple[float, float]:
@@ -87,9 +87,9 @@ less, release another reservation, or have more given
 
 
 class Shares:
-    """What the nodes of a group have reserved, within the group's bound; None is without limit.
+    """The reservations of a group's nodes, within the group's bound; None is without limit.
 
-    First come, first served. Every change may be told more than once.
+    First come, first served. Every change may be reported more than once.
     """
 
     def __init__(self, events_per_s: float | None, bytes_per_s: float | None = None) -> None:
@@ -102,14 +102,14 @@ class Shares:
         return self._nodes
 
     def bound(self, events_per_s: float | None, bytes_per_s: float | None = None) -> None:
-        """Have another bound from now on; what was granted stays."""
+        """Set another bound; grants stay."""
         self._limits = _limits(events_per_s, bytes_per_s)
 
     def reserve(self, node: str, name: str, load: Load) -> None:
-        """Reserve for `node`, in place of what it had reserved under this name before.
+        """Reserve for `node`, replacing its earlier reservation of this name.
 
         Raises:
-            QosRefused: The group's bound would be exceeded; what was reserved before stays.
+            QosRefused: The group's bound would be exceeded; the earlier reservation stays.
         """
         others = (
             held
@@ -121,7 +121,7 @@ class Shares:
         self._nodes.setdefault(node, {})[name] = load
 
     def told(self, node: str, held: Mapping[str, Load]) -> None:
-        """Believe a node that tells everything it has reserved, granted by whomever."""
+        """Accept a node's report of all its reservations, whoever granted them."""
         self._nodes[node] = dict(held)
 
     def lost(self, node: str) -> None:
@@ -129,7 +129,7 @@ class Shares:
         self._nodes.pop(node, None)
 
     def excess(self) -> Load:
-        """By how much the group oversteps its bound: nodes told more than there is."""
+        """Return by how much the group exceeds its bound, because nodes reported more."""
         loads = (load for by_name in self._nodes.values() for load in by_name.values())
         return _excess(loads, self._limits)
 

@@ -1,7 +1,7 @@
 """Quality of service in numbers: classes and their order, watermarks, upgrades, and rates.
 
-Classes are global and have a strict order (paper 002, section 4.2). Everything that queues by class
-is in `class_queues`; who may have how much is decided in `qos_admission`.
+Classes are global and have a strict order (paper 002, section 4.2). `queues` holds everything that
+queues by class; `admission` decides who may reserve how much.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Classes(Struct, frozen=True):
 
     @property
     def default(self) -> str:
-        """The class of events that name none: `regular` if there is one, else the lowest."""
+        """The class of events that name none: `regular` if it exists, else the lowest."""
         return "regular" if "regular" in self.names else self.names[-1]
 
     @property
@@ -57,7 +57,7 @@ class Classes(Struct, frozen=True):
         return 1 if len(self.names) > 2 else 0
 
     def rank(self, name: str) -> int:
-        """How many classes are above `name`: 0 is the highest.
+        """Return how many classes are above `name`: 0 is the highest.
 
         Raises:
             UsageError: There is no such class.
@@ -92,8 +92,9 @@ class Marks(Struct, frozen=True):
 class Upgrade(Struct, frozen=True):
     """When a starving class is raised, and for how long.
 
-    A class starves when it has stopped accepting and nothing of it was taken for `after_s`. What
-    waits in it then is raised for `period_s` (see `Classes.raised_rank`), and falls back after.
+    A class starves when it has stopped accepting and no event of it was taken for `after_s`. The
+    events that wait in it are then raised for `period_s` (see `Classes.raised_rank`), and fall back
+    after that.
 
     Raises:
         UsageError: A time is not positive.
@@ -110,7 +111,7 @@ class Upgrade(Struct, frozen=True):
 
 
 class Limits(Struct, frozen=True):
-    """What one client may do; None is without limit. Above it that client waits, and no other.
+    """What one client may send; None is without limit. Above it that client waits, and no other.
 
     Raises:
         UsageError: A number is not positive.
@@ -162,14 +163,14 @@ class Rate:
         return max(events.wait_s(now_s, count), sizes.wait_s(now_s, size))
 
     def take(self, now_s: float, count: int, size: int) -> None:
-        """They went."""
+        """Account for events that were sent."""
         events, sizes = self._buckets
         events.take(now_s, count)
         sizes.take(now_s, size)
 
 
 class _Bucket:
-    """One token bucket, kept as the time at which it will be full."""
+    """One token bucket, stored as the time at which it will be full."""
 
     __slots__ = ("burst_s", "full_at_s", "per_s")
 

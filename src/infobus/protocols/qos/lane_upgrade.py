@@ -1,9 +1,10 @@
-"""When what waits at its sender, because its lane has no room, is raised, and until when.
+"""Decides when events that wait at their sender are raised, and until when.
 
-A lane is a queue of one class that only its receivers empty. It starves by the same rule as a class
-in `class_queues`: nothing has left it for a while although something waits. What waits then is
-raised for a stated period, falls back, and must starve again. It stays on its lane, in its place,
-and says until when it is raised: in the next queue that decides what goes first.
+Events wait there because their lane has no room. A lane is a queue of one class that only its
+receivers empty. It starves by the same rule as a class in `queues`: nothing has left it for a while
+although something waits. The waiting events are then raised for a stated period, fall back, and
+must starve again. They stay on their lane, in their place, and carry the time until which they are
+raised; the next queue uses it to decide what goes first.
 
 Time comes in as `now_s`, by the clock that events are dated by.
 """
@@ -53,7 +54,7 @@ class LaneUpgrade(Struct):
             self.until_s = self.raised_s + period_s
 
     def marked(self, items: Items, now_s: float) -> Items:
-        """The events as they leave: those that are raised say so."""
+        """Return the events as they leave: raised ones carry until when."""
         if now_s >= self.until_s:
             self.until_s = -math.inf
             return items

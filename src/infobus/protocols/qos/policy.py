@@ -1,7 +1,7 @@
-"""By which rules a request for quality of service is granted, raised or refused.
+"""The rules by which a request for quality of service is granted, raised or refused.
 
-A policy is published by the manager of a group of nodes, and every node holds its suppliers and
-consumers to it (paper 002, section 6: "deny or upgrade the request").
+The manager of a group of nodes publishes a policy, and every node holds its suppliers and consumers
+to it (paper 002, section 6: "deny or upgrade the request").
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class Policy(Struct, frozen=True):
     def judge(self, pattern: str, class_: str, classes: Classes) -> Verdict:
         """Judge a supplier or consumer of `pattern` that asks for `class_`.
 
-        What is denied, or kept for some, is so as soon as any subject of the request is; what is
-        raised must be so for all of them. Classes that this bus does not have raise nothing.
+        A request is denied as soon as any of its subjects is denied, or reserved for others. It is
+        raised only if all of its subjects are. Classes that this bus does not have raise nothing.
 
         Raises:
-            UsageError: The request is for a class that there is not.
+            UsageError: The request is for a class that does not exist.
         """
         rank = classes.rank(class_)
         for denied, reason in self.deny.items():

@@ -1,18 +1,19 @@
 """Queues by priority class: strict order, watermarks, age limits, and timed upgrades.
 
-One queue for each class (paper 002, section 4.2). The highest class that has something goes first,
-and inside a class nothing overtakes. A class above its high mark stops accepting until it is down
-to its low mark; whoever feeds these queues from others of their kind holds that class there, and no
-other. What has grown too old leaves at once, wherever it waits.
+There is one queue for each class (paper 002, section 4.2). The highest class that has an entry goes
+first, and inside a class no entry overtakes another. A class above its high mark stops accepting
+until it is down to its low mark; a sender that feeds these queues holds back that class, and no
+other. Entries that are too old leave at once, wherever they wait.
 
-A class that stopped accepting and of which nothing was taken for a while is starving: what waits in
-it is *raised* for a stated period, and takes turns, entry by entry, with the class it is raised to.
-What is taken in that time says what it was raised from and until when, so that the next queues go
-on with it. A raised entry that comes from elsewhere waits in its own class, and everything before
-it is raised with it; so inside a class nothing overtakes even then, and falling back moves nothing.
-Without an `Upgrade`, priority is strict, and raised entries go by their own class.
+A class starves if it stopped accepting and nothing of it was taken for a while: its waiting entries
+are *raised* for a stated period, and take turns, entry by entry, with the class they are raised to.
+An entry that is taken in that time carries what it was raised from and until when, so that the next
+queues continue with that. A raised entry that arrives from elsewhere waits in its own class, and
+everything before it is raised with it. So inside a class no entry overtakes even then, and falling
+back moves nothing. Without an `Upgrade`, priority is strict, and raised entries go by their own
+class.
 
-Time comes in as `now_s`. One thread at a time: locking is the caller's.
+Time comes in as `now_s`. Use one thread at a time: locking is up to the caller.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TIDY_COUNT = 32
 
 
 class Entry(Struct, Generic[T]):
-    """Something that waits, or waited, in a class; `weight` is how many events it stands for.
+    """An entry that waits, or waited, in a class; `weight` is how many events it stands for.
 
     If it was taken while raised, `class_` is the class that it was raised to until
     `raised_until_s`, and `raised_from` its own.
@@ -45,14 +46,14 @@ class Entry(Struct, Generic[T]):
     class_: str
     weight: int
     expires_s: float
-    number: int  # counts what was offered to these queues
+    number: int  # counts the entries that were offered to these queues
     raised_from: str | None = None
     raised_until_s: float = 0.0
     is_waiting: bool = True
 
 
 class Upgraded(Struct, frozen=True):
-    """What waits in `class_` goes with class `to` until `until_s`."""
+    """The entries of `class_` go with class `to` until `until_s`."""
 
     class_: str
     to: str
@@ -60,13 +61,13 @@ class Upgraded(Struct, frozen=True):
 
 
 class FellBack(Struct, frozen=True):
-    """What waits in `class_` goes by its own priority again."""
+    """The entries of `class_` go by their own priority again."""
 
     class_: str
 
 
 class ClassState(Struct, frozen=True):
-    """How a class is doing; `waiting` is a weight."""
+    """The state of a class; `waiting` is a weight."""
 
     waiting: int
     accepting: bool
@@ -80,7 +81,7 @@ class _Lane(Struct, Generic[T], eq=False):
     rank: int
     marks: Marks
     queue: deque[Entry[T]] = field(default_factory=deque)
-    left_count: int = 0  # entries in the queue that have left it in all but place
+    left_count: int = 0  # entries that have left, but are still in the queue
     waiting: int = 0
     accepting: bool = True
     held: bool = False
@@ -102,7 +103,7 @@ class _Lane(Struct, Generic[T], eq=False):
             self.accepting = True
 
     def tidy(self) -> None:
-        """Restore what holds for the head, and keep the memory of what has left bounded."""
+        """Restore the invariant of the head, and bound the memory for entries that have left."""
         queue = self.queue
         if self.left_count:
             while queue and not queue[0].is_waiting:
@@ -161,7 +162,7 @@ class ClassQueues(Generic[T]):
         # A heap of what has an age limit. Entries that were taken in time stay in it for a while.
         self._ageing: list[tuple[float, int, Entry[T]]] = []
         self._ageing_count = 0  # of those that still wait
-        self._expired: list[Entry[T]] = []  # left, not yet told
+        self._expired: list[Entry[T]] = []  # left, not yet reported
 
     def __len__(self) -> int:
         """How many entries wait."""
@@ -208,7 +209,7 @@ class ClassQueues(Generic[T]):
             self._raise(lane, raised_until_s, now_s)
 
     def take(self, now_s: float) -> Entry[T] | None:
-        """What goes next, or None. It is not too old; what was is left for `expire` to tell."""
+        """Return the next entry, or None. It is not too old; `expire` reports those that are."""
         if self._ageing and self._ageing[0][0] <= now_s:
             self._let_expire(now_s)
         lane = self._in_turn(now_s) if self._raised else self._highest()
@@ -223,10 +224,10 @@ class ClassQueues(Generic[T]):
         return entry
 
     def put_back(self, value: T, taken: Entry[T], now_s: float) -> None:
-        """Let what is left of an entry that was taken wait again, before the rest of its class.
+        """Let the rest of an entry that was taken wait again, before all others of its class.
 
-        Call this before you take another entry of that class. What is put back was counted as
-        gone already: it has no weight, does not grow too old, and is not dropped.
+        Call this before you take another entry of that class. The rest was already counted as gone:
+        it has no weight, does not become too old, and is not dropped.
         """
         lane = self._lane(taken.raised_from or taken.class_)
         lane.queue.appendleft(Entry(value, lane.name, 0, math.inf, taken.number))
@@ -238,7 +239,7 @@ class ClassQueues(Generic[T]):
                 self._raised.append(lane)
 
     def peek_rank(self) -> int | None:
-        """The rank under which the next entry goes, as of the last `take` or `tick`."""
+        """Return the rank of the next entry, as of the last `take` or `tick`."""
         highest = self._highest()
         if highest is None:
             return None
@@ -248,13 +249,13 @@ class ClassQueues(Generic[T]):
         return highest.rank
 
     def expire(self, now_s: float) -> list[Entry[T]]:
-        """Let everything leave that is too old; return it, and what `take` found so before."""
+        """Remove everything that is too old; return it, and what `take` found too old."""
         self._let_expire(now_s)
         expired, self._expired = self._expired, []
         return expired
 
     def next_expiry_s(self) -> float:
-        """When `expire` has something to tell: -inf is now, inf never, as things are."""
+        """Return when `expire` will have something to report: -inf is now, inf never."""
         if self._expired:
             return -math.inf
         while self._ageing and not self._ageing[0][2].is_waiting:
@@ -262,7 +263,7 @@ class ClassQueues(Generic[T]):
         return self._ageing[0][0] if self._ageing else math.inf
 
     def drop_oldest(self, class_: str) -> Entry[T] | None:
-        """Let the first entry of a class go that was never taken; None if there is none."""
+        """Drop the first entry of a class that was never taken; None if there is none."""
         lane = self._lane(class_)
         for at, entry in enumerate(lane.queue):  # only the first may have been put back
             if entry.weight and entry.is_waiting:
@@ -272,7 +273,7 @@ class ClassQueues(Generic[T]):
         return None
 
     def clear(self) -> None:
-        """Let everything go that waits."""
+        """Drop all entries that wait."""
         for lane in self._lanes:
             while lane.queue:
                 self._left(lane, lane.queue.popleft())
@@ -282,15 +283,15 @@ class ClassQueues(Generic[T]):
         return self._lane(class_).waiting
 
     def is_accepting(self, class_: str) -> bool:
-        """False from when more than the high mark waits until no more than the low mark does."""
+        """Return False from above the high mark until the class is down to its low mark."""
         return self._lane(class_).accepting
 
     def hold(self, class_: str, held: bool) -> None:
-        """Take nothing of a class while whoever gets it does not accept it, or go on with it."""
+        """Take nothing of a class while its receiver does not accept it, or resume."""
         self._lane(class_).held = held
 
     def tick(self, now_s: float) -> list[Upgraded | FellBack]:
-        """Begin and end upgrades; say which classes have been raised, and which fell back."""
+        """Begin and end upgrades; return which classes were raised, and which fell back."""
         effects: list[Upgraded | FellBack] = []
         if self.upgrade is None:
             return effects
@@ -310,7 +311,7 @@ class ClassQueues(Generic[T]):
         return effects
 
     def state(self) -> dict[str, ClassState]:
-        """How each class is doing, highest first, as of the last `take` or `tick`."""
+        """Return the state of each class, highest first, as of the last `take` or `tick`."""
         return {
             lane.name: ClassState(lane.waiting, lane.accepting, lane in self._raised)
             for lane in self._lanes
@@ -327,7 +328,7 @@ class ClassQueues(Generic[T]):
         return None
 
     def _in_turn(self, now_s: float) -> _Lane[T] | None:
-        """The lane to take from while some are raised."""
+        """Return the lane to take from while some are raised."""
         self._forget_ended(now_s)
         highest = self._highest()
         lanes = [lane for lane in self._raised if not lane.held]
