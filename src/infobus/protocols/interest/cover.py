@@ -1,4 +1,4 @@
-"""Which of many patterns cover one, and which does it cover."""
+"""An index of patterns that finds those that cover a pattern, and those that it covers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infobus.subjects import SubjectTrie, covers
 
 
 class Nest(Struct):
-    """Patterns, each once.
+    """A set of patterns.
 
     >>> nest = Nest()
     >>> for pattern in ("news.>", "news.*", "news.gmc", "trades.gmc"):
@@ -23,28 +23,29 @@ class Nest(Struct):
     ordered: list[str] = field(default_factory=list)
 
     def add(self, pattern: str) -> None:
-        """Take in a pattern that is not there."""
+        """Add a pattern that is not in the set."""
         self.trie.add(pattern, pattern)
         insort(self.ordered, pattern)
 
     def remove(self, pattern: str) -> None:
-        """Take a pattern out."""
+        """Remove a pattern."""
         self.trie.remove(pattern, pattern)
         del self.ordered[bisect_left(self.ordered, pattern)]
 
     def wider(self, pattern: str) -> list[str]:
-        """The others that cover `pattern`."""
-        # Wildcards of `pattern` are to the trie elements like others; only `covers` knows better.
+        """Return the others that cover `pattern`."""
+        # To the trie, wildcards of `pattern` are ordinary elements; only `covers`
+        # understands them.
         found = dict.fromkeys(self.trie.match(pattern))
         return [one for one in found if one != pattern and covers(one, pattern)]
 
     def narrower(self, pattern: str) -> list[str]:
-        """The others that `pattern` covers."""
+        """Return the others that `pattern` covers."""
         elements = pattern.split(".")
         wild = [number for number, element in enumerate(elements) if element in ("*", ">")]
         if not wild:
             return []
-        # All that it covers begin as it does, and stand side by side.
+        # All patterns that it covers begin as it does, and are neighbours in the order.
         beginning = "".join(f"{element}." for element in elements[: wild[0]])
         found = []
         for number in range(bisect_left(self.ordered, beginning), len(self.ordered)):

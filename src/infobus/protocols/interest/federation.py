@@ -1,13 +1,13 @@
 """The interest table across the border between two buses.
 
-What one bus wants is told to its neighbour under an `Agreement`: which part of the subjects both
-sides share, what it is called on either side, and a mandatory filter that everything exchanged
-must pass. `Agreement.exported` makes rows for the neighbour out of rows of this bus; `Imports`
-takes a neighbour's rows in, as changes to what this node wants on its behalf.
+An `Agreement` governs what one bus tells its neighbour about its interest: which part of the
+subjects both sides share, its name on either side, and a mandatory filter that everything exchanged
+must pass. `Agreement.exported` turns rows of this bus into rows for the neighbour; `Imports` turns
+a neighbour's rows into changes to what this node wants on its behalf.
 
-A neighbour is not trusted with memory or work. Past its limits its rows are refused, counted,
-and replaced by one row that holds all it may ever get: everything shared that passes the
-mandatory filter. So it gets too much until it tells a table within its limits, never too little.
+A neighbour is not trusted with memory or work. Beyond its limits its rows are refused, counted, and
+replaced by one row that covers everything it may ever get: all shared subjects, through the
+mandatory filter. So it gets too much until it sends a table within its limits, never too little.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Agreement:
     where: str = ""
 
     def exported(self, rows: Iterable[Row]) -> list[Row]:
-        """What `rows` of this bus ask of the neighbour, in its own names.
+        """Return what `rows` of this bus ask of the neighbour, in its own names.
 
         >>> agreement = Agreement("plant.oven", "eu.ovens", "secret == false")
         >>> agreement.exported([("plant.*.heat", "celsius > 90"), ("*.oven.>", ""), ("news.>", "")])
@@ -42,11 +42,11 @@ class Agreement:
         return self._renamed(rows, self.inside, self.outside)
 
     def imported(self, rows: Iterable[Row]) -> list[Row]:
-        """What a neighbour's `rows` ask of this bus, in the names of this bus."""
+        """Return what a neighbour's `rows` ask of this bus, in the names of this bus."""
         return self._renamed(rows, self.outside, self.inside)
 
     def widest(self) -> Row:
-        """The row, in the names of this bus, of all that a neighbour can get."""
+        """Return the row, in the names of this bus, of everything that a neighbour can get."""
         return (f"{self.inside}.>" if self.inside else ">"), self.where
 
     def _renamed(self, rows: Iterable[Row], old: str, new: str) -> list[Row]:
@@ -59,7 +59,7 @@ class Agreement:
 
 
 def renamed_pattern(pattern: str, old: str, new: str) -> str | None:
-    """The part of `pattern` below `old`, with `new` in its place; None if there is no such part.
+    """Return the part of `pattern` below `old`, with `new` in its place; None if there is none.
 
     >>> renamed_pattern("plant.oven.*", "plant", "eu.plant"), renamed_pattern(">", "a.b", "c")
     ('eu.plant.oven.*', 'c.>')
@@ -77,7 +77,7 @@ def renamed_pattern(pattern: str, old: str, new: str) -> str | None:
 
 
 def _both(where: str, mandatory: str) -> str:
-    """The filter that lets through what both do; one not understood here counts as none."""
+    """Return a filter that passes what both pass; one not understood here counts as none."""
     from infobus.filters import compile  # late: a bus without filters needs none of it
 
     try:
@@ -90,7 +90,7 @@ def _both(where: str, mandatory: str) -> str:
 
 @dataclass(slots=True)
 class _Table:
-    """What is held for one neighbour."""
+    """The state of one neighbour."""
 
     allowance: float  # changes that it may still make at once
     allowed_at_s: float
@@ -111,10 +111,11 @@ class Imports:
     def import_rows(
         self, neighbour: str, rows: Collection[Row], now_s: float
     ) -> tuple[list[Row], list[Row]]:
-        """Take in the table that a neighbour tells: the rows to add here, and those to remove.
+        """Accept a neighbour's table; return the rows to add here, and those to remove.
 
-        The table is whole, so it may be told again at any time, and must be after a refusal:
-        nothing else ends it. A row that is malformed, or shares no subject, is left out alone.
+        The table is complete, so a neighbour may send it again at any time, and must do so after a
+        refusal: nothing else ends it. A row that is malformed, or shares no subject, is left out
+        alone.
         """
         table = self.tables.get(neighbour)
         if table is None:
@@ -129,7 +130,7 @@ class Imports:
         return added, removed
 
     def forget(self, neighbour: str) -> list[Row]:
-        """A neighbour is gone: the rows to remove."""
+        """A neighbour is gone: return the rows to remove."""
         table = self.tables.get(neighbour)
         if table is None:
             return []
@@ -140,7 +141,7 @@ class Imports:
     def _accepted(
         self, neighbour: str, table: _Table, rows: Collection[Row], now_s: float
     ) -> dict[Row, None] | None:
-        """The rows to hold; None if a limit is passed. The work is limited, too."""
+        """Return the rows to hold; None if a limit is exceeded. The work is limited, too."""
         earned = (now_s - table.allowed_at_s) * self.changes_per_s
         table.allowance = min(self.changes_count_max, table.allowance + earned)
         table.allowed_at_s = now_s

@@ -1,25 +1,25 @@
-"""What this node wants, as its peers are told: few rows, each written by its owner only.
+"""This node's interest, as its peers get it: few rows, each written by its owner only.
 
-A row is a subject pattern and the text of a filter (empty: whatever it holds). `OwnRows` takes
-in what the subscriptions want, and tells rows that let through at least that. Every change gets
-a version, and any peer can be brought up to date with one delta from the version that it has;
-the delta is computed from the present state, so it may be repeated or overtaken without harm.
+A row is a subject pattern and the text of a filter (empty: no filter). `OwnRows` collects the
+interest of the subscriptions, and announces rows that let through at least that. Every change gets
+a version, and one delta brings any peer up to date from the version that it has. The delta is
+computed from the present state, so it may be repeated or overtaken without harm.
 
-However many subscriptions there are, few rows are told, so that many nodes can hold them:
+However many subscriptions there are, few rows are announced, so that many nodes can hold them:
 
-* a pattern's filters are told as they are up to `filters_count_max`; one that is wanted without
-  a filter absorbs all others, also those of the patterns that it covers. So does a filter
-  those that read the same;
-* past that a new filter is told at once, as one row more, and at most once a second the whole
-  is reduced to few rows. Many new ones in between make the pattern unfiltered until then;
-* past `rows_count_max` rows, patterns with a common beginning are told as one, `beginning.>`.
+* Up to `filters_count_max`, a pattern's filters are announced as they are. A pattern that is
+  wanted without a filter absorbs all its filters, also those of the patterns that it covers.
+  In the same way a filter absorbs filters with the same text.
+* Beyond that a new filter is announced at once, as one more row, and at most once a second the
+  whole is reduced to few rows. Many new ones in between make the pattern unfiltered until then.
+* Beyond `rows_count_max` rows, patterns with a common beginning become one, `beginning.>`.
 
-Each of these may cause an unneeded send, never a miss. A filter that is taken back goes at once
-if its pattern's filters are told as they are; otherwise the rows stay as wide as they were until
-an eighth of the filters is gone and the rest has been reduced again.
+Each of these may cause an unneeded send, never a miss. A filter that is withdrawn disappears at
+once if its pattern's filters are announced as they are; otherwise the rows stay as wide as they
+were until an eighth of the filters is gone and the rest has been reduced again.
 
-Reducing very many filters takes seconds. So `next_reduction` only says what is to be done, and
-whoever drives the node does it (`reduced_filters`) when and where it likes.
+Reducing very many filters takes seconds. So `next_reduction` only says what is to be reduced, and
+the driver of the node does it (`reduced_filters`) when and where it likes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def touches(channel_patterns: Iterable[str], channel: str) -> bool:
 
 
 class Channels(Struct):
-    """Since which version each channel has been wanted without a break."""
+    """The version since which each channel has been wanted without a break."""
 
     uses: Counter[str] = field(default_factory=Counter)  # channel pattern -> rows
     versions: dict[str, int] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Reduction(Struct, frozen=True):
 
 
 class _Group(Struct):
-    """What is wanted and what is told under one pattern."""
+    """The filters that are wanted and announced under one pattern."""
 
     wanted: Counter[str] = field(default_factory=Counter)  # filter -> rows that want it
     told: dict[str, None] = field(default_factory=dict)  # filters
@@ -136,11 +136,11 @@ class _Group(Struct):
         self.taken_back = self.asked = 0
 
     def is_due(self) -> bool:
-        """Whether a reduction would change anything."""
+        """Return whether a reduction would change anything."""
         return self.reduced is None or (bool(self.extra) and "" not in self.reduced)
 
     def to_reduce(self) -> list[str]:
-        """The filters that a reduction must look at; those that come later are extra."""
+        """Return the filters that a reduction must include; later ones are extra."""
         if self.reduced is not None:
             filters = [*self.reduced, *self.extra]
         else:
@@ -150,7 +150,7 @@ class _Group(Struct):
 
 
 class OwnRows(Struct):
-    """The rows this node tells, with the version that brought each."""
+    """The rows that this node announces, with the version that brought each."""
 
     depth: int = 1
     rows_count_max: int = 10_000
@@ -171,17 +171,17 @@ class OwnRows(Struct):
     reductions_count: int = 0
 
     def add(self, patterns: Iterable[str], where: str = "") -> bool:
-        """Want these, as far as `where` lets through; True if there is something to tell."""
+        """Want these, as far as `where` lets through; return whether there is news to send."""
         return self.change([(pattern, where) for pattern in patterns], [])
 
     def remove(self, patterns: Iterable[str], where: str = "") -> bool:
-        """Want these once less; True if there is something to tell."""
+        """Want these once less; return whether there is news to send."""
         return self.change([], [(pattern, where) for pattern in patterns])
 
     def change(self, add: Iterable[Row], remove: Iterable[Row]) -> bool:
-        """Want some rows more and some less, at one stroke; True if there is something to tell."""
+        """Add and remove rows atomically; return whether there is news to send."""
         touched: dict[str, None] = {}
-        # What comes goes before what leaves: a channel in both is wanted without a break.
+        # Add before removing: a channel in both is then wanted without a break.
         for row in add:
             self.wanted[row] += 1
             if self.wanted[row] == 1:
@@ -204,7 +204,7 @@ class OwnRows(Struct):
         return is_news
 
     def next_reduction(self, now_s: float) -> Reduction | None:
-        """What is to be reduced now, if anything."""
+        """Return what is to be reduced now, if anything."""
         for pattern in self.crowded:
             group = self.groups[pattern]
             if not group.asked and now_s >= group.asked_at_s + _REDUCE_EVERY_S:
@@ -215,11 +215,11 @@ class OwnRows(Struct):
         return None
 
     def reduced(self, reduction: Reduction, filters: list[str]) -> bool:
-        """A reduction is done; True if there is something to tell."""
+        """A reduction is done; return whether there is news to send."""
         pattern = reduction.pattern
         group = self.groups.get(pattern)
         if group is None or group.asked != reduction.number:
-            return False  # the group has changed its nature meanwhile
+            return False  # meanwhile the group is no longer crowded, or was reduced anew
         group.asked, group.reduced = 0, filters
         group.be_crowded()
         if group.is_due():
@@ -227,10 +227,10 @@ class OwnRows(Struct):
         return self._tell({pattern: self._at_least(filters, group.extra)})
 
     def since(self, version: int) -> tuple[int, list[Row], list[str], list[Row]]:
-        """The version a delta starts from, and what has happened after it.
+        """Return the version a delta starts from, and the changes after it.
 
-        That is the rows added, the patterns of which no row is left, and other rows removed. It
-        starts from `version` if that can be, else from 0: then the rows added are all rows.
+        These are the rows added, the patterns of which no row is left, and other rows removed. The
+        delta starts from `version` if possible, else from 0: then the rows added are all rows.
         """
         if version < self.delta_from:
             return 0, list(self.added), [], []
@@ -244,18 +244,18 @@ class OwnRows(Struct):
         return version, list(_after(self.added, version)), list(gone), dropped
 
     def forget_removals(self, up_to_version: int) -> None:
-        """Removals up to this version need not be told again: a delta can start later only."""
+        """Forget removals up to this version: from now on a delta can only start later."""
         for row in [row for row, version in self.removed.items() if version <= up_to_version]:
             del self.removed[row]
             self.delta_from = max(self.delta_from, up_to_version)
         self.removed_chars = sum(len(where) for _, where in self.removed)
 
     def channel_patterns(self) -> set[str]:
-        """The channels that are wanted or told to be, as patterns."""
+        """Return the channels that are wanted or announced, as patterns."""
         return set(self.channels.versions)
 
     def version_that_touched(self, lane: str) -> int | None:
-        """Since which version the channel of `lane` has been wanted without a break, if it is."""
+        """Return the version since which the lane's channel has been wanted without a break."""
         return self.channels.since(channel_in(lane))
 
     def _want(self, row: Row) -> str:
@@ -271,7 +271,7 @@ class OwnRows(Struct):
         return self.groups[key]
 
     def _key_of(self, pattern: str) -> str:
-        """The pattern under which rows of `pattern` are told."""
+        """Return the pattern under which rows of `pattern` are announced."""
         if self.wide:
             elements = pattern.split(".")
             for count in range(len(elements)):
@@ -281,15 +281,17 @@ class OwnRows(Struct):
         return pattern
 
     def _to_tell(self, touched: Iterable[str]) -> dict[str, Iterable[str]]:
-        """The filters to tell under these patterns now, and under those that they cover."""
+        """Return the filters to announce under these patterns and those that they cover."""
         keys = dict.fromkeys(touched)
         for key in [*keys]:
             keys |= dict.fromkeys(self.nest.narrower(key))
         return {key: self._filters_of(key) for key in keys}
 
     def _filters_of(self, key: str) -> Iterable[str]:
-        """The filters to tell under `key` now; a crowded group is put down for reduction."""
+        """Return the filters to announce under `key`; schedule a crowded group for reduction."""
         group = self.groups[key]
+        # A wider pattern that is wanted without a filter lets through everything of this one, so
+        # this one needs no row at all. The same goes, filter by filter, for equal texts.
         above = [self.groups[wider].wanted for wider in self.nest.wider(key)]
         is_absorbed = any("" in wanted for wanted in above)
         if is_absorbed or "" in group.wanted or len(group.wanted) <= self.filters_count_max:
@@ -298,20 +300,22 @@ class OwnRows(Struct):
             if is_absorbed or "" in group.wanted:
                 return [] if is_absorbed else [""]
             return [where for where in group.wanted if not any(where in one for one in above)]
+        # Until the next reduction, a crowded group only adds: rows that a reduction made stand for
+        # many filters, so no single one of them can be taken back.
         group.be_crowded()
         if group.is_due():
             self.crowded[key] = None
         return self._at_least(group.told, group.extra)
 
     def _at_least(self, filters: Collection[str], more: Collection[str]) -> Iterable[str]:
-        """Filters that let through at least these; not too many."""
+        """Return a bounded number of filters that let through at least these."""
         if "" in filters:
             return [""]
         both = dict.fromkeys([*filters, *more])
         return both if len(both) <= 4 * self.filters_count_max else [""]
 
     def _tell(self, filters: dict[str, Iterable[str]]) -> bool:
-        """Tell these filters under their patterns instead of others, as one new version."""
+        """Announce these filters under their patterns instead of others, as one new version."""
         added: list[Row] = []
         removed: list[Row] = []
         for key, wheres in filters.items():
@@ -365,7 +369,7 @@ class OwnRows(Struct):
         return touched
 
     def _beginnings(self, length: int) -> Iterable[tuple[tuple[str, ...], list[str]]]:
-        """The patterns of more than `length` elements, by so many first ones; no lonely ones."""
+        """Group patterns longer than `length` by so many first elements; no groups of one."""
         found: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for key, group in self.groups.items():
             elements = key.split(".")
@@ -379,7 +383,7 @@ class OwnRows(Struct):
         group.wanted.clear()
 
     def _tell_apart(self) -> dict[str, None]:
-        """There are few rows again: each is told under its own pattern."""
+        """There are few rows again: announce each under its own pattern."""
         self.wide.clear()
         for group in self.groups.values():
             group.wanted.clear()
@@ -399,7 +403,7 @@ def _after(versions: dict[Row, int], version: int) -> Iterator[Row]:
 
 
 def reduced_filters(reduction: Reduction) -> list[str]:
-    """Few filters that let through whatever any of the reduction's does; at least one."""
+    """Return few filters that let through whatever any of the reduction's does; at least one."""
     if "" in reduction.filters:
         return [""]
     from infobus.filters import compile  # late: a bus without many filters needs none of it
@@ -408,5 +412,5 @@ def reduced_filters(reduction: Reduction) -> list[str]:
     combined = reduce(map(compile, reduction.filters), reduction.count_max)
     if combined.everything:
         return [""]
-    # Filters that nothing can pass are told all the same: a row keeps its place in the streams.
+    # Announce even filters that nothing can pass: the row keeps its place in the streams.
     return [where.text for where in combined.filters] or reduction.filters[:1]

@@ -1,10 +1,10 @@
-"""What the peers want, as far as they have told, and what that means for an event.
+"""The interest of the peers, as far as they have sent it, and what it means for an event.
 
 A dead peer's rows disappear with it (paper 003, section 4.5). A publisher holds the rows that
-overlap what it publishes. Rows of other channels are held too while there are few in all; past
-`spare_count_max` they are let go, and of each only the channel pattern is remembered. Whoever
-then begins to publish on such a channel is unsure: it sends everything until the owners have
-told it their rows again. So is it about whatever one peer tells past `rows_count_max`.
+overlap with the subjects it publishes. It also holds rows of other channels while there are few in
+all; beyond `spare_count_max` it drops them, and remembers only the channel pattern of each. A node
+that then begins to publish on such a channel is unsure: it sends everything until the owners have
+sent their rows again. It is also unsure about rows of one peer beyond `rows_count_max`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LET_GO_COUNT_MAX = 10_000  # channel patterns of one peer; past it: any channel
 _NEEDED_COUNT_MAX = 100_000
-_FILTERS_COUNT_MAX = 10_000  # of one pattern, over all peers; past it nobody looks at them
+_FILTERS_COUNT_MAX = 10_000  # of one pattern, over all peers; beyond it they are not evaluated
 _REMADE_COUNT = 64  # so many filters are worth a new matcher with every change
 
 
@@ -57,10 +57,10 @@ class _Filters(Struct, eq=False):
     matcher: Matcher | None = None
 
     def question(self) -> Question:
-        """Whether any of the filters lets an event through.
+        """Return a function that decides whether any of the filters lets an event through.
 
-        Of many filters only some are new: these are asked one by one, and those that are gone
-        may go on saying yes, until they are an eighth and the matcher is worth making anew.
+        Of many filters only some are new: these are evaluated one by one. Filters that are gone may
+        still say yes, until they are an eighth and the matcher is worth rebuilding.
         """
         from infobus.filters import compile  # late: a bus without filters needs none of it
         from infobus.filters.matching.matcher import Matcher
@@ -77,7 +77,7 @@ class _Filters(Struct, eq=False):
 
 
 def any_of(questions: list[Question]) -> Question:
-    """Whether any of some questions is answered with yes."""
+    """Return a function that is true if any of these questions is."""
     if len(questions) == 1:
         return questions[0]
     return lambda event: any(question(event) for question in questions)
@@ -91,15 +91,15 @@ class PeerRecord(Struct):
     count: int = 0
     channels: Counter[str] = field(default_factory=Counter)  # channel pattern -> rows held
     let_go: set[str] = field(default_factory=set)  # channel patterns of rows that are not held
-    is_missed: bool = False  # rows that were let go are needed now
-    is_over_limit: bool = False  # it tells more rows than are held of one peer
+    is_missed: bool = False  # rows that were dropped are needed now
+    is_over_limit: bool = False  # it sends more rows than are held of one peer
     requests: list[Request] = field(default_factory=list)
     window: int = 0  # unconfirmed events that it takes of one lane; 0: as the sender likes
     lanes: frozenset[str] | None = None  # classes it has lanes for; None: those of this node
 
 
 class PeerRows(Struct):
-    """What the peers want, and tries over it that answer who wants a subject or a channel."""
+    """The rows of all peers, and tries that answer who wants a subject or a channel."""
 
     depth: int = 1
     rows_count_max: int = 100_000  # of one peer
@@ -124,9 +124,9 @@ class PeerRows(Struct):
         removed: Iterable[str] = (),
         dropped: Iterable[Row] = (),
     ) -> bool:
-        """Take in a peer's rows or changes; True if this was news.
+        """Apply a peer's rows or changes; return whether they were new.
 
-        It is none if newer rows are held already, or if something before the changes is missing.
+        They are not if newer rows are held already, or if changes before them are missing.
         `removed` are patterns that have no row any more, `dropped` other rows that are gone.
         """
         record = self.records.get(peer)
@@ -158,7 +158,7 @@ class PeerRows(Struct):
         return True
 
     def forget(self, peer: str) -> None:
-        """The peer is gone: so are its rows."""
+        """The peer is gone, and so are its rows."""
         record = self.records.get(peer)
         if record is not None:
             self._forget_let_go(peer, record)
@@ -195,9 +195,9 @@ class PeerRows(Struct):
         return any_of(questions) if questions else False
 
     def overlapping(self, pattern: str) -> list[Row]:
-        """The rows under which peers want some subject of `pattern`; one for all their owners.
+        """Return the rows under which peers want some subject of `pattern`; one for all owners.
 
-        If some were let go, there is one without a filter in their place.
+        If some were dropped, a row without a filter replaces them.
         """
         rows = [
             (other, where)
@@ -214,7 +214,7 @@ class PeerRows(Struct):
         return [*rows, (pattern, "")] if is_unsure else rows
 
     def listeners(self, channel: str) -> list[str]:
-        """The peers that want something of `channel`."""
+        """Return the peers that want events of `channel`."""
         return list(dict.fromkeys(self.channel_trie.match(channel)))
 
     def _is_unsure(self, subject: str) -> bool:
@@ -223,7 +223,7 @@ class PeerRows(Struct):
         )
 
     def _answer(self, filters: _Filters) -> Question | Literal[True]:
-        """What to ask about the filters; True if some cannot be understood, or there is none."""
+        """Return the test for the filters; True if one is not understood, or there is none."""
         if "" in filters.uses or len(filters.uses) > _FILTERS_COUNT_MAX:
             return True
         try:

@@ -1,12 +1,12 @@
-"""What consumers ask of events beside which ones: class, age limit and rate, told with the rows.
+"""The requests of consumers beside their rows: class, age limit and rate.
 
-Rows say what is wanted; requests say how urgently. They are few, so all of a node's are told
-every time that its rows are. The class matters to senders: an event travels in its own class, or in
-the highest that any of its consumers asks for. What each consumer gets out of that is decided at
-its own queue, so one consumer's haste is nobody else's.
+Rows say what is wanted; requests say how urgently. They are few, so a node sends all of its
+requests whenever it sends its rows. The class matters to senders: an event travels in its own
+class, or in the highest that any of its consumers asks for. Each consumer's own queue decides what
+that consumer gets, so one consumer's urgency does not affect the others.
 
-All nodes of a bus should have the same classes. Where some have others, what goes in a class that
-not everybody has a lane for travels as the default class does, with a word on its own.
+All nodes of a bus should have the same classes. If some differ, events of a class for which some
+node has no lane travel as the default class does, and name their own class.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from infobus.protocols.interest.peer_rows import PeerRows
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes
 from infobus.subjects import matches
 
-_COUNT_MAX = 1_000  # told to peers, and taken from one; further ones are asked for nothing
+_COUNT_MAX = 1_000  # sent to peers, and accepted from one; further ones are ignored
 
 
 class Requests(Struct):
@@ -42,26 +42,26 @@ class Requests(Struct):
                 del self.own[request]
 
     def told(self) -> tuple[list[str], list[Request], int]:
-        """The classes, unless they are the usual ones, requests, and window, as peers are told."""
+        """Return classes (unless they are the defaults), requests and window for the peers."""
         classes = [] if self.classes == DEFAULT_CLASSES else list(self.classes.names)
         return classes, list(islice(self.own, _COUNT_MAX)), self.window
 
     def difference(self, told: Interest) -> str:
-        """In which way a peer's classes differ from this node's; empty if they do not."""
+        """Describe how a peer's classes differ from this node's; empty if they do not."""
         names = _names_of(told)
         if names == self.classes.names:
             return ""
         return f"classes {', '.join(names)[:200]}, this node {', '.join(self.classes.names)}"
 
     def take(self, told: Interest) -> None:
-        """Hold what a peer's consumers ask for."""
+        """Store the requests of a peer's consumers."""
         record = self.rows.records[told.sender]
         record.requests, record.window = told.requests[:_COUNT_MAX], told.window
         names = _names_of(told)
         record.lanes = None if names == self.classes.names else _lanes_of(names)
 
     def class_for(self, subject: str, class_: str) -> str:
-        """The class under which an event travels: its own, or the highest that is asked for."""
+        """Return the class under which an event travels: its own, or the highest asked for."""
         rank = self.classes.rank(class_ or self.classes.default)
         for record in self.rows.records.values():
             for request in record.requests:

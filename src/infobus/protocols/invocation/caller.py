@@ -1,14 +1,14 @@
 """Remote method invocation (paper 000, section 3.3), the calling half, still pure.
 
 A `Caller` finds servers through a `Directory`, sends each call to one of them, point to point, and
-tells exactly once how it went: it returned, it raised, or it was given up, with what is known
+reports its outcome exactly once: it returned, it raised, or it was given up, with what is known
 about whether it ran.
 
-A call is sent again to the same server under the same number, which the server knows from the
-first time; so it runs at most once there. It goes to another server only if it cannot have
-begun at the first (that one refused it, or was never sent it), if its operation is idempotent, or
-if it has an id under which servers keep its reply (`once`) and the other server uses the same
-store. Otherwise the death of its server gives it up, as one that may have run.
+A call is repeated to the same server under the same number, by which the server recognises it; so
+it runs at most once there. It goes to another server only if it cannot have begun at the first
+(which refused it, or was never sent it), if its operation is idempotent, or if it has an id under
+which servers store its reply (`once`) and the other server uses the same store. Otherwise, if its
+server dies, the call is given up as one that may have run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _PEERS_COUNT_MAX = 10_000
 
 
 class _Peer(Struct):
-    """What was said to one node."""
+    """What this node has sent to another one."""
 
     next: int = 1
     outstanding: dict[int, Outgoing] = field(default_factory=dict)
@@ -67,16 +67,16 @@ class _Peer(Struct):
 
 
 class _Service(Struct):
-    """A subject that calls are made to."""
+    """A subject that is called."""
 
-    request: int  # the question that is kept open
+    request: int  # the open question
     is_complete: bool = False  # everyone has answered it
     servers: dict[Key, Presence] = field(default_factory=dict)
     waiting: dict[int, Outgoing] = field(default_factory=dict)
 
 
 class Caller:
-    """All calls of one node. `describe` gives the descriptors of types that calls need."""
+    """All calls of one node. `describe` returns the descriptors of types that calls need."""
 
     def __init__(
         self, directory: Directory, describe: Callable[[Iterable[int]], list[bytes]]
@@ -100,7 +100,7 @@ class Caller:
             return effects + self._place(call, self._services[call.subject], now_s)
         is_any_good = not call.by_load and call.targets is None and not call.once
         if is_any_good and len(service.servers) == 1 and now_s < call.deadline_s:
-            # The short way: there is nothing to choose.
+            # The short path: there is no choice.
             [(server, presence)] = service.servers.items()
             call.bound = call.bind(presence)
             if call.bound is not None:
@@ -118,17 +118,17 @@ class Caller:
         return self.noted(effects, now_s)
 
     def servers(self, subject: str) -> tuple[dict[Key, Presence], bool]:
-        """The servers of a watched subject, and whether everyone has answered."""
+        """Return the servers of a watched subject, and whether every node has answered."""
         service = self._services[subject]
         return service.servers, service.is_complete
 
     def waiting_count(self, subject: str) -> int:
-        """How many calls wait for a server to appear."""
+        """Return how many calls wait for a server to appear."""
         service = self._services.get(subject)
         return len(service.waiting) if service else 0
 
     def cancel(self, key: int, now_s: float, why: Why = "cancelled") -> CallerEffects:
-        """Give up a call; its server is told so."""
+        """Give up a call, and tell its server."""
         call = self.calls.get(key)
         if call is None:
             return []
@@ -146,7 +146,7 @@ class Caller:
     # What the world does.
 
     def noted(self, effects: DirectoryEffects, now_s: float) -> CallerEffects:
-        """The directory has said something: who waits may go on."""
+        """The directory has changed: continue with calls that wait."""
         result: CallerEffects = list(effects)
         for one in effects:
             match one:
@@ -195,14 +195,14 @@ class Caller:
         return self._place(call, self._services[call.subject], now_s)
 
     def take(self, message: wire.ServiceMessage, now_s: float) -> CallerEffects:
-        """Take in what a server says about a call."""
+        """Process a server's message about a call."""
         peer = self._peers.get(message.sender)
         number = message.number  # type: ignore[union-attr]
         if peer is None or number >= peer.next:
             return [Complain(message.sender, f"answers call {number}, which was not made")]
         call = peer.outstanding.get(number)
         if call is None:
-            peer.settled.append(number)  # it has not heard that we are done with it
+            peer.settled.append(number)  # it does not know yet that we have finished with it
             return []
         call.is_underway = True
         match message:
@@ -272,7 +272,7 @@ class Caller:
         return effects + self._place(call, self._services[call.subject], now_s)
 
     def tick(self, now_s: float) -> CallerEffects:
-        """Time has passed: repeat what was not answered, give up what is late."""
+        """Time has passed: repeat unanswered calls, give up late ones."""
         effects: CallerEffects = []
         budget = RESEND_COUNT_MAX
         for call in list(self.calls.values()):
@@ -283,7 +283,7 @@ class Caller:
                     call.refused.clear()
                     effects += self._place(call, self._services[call.subject], now_s)
             elif now_s >= call.resend_at_s and budget:
-                budget -= 1  # whatever is slow must not be buried in repetitions
+                budget -= 1  # a slow server must not be buried in repetitions
                 call.resend_s = min(RESEND_S_MAX, call.resend_s * 2)
                 call.resend_at_s = now_s + call.resend_s
                 if call.is_underway:

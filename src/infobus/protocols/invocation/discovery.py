@@ -1,14 +1,14 @@
 """Dynamic discovery (paper 000, section 3.2): "Who's out there?" and "I am", still pure.
 
-A `Directory` speaks for the participants of its own node, and knows of those at other nodes that
-somebody here has asked for. Participants are servers, but any other role works alike. Whoever
-begins, changes or ends says so to everyone. Every node answers a question, also if it has nobody
-to name: so the asker knows, without waiting, that it has heard from everyone it can see. A
-question that is kept open is put to each newcomer, and to each node that has not answered, again
-and again. A node that can no longer be seen takes its participants with it.
+A `Directory` speaks for the participants of its own node, and knows those at other nodes that
+somebody here has asked for. Participants are servers, but any other role works alike. A node tells
+everyone when one of its participants begins, changes or ends. Every node answers a question, even
+if it has no match: so the asker knows, without waiting, that it has heard from every node it can
+see. An open question is sent to each newcomer, and repeated to each node that has not answered.
+When a node can no longer be seen, its participants are gone, too.
 
-Frames may be lost, doubled, late or overtaken. Ids are not used again and revisions grow, so
-an old word never undoes a newer one.
+Frames may be lost, doubled, late or overtaken. Ids are not reused and revisions grow, so an old
+message never undoes a newer one.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ SEEN_COUNT_MAX = 100_000
 
 
 class Participant(Struct, frozen=True):
-    """Somebody who is out there."""
+    """A participant at some node."""
 
     node: str
     presence: Presence
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells it from all others, for ever."""
+        """The key that distinguishes it from all others, for ever."""
         return self.node, self.presence.id
 
 
 class Arrived(Struct, frozen=True):
-    """Somebody is out there who was not before."""
+    """A participant has appeared."""
 
     participant: Participant
 
 
 class Changed(Struct, frozen=True):
-    """Somebody says something else about itself than before."""
+    """A participant has changed its description."""
 
     participant: Participant
 
 
 class Departed(Struct, frozen=True):
-    """Somebody is out there no longer."""
+    """A participant has disappeared."""
 
     participant: Participant
 
@@ -83,7 +83,7 @@ class _Question(Struct):
 
 
 class Directory:
-    """Who is out there. `alive` tells which peers can be seen now."""
+    """The participants that can be found. `alive` returns which peers can be seen now."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Directory:
         self.name = name
         self.own: dict[int, Presence] = {}
         self.seen: dict[str, dict[int, Presence]] = {}  # node -> id -> participant
-        self._gone: dict[str, set[int]] = {}  # ids that were seen to end; late words are ignored
+        self._gone: dict[str, set[int]] = {}  # ids that have ended: late messages are ignored
         self._alive = alive
         self._load_of = load_of
         self._next_id = 1
@@ -104,14 +104,14 @@ class Directory:
     # What this node's own participants do.
 
     def announce(self, presence: Presence) -> tuple[Presence, DirectoryEffects]:
-        """Somebody begins; the id is given here."""
+        """A participant begins; it gets its id here."""
         presence = replace(presence, id=self._next_id)
         self._next_id += 1
         self.own[presence.id] = presence
         return presence, [*self._i_am([presence]), *self._here(Arrived, presence)]
 
     def change(self, presence: Presence) -> DirectoryEffects:
-        """Somebody here says something else about itself."""
+        """A participant of this node has changed its description."""
         if presence.id not in self.own:
             return []
         presence = replace(presence, revision=self.own[presence.id].revision + 1)
@@ -119,7 +119,7 @@ class Directory:
         return [*self._i_am([presence]), *self._here(Changed, presence)]
 
     def withdraw(self, id: int) -> DirectoryEffects:
-        """Somebody here ends."""
+        """A participant of this node ends."""
         presence = self.own.pop(id, None)
         if presence is None:
             return []
@@ -153,7 +153,7 @@ class Directory:
         return who.request, [*self._put(question, now_s), *self._check(question)]
 
     def close(self, request: int) -> list[Participant]:
-        """The question is of no interest any more; returns who was found.
+        """Close a question, and return who was found.
 
         Participants that nobody else has asked for are forgotten.
         """
@@ -169,7 +169,7 @@ class Directory:
         return [participant for participant in found if is_wanted(participant.presence)]
 
     def found(self, pattern: str, role: str = "") -> list[Participant]:
-        """Who is out there now, as far as it was asked for; this node's own included."""
+        """Return the participants that were asked for and are there, with this node's own."""
         here = {id: with_load(one, self._load_of(id)) for id, one in self.own.items()}
         return [
             Participant(node, presence)
@@ -179,7 +179,7 @@ class Directory:
         ]
 
     def forget(self, key: tuple[str, int]) -> DirectoryEffects:
-        """A participant has shown that it is there no longer."""
+        """A participant has turned out to be gone."""
         return self._end(*key)
 
     def _put(self, question: _Question, now_s: float) -> DirectoryEffects:
@@ -199,7 +199,7 @@ class Directory:
     # What the world does.
 
     def peer_up(self, name: str, now_s: float) -> DirectoryEffects:
-        """A node appears: it is asked, too."""
+        """A node appears: send it the open questions."""
         effects: DirectoryEffects = []
         for question in self._questions.values():
             question.asked[name] = False
@@ -243,7 +243,7 @@ class Directory:
         return lambda presence: wanted.matches(attributes_of(presence))
 
     def take_i_am(self, told: IAm) -> DirectoryEffects:
-        """Hear who is out there; what comes late from a node that is gone does not count."""
+        """Process an answer or announcement; late ones from a node that is gone are ignored."""
         if told.sender not in self._alive():
             return []
         effects: DirectoryEffects = []
@@ -260,7 +260,7 @@ class Directory:
         return effects
 
     def _missing(self, told: IAm, question: _Question) -> DirectoryEffects:
-        """Participants that an answer should have named are no longer there."""
+        """Remove participants that an answer should have named."""
         if question.who.where:
             return []
         who, named = question.who, {presence.id for presence in told.presences}
@@ -305,7 +305,7 @@ class Directory:
         )
 
     def tick(self, now_s: float) -> DirectoryEffects:
-        """Time has passed: repeat what was not answered."""
+        """Time has passed: repeat unanswered questions."""
         effects: DirectoryEffects = []
         for question in self._questions.values():
             if question.is_answered and not all(question.asked.values()):
@@ -322,7 +322,7 @@ class Directory:
 
 
 def attributes_of(presence: Presence) -> dict[str, Any]:
-    """What somebody says of itself; without its own words if these cannot be read."""
+    """Return the description of a participant; without its own `info` if that is unreadable."""
     told: dict[str, Any] = {}
     with suppress(BadFrame):
         told |= codec.decode(0, presence.info)
@@ -331,5 +331,5 @@ def attributes_of(presence: Presence) -> dict[str, Any]:
 
 
 def with_load(presence: Presence, load: int) -> Presence:
-    """The same participant, as loaded as that."""
+    """Return the same participant with this load."""
     return replace(presence, load=load)

@@ -1,4 +1,4 @@
-"""What calls are made of: what a caller wants, and what becomes of it."""
+"""The data of outgoing calls: the caller's request, and its outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Why = Literal["no server", "busy", "misfit", "died", "late", "cancelled"]
 
 
 class Bound(Struct, frozen=True, gc=False):
-    """The arguments of a call as a certain server takes them."""
+    """The arguments of a call, encoded for a certain server."""
 
     arguments: bytes
     types: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Bound(Struct, frozen=True, gc=False):
 
 
 class Returned(Struct, frozen=True, gc=False):
-    """A call has its result."""
+    """A call has returned."""
 
     key: int
     body: bytes
@@ -67,7 +67,7 @@ class GivenUp(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """Type descriptors came with an answer."""
+    """Type descriptors arrived with an answer."""
 
     descriptors: list[bytes]
 
@@ -89,7 +89,7 @@ CallerEffects = list[
 
 
 class Outgoing(Struct, eq=False):
-    """A call from its beginning to its answer. The first fields are what the caller wants."""
+    """A call from its beginning to its answer. The first fields are the caller's request."""
 
     key: int
     subject: str
@@ -101,7 +101,7 @@ class Outgoing(Struct, eq=False):
     is_idempotent: bool = False
     once: str = ""
     store: str = ""  # only a server with this store may have it
-    # What has become of it.
+    # Its state.
     started_s: float = 0.0
     peer: str = ""  # where it is; empty: nowhere
     number: int = 0

@@ -1,8 +1,8 @@
-"""What participants of discovery, callers and servers say to each other (see `docs/wire.md`).
+"""The frames of discovery, callers and servers (see `docs/wire.md`).
 
-The frames are of the same kind as those in `wire`, with tags from 30 on. A call is named by its
-caller's node and a number that the caller counts for each server apart: 1, 2, 3, ... So a server
-can tell a repeated frame from a new call, and remembers little.
+They have the same form as those in `wire`, with tags from 30 on. A call is named by its caller's
+node and a number that the caller counts separately for each server: 1, 2, 3, ... So a server can
+distinguish a repeated frame from a new call, and remembers little.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ MOVED = "moved"
 
 
 class Presence(Struct, array_like=True, frozen=True):
-    """One participant: what it does under which subject, and what it says about itself."""
+    """One participant: its role under a subject, and its description."""
 
     id: Number  # counted by its node, never used again
     revision: Count  # grows with each change
     subject: Subject
     role: Name
     since: float  # wall clock
-    info: bytes = b"\x80"  # a map for whoever asks
+    info: bytes = b"\x80"  # a map, for the application
     interface: bytes = b""  # of a server: its operations
     load: Count = 0  # calls that run or wait
     rule: Name = ""  # how the servers of the subject share the calls; empty: callers choose
     rank: int = 0
-    store: Name = ""  # where it keeps the replies of calls that must run exactly once
+    store: Name = ""  # where it stores the replies of calls that must run exactly once
 
 
 class Who(Struct, array_like=True, tag=30):
-    """Who's out there? Answered by every node, also if nobody is there."""
+    """Who's out there? Every node answers, even if it has no match."""
 
     sender: NodeName
     request: Number
     pattern: Subject
     role: Name = ""  # empty: any
-    where: Filter = ""  # about what participants say of themselves
+    where: Filter = ""  # a condition on descriptions
 
 
 class IAm(Struct, array_like=True, tag=31):
@@ -73,7 +73,7 @@ class IAm(Struct, array_like=True, tag=31):
 
 
 class Call(Struct, array_like=True, tag=32):
-    """Do this. Sent again, the same, until there is a sign that it has come."""
+    """Run this. The caller repeats it, unchanged, until the server shows that it has it."""
 
     sender: NodeName
     number: Number
@@ -121,7 +121,7 @@ class Refused(Struct, array_like=True, tag=35):
 
 
 class Underway(Struct, array_like=True, tag=36, gc=False):
-    """I have this call; the answer to one that came again."""
+    """I have this call; sent when a call arrives again."""
 
     sender: NodeName
     number: Number
@@ -138,9 +138,9 @@ class Streamed(Struct, array_like=True, tag=37):
 
 
 class Credit(Struct, array_like=True, tag=38):
-    """Of a stream, `received` items have come, and items up to `upto` may be sent.
+    """Of a stream, `received` items have arrived, and items up to `upto` may be sent.
 
-    `again`: what is on its way is late; send it once more, or say how the call is getting on.
+    `again`: items are late; send them once more, or report the state of the call.
     """
 
     sender: NodeName
@@ -151,22 +151,22 @@ class Credit(Struct, array_like=True, tag=38):
 
 
 class Settled(Struct, array_like=True, tag=39):
-    """I am done with these calls: forget them, and stop those that still wait or run."""
+    """I have finished with these calls: forget them, and stop those that still wait or run."""
 
     sender: NodeName
     numbers: Numbers
-    acknowledged: list[Name] = []  # ids of calls that must run once, whose replies have come
+    acknowledged: list[Name] = []  # ids of calls that must run once, whose replies have arrived
 
 
 class Retire(Struct, array_like=True, tag=40):
-    """A new server has taken over: finish what runs, and take nothing new under this subject."""
+    """A new server has taken over: finish running calls, and accept none under this subject."""
 
     sender: NodeName
     subject: Subject
 
 
 class Gone(Struct, array_like=True, tag=41):
-    """I had this call, and have it no longer: it has run, or was stopped when you seemed dead."""
+    """I no longer have this call: it has run, or was stopped when you seemed dead."""
 
     sender: NodeName
     number: Number
@@ -194,7 +194,7 @@ _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 def is_service_frame(payload: bytes) -> bool:
-    """Whether a frame has one of these tags; it may be malformed."""
+    """Return whether a frame has one of these tags; it may be malformed."""
     return len(payload) > 1 and _FIRST_TAG <= payload[1] <= _LAST_TAG and payload[0] >> 4 == 9
 
 

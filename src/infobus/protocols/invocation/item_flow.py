@@ -1,4 +1,4 @@
-"""Streams of results: items in order, with no more under way than the caller has room for."""
+"""Streams of results: items in order, never more under way than the caller has room for."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ HELD_COUNT_MAX = 1024
 
 
 class Inflow:
-    """The caller's end of a stream: items are handed out in order, each once."""
+    """The caller's end of a stream: passes items on in order, each once."""
 
     __slots__ = ("_held", "_window", "received", "upto")
 
     def __init__(self, window: int) -> None:
-        self.received = 0  # items that have come in order
+        self.received = 0  # items that have arrived in order
         self.upto = window  # items that may be sent
         self._window = window
-        self._held: dict[int, bytes] = {}  # those that came too early
+        self._held: dict[int, bytes] = {}  # items that arrived too early
 
     def add(self, first: int, bodies: list[bytes]) -> list[bytes]:
-        """Take in items `first`, `first + 1`, ...; returns those whose turn it is.
+        """Accept items `first`, `first + 1`, ...; return those whose turn it is.
 
         >>> inflow = Inflow(4)
         >>> inflow.add(2, [b"b"]), inflow.add(1, [b"a", b"b"]), inflow.add(2, [b"b"])
@@ -35,7 +35,7 @@ class Inflow:
         return ready
 
     def taken(self, count: int) -> int | None:
-        """The application has taken `count` items in all; what may be sent now, if that is news."""
+        """The application has taken `count` items in all; return the limit if it has changed."""
         upto = count + self._window
         if upto - self.upto < self._window // 2:
             return None
@@ -43,12 +43,12 @@ class Inflow:
         return upto
 
     def ends(self, count: int) -> bool:
-        """Whether all items have come of a stream that has `count`."""
+        """Return whether all items of a stream of `count` have arrived."""
         return self.received >= count
 
 
 class Outflow:
-    """The server's end of a stream: items are kept until the caller has them."""
+    """The server's end of a stream: stores items until the caller has them."""
 
     __slots__ = ("_kept", "produced", "received", "sent", "upto")
 
@@ -60,16 +60,16 @@ class Outflow:
         self._kept: deque[bytes] = deque()  # items `received + 1` to `produced`
 
     def add(self, body: bytes) -> None:
-        """There is one more item."""
+        """Add one more item."""
         self._kept.append(body)
         self.produced += 1
 
     def has_room(self) -> bool:
-        """Whether the caller has room for one more item."""
+        """Return whether the caller has room for one more item."""
         return self.produced < self.upto
 
     def credit(self, received: int, upto: int, *, again: bool) -> None:
-        """The caller has got on, or lacks what was sent to it."""
+        """The caller has advanced, or lacks items that were sent to it."""
         received = min(received, self.produced)
         while self.received < received:
             self._kept.popleft()
@@ -79,7 +79,7 @@ class Outflow:
             self.sent = self.received
 
     def unsent(self) -> tuple[int, list[bytes]]:
-        """What to send now: the number of the first item, and the items."""
+        """Return what to send now: the number of the first item, and the items."""
         first = max(self.sent, self.received) + 1
         bodies = list(self._kept)[first - self.received - 1 :]
         self.sent = self.produced

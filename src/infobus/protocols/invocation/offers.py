@@ -1,4 +1,4 @@
-"""What served calls are made of: offers, calls, their callers, and what is to be done."""
+"""The data of served calls: offers, calls, their callers, and the server's effects."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Id = tuple[str, int]
 
 
 class Run(Struct, frozen=True):
-    """Run a call, and say `finished` when it is done."""
+    """Run a call, and call `finished` when it is done."""
 
     id: Id
     call: wire.Call
 
 
 class Claim(Struct, frozen=True):
-    """Find out in the store whether a call that must run once has run, and say `claimed`."""
+    """Look up in the store whether a call that must run once has run, and call `claimed`."""
 
     id: Id
     call: wire.Call
@@ -52,7 +52,7 @@ class Acknowledged(Struct, frozen=True):
 
 
 class Drained(Struct, frozen=True):
-    """A retired offer has finished all it had begun."""
+    """A retired offer has finished all calls that it had begun."""
 
     offer: int
 
@@ -61,7 +61,7 @@ ServerEffects = list[ToPeer | Run | Claim | Stop | Room | Acknowledged | Drained
 
 
 class Offer(Struct, eq=False):
-    """What is served under a subject, and how much of it at a time."""
+    """A service under a subject, and how many calls it runs at a time."""
 
     id: int
     subject: str
@@ -79,7 +79,7 @@ class Offer(Struct, eq=False):
 
 
 class Incoming(Struct, eq=False):
-    """A call from when it came until it is settled."""
+    """A call from its arrival until it is settled."""
 
     id: Id
     call: wire.Call
@@ -94,14 +94,14 @@ class Incoming(Struct, eq=False):
 
 
 class Caller(Struct):
-    """What one node has asked for."""
+    """The calls of one node."""
 
     top: int = 0
-    missing: set[int] = field(default_factory=set)  # numbers below the top that have not come
+    missing: set[int] = field(default_factory=set)  # numbers below the top that have not arrived
     calls: dict[int, Incoming] = field(default_factory=dict)
 
     def is_new(self, number: int) -> bool:
-        """Whether a call of this number has not come before; from now on it has."""
+        """Return whether a call of this number is new, and mark it as known."""
         if number <= self.top:
             if number not in self.missing:
                 return False

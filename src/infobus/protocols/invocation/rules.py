@@ -1,4 +1,4 @@
-"""How servers of one subject share the calls: rules that all of them, and callers, can follow."""
+"""Rules by which the servers of one subject share the calls; callers can follow them, too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Key = tuple[str, int]
 def ruled(
     rule: str, servers: Mapping[Key, Presence], lot: str, load: Callable[[Key], int]
 ) -> Key | None:
-    """The server that a rule gives a call to; None if no server follows the rule.
+    """Return the server that a rule gives a call to; None if no server follows the rule.
 
     >>> old, new = (Presence(1, 0, "a", "server", t, rule="primary") for t in (1.0, 2.0))
     >>> ruled("primary", {("n", 1): new, ("m", 1): old}, "", lambda key: 0)

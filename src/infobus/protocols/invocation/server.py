@@ -1,15 +1,15 @@
 """Remote method invocation (paper 000, section 3.3), the serving half, still pure.
 
-A `Server` takes calls in for the offers of its node, runs at most so many of an offer at a time,
-lets so many more wait, and refuses the rest. It knows a call by its caller and number: one that
-comes again is not run again, but answered again. What it has to remember for that is the highest
-number of each caller, the few below it that have not come yet, and the answers that their callers
-have not settled.
+A `Server` accepts calls for the offers of its node, runs a bounded number of each offer at a time,
+lets a bounded number wait, and refuses the rest. It identifies a call by its caller and number: a
+repeated call is not run again, but answered again. For that it remembers the highest number of each
+caller, the few below it that have not arrived yet, and the answers that their callers have not
+settled.
 
 Servers of one subject may share the calls by a rule that all of them follow: `elected` (each call
 has its server, by lot), `balanced` (the least loaded) and `primary` (the first of them, the others
-stand by). Whoever gets a call that is another's says so, and the caller goes there. Servers may
-see each other differently for a while; so a call that was passed on often enough is simply taken.
+stand by). A server that gets a call meant for another redirects the caller. Servers may see each
+other differently for a while; so a call that was redirected often enough is simply accepted.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class Server:
         self._once: dict[str, list[Incoming]] = {}  # calls under way that share one execution
         self._answers: dict[Id, int] = {}  # finished calls -> bytes, oldest first
         self._answers_bytes = 0
-        self._held: dict[Id, float] = {}  # streams without room -> when the caller is reminded
+        self._held: dict[Id, float] = {}  # streams without room -> when to remind the caller
 
     # What the application does.
 
     def offer(self, offer: Offer) -> None:
-        """Serve; the offer's id is that of its presence."""
+        """Begin to serve; the offer's id is that of its presence."""
         self.offers[offer.id] = offer
 
     def retire(self, id: int) -> ServerEffects:
-        """Take nothing new, refuse what waits, finish what runs; `Drained` follows."""
+        """Accept no new calls, refuse waiting ones, finish running ones; `Drained` follows."""
         offer = self.offers.get(id)
         if offer is None or offer.is_retired:
             return []
@@ -110,7 +110,7 @@ class Server:
         return self.finished(id, answer, now_s)
 
     def produced(self, id: Id, body: bytes, descriptors: list[bytes]) -> tuple[bool, ServerEffects]:
-        """A stream has one more item; whether there is room for another, else `Room` follows."""
+        """Add an item to a stream; return whether there is room for more, else `Room` follows."""
         one = self._get(id)
         if one is None or one.outflow is None:
             return True, []
@@ -129,7 +129,7 @@ class Server:
     # What the world does.
 
     def take(self, message: wire.ServiceMessage, now_s: float) -> ServerEffects:
-        """Take in what a caller says."""
+        """Process a caller's message."""
         match message:
             case wire.Call():
                 return self._on_call(message, now_s)
@@ -141,7 +141,7 @@ class Server:
         return []
 
     def peer_down(self, name: str) -> ServerEffects:
-        """A caller is gone: what has not begun is dropped, streams are stopped."""
+        """A caller is gone: drop its calls that have not begun, and stop its streams."""
         caller = self._callers.get(name)
         if caller is None:
             return []
@@ -154,7 +154,7 @@ class Server:
         return effects
 
     def tick(self, now_s: float) -> ServerEffects:
-        """Time has passed: remind callers who hold up a stream, should they have forgotten it."""
+        """Time has passed: remind callers that hold up a stream, in case a frame was lost."""
         effects: ServerEffects = []
         for id, remind_at_s in list(self._held.items()):
             one = self._get(id)
@@ -181,7 +181,8 @@ class Server:
         if call.number - caller.top > MISSING_COUNT_MAX:
             return [*effects, Complain(call.sender, f"jumps to call {call.number}")]
         if not caller.is_new(call.number):
-            # Settled before, and late; or dropped when its caller, who still waits, seemed dead.
+            # Settled before, and late; or dropped when its caller, which still waits,
+            # seemed dead.
             return [*effects, ToPeer(call.sender, wire.Gone(self.name, call.number))]
         offer = self.offers.get(call.presence)
         expires_s = now_s + call.left_s if call.left_s > 0 else float("inf")
@@ -213,13 +214,13 @@ class Server:
         return None
 
     def _ruled(self, offer: Offer, call: wire.Call) -> Id | None:
-        """The server that the agreed rule gives a call to, if it is another one."""
+        """Return the server to which the agreed rule gives a call, if it is another one."""
         group = {p.key: p.presence for p in self.directory.found(offer.subject, SERVER)}
         chosen = ruled(offer.rule, group, lot_of(call), lambda key: group[key].load)
         if chosen is None or chosen[0] == self.name:
             return None
         if offer.rule == "balanced":
-            # What is known of the others' load is old: a free place here is better.
+            # The known load of the others is old: a free place here is better.
             has_place = offer.running < offer.running_count_max
             return None if has_place or offer.load <= group[chosen].load + 1 else chosen
         return chosen
@@ -233,7 +234,7 @@ class Server:
         return [Run(one.id, one.call)]
 
     def _next(self, offer: Offer, now_s: float) -> ServerEffects:
-        """Begin what waits, as far as there is room for it."""
+        """Begin calls that wait, as far as there is room."""
         effects: ServerEffects = []
         while offer.queue and offer.running < offer.running_count_max:
             one = offer.queue.popleft()
@@ -256,7 +257,7 @@ class Server:
         return [Drained(offer.id)]
 
     def _answer(self, one: Incoming, answer: Answer) -> ServerEffects:
-        """Finish a call with its answer, which is kept until it is settled."""
+        """Finish a call with its answer, which is stored until it is settled."""
         if one.has_slot:
             one.has_slot = False
             one.offer.running -= 1
@@ -277,7 +278,7 @@ class Server:
 
     def _keep(self, one: Incoming) -> None:
         body = one.answer.body if isinstance(one.answer, wire.Reply) else b""
-        one.call.arguments = b""  # large ones need not wait for the caller
+        one.call.arguments = b""  # large ones need not stay in memory until the caller settles
         self._answers[one.id] = len(body)
         self._answers_bytes += len(body)
         while (
@@ -308,7 +309,7 @@ class Server:
             one = caller.calls.get(number)
             if one is None:
                 if number - caller.top <= MISSING_COUNT_MAX:
-                    caller.is_new(number)  # should it still come, it is not wanted
+                    caller.is_new(number)  # if it still arrives, it is not wanted
             elif one.state is FINISHED:  # as in `_drop`
                 self._answers_bytes -= self._answers.pop(one.id, 0)
                 del caller.calls[number]
@@ -368,7 +369,7 @@ _NOBODY = Offer(1, "", 0, 0, is_retired=True)
 
 
 def lot_of(call: wire.Call) -> str:
-    """What the election of a server for this call goes by."""
+    """Return the text by which a server for this call is elected."""
     return f"{call.sender}/{call.lot}"
 
 

@@ -87,18 +87,23 @@ class Streams(Struct):
         return effects
 
     def stale(self, peer: Peer, known: wire.Known) -> dict[str, int]:
-        """The lanes whose numbers are from before we left them, which the peer did not notice.
+        """Return lanes that we left and joined again without the peer noticing.
 
-        With the version since which they are wanted again. A peer that was told of leaving and
-        coming back at one stroke has kept our place; it is asked for another, once.
+        The values are the versions since which they are wanted again. A peer that got both
+        changes at once has kept our old place, and would send what was published in between. It
+        is asked for a new place, once.
         """
         found: dict[str, int] = {}
         for lane, joined in known.joined.items():
             if len(found) + len(peer.restarts) >= self.lanes_count_max:
                 break  # no honest peer gets here
             since = self.own.version_that_touched(lane)
+            # The peer knows of our return (`since <= known.version`), yet our place there dates
+            # from before it (`joined < since`). If it does not know yet, its next answer tells.
             if since is None or not joined < since <= known.version:
                 continue
+            # Ask only once: when the peer holds the version in which we asked, its number is
+            # accepted. A place that we already use stays as it is.
             asked = peer.restarts.get(lane, 0)
             if not (since <= asked <= known.version or self._has_begun(peer, lane)):
                 found[lane] = since
@@ -117,16 +122,22 @@ class Streams(Struct):
             if receiver is None and not self._has_room(peer, lane):
                 effects += self._turn_away(known.sender, peer, lane)
                 continue
+            # Report a break where a stream begins, and only if we wanted the lane before the
+            # break: a stream that goes on was not broken, and a newer wish missed nothing.
             is_new = lane not in peer.nexts if receiver is None else receiver.next is None
             was_cut = lane in peer.cut_lanes or version <= peer.cut_version
             if is_new and was_cut:
                 broke_off_at = peer.cut_lanes.pop(lane, 0)
                 effects.append(Lost(known.sender, lane, broke_off_at, None))
+            # An answer to older rows says nothing about a lane that only newer rows want. Answers
+            # may overtake each other, so the place never goes back.
             if (receiver is None or receiver.next is None) and version <= known.version:
                 peer.nexts[lane] = max(number, peer.nexts.get(lane, 1))
         if known.version >= peer.cut_version:
             peer.cut_version = 0
             peer.cut_lanes.clear()
+        # Data may have arrived before the answer; these receivers have waited for their beginning.
+        # A lane that a confirming answer does not name had no number yet, so it begins at 1.
         for lane, receiver in peer.receivers.items():
             version = self.own.version_that_touched(lane)
             if receiver.next is None and version is not None and version <= peer.confirmed:
