@@ -1,1 +1,1 @@
-"""What survives a crash: the publisher's ledgers, and how far durable consumers have come."""
+"""Stores that survive a crash: ledgers, positions of consumers, replies, and journals."""

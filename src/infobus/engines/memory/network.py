@@ -51,7 +51,7 @@ class Timer:
     is_cancelled: bool = False
 
     def cancel(self) -> None:
-        """Prevent the call."""
+        """Prevent the call, if it has not happened yet."""
         self.is_cancelled = True
 
 

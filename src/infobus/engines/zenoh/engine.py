@@ -71,7 +71,7 @@ class ZenohEngine:
     Args:
         bus: Any non-empty name. Nodes of different buses neither connect nor hear each other.
         listen: Further endpoints to be reached at, such as `tcp/0.0.0.0:7500`.
-        must_listen: Whether opening fails if one of these is taken, else does without it.
+        must_listen: Opening fails if one of these is taken; otherwise it continues without it.
         connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; tried for ever.
         multicast: `loopback`, `off`, or the network interface on which to find nodes of other
             hosts (and to be found: this opens a port on that interface).
@@ -235,8 +235,8 @@ class ZenohEngine:
         )
 
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
-        """Report tokens on `key`. A killed node's token goes in milliseconds, a frozen one's
-        within the lease.
+        """Report tokens on `key`. A killed node's token disappears in milliseconds, a frozen
+        one's within the lease.
         """
         self._checked_session()
         seen: set[str] = set()

@@ -52,7 +52,7 @@ class LinkKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking. Idempotent."""
+        """Stop watching the links. Idempotent."""
         self._stopped.set()
         self._thread.join(self._period_s)
 

@@ -51,7 +51,7 @@ class Job(Protocol):
     Options: type[Struct]
 
     def transform(self, events: DataFrame, options: Any) -> DataFrame:
-        """Compute the result from events."""
+        """Compute the result from events, without any other effect."""
 
 
 def find(name: str) -> Job:

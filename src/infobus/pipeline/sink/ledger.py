@@ -49,7 +49,7 @@ class Progress(Struct, kw_only=True):
     """The same of batches before it that were published."""
 
     def begin(self, query: str, batch: int, files: list[str], digest: int) -> None:
-        """Start another batch."""
+        """Start another batch, whose rows are in these files."""
         if self.is_done and self.digest is not None:
             self.digests[self.batch] = self.digest
         for old in sorted(self.digests)[:-DIGESTS_MAX]:

@@ -34,7 +34,7 @@ CHUNK_COUNT = 1_000
 
 
 class Job(Struct, kw_only=True):
-    """A batch to be published."""
+    """A batch to be published: its rows, their type and subject, and the bus."""
 
     query: str
     batch: int

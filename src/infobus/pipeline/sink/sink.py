@@ -236,7 +236,7 @@ class BatchSink(DataSourceArrowWriter):
         return _stage(Path(self._folder), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all rows."""
+        """Publish the rows of all tasks."""
         _publish(msgspec.structs.replace(self._job, files=_files(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

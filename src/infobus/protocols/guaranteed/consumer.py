@@ -59,7 +59,7 @@ class DurableConsumer:
     Attributes:
         session: Larger than that of any earlier use of the name by this node.
         registered_at: Wall clock of the first use of the name.
-        saved: What `Save` has put on disk, by ledger.
+        saved: The state on disk, by ledger, as of the last `Save`.
     """
 
     node: str

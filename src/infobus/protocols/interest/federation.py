@@ -99,7 +99,7 @@ class _Table:
 
 @dataclass(slots=True)
 class Imports:
-    """What neighbours want from this bus, within limits."""
+    """The interest of neighbours in this bus, within limits."""
 
     agreement: Agreement
     rows_count_max: int = 10_000  # of one neighbour

@@ -42,7 +42,7 @@ _REDUCE_EVERY_S = 1.0
 
 
 def channel_pattern(pattern: str, depth: int) -> str:
-    """The channels that `pattern` can touch, as a pattern over channel names.
+    """Return the channels that `pattern` can touch, as a pattern over channel names.
 
     >>> channel_pattern("news.equity.gmc", 1), channel_pattern("*.equity", 1)
     ('news', '*')
@@ -53,7 +53,7 @@ def channel_pattern(pattern: str, depth: int) -> str:
 
 
 def touches(channel_patterns: Iterable[str], channel: str) -> bool:
-    """Whether any of `channel_patterns` includes `channel`.
+    """Return whether any of `channel_patterns` includes `channel`.
 
     >>> touches(["plant.>"], "plant.oven"), touches(["plant.>"], "plant")
     (True, False)
@@ -101,11 +101,11 @@ class _Group(Struct):
 
     wanted: Counter[str] = field(default_factory=Counter)  # filter -> rows that want it
     told: dict[str, None] = field(default_factory=dict)  # filters
-    # Of a crowded group, one with too many filters:
+    # For a crowded group, which has too many filters:
     is_crowded: bool = False
     reduced: list[str] | None = None  # the last reduction; None: none yet, or it is out of date
-    extra: list[str] = field(default_factory=list)  # filters that came after it was begun
-    taken_back: int = 0  # filters that went
+    extra: list[str] = field(default_factory=list)  # filters that are new since it began
+    taken_back: int = 0  # filters that were withdrawn
     asked: int = 0  # number of the reduction that is under way
     asked_at_s: float = float("-inf")
 
@@ -123,7 +123,7 @@ class _Group(Struct):
             self.taken_back += 1
 
     def be_crowded(self) -> None:
-        """There are too many filters, some of which may not be told yet."""
+        """There are too many filters, some of which may not be announced yet."""
         if not self.is_crowded:
             self.is_crowded = True
             self.extra = [where for where in self.wanted if where not in self.told]

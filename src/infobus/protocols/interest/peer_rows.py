@@ -30,7 +30,7 @@ _REMADE_COUNT = 64  # so many filters are worth a new matcher with every change
 
 
 def is_wild(pattern: str) -> bool:
-    """Whether `pattern` has wildcards.
+    """Return whether `pattern` has wildcards.
 
     >>> is_wild("news.*.gmc"), is_wild("news.gmc*")
     (True, False)
@@ -182,7 +182,7 @@ class PeerRows(Struct):
                 record.is_missed = bool(record.let_go) and not record.is_over_limit
 
     def wanted(self, subject: str) -> Wanted:
-        """Whether any peer wants events of `subject`."""
+        """Return whether any peer wants events of `subject`."""
         if self._is_unsure(subject):
             return True
         questions = []

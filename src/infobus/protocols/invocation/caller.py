@@ -91,7 +91,7 @@ class Caller:
     # What the application does.
 
     def start(self, call: Outgoing, now_s: float) -> CallerEffects:
-        """Begin a call."""
+        """Begin a call: send it to a server, or let it wait for one."""
         self.calls[call.key] = call
         call.started_s = now_s
         service = self._services.get(call.subject)

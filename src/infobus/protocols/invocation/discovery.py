@@ -35,7 +35,7 @@ SEEN_COUNT_MAX = 100_000
 
 
 class Participant(Struct, frozen=True):
-    """A participant at some node."""
+    """A participant, such as a server, at the node that announced it."""
 
     node: str
     presence: Presence
@@ -220,7 +220,7 @@ class Directory:
         return effects
 
     def take_who(self, who: Who) -> DirectoryEffects:
-        """Answer a question."""
+        """Answer a question with the participants of this node that match."""
         try:
             check_pattern(who.pattern)
             is_wanted = self._filter(who.where)

@@ -120,5 +120,5 @@ class Outgoing(Struct, eq=False):
 
     @property
     def server(self) -> Key | None:
-        """Where it is."""
+        """The server that has it; None if none does."""
         return (self.peer, self.presence) if self.peer else None

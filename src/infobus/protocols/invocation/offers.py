@@ -74,7 +74,7 @@ class Offer(Struct, eq=False):
 
     @property
     def load(self) -> int:
-        """Calls that run or wait."""
+        """How many calls run or wait."""
         return self.running + len(self.queue)
 
 
@@ -94,7 +94,7 @@ class Incoming(Struct, eq=False):
 
 
 class Caller(Struct):
-    """The calls of one node."""
+    """What a server remembers about the calls of one node."""
 
     top: int = 0
     missing: set[int] = field(default_factory=set)  # numbers below the top that have not arrived

@@ -82,7 +82,7 @@ class Server:
         return effects + self._drained(offer)
 
     def finished(self, id: Id, answer: wire.Reply | wire.Failed, now_s: float) -> ServerEffects:
-        """A call is done."""
+        """A call is done: store and send its answer, and begin the next one."""
         one = self._get(id)
         if one is None or one.state is not RUNNING:
             return []
@@ -122,7 +122,7 @@ class Server:
         return has_room, self._stream(one)
 
     def load(self, presence: int) -> int:
-        """Calls that run or wait."""
+        """Return how many calls of a presence run or wait."""
         offer = self.offers.get(presence)
         return 0 if offer is None else offer.load
 

@@ -37,7 +37,7 @@ class Load(Struct, frozen=True):
 
 
 class Admission:
-    """Reservations by name, whose sum stays within what was given; None is without limit.
+    """Reservations by name, whose sum stays within the capacity; None is without limit.
 
     >>> admission = Admission(events_per_s=100)
     >>> admission.reserve("prices", 80)
@@ -54,7 +54,7 @@ less, release another reservation, or have more given
 
     @property
     def held(self) -> Mapping[str, Load]:
-        """What is reserved, by name."""
+        """The reservations, by name."""
         return self._held
 
     def reserve(self, name: str, events_per_s: float, bytes_per_s: float = 0.0) -> None:
@@ -98,7 +98,7 @@ class Shares:
 
     @property
     def nodes(self) -> Mapping[str, Mapping[str, Load]]:
-        """What each node has reserved, by name."""
+        """The reservations of each node, by name."""
         return self._nodes
 
     def bound(self, events_per_s: float | None, bytes_per_s: float | None = None) -> None:

@@ -129,8 +129,8 @@ class Limits(Struct, frozen=True):
 class Rate:
     """A steady rate with short bursts: a token bucket for events, one for bytes.
 
-    What is larger than a burst passes when the bucket is full, and what follows waits for as long
-    as that takes to make up for. So in the long run the rate holds for sizes of any kind.
+    An amount larger than a burst passes when the bucket is full, and the next one waits until the
+    excess is made up for. So in the long run the rate holds for sizes of any kind.
 
     >>> rate = Rate(events_per_s=10)
     >>> rate.take(0.0, 1, 100)

@@ -43,9 +43,10 @@ class LaneUpgrade(Struct):
             self.since_s = now_s
 
     def moves(self, now_s: float) -> None:
-        """There is room again."""
+        """There is room again; what waited for long enough is raised."""
         if self.since_s is None:
             return
+        # A lane that waits long is raised, falls back and starves again, in cycles.
         after_s, period_s = self.upgrade.after_s, self.upgrade.period_s
         in_cycle_s = (now_s - self.since_s) % (after_s + period_s)
         self.since_s = None

@@ -47,9 +47,9 @@ class Policy(Struct, frozen=True):
     Raised(class_='business')
 
     Args:
-        deny: Subject patterns of which nothing is granted, and why.
+        deny: Subject patterns that are denied, and why.
         only_on: Classes that are only for some patterns.
-        raise_to: Patterns, and the class below which nothing of them goes.
+        raise_to: Patterns, and the lowest class for each of them.
         events_per_s: What all nodes of the group may reserve together; None is without limit.
         bytes_per_s: The same, in bytes.
 

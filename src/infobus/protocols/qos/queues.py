@@ -119,8 +119,8 @@ class _Lane(Struct, Generic[T], eq=False):
 class ClassQueues(Generic[T]):
     """The queues of all classes at one place.
 
-    `offer` never refuses: whoever calls it looks at `is_accepting` before, so a class holds at
-    most its high mark and what is offered at one stroke.
+    `offer` never refuses: check `is_accepting` before you call it. A class then holds at most its
+    high mark and one offer.
 
     >>> from infobus.protocols.qos.classes import DEFAULT_CLASSES
     >>> queues = ClassQueues(DEFAULT_CLASSES, Marks(high=2, low=0), Upgrade())
@@ -179,11 +179,11 @@ class ClassQueues(Generic[T]):
         raised_from: str | None = None,
         raised_until_s: float = 0.0,
     ) -> None:
-        """Let `value` wait in its class, behind what is there.
+        """Add `value` to the queue of its class, at the end.
 
         Args:
-            value: Whatever is to be taken later.
-            class_: The class it goes under.
+            value: The value to be taken later.
+            class_: Its class.
             now_s: The time.
             weight: How many events it stands for: at least 1.
             expires_s: When it is too old to be taken.
@@ -191,7 +191,7 @@ class ClassQueues(Generic[T]):
             raised_until_s: When that ends; here it lasts no longer than the upgrade's period.
 
         Raises:
-            UsageError: There is no such class; nothing was taken in.
+            UsageError: There is no such class; nothing was added.
         """
         lane = self._lane(raised_from or class_)
         self._number += 1

@@ -153,7 +153,7 @@ class Replies:
         self._commits.run(lambda connection: _prune(connection, before))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; answers that were stored stay on disk."""
         with suppress(BusError):
             self._commits.run(lambda connection: None, is_last=True)
         with self._guard:

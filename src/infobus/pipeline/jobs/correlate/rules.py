@@ -101,7 +101,7 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
         raise NotImplementedError
 
     def take(self, memory: Memory, hit: Hit) -> list[Found]:
-        """Process the next event."""
+        """Process the next event, in the order of time; return what it completes."""
         raise NotImplementedError
 
     def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
