@@ -21,6 +21,13 @@ BLOCKS = [
     )
 ]
 
+PACKAGE = DOCS.parent / "src" / "infobus"
+PLAN = (DOCS / "architecture.md").read_text()
+MAPS = {
+    tuple(re.findall(r"`(\w+)`", heading)): text
+    for heading, text in re.findall(r"^### (`.*)\n([^#]*)", PLAN, re.MULTILINE)
+}
+
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_examples_run_as_printed(block: str, tmp_path: Path) -> None:
@@ -42,12 +49,63 @@ def test_examples_run_as_printed(block: str, tmp_path: Path) -> None:
 
 
 def test_every_room_is_on_the_plan_of_the_house() -> None:
-    package = DOCS.parent / "src" / "infobus"
-    rooms = {path.parent.name for path in package.glob("*/__init__.py")}
-    rooms |= {path.stem for path in package.glob("[!_]*.py")}
-    plan = (DOCS / "architecture.md").read_text()
-    lines = re.findall(r"^\| (`.*?) \|", plan, re.MULTILINE)
-    assert rooms == {room for line in lines for room in re.findall(r"`(\w+)`", line)}
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    rooms |= {path.stem for path in PACKAGE.glob("[!_]*.py")}
+    assert rooms == {room for names in MAPS for room in names}
+
+
+@pytest.mark.parametrize("rooms", MAPS, ids="+".join)
+def test_the_map_of_a_room_shows_its_folders_and_nothing_that_is_not_there(
+    rooms: tuple[str, ...],
+) -> None:
+    shown = {
+        name
+        for cell in re.findall(r"^\| (`.*?) \|", MAPS[rooms], re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", cell)
+    }
+    homes = [PACKAGE / room for room in rooms] + [PACKAGE]
+    assert not [name for name in shown if not any((home / name).exists() for home in homes)]
+    if shown:  # else the room is told of in a sentence
+        folders = {
+            f"{path.parent.name}/"
+            for room in rooms
+            for path in PACKAGE.glob(f"{room}/*/__init__.py")
+        }
+        assert folders <= shown
+
+
+def test_every_path_on_the_plan_of_the_house_leads_somewhere() -> None:
+    paths = set(re.findall(r"`([\w/]+/[\w./]+|\w+\.(?:py|md|svg))`", PLAN))
+    paths -= {"docs/limits.md"} if not (DOCS / "limits.md").exists() else set()
+    assert "bus/deliver/full_queue.py" in paths  # the search finds what is there
+    homes = [PACKAGE, DOCS.parent, *(PACKAGE / room for names in MAPS for room in names)]
+    assert not [path for path in paths if not any((home / path).exists() for home in homes)]
+
+
+def test_every_lock_on_the_plan_of_the_house_is_where_it_says() -> None:
+    locks = PLAN.partition("## Locks")[2].partition("\n## ")[0]
+    parts = re.split(r"`([\w/]+\.py)`", locks)[1:]
+    named = [
+        (path, name)
+        for path, text in zip(parts[::2], parts[1::2], strict=True)
+        for name in re.findall(r"`(\w+)`", text)
+    ]
+    assert ("bus/runtime/runtime.py", "lock") in named  # the search finds what is there
+    assert not [
+        f"{path}: {name}"
+        for path, name in named
+        if not re.search(rf"\b{name}\b.* = .*R?Lock\(", (PACKAGE / path).read_text())
+    ]
+
+
+def test_the_picture_of_the_house_is_what_the_code_says() -> None:
+    done = subprocess.run(
+        [sys.executable, DOCS.parent / "scripts" / "house", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_contributors_are_told_how_long_a_test_may_take() -> None:
