@@ -7,6 +7,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from infobus.objects import DataObject, codec, id_of, spelled
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.transactions import GROUP, Group
@@ -64,7 +66,8 @@ def record_of_group(
 ) -> Record:
     """The record of a transaction that `node` sends, with the names that its objects have."""
     items = [
-        event._replace(
+        replace(
+            event,
             subject=event.subject.removeprefix(TEST_SPACE),
             object_id=event.object_id or spelled((node, event.number)),
         )

@@ -95,7 +95,7 @@ class Sending(Decider):
             self._flusher.make_way_for(outlet)
         if here is NOBODY and quality == "reliable":
             item, types = self._wire_item(subject, obj, self._qos(outlet, wish))
-            outlet.send(item, len(item[4]), types, gather)
+            outlet.send(item, len(item.body), types, gather)
             return outlet
         # Local events, and those told apart by their numbers alone, keep one order.
         with outlet.lock:
@@ -110,7 +110,7 @@ class Sending(Decider):
             if self._closed is not None:
                 raise self._closed
             if is_wanted and quality == "reliable":
-                outlet.send(item, len(item[4]), types, gather)
+                outlet.send(item, len(item.body), types, gather)
             elif is_wanted:
                 outlet.send_best_effort(item, types)
             if takers:
@@ -177,13 +177,13 @@ class Sending(Decider):
                     self._wait_for_room(outlet)
             self._wait_for_consumers(tuple(takers), wish.class_)
             for outlet, is_wanted in outlets.items():
-                item = item._replace(qos=self._qos(outlet, wish))
+                item = replace(item, qos=self._qos(outlet, wish))
                 if is_wanted:
                     outlet.send(item, len(item.body), types, False)
             self._deliver_group_here(next(iter(outlets)), item, takers)
 
     def _deliver_group_here(
-        self, outlet: Outlet, item: tuple[Any, ...], takers: dict[Subscription, list[int]]
+        self, outlet: Outlet, item: Item, takers: dict[Subscription, list[int]]
     ) -> None:
         class_, items = class_in(outlet.lane), Items.of([item])
         run = Run(self.node, outlet.lane, [outlet.local_next], items, class_=class_)
@@ -205,14 +205,12 @@ class Sending(Decider):
         if isinstance(obj, DataObject):
             identify(obj, (self.node, number))
 
-    def _wire_item(
-        self, subject: str, obj: Any, qos: Qos | None
-    ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    def _wire_item(self, subject: str, obj: Any, qos: Qos | None) -> tuple[Item, tuple[int, ...]]:
         number = next(self._numbers)
         if subject.startswith(TEST_SPACE):
             next(self._uncounted)
         fingerprint, body, types, object_id = encode_event(obj, self.node, number)
-        return (subject, number, time.time(), fingerprint, body, object_id, qos), types
+        return Item(subject, number, time.time(), fingerprint, body, object_id, qos), types
 
     def _item(self, subject: str, obj: Any) -> tuple[Item, tuple[int, ...]]:
         """An event outside any route: initial state."""
@@ -226,7 +224,7 @@ class Sending(Decider):
     def _deliver_here(
         self,
         outlet: Outlet,
-        item: tuple[Any, ...],
+        item: Item,
         takers: tuple[Subscription, ...],
         quality: Quality,
     ) -> None:

@@ -13,14 +13,12 @@ from msgspec import Struct
 from infobus.bus.deliver.event import Run
 from infobus.errors import BusError, UsageError
 from infobus.protocols.frames.lanes import in_words
-from infobus.protocols.frames.wire import Data, Items, encode
+from infobus.protocols.frames.wire import Data, Item, Items, encode
 from infobus.protocols.qos.classes import Upgrade
 from infobus.protocols.qos.lane_upgrade import LaneUpgrade
 from infobus.protocols.reliable.peer import Route
 
 log = logging.getLogger("infobus")
-
-WireItem = tuple[object, ...]
 
 BEHIND_S = 25e-6
 """An event that comes so soon after another has left waits for the flusher, with others."""
@@ -79,14 +77,14 @@ class Outlet:
         self._upgrade = LaneUpgrade(upgrade) if upgrade is not None else None
         self._gathers_always = flusher.batch is not None
         self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
-        self.pending: list[WireItem] = []  # gathered, not sent yet
+        self.pending: list[Item] = []  # gathered, not sent yet
         self._pending_bytes = 0
         self._behind_until_s = 0.0  # events before that are gathered
         self._types: tuple[int, ...] | None = ()  # of the last event; None once closed
         self._closed: BusError | None = None
         self._descriptors: list[bytes] = []
 
-    def send(self, item: WireItem, size: int, types: tuple[int, ...], gather: bool) -> None:
+    def send(self, item: Item, size: int, types: tuple[int, ...], gather: bool) -> None:
         """Take an event over. It leaves now, or with others very soon."""
         with self.lock:
             if types is not self._types:
@@ -99,8 +97,7 @@ class Outlet:
                 return
             if pending:
                 self.flush()  # first, so that an error leaves `item` out and the others in
-            now_s: float = item[2]  # type: ignore[assignment]
-            is_behind = now_s < self._behind_until_s
+            is_behind = item.time < self._behind_until_s
             if size >= self._bytes_max or not (is_behind or gather or self._gathers_always):
                 if not self.route.has_room():
                     self._wait_for_room(self)
@@ -126,7 +123,7 @@ class Outlet:
                     self._wait_for_room(self)
                 self._put(items[at : at + step] if step < count else items)
 
-    def send_best_effort(self, item: WireItem, types: tuple[int, ...]) -> None:
+    def send_best_effort(self, item: Item, types: tuple[int, ...]) -> None:
         """Send without a number: nobody will ask for it again."""
         with self.lock:
             self._announce(types)

@@ -22,7 +22,7 @@ from infobus.bus.runtime.runtime import Hub
 from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, identify, runs
 from infobus.objects.codec import encode_event
-from infobus.protocols.frames.wire import Items, Qos
+from infobus.protocols.frames.wire import Item, Items, Qos
 from infobus.protocols.qos.admission import Admission
 from infobus.protocols.qos.classes import Limits, Rate
 from infobus.subjects import TEST_SPACE
@@ -123,7 +123,7 @@ class Publisher(Sending):
             self._flusher.make_way_for(outlet)
         number = next(self._numbers)
         fingerprint, body, types, object_id = encode_event(obj, self.node, number)
-        item = (subject, number, time.time(), fingerprint, body, object_id, None)
+        item = Item(subject, number, time.time(), fingerprint, body, object_id)
         outlet.send(item, len(body), types, False)
 
     def publish_many(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -27,7 +27,7 @@ class Qos(Struct, array_like=True, frozen=True, gc=False):
     kept: bool = False  # it is in a ledger, too, where durable consumers get it from
 
 
-class Item(NamedTuple):
+class Item(Struct, frozen=True, gc=False):
     """One event. The object stays encoded until somebody reads it."""
 
     subject: str
@@ -56,7 +56,7 @@ class Items(Struct, array_like=True, gc=False):
     qos: list[Qos | None] = []
 
     @classmethod
-    def of(cls, items: Sequence[tuple[Any, ...]]) -> Items:
+    def of(cls, items: Sequence[Item]) -> Items:
         """Return the run of these events.
 
         >>> run = Items.of([Item("a", 7, 0.5, 0, b"x"), Item("a", 8, 0.7, 0, b"y")])
@@ -66,27 +66,27 @@ class Items(Struct, array_like=True, gc=False):
         if not items:
             return cls([], [], [], [], [])
         if len(items) == 1:  # as usual when there is time
-            subject, number, time, type_, body, object_id, asked = items[0]
-            named = {0: object_id} if object_id else {}
-            qos = [asked] if asked is not None else []
-            return cls([subject], [number], [time], [type_], [body], named, qos)
-        subjects, numbers, times, types, bodies, ids, asked = zip(*items, strict=True)
-        count = len(bodies)
-        first = numbers[0]
-        if numbers[-1] - first == count - 1 and numbers == tuple(range(first, first + count)):
-            numbers = (first,)
+            [one] = items
+            named = {0: one.object_id} if one.object_id else {}
+            asked: list[Qos | None] = [] if one.qos is None else [one.qos]
+            times, bodies = [one.time], [one.body]
+            return cls([one.subject], [one.number], times, [one.type], bodies, named, asked)
+        count, first = len(items), items[0].number
+        subjects = [item.subject for item in items]
+        numbers = [item.number for item in items]
+        types = [item.type for item in items]
+        if numbers[-1] - first == count - 1 and numbers == [*range(first, first + count)]:
+            numbers = [first]
         if subjects.count(subjects[0]) == count:
             subjects = subjects[:1]
         if types.count(types[0]) == count:
             types = types[:1]
-        object_ids = {}
-        if ids.count(None) != count:
-            object_ids = {at: object_id for at, object_id in enumerate(ids) if object_id}
-        qos = [] if asked.count(None) == count else list(asked)
-        if qos and qos.count(qos[0]) == count:
-            qos = qos[:1]
-        lists = list(subjects), list(numbers), list(times), list(types), list(bodies)
-        return cls(*lists, object_ids, qos)
+        object_ids = {at: item.object_id for at, item in enumerate(items) if item.object_id}
+        asked = [item.qos for item in items]
+        if asked.count(asked[0]) == count:
+            asked = [] if asked[0] is None else asked[:1]
+        times, bodies = [item.time for item in items], [item.body for item in items]
+        return cls(subjects, numbers, times, types, bodies, object_ids, asked)
 
     def __len__(self) -> int:
         return len(self.bodies)
