@@ -33,7 +33,7 @@ EFFECTS = set(
 ALLOWED_EFFECTS = {"objects": {"threading"}}  # the lock of the process-wide type registry
 CLOCKS_AND_FILES = re.compile(r"^(open|input|(\w+\.)*(datetime|date)\.(now|utcnow|today))$")
 
-LINE_COUNT_MAX = 450
+LINE_COUNT_MAX = 800
 
 
 def room_of(module: str) -> str:

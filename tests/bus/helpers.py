@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from infobus import Bus, Event, LossError, Subscription
-from infobus.bus import initial_state, service_port
+from infobus.bus import initial_state, services
 from infobus.bus.qos_group import QosMember
-from infobus.bus.services import ServiceMethods
 from infobus.engines.memory import engine
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import wire
@@ -28,11 +27,11 @@ def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for function in (Bus.subscribe_many, Subscription.change_filter, QosMember.__init__):
         monkeypatch.setitem(function.__kwdefaults__, "timeout_s", PATIENCE_S)
-    for function in (Bus.close, ServiceMethods.who_is_out_there):
+    for function in (Bus.close, Bus.who_is_out_there):
         monkeypatch.setattr(function, "__defaults__", (PATIENCE_S,))
     monkeypatch.setattr(engine, "_PATIENCE_S", PATIENCE_S)
     monkeypatch.setattr(initial_state, "STATE_WAIT_S", PATIENCE_S)
-    monkeypatch.setattr(service_port, "_KNOWN_S_MAX", PATIENCE_S)
+    monkeypatch.setattr(services, "_KNOWN_S_MAX", PATIENCE_S)
     monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)
     monkeypatch.setattr(caller, "ANSWERS_S", PATIENCE_S)
 

@@ -441,7 +441,7 @@ class TestBadInput:
     ) -> None:
         sub = office.subscribe("orders.>", durable="billing")
         place(shop, 1)
-        guarantees = shop._guarantees
+        guarantees = shop._guaranteed.driver
         assert guarantees is not None and guarantees._own is not None
 
         def full(*_: object) -> int:
@@ -490,8 +490,8 @@ class TestBadInput:
         sub = office.subscribe("orders.>", durable="billing")
         place(shop, 1)
         assert counts(sub, 1) == [1]
-        assert shop._guarantees is not None and shop._guarantees._own is not None
-        ledger = shop._guarantees._own.id
+        assert shop._guaranteed.driver is not None and shop._guaranteed.driver._own is not None
+        ledger = shop._guaranteed.driver._own.id
         frames: list[wire.Message] = [
             guaranteed_wire.Durable("stranger", "billing", 1, ["orders.>"]),
             guaranteed_wire.Durable("stranger", "other", 1, [">"] * 1000, "n >", -1.0),

@@ -51,7 +51,7 @@ def test_a_request_may_be_raised(members):
     sub = other.subscribe("bank.>")
     one.publish("bank.order", {"n": 1})
     wait_until(lambda: sub.waiting_in("business") == 1)  # the consumer's part was raised, too
-    assert "bank\x1fbusiness" in one._outlets
+    assert "bank\x1fbusiness" in one._routing.outlets
     assert sub.receive(20).priority == "regular"  # as its supplier said
 
 

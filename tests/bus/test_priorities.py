@@ -208,9 +208,9 @@ class TestUpgradesOnTheWire:
             target=lambda: [sender.publish("x", {"n": n}) for n in range(count)]
         )
         thread.start()
-        wait_until(lambda: "x" in sender._outlets)
-        frames = frames_of(sender._outlets["x"])
-        upgrade = sender._outlets["x"]._upgrade
+        wait_until(lambda: "x" in sender._routing.outlets)
+        frames = frames_of(sender._routing.outlets["x"])
+        upgrade = sender._routing.outlets["x"]._upgrade
         # A full lane stays full: nobody takes anything.
         wait_until(lambda: time.time() > (upgrade.since_s or math.inf) + 0.5)
         while not any(frame.items.raised_until() for frame in frames):
@@ -229,7 +229,7 @@ class TestUpgradesOnTheWire:
     def test_where_nothing_starves_nothing_is_said(self, bus, other):
         sub = other.subscribe("x")
         bus.publish("x", {"n": 0})
-        frames = frames_of(bus._outlets["x"])
+        frames = frames_of(bus._routing.outlets["x"])
         bus.publish("x", {"n": 1})
         assert numbers(sub, 2) == [0, 1]
         assert [frame.items.qos for frame in frames] == [[]]
@@ -253,8 +253,8 @@ class TestConsumersChoose:
         bus.publish("news.a", {"n": 1})
         event = calm.receive(20)
         assert event.priority == "regular"
-        assert "news\x1femergency" in bus._outlets  # it went that way
-        assert "news" not in bus._outlets
+        assert "news\x1femergency" in bus._routing.outlets  # it went that way
+        assert "news" not in bus._routing.outlets
 
     def test_what_is_asked_for_ends_with_the_subscription(self, bus, other):
         calm = other.subscribe("news.>")
@@ -262,7 +262,7 @@ class TestConsumersChoose:
         wait_until(lambda: not any(r.requests for r in bus._hub.node.rows.records.values()))
         bus.publish("news.a", {"n": 1})
         calm.receive(20)
-        assert "news" in bus._outlets
+        assert "news" in bus._routing.outlets
 
     def test_more_than_a_consumers_rate_is_left_out_and_counted(self, bus, consumer):
         sub = consumer.subscribe("x", max_rate=100)

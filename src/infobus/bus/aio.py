@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from infobus.bus.deliver.subscription import Subscription
     from infobus.bus.durable.aio_commit import AioKeeping
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
-    from infobus.bus.publish.leaving import Quality
+    from infobus.bus.publish.publisher import Quality
     from infobus.objects import Type
     from infobus.services import Found, Offered, ServiceClient
     from infobus.services.sessions import Session
@@ -140,10 +140,10 @@ class AioBus:
         """See `Bus.flush`."""
         await _in_thread(self._bus.flush)
 
-    async def types(self, timeout_s: float = 1.0) -> list[Type]:
+    async def types(self, timeout_s: float | None = None) -> list[Type]:
         """See `Bus.types`."""
         return await _in_thread(self._bus.types, timeout_s)
 
-    async def close(self, timeout_s: float = 2.0) -> None:
+    async def close(self, timeout_s: float | None = None) -> None:
         """See `Bus.close`."""
         await _in_thread(self._bus.close, timeout_s)

@@ -1,49 +1,58 @@
-"""The public face of a node: publish, subscribe, and what goes with them."""
+"""The public face of a node: publish, subscribe, serve and call, and what goes with them.
+
+A `Bus` holds the parts of a node and hands each call to one of them: `Publisher` and `Routing`
+(`bus/publish`), `Subscriptions`, `Guaranteed`, `Services`, `InitialState`. They share the hub,
+which drives the protocols, and a `Lifetime`.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bus.aio import AioBus
-from infobus.bus.deliver.audience import filter_of, patterns_of, text_of
 from infobus.bus.deliver.event import Event
-from infobus.bus.deliver.priority_queue import Demand
 from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
-from infobus.bus.folders import ledgers_folder
+from infobus.bus.guaranteed import Guaranteed
 from infobus.bus.initial_state import InitialState, StateFunction
-from infobus.bus.publish.leaving import MakeRecords
-from infobus.bus.publish.outlet import Flusher
-from infobus.bus.publish.publisher import Publisher
+from infobus.bus.lifetime import Lifetime
+from infobus.bus.publish.node_policy import NodePolicy
+from infobus.bus.publish.outlet import Batch, Flusher
+from infobus.bus.publish.publisher import Publisher, Quality
+from infobus.bus.publish.routing import Routing
+from infobus.bus.publish.transaction import TransactionBlock
+from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.runtime.runtime import Hub
-from infobus.bus.services import ServiceMethods
-from infobus.bus.stats import Stats, snapshot, taken
+from infobus.bus.services import Services
+from infobus.bus.stats import Stats, snapshot
+from infobus.bus.subscriptions import Subscriptions
 from infobus.engines.base import Engine
-from infobus.errors import BusClosed, BusError, QosRefused, UsageError
+from infobus.errors import BusClosed, BusError
 from infobus.objects import Type, all_types
-from infobus.protocols.qos.classes import Limits, check_positive
+from infobus.patience import DEFAULT_PATIENCE, Patience
+from infobus.protocols.qos.classes import Limits, Rate
 from infobus.protocols.reliable.peer import NO_LIMITS, Terms
-from infobus.subjects import check_pattern, check_subject
+from infobus.subjects import TEST_SPACE, check_pattern
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from infobus.bus.durable.driver import Guarantees
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
+    from infobus.bus.publish.reservation import Reservation
     from infobus.bus.quench import Quench
     from infobus.filters import Filter
+    from infobus.services import Found, Offered, ServiceClient, Watch
+    from infobus.services.presence import IAmHere
+    from infobus.services.sessions import QoS, Session
 
 log = logging.getLogger("infobus")
 
 QUEUE_COUNT_MAX = 65_536
-DEAD_LETTERS = "dead_letters"
-"""The first element of the subjects of dead letters; the durable name follows."""
 
 
-class Bus(Publisher, ServiceMethods):
+class Bus:
     """This process's node on the bus. Made by `infobus.connect`; use it as a context manager.
 
     All methods may be called from any thread. For `asyncio`, `bus.aio` holds an awaitable twin
@@ -58,22 +67,165 @@ class Bus(Publisher, ServiceMethods):
         bus_name: str,
         home: Path,
         terms: Terms,
-        flusher: Flusher,
-        send_timeout_s: float,
-        test: bool,
+        batch: Batch | None = None,
+        patience: Patience = DEFAULT_PATIENCE,
+        clock: Clock = SYSTEM_CLOCK,
+        test: bool = False,
         capacity: Limits = NO_LIMITS,
         group: str = "",
     ) -> None:
-        hub = Hub(name, terms, engine)
-        super().__init__(hub, flusher, send_timeout_s, test, self._keep_in_ledger, capacity)
-        self._group = group
+        self.node = name
         self.name = bus_name
         self.home = home
-        self._guarantees: Guarantees | None = None
-        self._guaranteeing = threading.Lock()
-        self._prepare_services()
+        self.test = test  # a program under development
+        self.patience = patience
+        self._group = group
+        self._clock = clock
+        self._lifetime = life = Lifetime()
+        self._hub = hub = Hub(name, terms, engine)
+        self._policy = policy = NodePolicy(terms.classes, capacity)
+        self._flusher = flusher = Flusher(f"infobus-{name}", batch)
+        self._routing = routing = Routing(hub, flusher, policy, life, clock, patience.send_s)
+        hub.on_interest_changed = routing.forget
+        self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, test=test)
+        self._publisher = Publisher(
+            hub, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
+        )
+        self._plain = self._publisher.plain
+        self._state = InitialState(hub, routing.outlets, routing.outlet, self._publisher.state_item)
+        self._subscriptions = Subscriptions(hub, policy, self._state, life, test=test)
+        self._services = Services(hub, bus_name, home, life, test=test)
         self.aio = AioBus(self)
-        self._state = InitialState(self._hub, self._outlets, self._outlet, self._item)
+
+    # Publishing.
+
+    def publish(
+        self,
+        subject: str,
+        obj: Any,
+        *,
+        quality: Quality = "reliable",
+        quench: bool = True,
+        test: bool = False,
+        guaranteed: bool = False,
+        priority: str | None = None,
+        max_age: float | None = None,
+    ) -> None:
+        """Send `obj` to everyone who has subscribed to `subject`.
+
+        Returning means that the bus has taken the object over: subscribers running now get it
+        in publication order, or are told what they missed. If no subscription's subject and
+        filter can match, the object is neither encoded nor sent (`Stats.quenched` counts it).
+        With `quality="best_effort"` nothing is repaired and nothing reported.
+
+        Args:
+            subject: A full name such as `plant.line4.oven.temperature`, without wildcards.
+            obj: A `DataObject`, or a dict with string keys (an untyped notification). It is
+                copied before this returns; later changes to it are not sent.
+            quality: `reliable` or `best_effort`.
+            quench: False sends it even if nobody is known to want it.
+            test: It reaches only subscriptions that ask for test events, and is not counted.
+            guaranteed: Returning means that it is on disk here, and that every durable consumer
+                gets it, whatever is killed; other subscriptions get it as ever.
+            priority: Its class (`emergency`, `business`, `regular`, or as the bus was set up).
+                Events of a higher class overtake; order holds within a class.
+            max_age: Seconds after which it is worthless: it is let go wherever it waits then,
+                and never delivered later (`Bus.on_expired` tells). A guaranteed one becomes a
+                dead letter.
+
+        Raises:
+            BadSubject: The subject is malformed or holds a wildcard.
+            BadValue: The object cannot be sent; nothing was.
+            Backpressure: Receivers did not keep up for `send_timeout_s`; nothing of this
+                object was sent, so trying again later is safe.
+            StoreFull: Only with `guaranteed`; nothing was kept or sent, try again later.
+            BusClosed: The bus was closed, or belongs to the parent of a forked process.
+        """
+        wish = self._plain
+        is_usual = quench and quality == "reliable" and priority is None and max_age is None
+        if test or guaranteed or not is_usual:
+            wish = self._publisher.wish(quality, quench, test, guaranteed, priority, max_age)
+        self._publisher.one(subject, obj, wish)
+
+    def publish_many(
+        self,
+        events: Iterable[tuple[str, Any]],
+        *,
+        quality: Quality = "reliable",
+        quench: bool = True,
+        test: bool = False,
+        guaranteed: bool = False,
+        priority: str | None = None,
+        max_age: float | None = None,
+    ) -> None:
+        """Publish (subject, object) pairs in order, gathered into few frames.
+
+        The same promise as `publish` for each of them. An error leaves those before it sent;
+        with `guaranteed`, an error means that none was kept or sent.
+        """
+        wish = self._publisher.wish(quality, quench, test, guaranteed, priority, max_age)
+        self._publisher.many(events, wish)
+
+    def publish_nowait(self, subject: str, obj: Any, quality: Quality = "reliable") -> bool:
+        """Publish unless that might have to wait; False if it might, and nothing was sent."""
+        return quality == "reliable" and self._publisher.one_nowait(subject, obj)
+
+    def transaction(
+        self,
+        *,
+        test: bool = False,
+        guaranteed: bool = False,
+        priority: str | None = None,
+        max_age: float | None = None,
+    ) -> TransactionBlock:
+        """Publish several events as one: `with bus.transaction() as tx: tx.publish(...)`.
+
+        Each subscription gets all of them that it asked for, in order and as one event (whose
+        `data` is a `Transaction`), or none. They leave when the block ends; if it ends by an
+        exception, nothing was sent. They may have different subjects; if any of them is wanted
+        somewhere, all of them go there. With `guaranteed`, durable consumers get it, too.
+        """
+        wish = self._publisher.wish("reliable", True, test, guaranteed, priority, max_age)
+        publish_group = partial(self._publisher.group, wish=wish)
+        return TransactionBlock(publish_group, TEST_SPACE if wish.test else "")
+
+    def reserve(
+        self, events_per_s: float, bytes_per_s: float | None = None, *, name: str = ""
+    ) -> Reservation:
+        """Reserve a steady rate: `with bus.reserve(100) as feed: feed.publish(...)`.
+
+        Raises:
+            QosRefused: This node was not given so much (`connect(capacity=...)`), or others
+                have reserved it, here or in its group; the message says how much is free.
+        """
+        from infobus.bus.publish.reservation import Reservation  # late: most reserve nothing
+
+        self._lifetime.check()
+        rate = Rate(events_per_s, bytes_per_s)
+        name, release = self._policy.reserve(events_per_s, bytes_per_s, name)
+        return Reservation(
+            name,
+            rate,
+            publish=self.publish,
+            release=release,
+            clock=self._clock,
+            pause=partial(self._hub.wait_until, lambda: self._lifetime.over is not None),
+        )
+
+    def flush(self) -> None:
+        """Send now what was gathered for batching."""
+        self._lifetime.check()
+        for outlet in list(self._routing.outlets.values()):
+            outlet.flush()
+
+    @property
+    def send_timeout_s(self) -> float:
+        """How long `publish` waits for receivers that do not keep up."""
+        return self._routing.send_timeout_s
+
+    @send_timeout_s.setter
+    def send_timeout_s(self, timeout_s: float) -> None:
+        self._routing.send_timeout_s = timeout_s
 
     # Subscribing.
 
@@ -92,7 +244,7 @@ class Bus(Publisher, ServiceMethods):
         priority: str | None = None,
         max_age: float | None = None,
         max_rate: float | None = None,
-        timeout_s: float = 2.0,
+        timeout_s: float | None = None,
     ) -> Subscription: ...
 
     @overload
@@ -147,7 +299,7 @@ class Bus(Publisher, ServiceMethods):
             max_age: Seconds after which an event is worthless here, if its supplier has not
                 said less; it is let go wherever it waits then.
             max_rate: At most so many events a second; others are left out, and counted.
-            timeout_s: How long to wait for the nodes' answers.
+            timeout_s: How long to wait for the nodes' answers; the patience of the node if None.
 
         Raises:
             QosRefused: The class stands above its watermark here; the message says whose queue.
@@ -181,69 +333,27 @@ class Bus(Publisher, ServiceMethods):
         priority: str | None = None,
         max_age: float | None = None,
         max_rate: float | None = None,
-        timeout_s: float = 2.0,
+        timeout_s: float | None = None,
     ) -> Subscription:
         """Receive what is published under any of `patterns`, as one subscription.
 
         As `subscribe`, with one round of messages for all patterns. An event that several of
         them match is delivered once.
         """
-        patterns = patterns_of("subscribe_many", patterns)
-        if self._closed is not None:
-            raise self._closed
-        subscription = Subscription(
-            self._hub,
+        return self._subscriptions.subscribe(
             patterns,
-            terms=self._hub.node.terms,
-            where=filter_of(where),
-            test=test or self.test,
-            demand=self._demand(patterns, priority, max_age, max_rate),
-            callback=callback,
-            on_error=on_error,
+            callback,
+            where=where,
+            test=test,
             on_loss=on_loss,
+            on_error=on_error,
             when_full=when_full,
             queue_count_max=queue_count_max,
+            priority=priority,
+            max_age=max_age,
+            max_rate=max_rate,
+            timeout_s=self.patience.subscribe_s if timeout_s is None else timeout_s,
         )
-        silent = self._hub.subscribe(subscription, timeout_s)
-        if silent:
-            log.warning("%s: no answer in %s s from %s", subscription, timeout_s, ", ".join(silent))
-        if on_loss == "quit_and_recover":
-            self._state.start(subscription)
-        return subscription
-
-    def _demand(
-        self,
-        patterns: list[str],
-        priority: str | None,
-        max_age: float | None,
-        max_rate: float | None,
-    ) -> Demand:
-        """What a consumer asks for, if the class has room, and the group's policy allows it."""
-        check_positive("max_rate", max_rate, " of events a second")
-        self._wish(priority, max_age)  # checks them
-        if self._member is not None:
-            own = priority or self._classes.default
-            granted = {self._member.judge(pattern, own) for pattern in patterns}
-            highest = min(granted, key=self._classes.rank)
-            priority = highest if highest != own else priority
-        with self._hub.lock:
-            full = self._hub.crowd.held_by(priority) if priority is not None else None
-        if full is not None:
-            raise QosRefused(
-                f"class {priority!r} takes no new subscription: {full!r} is above the watermark; "
-                f"try again when fewer than {full.low_count} of that class wait there"
-            )
-        return Demand(priority, max_age, max_rate)
-
-    def on_expired(self, listener: Callable[[Event], object]) -> None:
-        """Call `listener` with each event that this node lets go because of its age.
-
-        That is, from any queue it waits in: on its way out of this node, or to a consumer here.
-        It is called on a thread of its own, in the order in which the events went.
-        """
-        if self._closed is not None:
-            raise self._closed
-        self._hub.expiry.listen(listener)
 
     def subscribe_durable(
         self,
@@ -259,58 +369,26 @@ class Bus(Publisher, ServiceMethods):
         deliveries_max: int = 5,
     ) -> DurableSubscription:
         """As `subscribe` with `durable`: one durable consumer of any of `patterns`."""
-        from infobus.bus.durable.subscription import DurableSubscription
-
-        patterns = patterns_of("subscribe_durable", patterns)
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"durable={name!r}: expected the consumer's name, such as 'billing'")
-        check_subject(f"{DEAD_LETTERS}.{name}")
-        if deliveries_max < 1:
-            raise UsageError(f"deliveries_max is {deliveries_max}; it must be at least 1")
-        guarantees = self._guaranteed()
-        subscription = DurableSubscription(
-            guarantees,
-            name,
+        return self._guaranteed.subscribe(
             patterns,
-            callback=callback,
+            callback,
+            name,
+            where=where,
+            test=test,
             on_error=on_error,
             acknowledge=acknowledge,
-        )
-        guarantees.subscribe(
-            subscription,
-            text_of(filter_of(where)),
-            test=test or self.test,
             ordered=ordered,
             deliveries_max=deliveries_max,
         )
-        subscription.start()
-        return subscription
 
-    def _guaranteed(self) -> Guarantees:
-        """What keeps events for durable consumers; begun when it is first needed."""
-        with self._guaranteeing:
-            if self._closed is not None:
-                raise self._closed
-            if self._guarantees is None:
-                from infobus.bus.durable.driver import Guarantees  # late: it stands on a database
+    def on_expired(self, listener: Callable[[Event], object]) -> None:
+        """Call `listener` with each event that this node lets go because of its age.
 
-                self._guarantees = Guarantees(self._hub, self.name, self.home, self._bury)
-                self._guarantees.start()
-                self._keep = self._guarantees.append
-            return self._guarantees
-
-    def _keep_in_ledger(self, make: MakeRecords) -> tuple[str, int]:
-        return (self._guarantees or self._guaranteed()).append(make)
-
-    def _bury(self, consumer: str, dead: Any) -> None:
-        """Publish a dead letter."""
-        from infobus.bus.durable.dead_letters import letter
-
-        if dead.entry.subject.startswith(f"{DEAD_LETTERS}."):
-            log.error("durable consumer %r cannot use dead letter %s", consumer, dead.entry.number)
-            return  # a letter about a letter would never end
-        subject = f"{DEAD_LETTERS}.{consumer}"
-        self.publish(subject, letter(consumer, dead), guaranteed=True, test=dead.entry.test)
+        That is, from any queue it waits in: on its way out of this node, or to a consumer here.
+        It is called on a thread of its own, in the order in which the events went.
+        """
+        self._lifetime.check()
+        self._hub.expiry.listen(listener)
 
     def quench(self, pattern: str) -> Quench:
         """What anyone wants of the subjects that `pattern` matches, for a producer to ask.
@@ -328,8 +406,7 @@ class Bus(Publisher, ServiceMethods):
         False [[('==', 'GMC')]]
         """
         check_pattern(pattern)
-        if self._closed is not None:
-            raise self._closed
+        self._lifetime.check()
         from infobus.bus.quench import Quench  # late: most programs need none of it
 
         return Quench(self._hub, pattern)
@@ -344,68 +421,190 @@ class Bus(Publisher, ServiceMethods):
         exactly the events that were published after the call.
         """
         check_pattern(pattern)
-        if self._closed is not None:
-            raise self._closed
+        self._lifetime.check()
         self._state.register(pattern, function)
+
+    # Services.
+
+    def serve(self, subject: str, service: object, **options: Any) -> Offered:
+        """Let everyone on the bus call the operations of `service`, an `infobus.Service`.
+
+        Returning means that it is served: calls that wait for such a server come at once.
+
+        Args:
+            subject: What it is found by, such as `svc.keywords`.
+            service: The object; its public methods that are fully annotated can be called.
+            version: What it says about its version, for people and policies.
+            tags: What else it says.
+            info: A map of more such values.
+            concurrency: How many calls may run at a time (64).
+            queue_count_max: How many more may wait (100,000); the rest go to other servers.
+            rule: How the servers of a subject share the calls among themselves: `elected`, each
+                call has its server by lot; `balanced`, the least loaded has it; `primary`, the
+                one of the highest `rank` (else the oldest) has all, and others stand by. Without
+                a rule the callers choose.
+            rank: See `rule`.
+
+        Raises:
+            UsageError: `service` has no operation, or an option is wrong.
+        """
+        return self._services.serve(subject, service, **options)
+
+    def replace(self, subject: str, service: object, **options: Any) -> Offered:
+        """Take over a subject, while calls are made, so that none of them fails.
+
+        Calls that run are finished by the object that began them, here or at another node; all
+        others go to `service`. Every other server of the subject retires. The options are those
+        of `serve`; if this node serves the subject already, only `version` is allowed.
+        """
+        return self._services.replace(subject, service, **options)
+
+    def service(self, subject: str, **options: Any) -> ServiceClient:
+        """A service by its subject; its operations are the methods of what is returned.
+
+        Nothing is sent before the first call, which also waits, within its time, for a server
+        to appear.
+
+        Args:
+            subject: What it is found by.
+            policy: Which of several servers is called: the `first` one that answered, the
+                `least_loaded`, `all` (the result is a list of `Answer`), or a function that gets
+                a list of `Found` and returns one, or several of them, best first.
+            timeout_s: How long each call may take, finding a server included (10 s). Of a stream,
+                how long each item may take.
+            exactly_once: The call has an id under which the servers keep its reply, until this
+                node has it; so it can be tried again, also after a crash, and still runs once.
+                Give the id of an earlier call (`CallMayHaveRun.call_id`) to try that one again.
+            idempotent: The operations may run twice, so that a call may go to another server when
+                its server dies. Services may declare that themselves (`infobus.idempotent`).
+        """
+        return self._services.service(subject, **options)
+
+    def who_is_out_there(
+        self,
+        pattern: str,
+        timeout_s: float | None = None,
+        *,
+        role: str | None = "server",
+        where: str = "",
+    ) -> list[Found]:
+        """Ask who serves subjects that `pattern` matches, or is there in another role.
+
+        Returns when every node that can be seen has answered, normally within milliseconds, and
+        at the latest after `timeout_s`.
+
+        Args:
+            pattern: Of subjects; `>` asks for everyone.
+            timeout_s: How long to wait for those who do not answer.
+            role: `server`; `client` finds nodes whose calls wait for a server; None asks for all.
+            where: A filter over what participants say of themselves, such as `'load < 5 &&
+                version == "2"'`; it is decided by those who are asked.
+        """
+        timeout_s = self.patience.discovery_s if timeout_s is None else timeout_s
+        return self._services.who_is_out_there(pattern, timeout_s, role, where)
+
+    def watch(self, pattern: str, *, role: str | None = "server") -> Watch:
+        """A live feed of who arrives, changes and departs; it begins with those who are there."""
+        return self._services.watch(pattern, role)
+
+    def i_am(self, subject: str, role: str, **info: Any) -> IAmHere:
+        """Be found by `who_is_out_there` under `subject`, in a role of your own choice."""
+        return self._services.i_am(subject, role, info)
+
+    def offer_sessions(
+        self,
+        subject: str,
+        converse: Callable[[Session], object],
+        *,
+        qos: QoS | None = None,
+        **options: Any,
+    ) -> Offered:
+        """Be a supplier of sessions: private, two-way conversations with one consumer each.
+
+        `converse` is called with each `Session`, on a thread of its own; it ends when that
+        returns. `qos` limits what is agreed to. The options are those of `serve`.
+        """
+        return self._services.offer_sessions(self, subject, converse, qos, options)
+
+    def open_session(
+        self,
+        subject: str,
+        *,
+        qos: QoS | None = None,
+        choose: Callable[[list[Found]], Found] = lambda found: found[0],
+        timeout_s: float | None = None,
+    ) -> Session:
+        """Begin a session with a supplier, at a quality of service that both agree to.
+
+        Args:
+            subject: What suppliers are found by.
+            qos: What is wanted; `Session.qos` is what was agreed.
+            choose: Picks one of those who answered; else it is the first.
+            timeout_s: How long to wait for a supplier.
+
+        Raises:
+            NoServer: Nobody supplies it.
+        """
+        timeout_s = self.patience.call_s if timeout_s is None else timeout_s
+        return self._services.open_session(self, subject, choose, qos, timeout_s)
 
     # The rest.
 
-    def types(self, timeout_s: float = 1.0) -> list[Type]:
+    def types(self, timeout_s: float | None = None) -> list[Type]:
         """The types that any node on the bus knows of, this one included, by name."""
-        self._hub.learn_types(timeout_s)
+        self._hub.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
         return sorted(all_types(), key=lambda kind: kind.name)
 
     def stats(self) -> Stats:
         """What this node has done since it connected: an immutable snapshot."""
-        frames = sum(outlet.frames for outlet in list(self._outlets.values()))
-        # In the opposite order of counting, or more might seem quenched than published.
-        quenched, uncounted = taken(self._quenched), taken(self._uncounted)
-        return snapshot(self._hub, taken(self._numbers) - uncounted, quenched, frames)
+        frames = sum(outlet.frames for outlet in list(self._routing.outlets.values()))
+        published, quenched = self._publisher.counts()
+        return snapshot(self._hub, published, quenched, frames)
 
-    def close(self, timeout_s: float = 2.0) -> None:
+    def close(self, timeout_s: float | None = None) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.
 
         Idempotent. Subscriptions end; what is in their queues can still be taken.
         """
-        if self._closed is not None:
+        if self._lifetime.over is not None:
             return
-        deadline_s = time.monotonic() + timeout_s
+        timeout_s = self.patience.close_s if timeout_s is None else timeout_s
+        deadline_s = self._clock.now_s() + timeout_s
         why = BusClosed(f"this node's connection to the bus {self.name!r} was closed")
-        self._close_services(timeout_s)  # first: operations that still run may publish
-        if self._member is not None:
-            self._member.close()
+        self._services.close(timeout_s)  # first: operations that still run may publish
+        if self._policy.member is not None:
+            self._policy.member.close()
         self._end(why)
         self._hub.wake()  # publishers that wait for room now give up
-        for outlet in list(self._outlets.values()):
+        for outlet in list(self._routing.outlets.values()):
             with outlet.lock:
-                left_s = max(0.0, deadline_s - time.monotonic())
+                left_s = max(0.0, deadline_s - self._clock.now_s())
                 if outlet.pending and not self._hub.wait_until(outlet.route.has_room, left_s):
                     names = ", ".join(outlet.route.lagging())
                     log.warning("closing without having sent everything: %s lag behind", names)
                 outlet.close(why)
         self._flusher.stop()
         self._state.close()
-        if self._guarantees is not None:
-            self._guarantees.close()
-        if not self._hub.confirm(max(0.0, deadline_s - time.monotonic())):
+        self._guaranteed.close()
+        if not self._hub.confirm(max(0.0, deadline_s - self._clock.now_s())):
             log.warning(
                 "closing although receivers have not confirmed everything in %s s", timeout_s
             )
         self._hub.close()
 
-    def open(self, sync_timeout_s: float) -> None:
+    def open(self, sync_timeout_s: float | None = None) -> None:
         """Join the bus: called once, by `connect`."""
-        self._hub.open(sync_timeout_s)
+        self._hub.open(self.patience.sync_s if sync_timeout_s is None else sync_timeout_s)
         self._flusher.start()
         self._state.open()
         if self._group:
             from infobus.bus.qos_group import QosMember  # late: few nodes are in a group
 
-            admission, classes = self._admission, self._classes
-            forget = self._forget_decisions
-            self._member = QosMember(self, self._group, admission, classes, on_policy=forget)
-        if ledgers_folder(self.home, self.name).is_dir():
-            self._guaranteed()  # some of them may have lost their owner
+            policy, forget = self._policy, self._routing.forget
+            policy.member = QosMember(
+                self, self._group, policy.admission, policy.classes, on_policy=forget
+            )
+        self._guaranteed.open()
 
     def abandon(self) -> None:
         """Become closed in a forked child, which must not use its parent's connection."""
@@ -415,14 +614,13 @@ class Bus(Publisher, ServiceMethods):
         )
         self._end(why)
         self._hub.abandon(why)
-        self._abandon_services(why)
-        self._asking, self._guaranteeing = threading.Lock(), threading.Lock()
-        if self._guarantees is not None:
-            self._guarantees.abandon(why)
+        self._services.abandon(why)
+        self._routing.abandon()
+        self._guaranteed.abandon(why)
 
     def _end(self, why: BusClosed) -> None:
-        self._closed = why
-        self._decisions = {}
+        self._lifetime.over = why
+        self._routing.forget()
 
     def __enter__(self) -> Bus:
         return self
@@ -431,5 +629,5 @@ class Bus(Publisher, ServiceMethods):
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
+        state = "closed" if self._lifetime.over else "open"
         return f"<Bus {self.name!r}: node {self.node}, {state}>"

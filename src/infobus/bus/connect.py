@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from infobus.bus.bus import Bus
-from infobus.bus.publish.outlet import Batch, Flusher
+from infobus.bus.publish.outlet import Batch
 from infobus.bus.settings import Settings, load_settings
 from infobus.engines.base import Engine
 from infobus.errors import UsageError
+from infobus.patience import Patience
 from infobus.protocols.qos.classes import Limits, Upgrade
 from infobus.protocols.reliable.peer import Terms
 
@@ -114,14 +115,14 @@ def connect(
             upgrade=settings.upgrade,
             limits=settings.limits,
         ),
-        flusher=Flusher(f"infobus-{name}", batch),
-        send_timeout_s=send_timeout_s,
+        batch=batch,
+        patience=Patience(send_s=send_timeout_s, sync_s=sync_timeout_s),
         test=settings.test,
         capacity=settings.capacity,
         group=settings.group,
     )
     try:
-        joined.open(sync_timeout_s)
+        joined.open()
     except BaseException:  # also Ctrl-C: others must not see a node that nobody has
         joined.close(timeout_s=0)
         raise

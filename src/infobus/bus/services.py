@@ -1,189 +1,182 @@
-"""What a `Bus` is to those who serve, find and call."""
+"""What a `Bus` does for those who serve, find and call."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from infobus.bus.folders import replies_folder
+from infobus.bus.lifetime import Lifetime
 from infobus.bus.runtime.runtime import Hub
-from infobus.errors import BusClosed
+from infobus.errors import BusClosed, UsageError
+from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from infobus.bus.bus import Bus
     from infobus.bus.service_port import Serving
     from infobus.services import Found, Offered, ServiceClient, Watch
+    from infobus.services.exchange import Exchange
     from infobus.services.presence import IAmHere
-    from infobus.services.sessions import Bus, QoS, Session
+    from infobus.services.sessions import Bus as SessionBus
+    from infobus.services.sessions import QoS, Session
+
+log = logging.getLogger("infobus")
+
+_KNOWN_S_MAX = 1.0
+_LINGER_S = 0.05
 
 
-class ServiceMethods:
-    """The methods of `Bus` that concern services; what stands behind them is begun when needed."""
+class Services:
+    """The services that a node offers and calls; what stands behind them is begun when needed."""
 
-    name: str
-    home: Path
-    test: bool
-    _hub: Hub
-    _closed: BusClosed | None
+    def __init__(
+        self, hub: Hub, bus_name: str, home: Path, lifetime: Lifetime, *, test: bool
+    ) -> None:
+        self._hub = hub
+        self._bus_name = bus_name
+        self._home = home
+        self._lifetime = lifetime
+        self._test = test
+        self._port: Serving | None = None
+        self._beginning = threading.Lock()
+        self._offers: list[Offered] = []
+        hub.on_service = self._on_first_frame  # every node answers who is out there
 
-    def _prepare_services(self) -> None:
-        self._services: Serving | None = None
-        self._beginning_services = threading.Lock()
-        self._hub.on_service = self._on_service_frame  # every node answers who is out there
+    @property
+    def exchange(self) -> Exchange:
+        """What calls, serves and finds."""
+        return self._begun().exchange
 
     def serve(self, subject: str, service: object, **options: Any) -> Offered:
-        """Let everyone on the bus call the operations of `service`, an `infobus.Service`.
+        """See `Bus.serve`."""
+        from infobus.services import Offered  # late: most programs serve nothing
 
-        Returning means that it is served: calls that wait for such a server come at once.
-
-        Args:
-            subject: What it is found by, such as `svc.keywords`.
-            service: The object; its public methods that are fully annotated can be called.
-            version: What it says about its version, for people and policies.
-            tags: What else it says.
-            info: A map of more such values.
-            concurrency: How many calls may run at a time (64).
-            queue_count_max: How many more may wait (100,000); the rest go to other servers.
-            rule: How the servers of a subject share the calls among themselves: `elected`, each
-                call has its server by lot; `balanced`, the least loaded has it; `primary`, the
-                one of the highest `rank` (else the oldest) has all, and others stand by. Without
-                a rule the callers choose.
-            rank: See `rule`.
-
-        Raises:
-            UsageError: `service` has no operation, or an option is wrong.
-        """
-        return self._serving().serve(subject, service, **options)
+        port = self._begun()
+        offered = Offered(port.exchange, port.loop, subject, service, **options)
+        self._offers = [one for one in self._offers if not one.is_retired] + [offered]
+        return offered
 
     def replace(self, subject: str, service: object, **options: Any) -> Offered:
-        """Take over a subject, while calls are made, so that none of them fails.
-
-        Calls that run are finished by the object that began them, here or at another node; all
-        others go to `service`. Every other server of the subject retires. The options are those
-        of `serve`; if this node serves the subject already, only `version` is allowed.
-        """
-        return self._serving().replace(subject, service, **options)
+        """See `Bus.replace`."""
+        exchange = self.exchange
+        here = [one for one in self._offers if one.subject == subject and not one.is_retired]
+        if here:
+            here[0].replace(service, version=options.pop("version", None))
+            if options:
+                raise UsageError(f"{', '.join(options)} cannot be changed by replacing")
+            offered = here[0]
+        else:
+            offered = self.serve(subject, service, **options)
+        exchange.ask_to_retire(subject)
+        return offered
 
     def service(self, subject: str, **options: Any) -> ServiceClient:
-        """A service by its subject; its operations are the methods of what is returned.
+        """See `Bus.service`."""
+        from infobus.services import ServiceClient
 
-        Nothing is sent before the first call, which also waits, within its time, for a server
-        to appear.
-
-        Args:
-            subject: What it is found by.
-            policy: Which of several servers is called: the `first` one that answered, the
-                `least_loaded`, `all` (the result is a list of `Answer`), or a function that gets
-                a list of `Found` and returns one, or several of them, best first.
-            timeout_s: How long each call may take, finding a server included (10 s). Of a stream,
-                how long each item may take.
-            exactly_once: The call has an id under which the servers keep its reply, until this
-                node has it; so it can be tried again, also after a crash, and still runs once.
-                Give the id of an earlier call (`CallMayHaveRun.call_id`) to try that one again.
-            idempotent: The operations may run twice, so that a call may go to another server when
-                its server dies. Services may declare that themselves (`infobus.idempotent`).
-        """
-        return self._serving().service(subject, **options)
+        return ServiceClient(self.exchange, subject, **options)
 
     def who_is_out_there(
-        self,
-        pattern: str,
-        timeout_s: float = 1.0,
-        *,
-        role: str | None = "server",
-        where: str = "",
+        self, pattern: str, timeout_s: float, role: str | None, where: str
     ) -> list[Found]:
-        """Ask who serves subjects that `pattern` matches, or is there in another role.
+        """See `Bus.who_is_out_there`."""
+        from infobus.services import Found
 
-        Returns when every node that can be seen has answered, normally within milliseconds, and
-        at the latest after `timeout_s`.
+        exchange = self.exchange
+        check_pattern(pattern)
+        found = exchange.ask(pattern, role or "", where, timeout_s)
+        return [Found.of(one.node, one.presence) for one in found]
 
-        Args:
-            pattern: Of subjects; `>` asks for everyone.
-            timeout_s: How long to wait for those who do not answer.
-            role: `server`; `client` finds nodes whose calls wait for a server; None asks for all.
-            where: A filter over what participants say of themselves, such as `'load < 5 &&
-                version == "2"'`; it is decided by those who are asked.
-        """
-        return self._serving().who_is_out_there(pattern, timeout_s, role, where)
+    def watch(self, pattern: str, role: str | None) -> Watch:
+        """See `Bus.watch`."""
+        from infobus.services import Watch
 
-    def watch(self, pattern: str, *, role: str | None = "server") -> Watch:
-        """A live feed of who arrives, changes and departs; it begins with those who are there."""
-        return self._serving().watch(pattern, role)
+        exchange = self.exchange
+        check_pattern(pattern)
+        return Watch(exchange, pattern, role or "")
 
-    def i_am(self, subject: str, role: str, **info: Any) -> IAmHere:
-        """Be found by `who_is_out_there` under `subject`, in a role of your own choice."""
-        return self._serving().i_am(subject, role, info)
+    def i_am(self, subject: str, role: str, info: Mapping[str, Any]) -> IAmHere:
+        """See `Bus.i_am`."""
+        from infobus.services.presence import IAmHere
+
+        exchange = self.exchange
+        check_subject(subject)
+        return IAmHere(exchange, subject, role, info)
 
     def offer_sessions(
         self,
+        bus: Bus,
         subject: str,
         converse: Callable[[Session], object],
-        *,
-        qos: QoS | None = None,
-        **options: Any,
+        qos: QoS | None,
+        options: dict[str, Any],
     ) -> Offered:
-        """Be a supplier of sessions: private, two-way conversations with one consumer each.
-
-        `converse` is called with each `Session`, on a thread of its own; it ends when that
-        returns. `qos` limits what is agreed to. The options are those of `serve`.
-        """
+        """See `Bus.offer_sessions`."""
         from infobus.services.sessions import QoS, SessionSupplier
 
-        serving, bus = self._serving(), cast("Bus", self)
-        supplier = SessionSupplier(bus, serving.exchange, converse, qos or QoS())
-        return serving.serve(subject, supplier, **options)
+        supplier = SessionSupplier(cast("SessionBus", bus), self.exchange, converse, qos or QoS())
+        return self.serve(subject, supplier, **options)
 
     def open_session(
         self,
+        bus: Bus,
         subject: str,
-        *,
-        qos: QoS | None = None,
-        choose: Callable[[list[Found]], Found] = lambda found: found[0],
-        timeout_s: float = 10.0,
+        choose: Callable[[list[Found]], Found],
+        qos: QoS | None,
+        timeout_s: float,
     ) -> Session:
-        """Begin a session with a supplier, at a quality of service that both agree to.
-
-        Args:
-            subject: What suppliers are found by.
-            qos: What is wanted; `Session.qos` is what was agreed.
-            choose: Picks one of those who answered; else it is the first.
-            timeout_s: How long to wait for a supplier.
-
-        Raises:
-            NoServer: Nobody supplies it.
-        """
+        """See `Bus.open_session`."""
         from infobus.services.sessions import QoS, open_session
 
-        serving, bus = self._serving(), cast("Bus", self)
-        client = serving.service(subject, timeout_s=timeout_s)
-        return open_session(bus, serving.exchange, client, choose, qos or QoS(), timeout_s)
+        client = self.service(subject, timeout_s=timeout_s)
+        told = cast("SessionBus", bus)
+        return open_session(told, self.exchange, client, choose, qos or QoS(), timeout_s)
 
-    def _serving(self) -> Serving:
-        """What serves, finds and calls; begun when it is first needed."""
-        with self._beginning_services:
-            if self._closed is not None:
-                raise self._closed
-            if self._services is None:
+    def close(self, timeout_s: float) -> None:
+        """Retire all services, and let what runs finish, within a time."""
+        if self._port is None:
+            return
+        for offered in self._offers:
+            offered.asked_to_retire()
+        for offered in self._offers:
+            if not offered.wait_retired(timeout_s):
+                log.warning("closing while %r still has calls", offered)
+                timeout_s = 0.0
+        if self._offers and timeout_s:
+            self._wait_until_known()
+        self._port.close()
+
+    def abandon(self, why: BusClosed) -> None:
+        """End in a forked child."""
+        self._beginning = threading.Lock()
+        if self._port is not None:
+            self._port.exchange.abandon(why)
+
+    def _begun(self) -> Serving:
+        with self._beginning:
+            self._lifetime.check()
+            if self._port is None:
                 from infobus.bus.service_port import Serving  # late: most programs need none of it
 
-                folder = replies_folder(self.home, self.name)
-                self._services = Serving(self._hub, folder, test=self.test)
-            return self._services
+                folder = replies_folder(self._home, self._bus_name)
+                self._port = Serving(self._hub, folder, test=self._test)
+            return self._port
 
-    def _on_service_frame(self, payload: bytes) -> None:
+    def _on_first_frame(self, payload: bytes) -> None:
         """The first frame about services: whatever answers it also takes all that follow."""
-        if self._closed is None:
-            self._serving()
+        if self._lifetime.over is None:
+            self._begun()
             self._hub.on_service(payload)
 
-    def _close_services(self, timeout_s: float) -> None:
-        if self._services is not None:
-            self._services.close(timeout_s)
+    def _wait_until_known(self) -> None:
+        """Refuse calls until everyone knows that nothing is served here any more.
 
-    def _abandon_services(self, why: BusClosed) -> None:
-        self._beginning_services = threading.Lock()
-        if self._services is not None:
-            self._services.abandon(why)
+        Who answers a question has heard what was said before it. Calls that were made before
+        that are on their way, and get here a moment later at the most.
+        """
+        self._begun().exchange.ask(">", "nobody", "", _KNOWN_S_MAX)
+        self._hub.wait_until(lambda: False, _LINGER_S)

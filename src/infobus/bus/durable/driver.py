@@ -28,7 +28,7 @@ from infobus.bus.durable.names_in_use import (
 )
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.bus.folders import consumers_folder, ledgers_folder
-from infobus.bus.publish.leaving import MakeRecords
+from infobus.bus.publish.publisher import MakeRecords
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer

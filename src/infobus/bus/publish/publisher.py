@@ -1,206 +1,258 @@
-"""The publishing half of a node: who wants an event, and how it gets there."""
+"""Publishing: three ways out of a node, for one event, for many, and for a group.
+
+Each way asks `Routing` who wants the events, waits until there is room for them, and hands them to
+an `Outlet` and to the subscriptions of this node. Guaranteed events are kept on disk first, and
+then leave in the same ways.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from infobus.bus import stats
 from infobus.bus.deliver.audience import NOBODY
-from infobus.bus.publish.leaving import PLAIN, Keep, Quality, Sending, Wish
+from infobus.bus.deliver.event import Run
+from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.lifetime import Lifetime
+from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
-from infobus.bus.publish.routing import UNWANTED
-from infobus.bus.publish.transaction import TransactionBlock
+from infobus.bus.publish.routing import UNWANTED, Routing
+from infobus.bus.publish.transaction import Draft
+from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import Backpressure, UsageError
-from infobus.objects import DataObject, identify, runs
+from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.lanes import class_in, lane_of
+from infobus.protocols.frames.transactions import Group
 from infobus.protocols.frames.wire import Item, Items, Qos
-from infobus.protocols.qos.admission import Admission
-from infobus.protocols.qos.classes import Limits, Rate
-from infobus.subjects import TEST_SPACE
+from infobus.protocols.qos.classes import check_positive
+from infobus.subjects import TEST_SPACE, check_subject
 
-if TYPE_CHECKING:
-    from infobus.bus.publish.reservation import Reservation
+log = logging.getLogger("infobus")
 
-_CHUNK_COUNT = 1024  # events that `publish_many` looks at together
+_CHUNK_COUNT = 1024  # events that `many` looks at together
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
 
 _first, _second = itemgetter(0), itemgetter(1)
 
-log = logging.getLogger("infobus")
+MakeRecords = Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]
+"""Returns the records of events, and the descriptors of types that they need.
+
+The thread that does so may be another one that publishes at the same time.
+"""
+
+Keep = Callable[[MakeRecords], tuple[str, int]]
+"""Puts records of events on disk; which ledger keeps them, and the number of the first."""
+
+Quality = Literal["reliable", "best_effort"]
 
 
-class Publisher(Sending):
-    """What a `Bus` is to those who publish."""
+class Wish(Struct, frozen=True):
+    """What a publisher asks for beyond the usual."""
+
+    quality: Quality = "reliable"
+    quench: bool = True  # do not send what nobody wants
+    test: bool = False
+    guaranteed: bool = False  # keep it on disk before it leaves
+    class_: str = ""  # empty: the default class
+    max_age: float = 0.0  # 0: no limit
+
+
+PLAIN = Wish()
+
+
+class Publisher:
+    """Sends what this node publishes to where it is wanted."""
 
     def __init__(
         self,
         hub: Hub,
+        routing: Routing,
         flusher: Flusher,
-        send_timeout_s: float,
-        test: bool,
+        policy: NodePolicy,
+        lifetime: Lifetime,
+        clock: Clock,
         keep: Keep,
-        capacity: Limits,
-    ) -> None:
-        super().__init__(hub, flusher, send_timeout_s, keep)
-        self.test = test  # a program under development
-        self._admission = Admission(capacity.events_per_s, capacity.bytes_per_s)
-        self._reservations = itertools.count(1)
-        self._reserving = threading.Lock()
-
-    def publish(
-        self,
-        subject: str,
-        obj: Any,
         *,
-        quality: Quality = "reliable",
-        quench: bool = True,
-        test: bool = False,
-        guaranteed: bool = False,
-        priority: str | None = None,
-        max_age: float | None = None,
-    ) -> None:
-        """Send `obj` to everyone who has subscribed to `subject`.
-
-        Returning means that the bus has taken the object over: subscribers running now get it
-        in publication order, or are told what they missed. If no subscription's subject and
-        filter can match, the object is neither encoded nor sent (`Stats.quenched` counts it).
-        With `quality="best_effort"` nothing is repaired and nothing reported.
-
-        Args:
-            subject: A full name such as `plant.line4.oven.temperature`, without wildcards.
-            obj: A `DataObject`, or a dict with string keys (an untyped notification). It is
-                copied before this returns; later changes to it are not sent.
-            quality: `reliable` or `best_effort`.
-            quench: False sends it even if nobody is known to want it.
-            test: It reaches only subscriptions that ask for test events, and is not counted.
-            guaranteed: Returning means that it is on disk here, and that every durable consumer
-                gets it, whatever is killed; other subscriptions get it as ever.
-            priority: Its class (`emergency`, `business`, `regular`, or as the bus was set up).
-                Events of a higher class overtake; order holds within a class.
-            max_age: Seconds after which it is worthless: it is let go wherever it waits then,
-                and never delivered later (`Bus.on_expired` tells). Kept by durable consumers'
-                dead letters if it is guaranteed.
-
-        Raises:
-            BadSubject: The subject is malformed or holds a wildcard.
-            BadValue: The object cannot be sent; nothing was.
-            Backpressure: Receivers did not keep up for `send_timeout_s`; nothing of this
-                object was sent, so trying again later is safe.
-            StoreFull: Only with `guaranteed`; nothing was kept or sent, try again later.
-            BusClosed: The bus was closed, or belongs to the parent of a forked process.
-        """
-        if guaranteed:
-            is_plain = priority is None and max_age is None
-            wish = PLAIN if is_plain else self._wish(priority, max_age)
-            self._publish_guaranteed([(subject, obj)], test, wish)
-            return
-        is_test = test or self.test
-        if is_test or priority is not None or max_age is not None:
-            wish = self._wish(priority, max_age)
-            subject = TEST_SPACE + subject if is_test else subject
-            self._publish(subject, obj, quality, False, quench, wish)
-            return
-        decision = self._decisions.get(subject)
-        if decision is None:
-            decision = self._decide(subject)
-        outlet, wanted, here = decision
-        if wanted is not True or here is not NOBODY or quality != "reliable" or not quench:
-            self._publish(subject, obj, quality, False, quench)
-            return
-        assert outlet is not None
-        # The usual case, in as few steps as possible.
-        gathering = self._flusher.gathering
-        if gathering is not None and gathering is not outlet:
-            self._flusher.make_way_for(outlet)
-        number = next(self._numbers)
-        fingerprint, body, types, object_id = encode_event(obj, self.node, number)
-        item = Item(subject, number, time.time(), fingerprint, body, object_id)
-        outlet.send(item, len(body), types, False)
-
-    def publish_many(
-        self,
-        events: Iterable[tuple[str, Any]],
-        *,
-        quality: Quality = "reliable",
-        quench: bool = True,
-        test: bool = False,
-        guaranteed: bool = False,
-        priority: str | None = None,
-        max_age: float | None = None,
-    ) -> None:
-        """Publish (subject, object) pairs in order, gathered into few frames.
-
-        The same promise as `publish` for each of them. An error leaves those before it sent;
-        with `guaranteed`, an error means that none was kept or sent.
-        """
-        if guaranteed:
-            self._publish_guaranteed(list(events), test, self._wish(priority, max_age))
-            return
-        self._send_many(events, quality, quench, test, self._wish(priority, max_age))
-
-    def _send_many(
-        self,
-        events: Iterable[tuple[str, Any]],
-        quality: Quality,
-        quench: bool,
         test: bool,
-        wish: Wish,
     ) -> None:
-        is_plain = quality == "reliable" and quench and wish._replace(kept=False) == PLAIN
-        if test or self.test:
+        self.plain = Wish(test=True) if test else PLAIN  # what a publisher gets who asks nothing
+        self._node = hub.name
+        self._hub = hub
+        self._routing = routing
+        self._decisions = routing.decisions
+        self._flusher = flusher
+        self._policy = policy
+        self._lifetime = lifetime
+        self._wall_s = clock.wall_s
+        self._keep = keep
+        self._numbers = stats.numbers()
+        # Of these, counted right after they were taken:
+        self._uncounted = stats.numbers()  # test events, and state: not published
+        self._quenched = stats.numbers()
+        self._epochs = itertools.count(1)  # of transactions
+
+    def wish(
+        self,
+        quality: Quality = "reliable",
+        quench: bool = True,
+        test: bool = False,
+        guaranteed: bool = False,
+        priority: str | None = None,
+        max_age: float | None = None,
+    ) -> Wish:
+        """What a publisher asks for, checked. What is guaranteed is always sent reliably."""
+        if quality != "reliable" and quality != "best_effort":
+            raise UsageError(f"quality={quality!r}: expected 'reliable' or 'best_effort'")
+        check_positive("max_age", max_age, " of seconds")
+        wish = Wish(
+            quality="reliable" if guaranteed else quality,
+            quench=quench or guaranteed,
+            test=test or self.plain.test,
+            guaranteed=guaranteed,
+            class_=self._policy.lane_class(priority),
+            max_age=max_age or 0.0,
+        )
+        return PLAIN if wish == PLAIN else wish
+
+    def counts(self) -> tuple[int, int]:
+        """How many events were published, and how many of these nobody wanted."""
+        # In the opposite order of counting, or more might seem quenched than published.
+        quenched, uncounted = stats.taken(self._quenched), stats.taken(self._uncounted)
+        return stats.taken(self._numbers) - uncounted, quenched
+
+    # One event.
+
+    def one(self, subject: str, obj: Any, wish: Wish) -> None:
+        """Publish one event; see `Bus.publish`."""
+        if wish is PLAIN:
+            decision = self._decisions.get(subject)
+            if decision is None:
+                decision = self._routing.decide(subject)
+            outlet, wanted, here = decision
+            if outlet is None:
+                self._note_quenched(subject, obj)
+            elif wanted is True and here is NOBODY:
+                # The usual case, in as few steps as possible.
+                gathering = self._flusher.gathering
+                if gathering is not None and gathering is not outlet:
+                    self._flusher.make_way_for(outlet)
+                number = next(self._numbers)
+                fingerprint, body, types, object_id = encode_event(obj, self._node, number)
+                item = Item(subject, number, self._wall_s(), fingerprint, body, object_id)
+                outlet.send(item, len(body), types, False)
+            else:
+                self._send(subject, obj, wish, False)
+            return
+        if not wish.guaranteed:
+            self._send(TEST_SPACE + subject if wish.test else subject, obj, wish, False)
+        elif self._keep_events([(subject, obj)], wish):
+            subject = TEST_SPACE + subject if wish.test else subject
+            _to_listeners(partial(self._send, subject, obj, wish, False))
+
+    def one_nowait(self, subject: str, obj: Any) -> bool:
+        """Publish one event unless that might have to wait; False if it might, and nothing was."""
+        if self.plain is not PLAIN:
+            return False
+        outlet, _, here = self._decisions.get(subject) or self._routing.decide(subject)
+        if outlet is None:
+            self._note_quenched(subject, obj)
+            return True
+        is_alone = self._flusher.gathering in (None, outlet)
+        if not is_alone or not outlet.lock.acquire(blocking=False):
+            return False
+        try:
+            with self._hub.lock:
+                takers = here.takers(obj)
+            if outlet.is_full() or any(subscription.holds_class("") for subscription in takers):
+                return False
+            self._send(subject, obj, PLAIN, True)
+            outlet.ask_flush()
+            return True
+        finally:
+            outlet.lock.release()
+
+    def _send(self, subject: str, obj: Any, wish: Wish, gather: bool) -> Outlet | None:
+        """Send one event of any kind; its way out is returned, None if nobody wants it."""
+        routing, class_ = self._routing, wish.class_
+        decision = self._decisions.get(lane_of(subject, class_)) or routing.decide(subject, class_)
+        outlet, wanted, here = decision
+        if not wish.quench:
+            outlet, wanted = routing.outlet_for(subject, class_), True
+        is_wanted = wanted if isinstance(wanted, bool) else routing.ask(wanted, obj)
+        if outlet is None or not (is_wanted or here is not NOBODY):
+            self._note_quenched(subject, obj)
+            return None
+        if not class_:  # the order of different classes is of no interest
+            self._flusher.make_way_for(outlet)
+        is_reliable = wish.quality == "reliable"
+        if here is NOBODY and is_reliable:
+            item, types = self._item(subject, obj, self._qos(outlet, wish))
+            outlet.send(item, len(item.body), types, gather)
+            return outlet
+        # Local events, and those told apart by their numbers alone, keep one order.
+        with outlet.lock:
+            with self._hub.lock:
+                takers = here.takers(obj)
+            if not (is_wanted or takers):
+                self._note_quenched(subject, obj)
+                return None
+            item, types = self._item(subject, obj, self._qos(outlet, wish))
+            # In this order nothing was delivered if either half has no room in time.
+            routing.wait_for_consumers(takers, class_)
+            self._lifetime.check()
+            if is_wanted and is_reliable:
+                outlet.send(item, len(item.body), types, gather)
+            elif is_wanted:
+                outlet.send_best_effort(item, types)
+            if takers:
+                seq = outlet.local_next if is_reliable else 0
+                self._deliver_here(self._run(outlet, item, seq), takers)
+                outlet.local_next += is_reliable
+        return outlet
+
+    # Many events.
+
+    def many(self, events: Iterable[tuple[str, Any]], wish: Wish) -> None:
+        """Publish events in order, gathered into few frames; see `Bus.publish_many`."""
+        if not wish.guaranteed:
+            self._send_many(events, wish)
+            return
+        events = list(events)
+        if events and self._keep_events(events, wish):
+            _to_listeners(partial(self._send_many, events, wish))
+
+    def _send_many(self, events: Iterable[tuple[str, Any]], wish: Wish) -> None:
+        is_plain = replace(wish, guaranteed=False, test=False) == PLAIN
+        if wish.test:
             events = ((TEST_SPACE + subject, obj) for subject, obj in events)
         used: set[Outlet | None] = set()
         try:
             for chunk in _chunks(events):
-                outlet = self._publish_run(chunk, wish.kept) if is_plain else None
+                outlet = self._send_run(chunk, wish) if is_plain else None
                 used.add(outlet)
                 if outlet is None:
                     for subject, obj in chunk:
-                        used.add(self._publish(subject, obj, quality, True, quench, wish))
+                        used.add(self._send(subject, obj, wish, True))
         finally:
             for outlet in used:  # no others: they may have to wait for receivers of their own
                 if outlet is not None:
                     outlet.flush()
 
-    def _publish_guaranteed(self, events: list[tuple[str, Any]], test: bool, wish: Wish) -> None:
-        """Keep events in the ledger, then send them to whoever listens now."""
-        if not events:
-            return
-        test = test or self.test
-        now_s = time.time()
-        expires_s = now_s + wish.max_age if wish.max_age else None
-        class_ = wish.class_ or self._classes.default
-        ledger, first = self._keep(lambda: _records(events, now_s, test, expires_s, class_))
-        for number, (_, obj) in enumerate(events, first):
-            if isinstance(obj, DataObject):
-                identify(obj, (ledger, number))
-        if not test and self._are_unheard(events):
-            return
-        try:
-            self._send_many(events, "reliable", True, test, wish._replace(kept=True))
-        except Backpressure as error:  # durable consumers get them all the same
-            log.warning("guaranteed events are kept, but not sent to others: %s", error)
-
-    def _are_unheard(self, events: list[tuple[str, Any]]) -> bool:
-        """Whether it is known that nobody listens; then they are counted, and done with."""
-        for subject, _ in events:
-            if self._decisions.get(subject) is not UNWANTED:
-                return False
-        stats.skip(self._numbers, len(events))
-        stats.skip(self._quenched, len(events))
-        return True
-
-    def _publish_run(self, chunk: list[tuple[str, Any]], kept: bool) -> Outlet | None:
-        """Publish alike events for one channel together; None if they must go singly."""
+    def _send_run(self, chunk: list[tuple[str, Any]], wish: Wish) -> Outlet | None:
+        """Send alike events for one channel together; None if they must go singly."""
         outlet = None
         try:
             if set(map(len, chunk)) != {2}:
@@ -220,99 +272,188 @@ class Publisher(Sending):
             return None
         fingerprint, bodies, types = run
         count = len(bodies)
-        numbers = list(islice(self._numbers, count))
-        if subjects[0].startswith(TEST_SPACE):  # then all of them do: it is one channel
-            stats.skip(self._uncounted, count)
-        runs.identify(objects, self.node, numbers)
+        numbers = self._take_numbers(count, subjects[0])  # they are one channel, so alike
+        runs.identify(objects, self._node, numbers)
         if numbers[-1] - numbers[0] == count - 1:  # else another thread publishes, too
             numbers = numbers[:1]
         names = subjects if len(different) > 1 else subjects[:1]
-        qos: list[Qos | None] = [Qos(kept=True)] if kept else []
-        items = Items(names, numbers, [time.time()], [fingerprint], bodies, {}, qos)
+        qos: list[Qos | None] = [Qos(kept=True)] if wish.guaranteed else []
+        items = Items(names, numbers, [self._wall_s()], [fingerprint], bodies, {}, qos)
         self._flusher.make_way_for(outlet)
         outlet.send_run(items, sum(map(len, bodies)), types)
         return outlet
 
-    def publish_nowait(self, subject: str, obj: Any, quality: Quality = "reliable") -> bool:
-        """Publish unless that might have to wait; False if it might, and nothing was sent."""
-        if self.test:
-            return False
-        decision = self._decisions.get(subject) or self._decide(subject)
-        outlet, _, here = decision
-        if outlet is None:
-            self._publish(subject, obj, quality, True)
-            return True
-        is_alone = self._flusher.gathering in (None, outlet)
-        if quality != "reliable" or not is_alone or not outlet.lock.acquire(blocking=False):
-            return False
-        try:
-            with self._hub.lock:
-                takers = here.takers(obj)
-            if outlet.is_full() or any(subscription.holds_class("") for subscription in takers):
-                return False
-            self._publish(subject, obj, quality, True)
-            outlet.ask_flush()
-            return True
-        finally:
-            outlet.lock.release()
+    # A group: a transaction.
 
-    def transaction(
+    def group(self, drafts: list[Draft], wish: Wish) -> None:
+        """Publish a transaction: whole, on every channel where some of it is wanted."""
+        now_s, numbers = self._wall_s(), self._take_numbers(len(drafts), drafts[0].subject)
+        objects = [codec.decode(draft.type, draft.body) for draft in drafts]
+        outlets = self._outlets_of(drafts, objects, wish)
+        items = [
+            Item(draft.subject, number, now_s, draft.type, draft.body, self._name(draft, number))
+            for draft, number in zip(drafts, numbers, strict=True)
+        ]
+        types = tuple(dict.fromkeys(type_ for draft in drafts for type_ in draft.types))
+        channels = max(1, sum(outlets.values()))
+        group = Group(numbers[0], next(self._epochs), channels, Items.of(items), len(drafts))
+        leave = partial(self._send_group, group, now_s, objects, types, outlets, wish)
+        if wish.guaranteed:
+            self._keep_group(group, now_s, types, wish)
+            _to_listeners(leave)
+        else:
+            leave()
+
+    def _outlets_of(
+        self, drafts: list[Draft], objects: list[Any], wish: Wish
+    ) -> dict[Outlet, bool]:
+        """Where some of a group is wanted, and whether it is elsewhere, too."""
+        outlets: dict[Outlet, bool] = {}
+        for draft, obj in zip(drafts, objects, strict=True):
+            key = lane_of(draft.subject, wish.class_)
+            outlet, wanted, _ = self._decisions.get(key) or self._routing.decide(
+                draft.subject, wish.class_
+            )
+            if outlet is not None:
+                is_wanted = wanted if isinstance(wanted, bool) else self._routing.ask(wanted, obj)
+                outlets[outlet] = outlets.get(outlet, False) or is_wanted
+        return outlets
+
+    def _send_group(
         self,
-        *,
-        test: bool = False,
-        guaranteed: bool = False,
-        priority: str | None = None,
-        max_age: float | None = None,
-    ) -> TransactionBlock:
-        """Publish several events as one: `with bus.transaction() as tx: tx.publish(...)`.
+        group: Group,
+        now_s: float,
+        objects: list[Any],
+        types: tuple[int, ...],
+        outlets: dict[Outlet, bool],
+        wish: Wish,
+    ) -> None:
+        item = transactions.item(next(iter(group.events)).subject, now_s, group)
+        with ExitStack() as stack:
+            for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
+                stack.enter_context(outlet.lock)
+            with self._hub.lock:
+                takers = self._hub.delivery.takers_of(group.events, objects)
+            if not (takers or any(outlets.values())):
+                if not wish.test:
+                    stats.skip(self._quenched, group.count)
+                return
+            # All must have room before any takes it, or some would get it and others not.
+            for outlet, is_wanted in outlets.items():
+                outlet.flush()
+                if is_wanted and not outlet.route.has_room():
+                    self._routing.wait_for_room(outlet)
+            self._routing.wait_for_consumers(tuple(takers), wish.class_)
+            for outlet, is_wanted in outlets.items():
+                item = replace(item, qos=self._qos(outlet, wish))
+                if is_wanted:
+                    outlet.send(item, len(item.body), types, False)
+            outlet = next(iter(outlets))
+            run = self._run(outlet, item, outlet.local_next)
+            with self._hub.lock:
+                for subscription, places in takers.items():
+                    self._hub.delivery.offer(subscription, replace(run, places=tuple(places)))
+            outlet.local_next += bool(takers)
 
-        Each subscription gets all of them that it asked for, in order and as one event (whose
-        `data` is a `Transaction`), or none. They leave when the block ends; if it ends by an
-        exception, nothing was sent. They may have different subjects; if any of them is wanted
-        somewhere, all of them go there. With `guaranteed`, durable consumers get it, too.
-        """
-        space, wish = TEST_SPACE if test or self.test else "", self._wish(priority, max_age)
-        publish = partial(self._publish_group, guaranteed=guaranteed, wish=wish)
-        return TransactionBlock(publish, space)
+    def _name(self, draft: Draft, number: int) -> str | None:
+        """Give the object of a draft its id; one that it had before is returned."""
+        if not isinstance(draft.obj, DataObject):
+            return None
+        named = identify(draft.obj, (self._node, number))
+        return None if named == (self._node, number) else spelled(named)
 
-    def reserve(
-        self, events_per_s: float, bytes_per_s: float | None = None, *, name: str = ""
-    ) -> Reservation:
-        """Reserve a steady rate: `with bus.reserve(100) as feed: feed.publish(...)`.
+    # Guaranteed events, before they leave.
 
-        Raises:
-            QosRefused: This node was not given so much (`connect(capacity=...)`), or others
-                have reserved it, here or in its group; the message says how much is free.
-        """
-        from infobus.bus.publish.reservation import (
-            Reservation,  # late: most programs reserve nothing
+    def _keep_events(self, events: list[tuple[str, Any]], wish: Wish) -> bool:
+        """Put events on disk; False if it is known that nobody listens to them now."""
+        from infobus.bus.durable.records import records_of  # late: most programs keep nothing
+
+        now_s = self._wall_s()
+        expires_s = now_s + wish.max_age if wish.max_age else None
+        class_ = wish.class_ or self._policy.classes.default
+        make = partial(records_of, events, now_s, wish.test, expires_s, class_)
+        ledger, first = self._keep(make)
+        for number, (_, obj) in enumerate(events, first):
+            if isinstance(obj, DataObject):
+                identify(obj, (ledger, number))
+        if wish.test:
+            return True
+        for subject, _ in events:
+            if self._decisions.get(subject) is not UNWANTED:
+                return True
+        stats.skip(self._numbers, len(events))
+        stats.skip(self._quenched, len(events))
+        return False
+
+    def _keep_group(self, group: Group, now_s: float, types: tuple[int, ...], wish: Wish) -> None:
+        from infobus.bus.durable.records import descriptors_of, record_of_group  # late: as above
+
+        record = record_of_group(
+            group,
+            self._node,
+            now_s,
+            test=wish.test,
+            expires=now_s + wish.max_age if wish.max_age else None,
+            priority=wish.class_ or self._policy.classes.default,
         )
+        self._keep(lambda: ([record], descriptors_of(types)))
 
-        if self._closed is not None:
-            raise self._closed
-        rate = Rate(events_per_s, bytes_per_s)
-        name = name or f"reservation {next(self._reservations)}"
-        keeper = self._member or self._admission
-        with self._reserving:
-            if name in self._admission.held:
-                raise UsageError(f"there is a reservation {name!r} already; choose another name")
-            keeper.reserve(name, events_per_s, bytes_per_s or 0.0)
-        return Reservation(self, name, rate, keeper.release)
+    # What they share.
 
-    def flush(self) -> None:
-        """Send now what was gathered for batching."""
-        if self._closed is not None:
-            raise self._closed
-        for outlet in list(self._outlets.values()):
-            outlet.flush()
+    def state_item(self, subject: str, obj: Any) -> tuple[Item, tuple[int, ...]]:
+        """An event outside any route: initial state."""
+        check_subject(subject)
+        fingerprint, body, types = codec.encode(obj)
+        number = next(self._numbers)
+        next(self._uncounted)
+        object_id = id_of(obj) if isinstance(obj, DataObject) else None
+        return Item(subject, number, self._wall_s(), fingerprint, body, object_id), types
+
+    def _item(self, subject: str, obj: Any, qos: Qos | None) -> tuple[Item, tuple[int, ...]]:
+        number = next(self._numbers)
+        if subject.startswith(TEST_SPACE):
+            next(self._uncounted)
+        fingerprint, body, types, object_id = encode_event(obj, self._node, number)
+        return Item(subject, number, self._wall_s(), fingerprint, body, object_id, qos), types
+
+    def _qos(self, outlet: Outlet, wish: Wish) -> Qos | None:
+        """What is said of an event beside its lane; None if that is nothing."""
+        class_ = ""
+        if class_in(outlet.lane) != wish.class_:  # some consumer asked for a higher one
+            class_ = wish.class_ or self._policy.classes.default
+        if not (class_ or wish.max_age or wish.guaranteed):
+            return None
+        return Qos(wish.max_age, class_, kept=wish.guaranteed)
+
+    def _take_numbers(self, count: int, subject: str) -> list[int]:
+        numbers = list(islice(self._numbers, count))
+        if subject.startswith(TEST_SPACE):
+            stats.skip(self._uncounted, count)
+        return numbers
+
+    def _note_quenched(self, subject: str, obj: Any) -> None:
+        number = next(self._numbers)
+        next(self._uncounted if subject.startswith(TEST_SPACE) else self._quenched)
+        if isinstance(obj, DataObject):
+            identify(obj, (self._node, number))
+
+    def _run(self, outlet: Outlet, item: Item, seq: int) -> Run:
+        """An event on its way to subscriptions of this node."""
+        items, class_ = Items.of([item]), class_in(outlet.lane)
+        return Run(self._node, outlet.lane, [seq], items, class_=class_)
+
+    def _deliver_here(self, run: Run, takers: tuple[Subscription, ...]) -> None:
+        with self._hub.lock:
+            for subscription in takers:
+                self._hub.delivery.offer(subscription, run)
 
 
-def _records(
-    events: list[tuple[str, Any]], now_s: float, test: bool, expires_s: float | None, class_: str
-) -> tuple[list[Any], Mapping[int, bytes]]:
-    from infobus.bus.durable.records import records_of  # late: most programs keep nothing
-
-    return records_of(events, now_s, test, expires_s, class_)
+def _to_listeners(leave: Callable[[], object]) -> None:
+    """Send events that are kept: whoever listens now may miss them, durable consumers do not."""
+    try:
+        leave()
+    except Backpressure as error:
+        log.warning("guaranteed events are kept, but not sent to others: %s", error)
 
 
 def _chunks(events: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:

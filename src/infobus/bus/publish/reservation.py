@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from infobus.bus.runtime.clock import Clock
 from infobus.errors import UsageError
 from infobus.objects import codec
 from infobus.protocols.qos.classes import Rate
-
-if TYPE_CHECKING:
-    from infobus.bus.publish.publisher import Publisher
 
 
 class Reservation:
@@ -23,14 +20,23 @@ class Reservation:
     """
 
     def __init__(
-        self, bus: Publisher, name: str, rate: Rate, release: Callable[[str], None]
+        self,
+        name: str,
+        rate: Rate,
+        *,
+        publish: Callable[..., None],
+        release: Callable[[str], None],
+        clock: Clock,
+        pause: Callable[[float], object],
     ) -> None:
         self.name = name
         self.events_per_s = rate.events_per_s
         self.bytes_per_s = rate.bytes_per_s
-        self._bus = bus
+        self._publish = publish
         self._rate = rate
         self._release = release
+        self._now_s = clock.now_s
+        self._pause = pause
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -44,11 +50,11 @@ class Reservation:
         with self._lock:  # also while waiting: nobody comes before who waits already
             if self._is_closed:
                 raise UsageError(f"reservation {self.name!r} was given back; make another one")
-            wait_s = self._rate.allow(time.monotonic(), 1, size)
+            wait_s = self._rate.allow(self._now_s(), 1, size)
             if wait_s > 0:
-                time.sleep(wait_s)
-            self._rate.take(time.monotonic(), 1, size)
-        self._bus.publish(subject, obj, **options)
+                self._pause(wait_s)
+            self._rate.take(self._now_s(), 1, size)
+        self._publish(subject, obj, **options)
 
     def close(self) -> None:
         """Give the rate back. Idempotent."""
