@@ -6,14 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import infobus
 from infobus import BadSubject, BadValue, Batch, Bus, BusClosed, DataObject, UsageError
-from infobus.bus.publish import outlet
 from tests.bus.conftest import Connect
 from tests.bus.helpers import LossyEngine, numbers_of, send, take, wait_until
 
@@ -282,25 +281,6 @@ class TestOrder:
 
 
 class TestGathering:
-    def test_a_batch_leaves_when_its_time_is_over(
-        self, connect: Connect, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        waited_s: list[float] = []
-        is_over = threading.Event()
-
-        def sleep(seconds: float) -> None:
-            waited_s.append(seconds)
-            assert is_over.wait(20)
-
-        monkeypatch.setattr(outlet, "time", SimpleNamespace(time=time.time, sleep=sleep))
-        bus, other = connect(batch=Batch(ms=5)), connect()
-        sub = other.subscribe("x")
-        bus.publish("x", {"n": 1})
-        wait_until(lambda: waited_s == [0.005])
-        assert bus.stats().sent_frames == 0
-        is_over.set()
-        assert numbers_of(take(sub, 1)) == [1]
-
     def test_channels_do_not_overtake_each_other(self, bus: Bus, other: Bus) -> None:
         sub = other.subscribe(">")
         for number in range(300):

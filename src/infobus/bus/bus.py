@@ -25,6 +25,7 @@ from infobus.bus.publish.routing import Routing
 from infobus.bus.publish.transaction import TransactionBlock
 from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.threads import SYSTEM_THREADS, Threads
 from infobus.bus.services import Services
 from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscriptions import Subscriptions
@@ -70,6 +71,7 @@ class Bus:
         batch: Batch | None = None,
         patience: Patience = DEFAULT_PATIENCE,
         clock: Clock = SYSTEM_CLOCK,
+        threads: Threads = SYSTEM_THREADS,
         test: bool = False,
         capacity: Limits = NO_LIMITS,
         group: str = "",
@@ -82,9 +84,9 @@ class Bus:
         self._group = group
         self._clock = clock
         self._lifetime = life = Lifetime()
-        self._hub = hub = Hub(name, terms, engine)
+        self._hub = hub = Hub(name, terms, engine, clock, threads, patience)
         self._policy = policy = NodePolicy(terms.classes, capacity)
-        self._flusher = flusher = Flusher(f"infobus-{name}", batch)
+        self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads)
         self._routing = routing = Routing(hub, flusher, policy, life, clock, patience.send_s)
         hub.on_interest_changed = routing.forget
         self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, test=test)
@@ -578,11 +580,14 @@ class Bus:
         self._hub.wake()  # publishers that wait for room now give up
         for outlet in list(self._routing.outlets.values()):
             with outlet.lock:
-                left_s = max(0.0, deadline_s - self._clock.now_s())
-                if outlet.pending and not self._hub.wait_until(outlet.route.has_room, left_s):
+                left_s = (
+                    max(0.0, deadline_s - self._clock.now_s()) if outlet.is_gathering() else 0.0
+                )
+                self._hub.wait_until(outlet.route.has_room, left_s)
+                outlet.close(why)
+                if outlet.is_gathering():
                     names = ", ".join(outlet.route.lagging())
                     log.warning("closing without having sent everything: %s lag behind", names)
-                outlet.close(why)
         self._flusher.stop()
         self._state.close()
         self._guaranteed.close()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
+from functools import partial
 
 from msgspec import Struct
 
 from infobus.bus.deliver.event import Run
+from infobus.bus.publish.gathering import ALONE, FULL, JOINED, Gathering
+from infobus.bus.runtime.clock import Clock
+from infobus.bus.runtime.threads import Threads, Worker
 from infobus.errors import BusError, UsageError
 from infobus.protocols.frames.lanes import in_words
 from infobus.protocols.frames.wire import Data, Item, Items, encode
@@ -20,17 +22,10 @@ from infobus.protocols.reliable.peer import Route
 
 log = logging.getLogger("infobus")
 
-BEHIND_S = 25e-6
-"""An event that comes so soon after another has left waits for the flusher, with others."""
-_STREAM_COUNT, _STREAM_S = 16, 5e-3
-"""So does one that comes that soon after so many: a stream that was held up for a moment goes on.
-Every frame costs every receiver about as much as a hundred events in it."""
-
 _GATHER_BYTES = 32 * 1024  # larger frames gain little, and make emergencies wait
-_GATHER_MANY = 8  # times as much for so many receivers: each of them has to read every frame
-_ITEM_BYTES = 64  # of an event's envelope, about, when it is received
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002
+_FULL_S = 0.001  # between looks at a full window
 
 
 class Batch(Struct, frozen=True):
@@ -60,6 +55,7 @@ class Outlet:
         wait_for_room: Callable[[Outlet], None],
         on_expired: Callable[[Run], None],
         flusher: Flusher,
+        clock: Clock,
         upgrade: Upgrade | None = None,
     ) -> None:
         self.lane = lane
@@ -75,11 +71,10 @@ class Outlet:
         self._on_expired = on_expired
         self._flusher = flusher
         self._upgrade = LaneUpgrade(upgrade) if upgrade is not None else None
-        self._gathers_always = flusher.batch is not None
-        self._bytes_max = flusher.batch.bytes if flusher.batch else _GATHER_BYTES
-        self.pending: list[Item] = []  # gathered, not sent yet
-        self._pending_bytes = 0
-        self._behind_until_s = 0.0  # events before that are gathered
+        self._wall_s = clock.wall_s
+        batch = flusher.batch
+        frame_bytes = _GATHER_BYTES if batch is None else batch.bytes
+        self._gathering = Gathering(frame_bytes, batch is not None)
         self._types: tuple[int, ...] | None = ()  # of the last event; None once closed
         self._closed: BusError | None = None
         self._descriptors: list[bytes] = []
@@ -89,23 +84,19 @@ class Outlet:
         with self.lock:
             if types is not self._types:
                 self._announce(types)
-            pending = self.pending
-            if pending and self._pending_bytes < self._bytes_max:
-                # Whoever put the first one there has seen to it that it leaves.
-                pending.append(item)
-                self._pending_bytes += size + _ITEM_BYTES
+            gathering = self._gathering
+            taken = gathering.take(item, size, item.time, gather)
+            if taken is JOINED:
                 return
-            if pending:
+            if taken is FULL:
                 self.flush()  # first, so that an error leaves `item` out and the others in
-            is_behind = item.time < self._behind_until_s
-            if size >= self._bytes_max or not (is_behind or gather or self._gathers_always):
+                taken = gathering.take(item, size, item.time, gather)
+            if taken is ALONE:
                 if not self.route.has_room():
                     self._wait_for_room(self)
                 self._put(Items.of([item]))
-                self._behind_until_s = time.time() + BEHIND_S
+                gathering.left(1, self._wall_s())
                 return
-            self.pending.append(item)
-            self._pending_bytes += size + _ITEM_BYTES
             self._flusher.gathering = self
             if not (self.flush_is_asked or gather):
                 self.ask_flush()
@@ -113,11 +104,11 @@ class Outlet:
     def send_run(self, items: Items, size: int, types: tuple[int, ...]) -> None:
         """Send several alike events now, of `size` bytes in all."""
         count = len(items)
-        step = max(1, self._bytes_max * count // (size + count * _ITEM_BYTES))
         with self.lock:
             if types is not self._types:
                 self._announce(types)
             self.flush()
+            step = self._gathering.step(count, size)
             for at in range(0, count, step):
                 if not self.route.has_room():
                     self._wait_for_room(self)
@@ -135,18 +126,14 @@ class Outlet:
     def flush(self) -> None:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
         with self.lock:
-            if self.pending:
+            if self._gathering.pending:
                 if not self.route.has_room():
                     self._wait_for_room(self)
-                pending, self.pending, self._pending_bytes = self.pending, [], 0
+                pending = self._gathering.release(len(self.route.receivers))
                 if self._flusher.gathering is self:
                     self._flusher.gathering = None
-                if not self._gathers_always:
-                    reach = min(len(self.route.receivers) or 1, _GATHER_MANY)
-                    self._bytes_max = _GATHER_BYTES * reach
                 self._put(Items.of(pending))
-                follows_s = _STREAM_S if len(pending) >= _STREAM_COUNT else BEHIND_S
-                self._behind_until_s = time.time() + follows_s
+                self._gathering.left(len(pending), self._wall_s())
 
     def close(self, why: BusError) -> None:
         """Send what was gathered, if there is room, and take nothing more."""
@@ -157,7 +144,11 @@ class Outlet:
 
     def is_full(self) -> bool:
         """Whether the next event would have to wait for a frame to leave."""
-        return self._pending_bytes >= self._bytes_max
+        return self._gathering.is_full()
+
+    def is_gathering(self) -> bool:
+        """Whether anything waits to be sent."""
+        return bool(self._gathering.pending)
 
     def ask_flush(self) -> None:
         """Have what was gathered sent by the flusher."""
@@ -172,9 +163,9 @@ class Outlet:
         try:
             self.flush_is_asked = False
             if not self.route.has_room():
-                if self.pending:
+                if self.is_gathering():
                     self.note_held()
-                return not self.pending
+                return not self.is_gathering()
             self.flush()
             return True
         finally:
@@ -183,7 +174,7 @@ class Outlet:
     def note_held(self) -> None:
         """Something waits, and the window is full."""
         if self._upgrade is not None:
-            self._upgrade.held(time.time())
+            self._upgrade.held(self._wall_s())
 
     def _put(self, items: Items) -> None:
         if items.qos:
@@ -203,13 +194,13 @@ class Outlet:
         self._put_frame(frame)
 
     def _raised(self, upgrade: LaneUpgrade, items: Items) -> Items:
-        now_s = time.time()
+        now_s = self._wall_s()
         upgrade.moves(now_s)
         return upgrade.marked(items, now_s) if items.bodies else items
 
     def _without_expired(self, items: Items) -> Items:
         """What is not too old by now, to be sent: nothing else ever gets a number."""
-        now_s = time.time()
+        now_s = self._wall_s()
         late: list[int] = []
         asked = zip(range(len(items)), items.each_time(), items.each_qos(), strict=False)
         for place, time_s, qos in asked:
@@ -231,17 +222,18 @@ class Outlet:
 
 
 class Flusher:
-    """The thread that sends what was gathered, soon after, or when the batch's time is over."""
+    """Sends what was gathered, soon after, or when the batch's time is over."""
 
-    def __init__(self, name: str, batch: Batch | None) -> None:
+    def __init__(self, name: str, batch: Batch | None, threads: Threads) -> None:
         self.batch = batch
         self.gathering: Outlet | None = None  # the lane that gathered last
-        self._asked: SimpleQueue[Outlet | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"{name}-flush", daemon=True)
+        self._name = f"{name}-flush"
+        self._threads = threads
+        self._worker: Worker | None = None
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._worker = self._threads.worker(self._name)
 
     def make_way_for(self, outlet: Outlet) -> None:
         """Send first what another lane has gathered: they must not overtake each other."""
@@ -251,23 +243,16 @@ class Flusher:
 
     def ask(self, outlet: Outlet) -> None:
         """`outlet` has gathered something."""
-        self._asked.put(outlet)
+        self._flush_in(0.0 if self.batch is None else self.batch.ms / 1000, outlet)
 
     def stop(self) -> None:
         """End, once what was asked before is done."""
-        self._asked.put(None)
+        if self._worker is not None:
+            self._worker.stop()
 
-    def _run(self) -> None:
-        while (outlet := self._asked.get()) is not None:
-            if self.batch is not None:
-                time.sleep(self.batch.ms / 1000)
-            self._flush(outlet)
-            # One sleep serves all that were asked meanwhile, or many lanes would add it up.
-            for _ in range(self._asked.qsize()):
-                outlet = self._asked.get()
-                if outlet is None:
-                    return
-                self._flush(outlet)
+    def _flush_in(self, after_s: float, outlet: Outlet) -> None:
+        assert self._worker is not None, "nothing is published before the node is open"
+        self._worker.do(partial(self._flush, outlet), after_s)
 
     def _flush(self, outlet: Outlet) -> None:
         try:
@@ -278,6 +263,5 @@ class Flusher:
             return
         if not is_done:
             # Room comes with acknowledgements; a publisher in a hurry flushes by itself.
-            time.sleep(0.001)
             outlet.flush_is_asked = True
-            self._asked.put(outlet)
+            self._flush_in(_FULL_S, outlet)

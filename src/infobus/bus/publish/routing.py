@@ -109,6 +109,7 @@ class Routing:
                 wait_for_room=self.wait_for_room,
                 on_expired=self._hub.expiry.note,
                 flusher=self._flusher,
+                clock=self._clock,
                 upgrade=self._upgrade_of(class_),
             )
         return outlet

@@ -20,9 +20,11 @@ from infobus.bus.deliver.expiry import Expiry
 from infobus.bus.deliver.full_queue import Crowd
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import TYPE_WAIT_S, Types, all_descriptors
+from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.declarations import Listening
 from infobus.bus.runtime.outbox import Mail, Post
 from infobus.bus.runtime.peer_limits import Clients
+from infobus.bus.runtime.threads import Threads
 from infobus.bus.stats import Counters
 from infobus.engines.base import Engine
 from infobus.errors import (
@@ -34,6 +36,7 @@ from infobus.errors import (
     PeerError,
 )
 from infobus.objects import codec
+from infobus.patience import Patience
 from infobus.protocols import effects as effect
 from infobus.protocols.effects import Effects
 from infobus.protocols.frames import wire
@@ -59,8 +62,19 @@ _TYPES_KEY = "types"
 class Hub:
     """Joins one `Node`, one engine and the subscriptions of this process."""
 
-    def __init__(self, name: str, terms: Terms, engine: Engine) -> None:
+    def __init__(
+        self,
+        name: str,
+        terms: Terms,
+        engine: Engine,
+        clock: Clock,
+        threads: Threads,
+        patience: Patience,
+    ) -> None:
         self.name = name
+        self.clock = clock
+        self.threads = threads
+        self.patience = patience
         self.node = Node(name, terms, codec.descriptors)
         self.engine = engine
         self.lock = threading.Lock()

@@ -6,11 +6,17 @@ clock, in one thread, so that what it proves is the node that ships.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from heapq import heappop, heappush
+from queue import Empty, SimpleQueue
 from typing import Protocol
+
+from msgspec import Struct
+
+from infobus.bus.runtime.clock import SYSTEM_CLOCK
 
 log = logging.getLogger("infobus")
 
@@ -20,11 +26,14 @@ Job = Callable[[], None]
 class Worker(Protocol):
     """Does jobs one after the other, in the order in which they were handed over."""
 
-    def do(self, job: Job) -> None:
-        """Hand a job over; returns at once, from any thread."""
+    def do(self, job: Job, after_s: float = 0.0) -> None:
+        """Hand a job over, to be done in turn, or `after_s` from now; returns at once."""
 
     def stop(self, timeout_s: float = 0.0) -> None:
-        """Take no more jobs; what was handed over before is done, waited for up to `timeout_s`."""
+        """Take no more jobs; those in turn are done, waited for up to `timeout_s`.
+
+        Jobs that were to be done later are not.
+        """
 
 
 class Threads(Protocol):
@@ -37,16 +46,27 @@ class Threads(Protocol):
         """Do `job` again and again, with `period_s` in between; the result ends that."""
 
 
+class _Later(Struct, frozen=True, order=True):
+    due_s: float
+    number: int  # so that jobs are never compared
+    job: Job
+
+
 class SystemWorker:
     """A worker with a thread of its own; a job that raises is logged, and the next one runs."""
 
     def __init__(self, name: str) -> None:
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job | _Later | None] = SimpleQueue()
+        self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def do(self, job: Job) -> None:
-        self._jobs.put(job)
+    def do(self, job: Job, after_s: float = 0.0) -> None:
+        if after_s > 0:
+            due_s = SYSTEM_CLOCK.now_s() + after_s
+            self._jobs.put(_Later(due_s, next(self._numbers), job))
+        else:
+            self._jobs.put(job)
 
     def stop(self, timeout_s: float = 0.0) -> None:
         self._jobs.put(None)
@@ -54,7 +74,18 @@ class SystemWorker:
             self._thread.join(timeout_s)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        later: list[_Later] = []  # a heap
+        while True:
+            try:
+                left_s = max(0.0, later[0].due_s - SYSTEM_CLOCK.now_s()) if later else None
+                job = self._jobs.get(timeout=left_s)
+            except Empty:
+                job = heappop(later).job
+            if job is None:
+                return
+            if isinstance(job, _Later):
+                heappush(later, job)
+                continue
             try:
                 job()
             except Exception:
