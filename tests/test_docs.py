@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from infobus import Bounds, Patience
+from infobus.objects.codec import PAYLOAD_BYTES_MAX
+from infobus.protocols.frames import wire
+from infobus.protocols.frames.transactions import EVENTS_COUNT_MAX
+
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCKS = [
     pytest.param(block, id=f"{page}{number}")
-    for page in ("quickstart", "guaranteed", "qos", "repository", "services")
+    for page in ("quickstart", "guaranteed", "limits", "qos", "repository", "services")
     for number, block in enumerate(
         re.findall(r"```python\n(import .*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
     )
@@ -120,3 +125,24 @@ def test_every_link_between_pages_leads_somewhere() -> None:
     for page in pages:
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def rows_of(page: str, heading: str) -> dict[str, str]:
+    """The first two columns of the table under a heading."""
+    [part] = re.findall(rf"^## {heading}.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \| \S.* \|$", part, re.MULTILINE)
+    assert len(rows) == part.count("\n| `"), "every row has a name, a default and a reason"
+    return dict(rows)
+
+
+@pytest.mark.parametrize("kind", [Patience, Bounds])
+def test_the_page_of_limits_lists_each_with_its_default(kind: type) -> None:
+    limits = (DOCS / "limits.md").read_text()
+    defaults = {name: str(getattr(kind(), name)) for name in kind.__struct_fields__}
+    assert rows_of(limits, kind.__name__) == defaults
+
+
+def test_the_page_of_limits_lists_what_nobody_can_change() -> None:
+    fixed = (wire.FRAME_BYTES_MAX, wire.FILTER_CHARS_MAX, EVENTS_COUNT_MAX, PAYLOAD_BYTES_MAX)
+    rows = rows_of((DOCS / "limits.md").read_text(), "What you cannot change")
+    assert [*rows.values()] == [*map(str, fixed)]

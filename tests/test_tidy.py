@@ -17,13 +17,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up: a room imports only rooms that stand before it.
 ROOMS = (
-    "errors subjects patience waiters objects tdl filters protocols engines stores services bus "
-    "qos daemon repository pipeline adapters bench demo console cli"
+    "errors subjects patience bounds waiters objects tdl filters protocols engines stores services "
+    "bus qos daemon repository pipeline adapters bench demo console cli"
 ).split()
 SIBLINGS = {"protocols", "engines", "stores"}
 ABOVE_BUS = ROOMS[: ROOMS.index("bus")]
 
-PURE = {"errors", "subjects", "patience", "objects", "tdl", "filters", "protocols"}
+PURE = {"errors", "subjects", "patience", "bounds", "objects", "tdl", "filters", "protocols"}
 # What brings sockets, files, threads, clocks or randomness.
 EFFECTS = set(
     "asyncio concurrent fcntl glob http io mmap multiprocessing os pathlib queue random sched "

@@ -12,6 +12,7 @@ GM up
 
 from typing import TYPE_CHECKING, Any
 
+from infobus.bounds import Bounds
 from infobus.bus import Batch, Bus, Event, Stats, Subscription, Transaction, connect
 from infobus.errors import (
     Backpressure,
@@ -55,6 +56,7 @@ from infobus.objects import (
     id_of,
     type_of,
 )
+from infobus.patience import Patience
 from infobus.protocols.qos.classes import Limits
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ __all__ = [
     "BadType",
     "BadValue",
     "Batch",
+    "Bounds",
     "Bus",
     "BusClosed",
     "BusError",
@@ -94,6 +97,7 @@ __all__ = [
     "LossError",
     "NoServer",
     "Operation",
+    "Patience",
     "PeerError",
     "Property",
     "QosRefused",

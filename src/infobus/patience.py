@@ -6,10 +6,14 @@ them. `docs/limits.md` lists them with what they protect.
 
 from __future__ import annotations
 
+from math import inf
+
 from msgspec import Struct
 
+from infobus.errors import UsageError
 
-class Patience(Struct, frozen=True, kw_only=True):
+
+class Patience(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Time spans in seconds; the defaults suit people and programs on one host."""
 
     # Links and peers.
@@ -32,6 +36,7 @@ class Patience(Struct, frozen=True, kw_only=True):
     type_s: float = 1.0  # an event waits for the descriptor of its type
     types_s: float = 1.0  # `types`, for the answers of all nodes
     state_s: float = 2.0  # a newcomer waits for producers' initial state
+    policy_s: float = 1.0  # a member of a group, for its manager's policy and answers
     # Guaranteed delivery.
     adopt_s: float = 2.0  # between looks for ledgers that nobody owns
     prune_s: float = 30.0  # between prunings of ledgers
@@ -39,6 +44,15 @@ class Patience(Struct, frozen=True, kw_only=True):
     call_s: float = 10.0  # a call, if its caller says nothing else
     answers_s: float = 0.25  # a caller waits for more servers to answer
     discovery_s: float = 1.0  # `who_is_out_there`, and a leaving server, for all answers
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < inf:
+                raise UsageError(f"patience: {name} is {value!r}; expected a number of seconds")
+        if not self.tick_s:
+            raise UsageError("patience: tick_s is 0; a node would do nothing but look at its clock")
 
 
 DEFAULT_PATIENCE = Patience()

@@ -9,7 +9,7 @@ import pytest
 
 import infobus
 from infobus import Bus
-from tests.bus.helpers import PATIENCE_S, make_nodes_patient
+from tests.bus.helpers import make_nodes_patient
 
 Connect = Callable[..., Bus]
 
@@ -30,8 +30,7 @@ def connect(bus_name: str) -> Iterator[Connect]:
     with contextlib.ExitStack() as stack:
 
         def connect(**options: Any) -> Bus:
-            usual = {"engine": "memory", "sync_timeout_s": PATIENCE_S}
-            bus = infobus.connect(bus_name, **{**usual, **options})
+            bus = infobus.connect(bus_name, **{"engine": "memory", **options})
             stack.callback(bus.close, 0.2)
             return bus
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from infobus import Bus, Event, LossError, Subscription
-from infobus.bus import initial_state, services
+import infobus
+from infobus import Bus, Event, LossError, Patience, Subscription
+from infobus.bus import initial_state
 from infobus.bus.qos_group import QosMember
 from infobus.engines.memory import engine
 from infobus.engines.memory.engine import MemoryEngine, live_network
@@ -18,6 +19,15 @@ from infobus.services import client
 PATIENCE_S = 20.0
 """How long a test waits for what is certain to come, however long the machine stalls."""
 
+PATIENT = Patience(
+    sync_s=PATIENCE_S,
+    subscribe_s=PATIENCE_S,
+    close_s=PATIENCE_S,
+    types_s=PATIENCE_S,
+    policy_s=PATIENCE_S,
+    discovery_s=PATIENCE_S,
+)
+
 
 def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nodes wait for each other's answers for as long as a test would.
@@ -25,13 +35,11 @@ def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     A program goes on after a second or two without an answer; a test would then see what is
     right for nodes that do not answer, and not what it is about.
     """
-    for function in (Bus.subscribe_many, Subscription.change_filter, QosMember.__init__):
+    monkeypatch.setitem(infobus.connect.__kwdefaults__, "patience", PATIENT)
+    for function in (Subscription.change_filter, QosMember.__init__):
         monkeypatch.setitem(function.__kwdefaults__, "timeout_s", PATIENCE_S)
-    for function in (Bus.close, Bus.who_is_out_there):
-        monkeypatch.setattr(function, "__defaults__", (PATIENCE_S,))
     monkeypatch.setattr(engine, "_PATIENCE_S", PATIENCE_S)
     monkeypatch.setattr(initial_state, "STATE_WAIT_S", PATIENCE_S)
-    monkeypatch.setattr(services, "_KNOWN_S_MAX", PATIENCE_S)
     monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)
     monkeypatch.setattr(caller, "ANSWERS_S", PATIENCE_S)
 

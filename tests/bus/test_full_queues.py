@@ -3,36 +3,36 @@
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
-from infobus import Backpressure, Bus, BusClosed, Event, LossError, SlowConsumer
+from infobus import Backpressure, Bounds, Bus, BusClosed, Event, LossError, SlowConsumer
 from infobus.bus.deliver import full_queue
 from infobus.bus.deliver.subscription import WhenFull
-from infobus.protocols.reliable.peer import Terms
 from tests.bus.conftest import Connect
-from tests.bus.helpers import account, numbers_of, send, take, wait_until
+from tests.bus.helpers import PATIENT, account, numbers_of, send, take, wait_until
 
 WINDOW_COUNT = 32
 FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
 
 
+SLOW = {
+    "patience": replace(PATIENT, stall_s=60.0, send_s=60.0),
+    "bounds": Bounds(window_count_max=WINDOW_COUNT),
+}
+"""Small windows, and nodes that wait for their receivers longer than a machine stalls."""
+
+
 @pytest.fixture
-def slow_bus(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bus]:
-    """A node with a small window, which waits for its receivers longer than a machine stalls."""
-    monkeypatch.setattr(
-        "infobus.bus.connect.Terms",
-        partial(Terms, window_count_max=WINDOW_COUNT, ack_count=8, stall_s=60.0),
-    )
-    yield connect(send_timeout_s=60.0)
+def slow_bus(connect: Connect) -> Bus:
+    return connect(**SLOW)
 
 
 @pytest.fixture(params=["here", "elsewhere"])
 def consumer(request: pytest.FixtureRequest, slow_bus: Bus, connect: Connect) -> Bus:
     """The node of the slow subscription: that of the publisher, or another one."""
-    return slow_bus if request.param == "here" else connect()
+    return slow_bus if request.param == "here" else connect(**SLOW)
 
 
 def publish_until_refused(bus: Bus) -> tuple[int, Backpressure]:

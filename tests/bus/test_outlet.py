@@ -129,7 +129,7 @@ class Lane:
         self.now_s = 100.0
         self.frames: list[list[int]] = []
         self.jobs = Jobs()
-        flusher = Flusher("test", batch, self.jobs)
+        flusher = Flusher("test", batch, self.jobs, gather_bytes=1000)
         flusher.start()
         self.outlet = Outlet(
             "me",

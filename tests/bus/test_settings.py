@@ -5,13 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import infobus
-from infobus import Bus, BusError, EngineError, UsageError
+from infobus import Batch, Bounds, Bus, BusError, EngineError, Patience, UsageError
 from infobus.bus.settings import load_settings
 from infobus.engines.base import Declaration
 from infobus.engines.memory.engine import MemoryEngine, live_network
-from tests.bus.helpers import wait_until
+from tests.bus.helpers import PATIENT, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +21,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(infobus.connect.__kwdefaults__, "patience", None)  # as for users
 
 
 def write(path: Path, text: str) -> Path:
@@ -73,6 +75,67 @@ class TestPrecedence:
         assert load_settings().bus == "named"
 
 
+class TestPatienceAndBounds:
+    FILE = "[patience]\nsend_s = 3\nstall_s = 4\nclose_s = 0.5\n[bounds]\nwindow_count_max = 100\n"
+
+    def test_the_file_may_change_any_of_them(self, tmp_path: Path) -> None:
+        write(tmp_path / "infobus.toml", self.FILE)
+        settings = load_settings()
+        assert settings.patience == Patience(send_s=3.0, stall_s=4.0, close_s=0.5)
+        assert settings.bounds == Bounds(window_count_max=100)
+
+    def test_an_argument_replaces_the_table_of_the_file(self, tmp_path: Path) -> None:
+        write(tmp_path / "infobus.toml", self.FILE)
+        with infobus.connect("x", engine="memory", patience=Patience(sync_s=5.0)) as bus:
+            assert bus.patience == Patience(sync_s=5.0)
+            assert bus.bounds == Bounds(window_count_max=100)
+
+    def test_the_older_arguments_win(self) -> None:
+        patience = Patience(send_s=5.0, sync_s=6.0)
+        with infobus.connect("x", engine="memory", patience=patience, send_timeout_s=0.5) as bus:
+            assert (bus.send_timeout_s, bus.patience.sync_s) == (0.5, 6.0)
+
+    def test_reliable_delivery_is_on_these_terms(self) -> None:
+        patience = Patience(stall_s=4.0, beat_s=0.25, give_up_s=7.0)
+        bounds = Bounds(window_count_max=100, ack_bytes=1000, rows_count_max=50)
+        with infobus.connect("x", engine="memory", patience=patience, bounds=bounds) as bus:
+            terms = bus._hub.node.terms
+        assert (terms.stall_s, terms.beat_s, terms.give_up_s) == (4.0, 0.25, 7.0)
+        assert (terms.window_count_max, terms.ack_bytes, terms.rows_count_max) == (100, 1000, 50)
+        assert terms.ack_count == 25, "a sender with a full window waits for a confirmation"
+
+    def test_a_timeout_that_is_not_given_is_that_of_the_node(self) -> None:
+        patience = replace(PATIENT, subscribe_s=11.0, close_s=12.0, types_s=13.0)
+        waited: list[float] = []
+        with infobus.connect("x", engine="memory", patience=patience) as bus:
+            subscribe, learn, confirm = bus._hub.subscribe, bus._hub.learn_types, bus._hub.confirm
+
+            def note(function: Callable[..., object]) -> Callable[..., object]:
+                return lambda *given: (waited.append(given[-1]), function(*given))[1]
+
+            bus._hub.subscribe = note(subscribe)  # type: ignore[method-assign, assignment]
+            bus._hub.learn_types = note(learn)  # type: ignore[method-assign, assignment]
+            bus._hub.confirm = note(confirm)  # type: ignore[method-assign, assignment]
+            bus.subscribe("x")
+            bus.subscribe("x", timeout_s=1.5)
+            bus.types()
+        assert waited[:3] == [11.0, 1.5, 13.0]
+        assert 11.0 < waited[3] <= 12.0
+
+    def test_a_subscription_holds_as_many_events_as_its_node_says(self) -> None:
+        with infobus.connect("x", engine="memory", bounds=Bounds(queue_count_max=3)) as bus:
+            sub = bus.subscribe("x", when_full="drop_oldest", on_loss="ignore")
+            for number in range(10):
+                bus.publish("x", {"n": number})
+            assert sub.waiting_count <= 3
+
+    def test_a_publisher_forgets_who_wants_what_beyond_the_bound(self) -> None:
+        with infobus.connect("x", engine="memory", bounds=Bounds(decisions_count_max=5)) as bus:
+            for number in range(50):
+                bus.publish(f"x.y{number}", {})
+            assert len(bus._routing.decisions) <= 5
+
+
 class TestWhatIsWrong:
     @pytest.mark.parametrize(
         ("text", "what"),
@@ -84,6 +147,11 @@ class TestWhatIsWrong:
             ("depth = 0", r"depth must be an int of at least 1, got 0"),
             ("bus = ''", "name is empty"),
             ("listen = [1]", "endpoint must be a str, got 1"),
+            ("[patience]\nsend = 3", r"patience: .*`send`.*infobus\.Patience"),
+            ("[patience]\nsend_s = -1", r"send_s is -1.0; expected a number of seconds"),
+            ("[patience]\ntick_s = 0", "nothing but look at its clock"),
+            ("[bounds]\nqueue_count_max = 0", r"queue_count_max is 0; expected a number from 1"),
+            ("[bounds]\nqueue = 5", r"bounds: .*`queue`.*infobus\.Bounds"),
             ("engine = 'carrier pigeon'", r"'carrier pigeon' is not known; choose 'zenoh'"),
         ],
     )
@@ -107,6 +175,8 @@ class TestWhatIsWrong:
             ({"depth": "2"}, "depth must be an int of at least 1, got .2."),
             ({"listen": "tcp/127.0.0.1:0"}, "list of endpoints, got the str"),
             ({"connect": "tcp/127.0.0.1:1"}, "list of endpoints, got the str"),
+            ({"patience": 3}, r"patience: .*expected an infobus\.Patience"),
+            ({"engine": "memory", "batch": Batch(bytes=1 << 25)}, "above the bound"),
         ],
     )
     def test_in_the_arguments(self, arguments: dict[str, object], what: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
+from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.aio import AioBus
 from infobus.bus.deliver.event import Event
 from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("infobus")
 
-QUEUE_COUNT_MAX = 65_536
-
 
 class Bus:
     """This process's node on the bus. Made by `infobus.connect`; use it as a context manager.
@@ -70,6 +69,7 @@ class Bus:
         terms: Terms,
         batch: Batch | None = None,
         patience: Patience = DEFAULT_PATIENCE,
+        bounds: Bounds = DEFAULT_BOUNDS,
         clock: Clock = SYSTEM_CLOCK,
         threads: Threads = SYSTEM_THREADS,
         test: bool = False,
@@ -81,13 +81,14 @@ class Bus:
         self.home = home
         self.test = test  # a program under development
         self.patience = patience
+        self.bounds = bounds
         self._group = group
         self._clock = clock
         self._lifetime = life = Lifetime()
         self._hub = hub = Hub(name, terms, engine, clock, threads, patience)
         self._policy = policy = NodePolicy(terms.classes, capacity)
-        self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads)
-        self._routing = routing = Routing(hub, flusher, policy, life, clock, patience.send_s)
+        self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
+        self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)
         hub.on_interest_changed = routing.forget
         self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, test=test)
         self._publisher = Publisher(
@@ -96,7 +97,7 @@ class Bus:
         self._plain = self._publisher.plain
         self._state = InitialState(hub, routing.outlets, routing.outlet, self._publisher.state_item)
         self._subscriptions = Subscriptions(hub, policy, self._state, life, test=test)
-        self._services = Services(hub, bus_name, home, life, test=test)
+        self._services = Services(hub, bus_name, home, life, patience, test=test)
         self.aio = AioBus(self)
 
     # Publishing.
@@ -242,7 +243,7 @@ class Bus:
         on_loss: OnLoss = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
-        queue_count_max: int = QUEUE_COUNT_MAX,
+        queue_count_max: int | None = None,
         priority: str | None = None,
         max_age: float | None = None,
         max_rate: float | None = None,
@@ -331,7 +332,7 @@ class Bus:
         on_loss: OnLoss = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
-        queue_count_max: int = QUEUE_COUNT_MAX,
+        queue_count_max: int | None = None,
         priority: str | None = None,
         max_age: float | None = None,
         max_rate: float | None = None,
@@ -342,6 +343,8 @@ class Bus:
         As `subscribe`, with one round of messages for all patterns. An event that several of
         them match is delivered once.
         """
+        if queue_count_max is None:
+            queue_count_max = self.bounds.queue_count_max
         return self._subscriptions.subscribe(
             patterns,
             callback,
@@ -350,7 +353,9 @@ class Bus:
             on_loss=on_loss,
             on_error=on_error,
             when_full=when_full,
-            queue_count_max=queue_count_max,
+            queue_count_max=self.bounds.queue_count_max
+            if queue_count_max is None
+            else queue_count_max,
             priority=priority,
             max_age=max_age,
             max_rate=max_rate,
@@ -502,7 +507,6 @@ class Bus:
             where: A filter over what participants say of themselves, such as `'load < 5 &&
                 version == "2"'`; it is decided by those who are asked.
         """
-        timeout_s = self.patience.discovery_s if timeout_s is None else timeout_s
         return self._services.who_is_out_there(pattern, timeout_s, role, where)
 
     def watch(self, pattern: str, *, role: str | None = "server") -> Watch:
@@ -547,7 +551,6 @@ class Bus:
         Raises:
             NoServer: Nobody supplies it.
         """
-        timeout_s = self.patience.call_s if timeout_s is None else timeout_s
         return self._services.open_session(self, subject, choose, qos, timeout_s)
 
     # The rest.
@@ -597,9 +600,9 @@ class Bus:
             )
         self._hub.close()
 
-    def open(self, sync_timeout_s: float | None = None) -> None:
+    def open(self) -> None:
         """Join the bus: called once, by `connect`."""
-        self._hub.open(self.patience.sync_s if sync_timeout_s is None else sync_timeout_s)
+        self._hub.open(self.patience.sync_s)
         self._flusher.start()
         self._state.open()
         if self._group:
@@ -607,7 +610,12 @@ class Bus:
 
             policy, forget = self._policy, self._routing.forget
             policy.member = QosMember(
-                self, self._group, policy.admission, policy.classes, on_policy=forget
+                self,
+                self._group,
+                policy.admission,
+                policy.classes,
+                timeout_s=self.patience.policy_s,
+                on_policy=forget,
             )
         self._guaranteed.open()
 

@@ -1,4 +1,11 @@
-"""Joining a bus, and leaving it in time: also when nobody closes, and after a fork."""
+"""Joining a bus, and leaving it in time: also when nobody closes, and after a fork.
+
+>>> with connect("doctest", engine="memory") as bus:
+...     sub = bus.subscribe("greetings.*")
+...     bus.publish("greetings.world", {"text": "hello"})
+...     print(sub.receive(timeout_s=1).data["text"])
+hello
+"""
 
 from __future__ import annotations
 
@@ -10,6 +17,9 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from infobus.bounds import Bounds
 from infobus.bus.bus import Bus
 from infobus.bus.publish.outlet import Batch
 from infobus.bus.settings import Settings, load_settings
@@ -42,14 +52,16 @@ def connect(
     limits: Limits | None = None,
     capacity: Limits | None = None,
     group: str | None = None,
-    send_timeout_s: float = 10.0,
-    sync_timeout_s: float = 2.0,
+    patience: Patience | None = None,
+    bounds: Bounds | None = None,
+    send_timeout_s: float | None = None,
+    sync_timeout_s: float | None = None,
 ) -> Bus:
     """Join a bus; this process becomes a node of it. Nothing else needs to be started.
 
     Returning means that the nodes found on the bus and this one know each other's interests.
-    What is not given is taken from the environment (`INFOBUS_BUS`, `INFOBUS_HOME`), then from
-    `infobus.toml`, then the default.
+    What you leave out is taken from the environment (`INFOBUS_BUS`, `INFOBUS_HOME`,
+    `INFOBUS_TEST`), then from `infobus.toml`, then the default.
 
     Args:
         bus: The bus's name. Buses of different names do not hear each other.
@@ -59,64 +71,52 @@ def connect(
         connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`.
         multicast: `loopback` (default), `off`, or an interface on which to find other hosts.
         depth: How many elements of a subject name its channel; the same on the whole bus.
-        batch: Gather small events for up to so many bytes or milliseconds. Off by default;
-            events that are published faster than they can be sent are gathered anyway.
-        test: True for a program under development: all that it publishes is marked as test, and
-            its subscriptions receive such events, too. `INFOBUS_TEST=1` does the same.
-        classes: The priority classes, highest first; the same on the whole bus. Events that name
-            none are of class `regular`, or of the last one if there is no such class.
+        batch: Gather small events, also when there is time to send each at once.
+        test: Mark all that is published as test, and receive such events: for development.
+        classes: The priority classes, highest first; the same on the whole bus. The default
+            class is `regular`, or the last one if there is no such class.
         upgrade: When a class that starves in a queue of this node is raised, and for how long.
         limits: What any one other node may send to this one; whoever sends more is slowed down.
         capacity: What publishers of this node may reserve in all; see `Bus.reserve`.
-        group: The group of nodes whose policy this one keeps to; see `infobus.qos.QosManager`.
-        send_timeout_s: How long `publish` waits for receivers that do not keep up.
-        sync_timeout_s: How long to wait for answers of the nodes that were found.
+        group: The group whose policy this node keeps to; see `infobus.qos.QosManager`.
+        patience: How long this node waits, and for what; see `docs/limits.md`.
+        bounds: How much it holds, and of what; see there.
+        send_timeout_s: How long `publish` waits for slow receivers; else `patience.send_s`.
+        sync_timeout_s: How long to wait for the nodes that were found; else `patience.sync_s`.
 
-    Raises:
-        UsageError: A setting is wrong; the message says which.
-        EngineError: The engine could not be opened.
-
-    >>> with connect("doctest", engine="memory") as bus:
-    ...     sub = bus.subscribe("greetings.*")
-    ...     bus.publish("greetings.world", {"text": "hello"})
-    ...     print(sub.receive(timeout_s=1).data["text"])
-    hello
+    Raises `UsageError` if a setting is wrong, and `EngineError` if the engine cannot be opened.
     """
-    settings = load_settings(
-        bus=bus,
-        home=home,
-        engine=engine if isinstance(engine, str) else None,
-        listen=listen,
-        connect=connect,
-        multicast=multicast,
-        depth=depth,
-        test=test,
-        classes=classes,
-        upgrade=upgrade,
-        limits=limits,
-        capacity=capacity,
-        group=group,
-    )
+    where = {"bus": bus, "home": home, "listen": listen, "connect": connect, "depth": depth}
+    how = {"multicast": multicast, "test": test, "classes": classes, "group": group}
+    much = {"upgrade": upgrade, "limits": limits, "capacity": capacity, "bounds": bounds}
+    named = engine if isinstance(engine, str) else None
+    settings = load_settings(engine=named, patience=patience, **where, **how, **much)
+    settings = _with_timeouts(settings, send_s=send_timeout_s, sync_s=sync_timeout_s)
+    if engine is None or isinstance(engine, str):
+        # All processes of a host may share a settings file, and only one of them gets a port.
+        engine = _engine(settings, must_listen=listen is not None)
+    return _joined(settings, engine, batch)
+
+
+def _with_timeouts(settings: Settings, **given: float | None) -> Settings:
+    told = {name: timeout_s for name, timeout_s in given.items() if timeout_s is not None}
+    return replace(settings, patience=replace(settings.patience, **told)) if told else settings
+
+
+def _joined(settings: Settings, engine: Engine, batch: Batch | None) -> Bus:
     if batch is not None and not isinstance(batch, Batch):
         raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
-    # All processes of a host may share a settings file, and only one of them gets a port.
-    must_listen = listen is not None
-    if engine is None or isinstance(engine, str):
-        engine = _engine(settings, must_listen)
-    name = _node_name()
+    if batch is not None and batch.bytes > settings.bounds.batch_bytes_max:
+        raise UsageError(f"batch: bytes is {batch.bytes}, above the bound `batch_bytes_max`")
     joined = Bus(
         engine,
-        name=name,
+        name=_node_name(),
         bus_name=settings.bus,
         home=settings.home,
-        terms=Terms(
-            depth=settings.depth,
-            classes=settings.classes,
-            upgrade=settings.upgrade,
-            limits=settings.limits,
-        ),
+        terms=_terms(settings),
         batch=batch,
-        patience=Patience(send_s=send_timeout_s, sync_s=sync_timeout_s),
+        patience=settings.patience,
+        bounds=settings.bounds,
         test=settings.test,
         capacity=settings.capacity,
         group=settings.group,
@@ -128,6 +128,32 @@ def connect(
         raise
     _close_in_time(joined)
     return joined
+
+
+def _terms(settings: Settings) -> Terms:
+    """The numbers of reliable delivery, out of what the node bears and how long it waits."""
+    bounds, patience = settings.bounds, settings.patience
+    return Terms(
+        depth=settings.depth,
+        window_count_max=bounds.window_count_max,
+        window_bytes_max=bounds.window_bytes_max,
+        stall_s=patience.stall_s,
+        # A sender that has filled its window waits for a confirmation: it must come before.
+        ack_count=max(1, min(bounds.ack_count, bounds.window_count_max // 4)),
+        ack_bytes=max(1, min(bounds.ack_bytes, bounds.window_bytes_max // 4)),
+        beat_s=patience.beat_s,
+        idle_beat_s=patience.idle_beat_s,
+        tell_s=patience.tell_s,
+        give_up_s=patience.give_up_s,
+        peers_count_max=bounds.peers_count_max,
+        lanes_count_max=bounds.lanes_count_max,
+        rows_count_max=bounds.rows_count_max,
+        filters_count_max=bounds.filters_count_max,
+        spare_count_max=bounds.spare_count_max,
+        classes=settings.classes,
+        upgrade=settings.upgrade,
+        limits=settings.limits,
+    )
 
 
 def _engine(settings: Settings, must_listen: bool) -> Engine:
@@ -142,6 +168,7 @@ def _engine(settings: Settings, must_listen: bool) -> Engine:
                 must_listen=must_listen,
                 connect=settings.connect,
                 multicast=settings.multicast,
+                lease_ms=round(1000 * settings.patience.lease_s),
                 config=settings.zenoh,
             )
         case "memory":

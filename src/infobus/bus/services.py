@@ -11,6 +11,7 @@ from infobus.bus.folders import replies_folder
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BusClosed, UsageError
+from infobus.patience import Patience
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("infobus")
 
-_KNOWN_S_MAX = 1.0
 _LINGER_S = 0.05
 
 
@@ -34,12 +34,20 @@ class Services:
     """The services that a node offers and calls; what stands behind them is begun when needed."""
 
     def __init__(
-        self, hub: Hub, bus_name: str, home: Path, lifetime: Lifetime, *, test: bool
+        self,
+        hub: Hub,
+        bus_name: str,
+        home: Path,
+        lifetime: Lifetime,
+        patience: Patience,
+        *,
+        test: bool,
     ) -> None:
         self._hub = hub
         self._bus_name = bus_name
         self._home = home
         self._lifetime = lifetime
+        self._patience = patience
         self._test = test
         self._port: Serving | None = None
         self._beginning = threading.Lock()
@@ -78,16 +86,18 @@ class Services:
         """See `Bus.service`."""
         from infobus.services import ServiceClient
 
+        options.setdefault("timeout_s", self._patience.call_s)
         return ServiceClient(self.exchange, subject, **options)
 
     def who_is_out_there(
-        self, pattern: str, timeout_s: float, role: str | None, where: str
+        self, pattern: str, timeout_s: float | None, role: str | None, where: str
     ) -> list[Found]:
         """See `Bus.who_is_out_there`."""
         from infobus.services import Found
 
         exchange = self.exchange
         check_pattern(pattern)
+        timeout_s = self._patience.discovery_s if timeout_s is None else timeout_s
         found = exchange.ask(pattern, role or "", where, timeout_s)
         return [Found.of(one.node, one.presence) for one in found]
 
@@ -127,11 +137,12 @@ class Services:
         subject: str,
         choose: Callable[[list[Found]], Found],
         qos: QoS | None,
-        timeout_s: float,
+        timeout_s: float | None,
     ) -> Session:
         """See `Bus.open_session`."""
         from infobus.services.sessions import QoS, open_session
 
+        timeout_s = self._patience.call_s if timeout_s is None else timeout_s
         client = self.service(subject, timeout_s=timeout_s)
         told = cast("SessionBus", bus)
         return open_session(told, self.exchange, client, choose, qos or QoS(), timeout_s)
@@ -178,5 +189,5 @@ class Services:
         Who answers a question has heard what was said before it. Calls that were made before
         that are on their way, and get here a moment later at the most.
         """
-        self._begun().exchange.ask(">", "nobody", "", _KNOWN_S_MAX)
+        self._begun().exchange.ask(">", "nobody", "", self._patience.discovery_s)
         self._hub.wait_until(lambda: False, _LINGER_S)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct, field
 
+from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.errors import UsageError
+from infobus.patience import DEFAULT_PATIENCE, Patience
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Upgrade
 from infobus.protocols.reliable.peer import DEFAULT_UPGRADE, NO_LIMITS
 
@@ -30,6 +32,16 @@ _KNOWN = {
     "limits": dict,
     "capacity": dict,
     "group": str,
+    "patience": dict,
+    "bounds": dict,
+}
+
+_TABLES: dict[str, type[Struct]] = {
+    "limits": Limits,
+    "capacity": Limits,
+    "upgrade": Upgrade,
+    "patience": Patience,
+    "bounds": Bounds,
 }
 
 
@@ -50,6 +62,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     limits: Limits = NO_LIMITS
     capacity: Limits = NO_LIMITS
     group: str = ""
+    patience: Patience = DEFAULT_PATIENCE
+    bounds: Bounds = DEFAULT_BOUNDS
 
 
 def load_settings(**given: Any) -> Settings:
@@ -75,7 +89,7 @@ def load_settings(**given: Any) -> Settings:
         if isinstance(values["classes"], str):
             raise UsageError(f"classes={values['classes']!r}: expected a list of names")
         values["classes"] = Classes(tuple(values["classes"]))
-    for name, kind in (("limits", Limits), ("capacity", Limits), ("upgrade", Upgrade)):
+    for name, kind in _TABLES.items():
         if name in values:
             values[name] = _table(name, values[name], kind)
     settings = Settings(**values)
@@ -122,7 +136,8 @@ def _table(name: str, given: Any, kind: type[Any]) -> Any:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        what = f"expected an infobus.qos.{kind.__name__}, or a table of its numbers"
+        room = "infobus" if kind in (Patience, Bounds) else "infobus.qos"
+        what = f"expected an {room}.{kind.__name__}, or a table of its numbers"
         raise UsageError(f"{name}: {error}; {what}") from None
 
 

@@ -15,7 +15,7 @@ PATIENCE_S = 10.0
 
 def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wait for slow nodes; `put` may be that of a fixture which takes everything back."""
-    from infobus import Bus, connect
+    from infobus import Patience, connect
     from infobus.bus.runtime import runtime
     from infobus.engines.zenoh import engine, rendezvous, settings
 
@@ -29,11 +29,9 @@ def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
     put(engine, "_NEIGHBOURS_PATIENCE_S", PATIENCE_S)
     put(engine, "_TOKENS_PATIENCE_S", PATIENCE_S)
     put(runtime, "TYPE_WAIT_S", PATIENCE_S)
-    put(Bus.types, "__defaults__", (PATIENCE_S,))
-    put(Bus.close, "__defaults__", (PATIENCE_S,))
     put_default(engine.ZenohEngine.__init__, lease_ms=int(1000 * PATIENCE_S))
-    put_default(connect, sync_timeout_s=PATIENCE_S)
-    put_default(Bus.subscribe_many, timeout_s=PATIENCE_S)
+    spans = ("lease_s", "sync_s", "subscribe_s", "close_s", "types_s")
+    put_default(connect, patience=Patience(**dict.fromkeys(spans, PATIENCE_S)))
 
 
 # Spark starts many programs that are on no bus, and need not wait for the imports above.

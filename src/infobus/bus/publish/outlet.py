@@ -15,15 +15,13 @@ from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.threads import Threads, Worker
 from infobus.errors import BusError, UsageError
 from infobus.protocols.frames.lanes import in_words
-from infobus.protocols.frames.wire import Data, Item, Items, encode
+from infobus.protocols.frames.wire import FRAME_BYTES_MAX, Data, Item, Items, encode
 from infobus.protocols.qos.classes import Upgrade
 from infobus.protocols.qos.lane_upgrade import LaneUpgrade
 from infobus.protocols.reliable.peer import Route
 
 log = logging.getLogger("infobus")
 
-_GATHER_BYTES = 32 * 1024  # larger frames gain little, and make emergencies wait
-_BATCH_BYTES_MAX = 16 * 1024 * 1024
 _LOCK_WAIT_S = 0.002
 _FULL_S = 0.001  # between looks at a full window
 
@@ -35,8 +33,8 @@ class Batch(Struct, frozen=True):
     ms: float = 2.0
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.bytes, int) and 1 <= self.bytes <= _BATCH_BYTES_MAX):
-            raise UsageError(f"batch: bytes is {self.bytes!r}; expected 1 to {_BATCH_BYTES_MAX}")
+        if not (isinstance(self.bytes, int) and 1 <= self.bytes <= FRAME_BYTES_MAX):
+            raise UsageError(f"batch: bytes is {self.bytes!r}; expected 1 to {FRAME_BYTES_MAX}")
         if not (isinstance(self.ms, int | float) and 0 <= self.ms <= 60_000):
             raise UsageError(f"batch: ms is {self.ms!r}; expected 0 to 60000")
 
@@ -72,9 +70,7 @@ class Outlet:
         self._flusher = flusher
         self._upgrade = LaneUpgrade(upgrade) if upgrade is not None else None
         self._wall_s = clock.wall_s
-        batch = flusher.batch
-        frame_bytes = _GATHER_BYTES if batch is None else batch.bytes
-        self._gathering = Gathering(frame_bytes, batch is not None)
+        self._gathering = Gathering(flusher.frame_bytes, flusher.batch is not None)
         self._types: tuple[int, ...] | None = ()  # of the last event; None once closed
         self._closed: BusError | None = None
         self._descriptors: list[bytes] = []
@@ -224,8 +220,9 @@ class Outlet:
 class Flusher:
     """Sends what was gathered, soon after, or when the batch's time is over."""
 
-    def __init__(self, name: str, batch: Batch | None, threads: Threads) -> None:
+    def __init__(self, name: str, batch: Batch | None, threads: Threads, gather_bytes: int) -> None:
         self.batch = batch
+        self.frame_bytes = gather_bytes if batch is None else batch.bytes
         self.gathering: Outlet | None = None  # the lane that gathered last
         self._name = f"{name}-flush"
         self._threads = threads

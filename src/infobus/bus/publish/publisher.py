@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from infobus.bus import stats
 from infobus.bus.deliver.audience import NOBODY
 from infobus.bus.deliver.event import Run
-from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
@@ -219,7 +218,10 @@ class Publisher:
                 outlet.send_best_effort(item, types)
             if takers:
                 seq = outlet.local_next if is_reliable else 0
-                self._deliver_here(self._run(outlet, item, seq), takers)
+                run = self._run(outlet, item, seq)
+                with self._hub.lock:
+                    for subscription in takers:
+                        self._hub.delivery.offer(subscription, run)
                 outlet.local_next += is_reliable
         return outlet
 
@@ -441,11 +443,6 @@ class Publisher:
         """An event on its way to subscriptions of this node."""
         items, class_ = Items.of([item]), class_in(outlet.lane)
         return Run(self._node, outlet.lane, [seq], items, class_=class_)
-
-    def _deliver_here(self, run: Run, takers: tuple[Subscription, ...]) -> None:
-        with self._hub.lock:
-            for subscription in takers:
-                self._hub.delivery.offer(subscription, run)
 
 
 def _to_listeners(leave: Callable[[], object]) -> None:

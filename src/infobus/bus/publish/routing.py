@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from typing import Any
 
+from infobus.bounds import Bounds
 from infobus.bus.deliver.audience import NOBODY, Audience
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.lifetime import Lifetime
@@ -15,12 +16,11 @@ from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import Backpressure
 from infobus.objects import codec
+from infobus.patience import Patience
 from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
 from infobus.protocols.interest.peer_rows import Question, Wanted
 from infobus.protocols.qos.classes import Upgrade
 from infobus.subjects import channel_of, check_subject
-
-_DECISIONS_COUNT_MAX = 200_000
 
 Decision = tuple[Outlet | None, Wanted, Audience]  # way out, is it wanted there, who wants it here
 UNWANTED: Decision = (None, False, NOBODY)
@@ -40,9 +40,11 @@ class Routing:
         policy: NodePolicy,
         lifetime: Lifetime,
         clock: Clock,
-        send_timeout_s: float,
+        patience: Patience,
+        bounds: Bounds,
     ) -> None:
-        self.send_timeout_s = send_timeout_s
+        self.send_timeout_s = patience.send_s
+        self._decisions_count_max = bounds.decisions_count_max
         self.outlets: dict[str, Outlet] = {}  # by lane
         self.decisions: dict[str, Decision] = {}  # by subject, and class if it has one
         self._hub = hub
@@ -75,7 +77,7 @@ class Routing:
                 decision = (self.outlet(self._lane(subject, asked)), wanted, here)
             else:
                 hub.node.note_unwanted(self._lane(subject, class_))
-            if len(self.decisions) >= _DECISIONS_COUNT_MAX:
+            if len(self.decisions) >= self._decisions_count_max:
                 self.decisions.clear()
             self.decisions[lane_of(subject, class_)] = decision
         return decision
@@ -135,7 +137,7 @@ class Routing:
         Raises:
             Backpressure: They did not have it in time.
         """
-        if not takers:
+        if not any(one.holds_class(class_) for one in takers):
             return
 
         def holding() -> list[Subscription]:
