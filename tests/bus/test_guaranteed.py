@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import infobus
-from infobus import BadSubject, Bus, BusClosed, DataObject, UsageError
+from infobus import Backpressure, BadSubject, Bus, BusClosed, DataObject, UsageError
 from infobus.bus.durable import aio_commit
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
@@ -182,6 +182,30 @@ class TestDelivery:
         again = sub.receive(20)
         assert (len(again.data), again.deliveries) == (2, 2)
         assert counts(sub, 1) == [4]
+
+    @pytest.mark.parametrize("way", ["one", "many", "group"])
+    def test_what_is_kept_is_not_refused_because_a_listener_has_no_room(
+        self, shop: Bus, office: Bus, caplog: pytest.LogCaptureFixture, way: str
+    ) -> None:
+        """Whoever tried again would have the durable consumers get it twice."""
+        sub = office.subscribe("orders.>", durable="billing")
+        shop.subscribe("orders.>", when_full="block", queue_count_max=1)
+        shop.send_timeout_s = 0.05
+        with pytest.raises(Backpressure):
+            for _ in range(100):
+                shop.publish("orders.new", {})
+        event = ("orders.new", Order(item="valve", count=1))
+        if way == "one":
+            shop.publish(*event, guaranteed=True)
+        elif way == "many":
+            shop.publish_many([event], guaranteed=True)
+        else:
+            with shop.transaction(guaranteed=True) as tx:
+                tx.publish(*event)
+        kept = sub.receive(20).data
+        order = kept.events[0].data if way == "group" else kept
+        assert order.count == 1
+        assert "are kept, but not sent to others: receivers did not keep up" in caplog.text
 
 
 class TestSettling:

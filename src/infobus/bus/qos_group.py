@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from infobus.bus.runtime.threads import SYSTEM_THREADS, Threads
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import DataObject
 from infobus.protocols.qos.admission import Admission, Load, Shares
@@ -87,23 +88,29 @@ less, release another reservation, or have more given
         group: The group's name: one element of a subject, or several.
         policy: What all members keep to.
         beat_s: How often the policy is repeated, and members tell what they hold.
+        threads: What starts the thread that does so.
     """
 
-    def __init__(self, bus: Bus, group: str, policy: Policy, *, beat_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        group: str,
+        policy: Policy,
+        *,
+        beat_s: float = 1.0,
+        threads: Threads = SYSTEM_THREADS,
+    ) -> None:
         self._subject = _subject_of(group)
         self.group = group
         self._bus = bus
         self._policy = policy
         self._shares = Shares(policy.events_per_s, policy.bytes_per_s)
         self._lock = threading.Lock()
-        self._is_closed = threading.Event()
         self._subscription = bus.subscribe_many(
             [f"{self._subject}.ask", f"{self._subject}.held"], self._on_event, on_loss="ignore"
         )
         self._publish_policy()
-        threading.Thread(
-            target=self._beat_for_ever, args=(beat_s,), name=f"infobus-qos-{group}", daemon=True
-        ).start()
+        self._stop = threads.every(beat_s, self._beat, f"infobus-qos-{group}")
 
     @property
     def policy(self) -> Policy:
@@ -129,7 +136,7 @@ less, release another reservation, or have more given
 
     def close(self) -> None:
         """Answer no more. Idempotent."""
-        self._is_closed.set()
+        self._stop()
         self._subscription.close()
 
     def __enter__(self) -> QosManager:
@@ -142,15 +149,14 @@ less, release another reservation, or have more given
         rules = msgspec.to_builtins(self._policy)
         self._bus.publish(f"{self._subject}.policy", QosPolicy(rules=rules))
 
-    def _beat_for_ever(self, beat_s: float) -> None:
-        while not self._is_closed.wait(beat_s):
-            try:
-                self._forget_lost()
-                self._publish_policy()
-            except BusClosed:
-                return
-            except BusError as error:
-                log.warning("group %r: the policy could not be published: %s", self.group, error)
+    def _beat(self) -> None:
+        try:
+            self._forget_lost()
+            self._publish_policy()
+        except BusClosed:
+            self._stop()
+        except BusError as error:
+            log.warning("group %r: the policy could not be published: %s", self.group, error)
 
     def _forget_lost(self) -> None:
         alive = {self._bus.node, *self._bus.stats().peers}
