@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from infobus import BadSubject, Bus, BusClosed
-from infobus.bus.quench import Change, Quench
+from infobus.bus.quench import Quench, QuenchChange
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
 
@@ -93,7 +93,7 @@ class TestChanges:
     @pytest.mark.parametrize("what", ["view", "bus"])
     def test_closing_ends_the_feed(self, bus: Bus, what: str) -> None:
         wanted = bus.quench("x")
-        seen: list[Change] = []
+        seen: list[QuenchChange] = []
         thread = threading.Thread(target=lambda: seen.extend(wanted.changes()))
         thread.start()
         (wanted if what == "view" else bus).close()
@@ -118,3 +118,17 @@ class TestChanges:
             return await watching
 
         assert asyncio.run(main()) == ["n > 5", "everything"]
+
+    def test_a_wait_that_is_cancelled_swallows_no_change(self, bus: Bus, other: Bus) -> None:
+        """Wherever it is then: waiting for a change, or gathering those that follow."""
+
+        async def main() -> str:
+            feed = bus.quench("x").changes()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(feed), 0.01)
+            await other.aio.subscribe("x", where="n > 5")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(feed), 0.001)
+            return str((await asyncio.wait_for(anext(feed), 20)).expression)
+
+        assert asyncio.run(main()) == "n > 5"

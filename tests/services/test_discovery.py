@@ -1,5 +1,7 @@
 """Who is out there: servers, those who wait for one, and any other role."""
 
+import asyncio
+
 import pytest
 
 from infobus import BadFilter, Service
@@ -85,3 +87,21 @@ def test_a_feed_tells_who_comes_changes_and_goes(bus, other, connect):
 def _told(changes):
     change = changes.next(20)
     return change.what, change.found.subject
+
+
+def test_a_feed_can_be_awaited(bus, other):
+    bus.serve("svc.first", Nothing())
+
+    async def watch():
+        with other.watch("svc.>") as changes:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(20):
+                    async for change in changes:
+                        assert change.found.subject == "svc.first"
+                        await asyncio.wait_for(anext(changes), 0.01)
+            bus.serve("svc.second", Nothing())
+            second = await asyncio.wait_for(anext(changes), 20)
+        assert [change async for change in changes] == []
+        return second.found.subject
+
+    assert asyncio.run(watch()) == "svc.second"

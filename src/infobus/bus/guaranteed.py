@@ -84,6 +84,7 @@ class Guaranteed:
             callback=callback,
             on_error=on_error,
             acknowledge=acknowledge,
+            workers=self._hub.workers,
         )
         driver.subscribe(
             subscription,
@@ -92,7 +93,6 @@ class Guaranteed:
             ordered=ordered,
             deliveries_max=deliveries_max,
         )
-        subscription.start()
         return subscription
 
     def open(self) -> None:

@@ -21,13 +21,11 @@ from infobus.subjects import TEST_SPACE, overlaps
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-_GLANCE_S = 0.5
-
 GATHER_S = 0.05
 """Changes that follow each other within this time are told as one."""
 
 
-class Change(Struct, frozen=True):
+class QuenchChange(Struct, frozen=True):
     """Some subscriptions came and some went.
 
     `added` and `removed` are subject patterns with the text of their filters (empty: none), as
@@ -38,6 +36,14 @@ class Change(Struct, frozen=True):
     removed: tuple[Row, ...]
     expression: Combined
     """What is wanted now, all together."""
+
+
+class _Seen(Struct):
+    """A change that can be told."""
+
+    change: QuenchChange
+    told: dict[Row, None]  # the rows of which others had been told before
+    rows: dict[Row, None]  # those there are now
 
 
 class Quench:
@@ -115,17 +121,33 @@ class Quench:
         """
         return Changes(self, timeout_s)
 
-    def next_change(self, timeout_s: float | None) -> Change | None:
+    def next_change(self, timeout_s: float | None) -> QuenchChange | None:
         """The next change; None at the end, or if there was none for `timeout_s`."""
-        while self._wait_for_change(timeout_s):
-            with self._lock:
-                rows = self._refresh()
-                added = tuple(row for row in rows if row not in self._told)
-                removed = tuple(row for row in self._told if row not in rows)
-                self._told = rows
-                if added or removed:
-                    return Change(added, removed, self._wants.expression())
-        return None
+        while True:
+            self._hub.wait_until(self._is_worth_a_look, timeout_s)
+            if self.is_closed or not self._may_have_changed():
+                return None
+            time.sleep(GATHER_S)
+            if (seen := self._look()) is not None and self._is_news(seen):
+                return seen.change
+
+    async def next_change_async(self, timeout_s: float | None) -> QuenchChange | None:
+        """As `next_change`, for a task; if that is cancelled, the change is told the next time."""
+        import asyncio  # takes half as long to import as the rest of the package
+
+        while True:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._hub.changed.until(self._is_worth_a_look)
+            except TimeoutError:
+                return None
+            if self.is_closed:
+                return None
+            await asyncio.sleep(GATHER_S)
+            # On a thread, because there may be many filters to combine.
+            seen = await asyncio.to_thread(self._look)
+            if seen is not None and self._is_news(seen):
+                return seen.change
 
     @property
     def is_closed(self) -> bool:
@@ -146,14 +168,26 @@ class Quench:
     def __repr__(self) -> str:
         return f"<Quench {self.pattern}: {self.expression()}>"
 
-    def _wait_for_change(self, timeout_s: float | None) -> bool:
-        """Wait until something may have changed; False if nothing has, or nothing will."""
-        hub = self._hub
-        hub.wait_until(lambda: self.is_closed or self._may_have_changed(), timeout_s)
-        if self.is_closed or not self._may_have_changed():
-            return False
-        time.sleep(GATHER_S)
-        return not self.is_closed
+    def _look(self) -> _Seen | None:
+        """What has changed since it was told last; None if this view is closed."""
+        with self._lock:
+            if self.is_closed:
+                return None
+            told, rows = self._told, self._refresh()
+            added = tuple(row for row in rows if row not in told)
+            removed = tuple(row for row in told if row not in rows)
+            return _Seen(QuenchChange(added, removed, self._wants.expression()), told, rows)
+
+    def _is_news(self, seen: _Seen) -> bool:
+        """Take note that something is told now; False if there is nothing new in it."""
+        with self._lock:
+            if self._told is not seen.told:
+                return False  # somebody else has told of a change meanwhile
+            self._told = seen.rows
+            return bool(seen.change.added or seen.change.removed)
+
+    def _is_worth_a_look(self) -> bool:
+        return self.is_closed or self._may_have_changed()
 
     def _may_have_changed(self) -> bool:
         return self._version != self._hub.interest_version or self._rows != self._told
@@ -188,28 +222,20 @@ class Changes:
         self._quench = quench
         self._timeout_s = timeout_s
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[QuenchChange]:
         return self
 
-    def __next__(self) -> Change:
+    def __next__(self) -> QuenchChange:
         change = self._quench.next_change(self._timeout_s)
         if change is None:
             raise StopIteration
         return change
 
-    def __aiter__(self) -> AsyncIterator[Change]:
+    def __aiter__(self) -> AsyncIterator[QuenchChange]:
         return self
 
-    async def __anext__(self) -> Change:
-        import asyncio  # takes half as long to import as the rest of the package
-
-        until_s = None if self._timeout_s is None else time.monotonic() + self._timeout_s
-        while not self._quench.is_closed:
-            left_s = _GLANCE_S if until_s is None else min(_GLANCE_S, until_s - time.monotonic())
-            if left_s <= 0:
-                break
-            # In short waits: one that is cancelled must not keep its thread for ever.
-            change = await asyncio.to_thread(self._quench.next_change, left_s)
-            if change is not None:
-                return change
-        raise StopAsyncIteration
+    async def __anext__(self) -> QuenchChange:
+        change = await self._quench.next_change_async(self._timeout_s)
+        if change is None:
+            raise StopAsyncIteration
+        return change

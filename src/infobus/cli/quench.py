@@ -16,7 +16,7 @@ from infobus.cli.options import AsJson, WhichBus, grouped
 from infobus.cli.terminal import console, write, write_json
 
 if TYPE_CHECKING:
-    from infobus.bus.quench import Change, Quench
+    from infobus.bus.quench import Quench, QuenchChange
     from infobus.filters.algebra.reduce import Combined
 
 FILTER_COUNT_MAX = 20  # on the screen; a pipe gets them all
@@ -76,7 +76,7 @@ def _write_lines(quench: Quench, once: bool) -> None:
         write(f"wanted: {printable(str(change.expression))}")
 
 
-def _change_lines(change: Change) -> list[Text]:
+def _change_lines(change: QuenchChange) -> list[Text]:
     """One line for each subscription that came or went."""
     lines = []
     for sign, style, rows in (("-", "red", change.removed), ("+", "green", change.added)):

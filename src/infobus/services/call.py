@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import _thread
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from queue import Empty
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -28,7 +27,7 @@ from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
 from infobus.services.failures import read_error
 from infobus.services.interface import read_interface
-from infobus.waiters import Changed
+from infobus.waiters import Mailbox
 
 if TYPE_CHECKING:
     from infobus.services.client import Operation
@@ -75,9 +74,7 @@ class PendingCall:
         self._args = args
         self._kwargs = kwargs
         self._callbacks: list[Callable[[PendingCall], object]] = []
-        # A bare lock is the cheapest thing to wait for: held until the result is there.
-        self._waiting = _thread.allocate_lock()
-        self._waiting.acquire()
+        self._mail: Mailbox[None] = Mailbox()  # says that it is done, to all who wait
 
     @property
     def is_done(self) -> bool:
@@ -92,12 +89,13 @@ class PendingCall:
         if not self._is_done:
             # The call's own time is watched by the exchange; this is just in case.
             wait_s = self._operation.timeout_s + 5.0 if timeout_s is None else max(0.0, timeout_s)
-            if self._waiting.acquire(timeout=wait_s):
-                self._waiting.release()
-            elif timeout_s is None:
+            try:
+                self._mail.put(self._mail.get(timeout=wait_s))
+            except Empty:
+                if timeout_s is not None:
+                    what = f"{self._operation.name} has not answered in {timeout_s} s"
+                    raise TimeoutError(what) from None
                 self._exchange.cancel(self.key, "late")
-            else:
-                raise TimeoutError(f"{self._operation.name} has not answered in {timeout_s} s")
         if self._body is not None:
             return read(self._body).get("value")
         if self._error is not None:
@@ -118,23 +116,12 @@ class PendingCall:
             self._run_callbacks()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        import asyncio
+        from asyncio import CancelledError
 
-        if not self._is_done:
-            loop = asyncio.get_running_loop()
-            done = loop.create_future()
-
-            def finish() -> None:
-                if not done.done():
-                    done.set_result(None)
-
-            def wake(call: PendingCall) -> None:
-                loop.call_soon_threadsafe(finish)
-
-            self.add_done_callback(wake)
+        while not self._is_done:
             try:
-                yield from done
-            except asyncio.CancelledError:
+                yield from self._mail.ready().__await__()
+            except CancelledError:
                 self.cancel()
                 raise
         return self.result(0)
@@ -208,7 +195,7 @@ class PendingCall:
     def _done(self) -> None:
         if not self._is_done:
             self._is_done = True
-            self._waiting.release()
+            self._mail.put(None)
             if self._callbacks:
                 self._run_callbacks()
 
@@ -286,59 +273,49 @@ class Stream:
         self._exchange = exchange
         self._call = call
         self._timeout_s = timeout_s
-        self._items: deque[bytes] = deque()
-        self._lock = Lock()
-        self._changed = Changed(self._lock)
+        self._items: Mailbox[bytes | None] = Mailbox()  # None: there are no more
+        self._lock = Lock()  # nothing is added after the end
         self._taken = 0
         self._error: Exception | None = None
         self._is_ended = False
-        self._wakers: list[Callable[[], object]] = []
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Any:
-        self._changed.wait_for(lambda: self._items or self._is_ended, self._timeout_s)
-        found = self._take()
-        if found is None:
-            if not self._is_ended:
-                self._exchange.cancel(self._call.key, "late")
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
+        try:
+            item = self._items.get(timeout=self._timeout_s)
+        except Empty:
+            item = self._late()
+        if item is None:
+            self._finish()
             raise StopIteration
-        return found[0]
+        return self._value(item)
 
     def __aiter__(self) -> Stream:
         return self
 
     async def __anext__(self) -> Any:
-        import asyncio
+        from asyncio import timeout
 
-        loop = asyncio.get_running_loop()
-        while True:
-            with self._lock:
-                if self._items or self._is_ended:
-                    break
-                woken = asyncio.Event()
-                self._wakers.append(partial(loop.call_soon_threadsafe, woken.set))
-            try:
-                await asyncio.wait_for(woken.wait(), self._timeout_s)
-            except TimeoutError:
-                self._exchange.cancel(self._call.key, "late")
-        found = self._take()
-        if found is not None:
-            return found[0]
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-        raise StopAsyncIteration
+        try:
+            async with timeout(self._timeout_s):
+                item = await self._items.take()
+        except TimeoutError:
+            item = self._late()
+        if item is None:
+            self._finish()
+            raise StopAsyncIteration
+        return self._value(item)
 
     def close(self) -> None:
         """Stop it: the operation ends at the server, and so does the iteration."""
         if not self._is_ended:
             self._is_ended = True
-            self._items.clear()
+            with suppress(Empty):
+                while True:
+                    self._items.get_nowait()
+            self._items.put(None)
             self._exchange.cancel(self._call.key)
 
     def __enter__(self) -> Stream:
@@ -350,22 +327,32 @@ class Stream:
     def __del__(self) -> None:
         self.close()
 
-    def _take(self) -> tuple[Any] | None:
-        """The next item; `taken` makes room for more."""
-        if not self._items:
-            return None
-        item = self._items.popleft()
+    def _late(self) -> bytes | None:
+        """Nothing came in time: give the stream up, unless something has come just now."""
+        self._exchange.cancel(self._call.key, "late")
+        self.end(None)  # if that has not told it
+        return self._items.get()
+
+    def _finish(self) -> None:
+        """Raise the error at the end, once."""
+        self._items.put(None)  # for whoever else iterates
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _value(self, item: bytes) -> Any:
+        """The value of an item that was taken, which makes room for more."""
         self._taken += 1
         if not self._is_ended:
             self._exchange.taken(self._call.key, self._taken)
-        return (read(item).get("value"),)
+        return read(item).get("value")
 
     def add(self, bodies: list[bytes]) -> None:
         """There are more items."""
         with self._lock:
             if not self._is_ended:
-                self._items.extend(bodies)
-            self._wake()
+                for body in bodies:
+                    self._items.put(body)
 
     def end(self, error: Exception | None) -> None:
         """There are no more items."""
@@ -373,9 +360,4 @@ class Stream:
             if not self._is_ended:
                 self._error = error
                 self._is_ended = True
-            self._wake()
-
-    def _wake(self) -> None:
-        self._changed.notify_all()
-        while self._wakers:
-            self._wakers.pop()()
+                self._items.put(None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any, Literal, Self
 
 from infobus.errors import BadFrame
@@ -14,6 +14,7 @@ from infobus.protocols.invocation.frames import Presence
 from infobus.services.exchange import Exchange
 from infobus.services.interface import Interface, read_interface
 from infobus.subjects import matches
+from infobus.waiters import Mailbox
 
 What = Literal["arrived", "changed", "departed"]
 
@@ -68,7 +69,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Change:
+class PresenceChange:
     """Somebody has `arrived`, `changed` or `departed`."""
 
     what: What
@@ -76,31 +77,48 @@ class Change:
 
 
 class Watch:
-    """A live feed of who comes and goes; it begins with those who are there. Iterate it."""
+    """A live feed of who comes and goes; it begins with those who are there.
+
+    Iterate it, also with `async for`, or take one change with `next`.
+    """
 
     def __init__(self, exchange: Exchange, pattern: str, role: str) -> None:
         self._exchange = exchange
         self._pattern = pattern
         self._role = role
-        self._changes: SimpleQueue[Change | None] = SimpleQueue()
+        self._changes: Mailbox[PresenceChange | None] = Mailbox()
         self._is_closed = False
         self._request = exchange.watch(pattern, role, self._note)
 
     def _note(self, what: Any, participant: Participant) -> None:
         presence = participant.presence
         if self._role in ("", presence.role) and matches(self._pattern, presence.subject):
-            self._changes.put(Change(what, Found.of(participant.node, presence)))
+            self._changes.put(PresenceChange(what, Found.of(participant.node, presence)))
 
-    def next(self, timeout_s: float | None = None) -> Change | None:
+    def next(self, timeout_s: float | None = None) -> PresenceChange | None:
         """The next change; None if there was none in time, or the feed is closed."""
         try:
-            return self._changes.get(timeout=timeout_s)
+            return self._passed_on(self._changes.get(timeout=timeout_s))
         except Empty:
             return None
 
-    def __iter__(self) -> Iterator[Change]:
-        while (change := self._changes.get()) is not None:
+    def __iter__(self) -> Iterator[PresenceChange]:
+        while (change := self.next()) is not None:
             yield change
+
+    def __aiter__(self) -> AsyncIterator[PresenceChange]:
+        return self
+
+    async def __anext__(self) -> PresenceChange:
+        change = self._passed_on(await self._changes.take())
+        if change is None:
+            raise StopAsyncIteration
+        return change
+
+    def _passed_on(self, change: PresenceChange | None) -> PresenceChange | None:
+        if change is None:
+            self._changes.put(None)  # for whoever else waits
+        return change
 
     def close(self) -> None:
         """End the feed."""

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import Any, Protocol
 
-from infobus.bus.deliver.subscription import Subscription
 from infobus.errors import BusError
 
 log = logging.getLogger("infobus")
 
 _RUN_COUNT_MAX = 256
 """Events that one subscription may have delivered before another one gets its turn."""
+
+
+class Served(Protocol):
+    """A subscription with a callback."""
+
+    is_scheduled: bool
+    on_error: Callable[[BusError], object] | None
+
+    @property
+    def callback(self) -> Callable[[Any], object] | None:
+        """What is called with each event."""
+
+    def take_nowait(self) -> Any:
+        """The next event; None at the end. Raises `queue.Empty` if there is none now."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take now."""
 
 
 class Workers:
@@ -24,12 +42,12 @@ class Workers:
     def __init__(self, name: str, count_max: int = 64) -> None:
         self._name = name
         self._count_max = count_max
-        self._ready: SimpleQueue[Subscription | None] = SimpleQueue()
+        self._ready: SimpleQueue[Served | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
         self._spare = 0  # workers without work, less work without a worker
 
-    def schedule(self, subscription: Subscription) -> None:
+    def schedule(self, subscription: Served) -> None:
         """There is something to deliver."""
         with self._lock:
             if subscription.is_scheduled:
@@ -60,7 +78,7 @@ class Workers:
                 with self._lock:
                     self._spare += 1
 
-    def _deliver(self, subscription: Subscription) -> bool:
+    def _deliver(self, subscription: Served) -> bool:
         """Deliver some events; True if there are more."""
         callback = subscription.callback
         assert callback is not None
@@ -84,7 +102,7 @@ class Workers:
         return True
 
 
-def _complain(subscription: Subscription, error: BusError) -> None:
+def _complain(subscription: Served, error: BusError) -> None:
     if subscription.on_error is None:
         log.error("%s", error)
         return

@@ -12,8 +12,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from queue import Empty
 
 from infobus.bus.deliver.event import Event, Reading, Run, weight_of
 from infobus.bus.deliver.priority_queue import Classed, Demand
@@ -21,9 +20,7 @@ from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.qos.classes import Marks
 from infobus.protocols.reliable.peer import Terms
-
-if TYPE_CHECKING:
-    import asyncio
+from infobus.waiters import Mailbox
 
 
 class Look:
@@ -58,12 +55,11 @@ class Inbox:
         self.classed: Classed | None = self._make_classed() if demand else None
         self._class_lock = threading.Lock()  # held by whoever changes it
         self.is_interrupted = False  # something waits that goes before what is ready
-        self._queue: SimpleQueue[Run | Lost | Look | None] = SimpleQueue()
+        self._queue: Mailbox[Run | Lost | Look | None] = Mailbox()
         self._must_look = False  # there is a `Look` in the queue
         self._is_plain_over = bool(demand)  # nothing from before there were classes is left there
         self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
         self._drop_lock = threading.Lock()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     # What the bus does, under its lock.
 
@@ -85,8 +81,6 @@ class Inbox:
         else:
             self.offered += weight_of(items)
             self._queue.put(run)
-        if self._waiters:
-            self._wake_async()
 
     def _put_in_parts(self, run: Run) -> None:
         # The oldest run is dropped as a whole: a small queue must not lose everything by that.
@@ -115,8 +109,6 @@ class Inbox:
         if not self._must_look:
             self._must_look = True
             self._queue.put(_LOOK)
-        if self._waiters:
-            self._wake_async()
 
     def wake_with(self, entry: Lost | None) -> None:
         """Put a loss, or None for the end, into the queue."""
@@ -128,8 +120,6 @@ class Inbox:
             self._look()
             return
         self._queue.put(entry)
-        if self._waiters:
-            self._wake_async()
 
     @property
     def waiting_count(self) -> int:
@@ -213,17 +203,9 @@ class Inbox:
     def abandon_locks(self) -> None:
         """Begin anew in a forked child, where the parent's threads may hold locks for ever."""
         self._drop_lock, self._class_lock = threading.Lock(), threading.Lock()
-        self._queue, self._waiters = SimpleQueue(), []
+        self._queue = Mailbox()
         self._forget_ready()
         self._dropped, self.classed, self._must_look = {}, None, False
-
-    def _wake_async(self) -> None:
-        # The list is never replaced, so that one who is just joining it cannot be missed.
-        with suppress(IndexError):
-            while True:
-                loop, future = self._waiters.pop()
-                with suppress(RuntimeError):  # that event loop has been closed meanwhile
-                    loop.call_soon_threadsafe(_set_done, future)
 
     # What the consumer does, under its lock.
 
@@ -295,8 +277,3 @@ class Inbox:
     def _forget_ready(self) -> None:
         self._reading = None
         self._ready.clear()
-
-
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -12,7 +12,6 @@ import math
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -37,10 +36,6 @@ OnLoss = Literal["ignore", "warn", "raise", "quit", "quit_and_recover"]
 WhenFull = Literal["pace", "block", "drop_oldest", "disconnect"]
 
 
-_AWAITED_COUNT = 64
-"""Events that `async for` takes before it lets others run."""
-
-
 _TIMEOUT_S_MAX = 4e6
 """As long as Python can wait for a lock, about."""
 
@@ -53,7 +48,7 @@ class _TypesWanted(Exception):
         self.items = items
 
 
-class Host(Protocol):
+class Owner(Protocol):
     """What a subscription needs of its bus."""
 
     def on_bad_object(self, sender: str, error: BadFrame) -> None:
@@ -90,7 +85,7 @@ class Subscription(Inbox):
 
     def __init__(
         self,
-        host: Host,
+        owner: Owner,
         patterns: Sequence[str],
         *,
         terms: Terms,
@@ -129,13 +124,12 @@ class Subscription(Inbox):
         self.when_full: WhenFull = when_full
         self.loss: LossError | None = None  # the last loss that was reported here
         self.lost = 0  # reported losses
-        self._host = host
+        self._owner = owner
         self.is_scheduled = False  # a delivery worker has, or will have, this subscription
         self._lock = threading.Lock()  # the consumer's side
         self._unread: Run | None = None  # a run whose types are being waited for
         self._error: BusError | None = None
         self._is_closed = False
-        self._awaited = 0
 
     # What the consumer does.
 
@@ -183,30 +177,20 @@ class Subscription(Inbox):
         return self
 
     async def __anext__(self) -> Event:
-        import asyncio  # takes half as long to import as the rest of the package
-
-        loop = asyncio.get_running_loop()
+        await self._queue.let_others_run()
         while True:
             try:
                 event = self._take(0, wait_for_types=False)
             except _TypesWanted as wanted:
-                await asyncio.to_thread(self._host.wait_for_types, wanted.items)
+                from asyncio import to_thread  # takes half as long as the rest of the package
+
+                await to_thread(self._owner.wait_for_types, wanted.items)
                 continue
             except Empty:
-                waiter = (loop, loop.create_future())
-                self._waiters.append(waiter)
-                try:
-                    if self._queue.empty():  # else it came between the two
-                        await waiter[1]
-                finally:  # also when this was cancelled
-                    with suppress(ValueError):
-                        self._waiters.remove(waiter)
+                await self._queue.ready()
                 continue
             if event is None:
                 raise StopAsyncIteration
-            self._awaited += 1
-            if self._awaited % _AWAITED_COUNT == 0:
-                await asyncio.sleep(0)  # a full queue must not starve the rest of the loop
             return event
 
     def change_filter(self, where: str | Filter | None, *, timeout_s: float = 2.0) -> None:
@@ -218,12 +202,12 @@ class Subscription(Inbox):
         Raises:
             BadFilter: `where` is not a filter; nothing has changed.
         """
-        self._host.change_filter(self, where, timeout_s)
+        self._owner.change_filter(self, where, timeout_s)
 
     def close(self) -> None:
         """Stop receiving. What is in the queue can still be taken; then iteration ends."""
         if not self._is_closed:
-            self._host.forget(self)
+            self._owner.forget(self)
 
     @property
     def is_closed(self) -> bool:
@@ -310,18 +294,18 @@ class Subscription(Inbox):
                 return self._deal_with(entry)
         else:
             entry, self._unread = self._unread, None
-        items, unknown = entry.items, self._host.unknown_types
+        items, unknown = entry.items, self._owner.unknown_types
         if unknown and not unknown.isdisjoint(items.types):
             if not wait_for_types:
                 self._unread = entry
                 raise _TypesWanted(items)
-            self._host.wait_for_types(items)
+            self._owner.wait_for_types(items)
         if self.watched:
             self._look_whether_relieved()
         if len(items.bodies) > READ_COUNT and entry.is_sifted:
-            self._reading = Reading(entry, self._host.on_bad_object, self.default_class)
+            self._reading = Reading(entry, self._owner.on_bad_object, self.default_class)
             return True
-        events = events_of(entry, self._host.on_bad_object, self.default_class)
+        events = events_of(entry, self._owner.on_bad_object, self.default_class)
         if not entry.is_sifted and (where := self.where) is not None:
             events = [event for event in events if where.matches(event.data)]
         if len(events) > 1:
@@ -356,7 +340,7 @@ class Subscription(Inbox):
 
     def _look_whether_relieved(self) -> None:
         if any(self.waiting_in(class_) <= self.low_count for class_ in tuple(self.watched)):
-            self._host.relieved(self)
+            self._owner.relieved(self)
 
     def _report_dropped(self) -> bool:
         with self._drop_lock:
@@ -384,7 +368,7 @@ class Subscription(Inbox):
                 log.warning("%s; the subscription starts anew", error)
                 self._forget_ready()
                 self._dropped.clear()
-                self._host.recover(self)
+                self._owner.recover(self)
         return True
 
 

@@ -7,21 +7,24 @@ each is settled (`ack`) or comes again (`nack`).
 from __future__ import annotations
 
 import logging
-import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from queue import Empty, SimpleQueue
+from contextlib import suppress
+from functools import partial
+from queue import Empty
 from typing import TYPE_CHECKING, Literal
 
 from infobus.bus.deliver.event import Event
 from infobus.errors import BusClosed, BusError, UsageError
+from infobus.waiters import Mailbox
 
 if TYPE_CHECKING:
+    from infobus.bus.deliver.callbacks import Workers
     from infobus.bus.durable.driver import Guarantees
 
 log = logging.getLogger("infobus")
 
 Acknowledge = Literal["automatic", "explicit"]
-_GLANCE_S = 0.5
 
 
 class DurableEvent(Event, frozen=True, gc=False):
@@ -48,9 +51,14 @@ class DurableEvent(Event, frozen=True, gc=False):
 class DurableSubscription:
     """The guaranteed events of a durable consumer. Made by `Bus.subscribe(..., durable=name)`.
 
-    Iterate it (also with `async for`), or take one event with `receive`. Unless it was made with
-    `acknowledge="explicit"`, asking for the next event settles the one before; a callback settles
-    its event by returning, and lets it come again by raising.
+    Iterate it (also with `async for`), or take one event with `receive`. Unless you asked for
+    `acknowledge="explicit"`, asking for the next event settles what was taken before, whichever
+    thread or task asks; a callback settles its event by returning, and lets it come again by
+    raising. A wait that is cancelled or times out takes nothing.
+
+    Threads and tasks may share it; each event goes to one of them. If they work at the same time,
+    use `acknowledge="explicit"`: otherwise one that asks for the next event also settles those
+    that the others still work on, and these do not come again after a crash.
     """
 
     def __init__(
@@ -62,18 +70,21 @@ class DurableSubscription:
         callback: Callable[[DurableEvent], object] | None,
         on_error: Callable[[BusError], object] | None,
         acknowledge: Acknowledge,
+        workers: Workers,
     ) -> None:
         if acknowledge not in ("automatic", "explicit"):
             raise UsageError(f"acknowledge={acknowledge!r}: expected 'automatic' or 'explicit'")
         self.name = name
         self.patterns = tuple(patterns)
         self.lost = 0  # reported losses
+        self.callback = None if callback is None else partial(self._deliver, callback)
+        self.on_error = on_error
+        self.is_scheduled = False  # a delivery worker has, or will have, this subscription
         self._guarantees = guarantees
-        self._callback = callback
-        self._on_error = on_error
+        self._workers = workers
         self._is_automatic = acknowledge == "automatic"
-        self._queue: SimpleQueue[DurableEvent | BusError | None] = SimpleQueue()
-        self._lasts: dict[object, DurableEvent] = {}  # what each thread or task took last
+        self._mail: Mailbox[DurableEvent | BusError | None] = Mailbox()
+        self._taken: deque[DurableEvent] = deque()  # what is settled by asking for the next one
         self._is_closed = False
 
     # What the consumer does.
@@ -86,7 +97,12 @@ class DurableSubscription:
             LossError: Events fell out of a ledger's retention before they were settled.
             BusClosed: The subscription is closed.
         """
-        return self._take(timeout_s, threading.get_ident())
+        self._settle_taken()
+        try:
+            return self._handed_over(self._mail.get(timeout=timeout_s))
+        except Empty:
+            what = ", ".join(self.patterns[:3])
+            raise TimeoutError(f"no guaranteed event on {what} in {timeout_s} s") from None
 
     def __iter__(self) -> Iterator[DurableEvent]:
         return self
@@ -101,16 +117,11 @@ class DurableSubscription:
         return self
 
     async def __anext__(self) -> DurableEvent:
-        import asyncio  # takes half as long to import as the rest of the package
-
-        while True:
-            # In short waits: one that is cancelled must not keep its thread for ever.
-            try:
-                return await asyncio.to_thread(self._take, _GLANCE_S, asyncio.current_task())
-            except TimeoutError:
-                continue
-            except BusClosed:
-                raise StopAsyncIteration from None
+        self._settle_taken()
+        try:
+            return self._handed_over(await self._mail.take())
+        except BusClosed:
+            raise StopAsyncIteration from None
 
     def close(self) -> None:
         """Stop receiving. What is not settled waits for the next use of the name."""
@@ -134,68 +145,61 @@ class DurableSubscription:
 
     # What the bus does.
 
-    def start(self) -> None:
-        """Begin to call the callback, if there is one."""
-        if self._callback is not None:
-            name = f"infobus-durable-{self.name}"
-            threading.Thread(target=self._deliver_for_ever, name=name, daemon=True).start()
-
-    def offer(self, entry: DurableEvent | BusError) -> None:
-        """Hand over an event or an error."""
-        self._queue.put(entry)
+    def offer(self, entry: DurableEvent | BusError | None) -> None:
+        """Hand over an event, an error, or None for the end."""
+        self._mail.put(entry)
+        if self.callback is not None:
+            self._workers.schedule(self)
 
     def end(self, error: BusError | None = None) -> None:
         """Take no more in; raise `error`, then end the iteration."""
         self._is_closed = True
         if error is not None:
-            self._queue.put(error)
-        self._queue.put(None)
+            self.offer(error)
+        self.offer(None)
 
     def abandon(self, why: BusError) -> None:
         """End in a forked child, where the parent's threads may hold the locks for ever."""
-        self._queue, self._lasts = SimpleQueue(), {}
+        self._mail, self.callback = Mailbox(), None
+        self._taken.clear()
         self.end(why)
 
-    def _take(self, timeout_s: float | None, taker: object) -> DurableEvent:
-        last = self._lasts.pop(taker, None)
-        if last is not None and self._is_automatic:
-            last.ack()
+    # What delivery workers do.
+
+    def take_nowait(self) -> DurableEvent | None:
+        """The next event; None at the end. Raises `queue.Empty` if there is none now."""
         try:
-            entry = self._queue.get(timeout=timeout_s)
-        except Empty:
-            what = ", ".join(self.patterns[:3])
-            raise TimeoutError(f"no guaranteed event on {what} in {timeout_s} s") from None
+            return self._handed_over(self._mail.get_nowait())
+        except BusClosed:
+            return None
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take now."""
+        return self._mail.empty()
+
+    def _deliver(self, callback: Callable[[DurableEvent], object], event: DurableEvent) -> None:
+        try:
+            callback(event)
+        except BaseException:  # also SystemExit: it would end the thread, and in silence
+            log.exception("the callback for %s raised; the event comes again", event.subject)
+            self._taken.clear()
+            event.nack()
+        else:
+            self._settle_taken()
+
+    # Handing over.
+
+    def _settle_taken(self) -> None:
+        with suppress(IndexError):  # one by one: other threads may be taking some
+            while True:
+                self._taken.popleft().ack()
+
+    def _handed_over(self, entry: DurableEvent | BusError | None) -> DurableEvent:
         if entry is None:
-            self._queue.put(None)  # for whoever else waits
+            self._mail.put(None)  # for whoever else waits
             raise BusClosed(f"the durable subscription {self.name!r} is closed")
         if isinstance(entry, BusError):
             raise entry
-        self._lasts[taker] = entry
+        if self._is_automatic:
+            self._taken.append(entry)
         return entry
-
-    def _deliver_for_ever(self) -> None:
-        assert self._callback is not None
-        while True:
-            entry = self._queue.get()
-            if entry is None:
-                return
-            if isinstance(entry, BusError):
-                self._complain(entry)
-                continue
-            try:
-                self._callback(entry)
-            except BaseException:  # also SystemExit: it would end the thread, and in silence
-                log.exception("the callback for %s raised; the event comes again", entry.subject)
-                entry.nack()
-            else:
-                if self._is_automatic:
-                    entry.ack()
-
-    def _complain(self, error: BusError) -> None:
-        if self._on_error is None:
-            log.error("%s", error)
-            return
-        try:
-            self._on_error(error)
-        except BaseException:
-            log.exception("the error handler of %r raised; delivery continues", self)
