@@ -14,12 +14,12 @@ import pytest
 
 import infobus
 from infobus import Backpressure, BadSubject, Bus, BusClosed, DataObject, UsageError
-from infobus.bus.durable import aio_commit
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols.frames import wire
 from infobus.protocols.guaranteed import frames as guaranteed_wire
 from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.sqlite import group_commit
 from infobus.stores.sqlite.database import Facts
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
@@ -317,7 +317,7 @@ class TestSettling:
     def test_tasks_of_several_event_loops_publish_at_once_and_again_after_a_rest(
         self, shop: Bus, office: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(aio_commit, "_IDLE_S", 0.01)
+        monkeypatch.setattr(group_commit, "_IDLE_S", 0.01)
         sub = office.subscribe("orders.>", durable="billing")
 
         async def publish_each(numbers: range) -> None:
@@ -330,7 +330,7 @@ class TestSettling:
 
         with ThreadPoolExecutor(3) as threads:
             [*threads.map(publish, (0, 10, 20))]
-        name = f"infobus-{shop.node}-aio"
+        name = f"infobus-commits-the bus {shop.name!r}"
         wait_until(lambda: name not in [thread.name for thread in threading.enumerate()])
         publish(30)
         assert sorted(counts(sub, 40)) == list(range(40))

@@ -1,5 +1,6 @@
-"""Threads that wait at the same time share a commit, and a failed one fails for all of them."""
+"""Those who wait at the same time share a commit, and a failed one fails for all of them."""
 
+import asyncio
 import errno
 import itertools
 import threading
@@ -278,3 +279,95 @@ def test_one_that_cannot_wait_is_turned_away_and_the_others_are_served(
         with pytest.raises(StoreError, match="nothing was accepted now"):
             group.run(1)
     assert_next_is_served(group, disk, first)
+
+
+class TestTasks:
+    def test_those_of_one_turn_of_the_loop_share_a_commit_of_the_groups_own_thread(
+        self, group, disk
+    ):
+        disk.may_end.release(10)
+
+        async def main():
+            await asyncio.gather(*(group.submit(number) for number in range(5)))
+
+        asyncio.run(main())
+        assert disk.commits == [[0, 1, 2, 3, 4]]
+        assert disk.threads != [threading.current_thread()]
+
+    def test_they_come_back_together(self, group, disk, monkeypatch):
+        be_patient(monkeypatch, 60.0)
+        disk.may_end.release(10)
+
+        async def publish(number):
+            for turn in range(3):
+                await group.submit((turn, number))
+
+        async def main():
+            await asyncio.gather(*(publish(number) for number in range(4)))
+
+        asyncio.run(main())
+        assert [len(commit) for commit in disk.commits] == [4, 4, 4]
+
+    def test_threads_and_tasks_share_a_commit(self, group, disk):
+        async def main():
+            first = Publisher(group, 0)
+            assert disk.begun.acquire(timeout=60)
+            task = group.submit(1)
+            second = Publisher(group, 2)
+            wait_for_waiting(group, 2)
+            disk.may_end.release(2)
+            await asyncio.wait_for(task, 60)
+            for one in (first, second):
+                one.join(60)
+
+        asyncio.run(main())
+        assert disk.commits == [[0], [1, 2]]
+
+    def test_a_failure_is_told_to_threads_and_tasks(self, group, disk):
+        async def main():
+            first = Publisher(group, 0)
+            assert disk.begun.acquire(timeout=60)
+            disk.may_end.release()
+            first.join(60)
+            disk.error = StoreError("no", path="here")
+            disk.may_end.release()
+            with pytest.raises(StoreError, match="no"):
+                await asyncio.wait_for(group.submit(1), 60)
+
+        asyncio.run(main())
+
+    def test_one_that_is_cancelled_is_committed_and_keeps_nobody_waiting(self, group, disk):
+        disk.may_end.release(10)
+
+        async def main():
+            one, other = group.submit(1), group.submit(2)
+            one.cancel()
+            await asyncio.wait_for(other, 60)
+
+        asyncio.run(main())
+        assert disk.commits == [[1, 2]]
+
+    def test_an_event_loop_that_is_gone_keeps_nobody_waiting(self, group, disk):
+        first = Publisher(group, 0)
+        assert disk.begun.acquire(timeout=60)
+
+        async def leave():
+            group.submit(1)
+
+        asyncio.run(leave())
+        another = Publisher(group, 2)
+        wait_for_waiting(group, 2)
+        disk.may_end.release(2)
+        for one in (first, another):
+            one.join(60)
+            assert not one.is_alive()
+
+    def test_after_the_last_one_they_are_turned_away(self, group, disk):
+        disk.may_end.release()
+        group.run(1, is_last=True)
+
+        async def main():
+            with pytest.raises(BusClosed):
+                await group.submit(2)
+
+        asyncio.run(main())

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from msgspec import Struct
+
+from infobus.errors import UsageError
 
 if TYPE_CHECKING:
     from infobus.bus.bus import Bus
     from infobus.bus.deliver.event import Event
     from infobus.bus.deliver.subscription import Subscription
-    from infobus.bus.durable.aio_commit import AioKeeping
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
     from infobus.bus.publish.publisher import Quality
     from infobus.objects import Type
     from infobus.services import Found, Offered, ServiceClient
     from infobus.services.sessions import Session
+    from infobus.stores.sqlite.group_commit import GroupCommit
 
 
 _P = ParamSpec("_P")
@@ -48,12 +55,37 @@ async def _subscription(function: Callable[..., _S], *args: Any, **options: Any)
         raise
 
 
+class _Kept(Struct):
+    """An event that a task wants kept, and why it was not."""
+
+    event: tuple[str, Any]
+    options: dict[str, Any]
+    error: Exception | None = None
+
+
+def _keep(bus: Bus, works: Sequence[_Kept]) -> None:
+    """Publish guaranteed events of several tasks, those with the same options together."""
+    for options, alike in groupby(works, attrgetter("options")):
+        batch = [*alike]
+        try:
+            bus.publish_many([one.event for one in batch], guaranteed=True, **options)
+        except UsageError as error:
+            if len(batch) == 1:
+                batch[0].error = error
+            else:
+                for one in batch:  # nothing was kept, so each is told apart
+                    _keep(bus, [one])
+        except Exception as error:
+            for one in batch:
+                one.error = error
+
+
 class AioBus:
     """`bus.aio`: the same methods, for use in an event loop. The promises are the same."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._keeping: AioKeeping | None = None
+        self._commits: GroupCommit[_Kept] | None = None
 
     async def publish(
         self,
@@ -69,7 +101,10 @@ class AioBus:
         Guaranteed events that several tasks await at the same time share one sync of the disk.
         """
         if guaranteed:
-            await (self._keeping or self._load_keeping()).publish(subject, obj, options)
+            kept = _Kept((subject, obj), options)
+            await (self._commits or self._load_commits()).submit(kept)
+            if kept.error is not None:
+                raise kept.error
         elif options or not self._bus.publish_nowait(subject, obj, quality):
             await _in_thread(self._bus.publish, subject, obj, quality=quality, **options)
 
@@ -83,11 +118,11 @@ class AioBus:
         """See `Bus.publish_many`."""
         await _in_thread(self._bus.publish_many, events, quality=quality, **options)
 
-    def _load_keeping(self) -> AioKeeping:
-        from infobus.bus.durable.aio_commit import AioKeeping  # late: most programs keep nothing
+    def _load_commits(self) -> GroupCommit[_Kept]:
+        from infobus.stores.sqlite.group_commit import GroupCommit  # late: most keep nothing
 
-        self._keeping = AioKeeping(self._bus)
-        return self._keeping
+        self._commits = GroupCommit(f"the bus {self._bus.name!r}", partial(_keep, self._bus))
+        return self._commits
 
     @overload
     async def subscribe(

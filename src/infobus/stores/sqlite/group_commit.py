@@ -1,4 +1,4 @@
-"""Group commit: threads that wait at the same time share one transaction, and so one sync.
+"""Group commit: threads and tasks that wait at the same time share one transaction and one sync.
 
 A thread that is alone commits at once, without waiting and without waking anybody. Those who come
 meanwhile make up a round, and a thread of the group's own commits for all of them. It stays on one
@@ -8,8 +8,9 @@ Threads that publish one event after the other would fall into two rounds, of wh
 waits for the other's sync. So a round waits for all that were there in the last one, or waited
 behind it. If nobody comes within the time that a commit takes, it goes without them.
 
-A round sleeps at one pipe, and is woken by one write to it. Locks would cost twice as much:
-whoever is woken by a lock finds the interpreter's lock still held, and has to be woken again.
+The threads of a round sleep at one pipe, and are woken by one write to it. Locks would cost twice
+as much: whoever is woken by a lock finds the interpreter's lock still held, and has to be woken
+again. The tasks of a round hear of it by one call of their event loop.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from infobus.errors import BusClosed, StoreError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
 
 T = TypeVar("T")
 _DONE, _LAST = b"d", b"l"
@@ -49,12 +54,28 @@ class _Gate:
 class _Round(Generic[T]):
     """Those who share a commit."""
 
-    __slots__ = ("error", "gate", "works")
+    __slots__ = ("error", "futures", "gate", "thread_count", "works")
 
     def __init__(self) -> None:
         self.works: list[T] = []
-        self.gate: _Gate | None = None
+        self.gate: _Gate | None = None  # at which the threads sleep
+        self.thread_count = 0
+        self.futures: dict[AbstractEventLoop, list[Future[None]]] = {}  # of the tasks
         self.error: BaseException | None = None
+
+    def tell(self) -> None:
+        """Let everybody go on."""
+        for loop, futures in self.futures.items():
+            with suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(_complete, futures, self.error)
+        if self.gate is not None and self.thread_count:
+            self.gate.let_go(self.thread_count)
+
+
+def _complete(futures: Sequence[Future[None]], error: BaseException | None) -> None:
+    for future in futures:
+        if not future.done():  # else its task was cancelled
+            future.set_result(None) if error is None else future.set_exception(error)
 
 
 class GroupCommit(Generic[T]):
@@ -86,10 +107,10 @@ class GroupCommit(Generic[T]):
             is_alone = not (self._is_led or self._is_attended)
             if is_alone:
                 self._close_round()
-            elif mine.gate is None:
-                self._prepare(mine)
-            mine.works.append(work)
-            is_complete = not self._is_led and len(mine.works) == self._expected_count
+            else:
+                self._prepare(mine, for_thread=True)
+                mine.thread_count += 1
+            is_complete = self._is_complete_with(work, mine)
             self._is_over = is_last
         if is_alone:
             try:
@@ -99,19 +120,50 @@ class GroupCommit(Generic[T]):
         else:
             self._wait(mine, work, is_complete)
 
+    def submit(self, work: T) -> Future[None]:
+        """As `run`, for a task: the future is done when `work` is durable.
+
+        The commit is never made by the event loop's thread. What all tasks bring in one turn of
+        the loop goes together. A task that is cancelled does not take its work back.
+        """
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        future: Future[None] = loop.create_future()
+        with self._guard:
+            if self._is_over:
+                raise BusClosed(f"{self._path} is closed")
+            mine = self._gathering
+            self._prepare(mine, for_thread=False)
+            mine.futures.setdefault(loop, []).append(future)
+            is_complete = self._is_complete_with(work, mine)
+            is_alone = not (self._is_led or self._is_attended)
+            if is_alone:
+                self._is_attended, self._expected_count = True, 0
+        if is_alone:
+            loop.call_soon(self._bell.put, None)  # when all have run that the loop lets run now
+        elif is_complete:
+            self._bell.put(None)
+        return future
+
+    def _is_complete_with(self, work: T, mine: _Round[T]) -> bool:
+        """Add to a round; True if everybody is there who was waited for."""
+        mine.works.append(work)
+        return not self._is_led and len(mine.works) == self._expected_count
+
     def _close_round(self) -> None:
         self._is_led = True
         self._gathering = _Round()
 
-    def _prepare(self, mine: _Round[T]) -> None:
+    def _prepare(self, mine: _Round[T], for_thread: bool) -> None:
         """Make sure that the round can wait, and that somebody will lead it."""
         try:
             if self._thread is None or not self._thread.is_alive():  # as in a forked child
-                self._thread = threading.Thread(
-                    target=self._work, name="infobus-commits", daemon=True
-                )
+                name = f"infobus-commits-{self._path}"
+                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._thread.start()
-            mine.gate = self._gates.pop() if self._gates else _Gate(*os.pipe())
+            if for_thread and mine.gate is None:
+                mine.gate = self._gates.pop() if self._gates else _Gate(*os.pipe())
         except (OSError, RuntimeError) as error:
             raise StoreError(
                 f"{self._path}: cannot wait for others, nothing was accepted now: {error}",
@@ -139,6 +191,7 @@ class GroupCommit(Generic[T]):
             with self._guard:
                 if mine is self._gathering:
                     mine.works.remove(work)
+                    mine.thread_count -= 1
             raise
         if mine.error is not None:
             raise mine.error
@@ -187,5 +240,4 @@ class GroupCommit(Generic[T]):
             self._last_s = time.perf_counter() - start_s
             self._expected_count = count + len(self._gathering.works)
             self._is_attended = self._expected_count > 1
-        assert mine.gate is not None
-        mine.gate.let_go(count)
+        mine.tell()
