@@ -65,6 +65,8 @@ class Mailbox(SimpleQueue[T]):
     Threads and tasks may share it. Each entry goes to one of them.
     """
 
+    bell: Callable[[], None] | None = None
+    """Called after each `put`, for somebody who takes from several mailboxes."""
     _taken_count = 0
 
     def __init__(self) -> None:
@@ -75,6 +77,8 @@ class Mailbox(SimpleQueue[T]):
         _put(self, entry)
         if self.sleepers:
             _wake(self.sleepers)
+        if self.bell is not None:
+            self.bell()
 
     async def ready(self) -> None:
         """Return when there is something to take, as it seems: somebody else may be quicker."""

@@ -181,13 +181,13 @@ def test_a_subscription_that_ends_is_made_anew(tmp_path, buses, monkeypatch):
     monkeypatch.setattr(capturing, "PAUSE_S_MAX", 0.01)
     publisher, node = buses
     durable = []
-    subscribe = Capture._subscribe_durable
+    subscribe = Capture._subscribe
 
     def remember(capture, *names):
         durable.append(subscribe(capture, *names))
         return durable[-1]
 
-    monkeypatch.setattr(Capture, "_subscribe_durable", remember)
+    monkeypatch.setattr(Capture, "_subscribe", remember)
     with Repository(f"sqlite:///{tmp_path}/again.db") as repository:
         with repository.capture(node, ["news.>"]) as capture:
             durable[0].offer(DurableInUse("another one has it", name="capture"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.aio import AioBus
+from infobus.bus.deliver.audience import patterns_of
 from infobus.bus.deliver.event import Event
 from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
 from infobus.bus.guaranteed import Guaranteed
@@ -263,6 +264,7 @@ class Bus:
         acknowledge: Acknowledge = "automatic",
         ordered: bool = True,
         deliveries_max: int = 5,
+        live: bool = False,
     ) -> DurableSubscription: ...
 
     def subscribe(
@@ -317,6 +319,8 @@ class Bus:
             ordered: False lets events go past one that is to come again.
             deliveries_max: After so many deliveries in vain an event goes to the subject
                 `dead_letters.<name>`, as an `infobus.DeadLetter`.
+            live: Receive events that are not guaranteed, too, while this runs; each event comes
+                once, and `event.guaranteed` tells which it is.
         """
         if durable is not None:
             return self.subscribe_durable([pattern], callback, durable, **options)
@@ -374,9 +378,14 @@ class Bus:
         acknowledge: Acknowledge = "automatic",
         ordered: bool = True,
         deliveries_max: int = 5,
+        live: bool | Iterable[str] = False,
     ) -> DurableSubscription:
-        """As `subscribe` with `durable`: one durable consumer of any of `patterns`."""
-        return self._guaranteed.subscribe(
+        """As `subscribe` with `durable`: one durable consumer of any of `patterns`.
+
+        `live` may be patterns, if it is not those of the guaranteed events.
+        """
+        patterns = patterns_of("subscribe_durable", patterns)
+        subscription = self._guaranteed.subscribe(
             patterns,
             callback,
             name,
@@ -387,6 +396,14 @@ class Bus:
             ordered=ordered,
             deliveries_max=deliveries_max,
         )
+        if live:
+            try:
+                also = patterns if live is True else live
+                subscription.join(self.subscribe_many(also, where=where, test=test))
+            except BaseException:
+                subscription.close()
+                raise
+        return subscription
 
     def on_expired(self, listener: Callable[[Event], object]) -> None:
         """Call `listener` with each event that this node lets go because of its age.

@@ -1,10 +1,10 @@
 """The journal's consumer: what is published under some subjects goes into a journal.
 
-Guaranteed events come through a durable subscription and are acknowledged after the manifest
-that lists them is on disk. The same manifest says which events of each ledger are there, so what
-comes again after a crash is known to be there already: nothing is lost and nothing doubled.
-They are written in the order of their coming, which is that of the ledger.
-All other events come through an ordinary subscription; a crash loses those of the last moments.
+All events come through one durable subscription. Guaranteed ones are acknowledged after the
+manifest that lists them is on disk. The same manifest says which events of each ledger are there,
+so what comes again after a crash is known to be there already: nothing is lost and nothing
+doubled. They are written in the order of their coming, which is that of the ledger.
+Of all other events, a crash loses those of the last moments.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
 
-from infobus import Bus, BusError, Event, Transaction
+from infobus import Bus, BusClosed, BusError, Event, Transaction
 from infobus.bus.durable.subscription import DurableEvent
 from infobus.errors import StoreFull
 from infobus.stores.journal.journal import JournalWriter
@@ -31,8 +29,6 @@ PATTERNS = "recording.txt"
 """In a journal's folder while it is written: the patterns that are listened to, one per line."""
 BATCH_COUNT_MAX = 8_192
 """So many events are written at once, at most."""
-QUEUE_COUNT_MAX = 8_192
-"""So many wait here while others are written; then senders are held."""
 GUARANTEED_COUNT_MAX = 200
 """A durable consumer has at most 256 events in hand, and more come only after a commit."""
 LINGER_S = 0.5
@@ -87,22 +83,21 @@ class Recorder:
         self.name = name or f"journal-{self._writer.manifest.journal[:12]}"
         self._upkeep = upkeep
         self._linger_s = linger_s
-        self._queue: SimpleQueue[Any] = SimpleQueue()
         self._is_stopping = threading.Event()
         kept = self._writer.manifest.positions.get(self.name, {})
         self._kept = {ledger: Numbers(ranges) for ledger, ranges in kept.items()}
-        options: dict[str, Any] = {"where": where, "test": test, "on_error": self._on_error}
         try:
-            self._durable = bus.subscribe_durable(
+            self._events = bus.subscribe_durable(
                 list(patterns),
-                self._put,
+                None,
                 self.name,
+                where=where,
+                test=test,
                 acknowledge="explicit",
                 ordered=False,  # or each would wait for the commit of the one before
                 deliveries_max=_FOR_EVER,
-                **options,
+                live=True,
             )
-            self._live = bus.subscribe_many(patterns, self._put_live, **options)
             (self._writer.folder / PATTERNS).write_text("\n".join(patterns), "utf-8")
         except BaseException:
             self._writer.close()
@@ -117,63 +112,63 @@ class Recorder:
                 if time.monotonic() >= tend_at_s:
                     tend_at_s = time.monotonic() + TEND_S
                     self._tend()
-            self._live.close()
-            # No more than this: every commit lets further guaranteed events come.
-            left = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
-            self._commit([event for event in left if event is not None], on_commit)
+            # Of guaranteed events no more than have come: every commit lets further ones come.
+            self._events.stop_live()
+            self._commit(self._all_that_is_there(), on_commit)
             self._tend()
         finally:
-            self._live.close()
-            self._durable.close()
+            self._events.close()
             (self._writer.folder / PATTERNS).unlink(missing_ok=True)
             self._writer.close()
 
     def stop(self) -> None:
-        """Have `run` come to its end; may be called from any thread, and from a signal handler."""
+        """Have `run` come to its end; may be called from any thread, and from a signal handler.
+
+        It hears of it within `linger_s`.
+        """
         self._is_stopping.set()
-        self._queue.put(None)
 
-    # What the bus does.
-
-    def _put(self, event: Any) -> None:
-        while self._queue.qsize() > QUEUE_COUNT_MAX and not self._is_stopping.is_set():
-            time.sleep(0.01)
-        self._queue.put(event)
-
-    def _put_live(self, event: Event) -> None:
-        # Those that are in a ledger come from there.
-        if not event.guaranteed:
-            self._put(event)
-
-    def _on_error(self, error: BusError) -> None:
-        self._note(losses=1)
-        log.warning("the journal in %s misses events: %s", self._writer.folder, error)
-
-    # What `run` does.
-
-    def _gather(self) -> list[Any]:
+    def _gather(self) -> list[DurableEvent]:
         """Events that came within `linger_s` of the first of them, or as many as go together."""
-        batch: list[Any] = []
+        batch: list[DurableEvent] = []
         guaranteed = 0
         end_s = time.monotonic() + self._linger_s
         while len(batch) < BATCH_COUNT_MAX and guaranteed < GUARANTEED_COUNT_MAX:
-            try:
-                event = self._queue.get(timeout=max(0.0, end_s - time.monotonic()))
-            except Empty:
-                break
+            event = self._next(max(0.0, end_s - time.monotonic()))
             if event is None:
                 break
             if not batch:
                 end_s = time.monotonic() + self._linger_s
-            guaranteed += isinstance(event, DurableEvent)
+            guaranteed += event.guaranteed
             batch.append(event)
         return batch
 
-    def _commit(self, batch: list[Any], on_commit: Callable[[Progress], object] | None) -> None:
-        durable = [event for event in batch if isinstance(event, DurableEvent)]
+    def _all_that_is_there(self) -> list[DurableEvent]:
+        return [*iter(lambda: self._next(0), None)]
+
+    def _next(self, timeout_s: float) -> DurableEvent | None:
+        """The next event; None if there is none in time, or this is to stop."""
+        while True:
+            try:
+                return self._events.receive(timeout_s)
+            except TimeoutError:
+                return None
+            except BusClosed as error:
+                if not self._is_stopping.is_set():
+                    log.warning("the journal in %s ends: %s", self._writer.folder, error)
+                    self._is_stopping.set()
+                return None
+            except BusError as error:
+                self._note(losses=1)
+                log.warning("the journal in %s misses events: %s", self._writer.folder, error)
+
+    def _commit(
+        self, batch: list[DurableEvent], on_commit: Callable[[Progress], object] | None
+    ) -> None:
+        durable = [event for event in batch if event.guaranteed]
         events: list[Event] = []
         for event in batch:
-            if isinstance(event, DurableEvent):
+            if event.guaranteed:
                 kept = self._kept.setdefault(event.sender, Numbers())
                 if event.number in kept:
                     continue  # it is in the journal already, and has come again

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -33,11 +33,6 @@ PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 DELIVERIES_MAX = 1_000_000
 
 Store = Callable[[Sequence[Any]], int]
-
-
-class _Source(Protocol):
-    def receive(self, timeout_s: float | None = None) -> Any: ...
-    def close(self) -> None: ...
 
 
 class Capture:
@@ -65,25 +60,30 @@ class Capture:
         self._counting = threading.Lock()
         self._threads: list[threading.Thread] = []
         try:
-            for pattern in dict.fromkeys(patterns):
+            patterns = [*dict.fromkeys(patterns)]
+            for number, pattern in enumerate(patterns):
                 consumer = _consumer_name(name, pattern)
-                durable = partial(self._subscribe_durable, pattern, consumer)
-                self._start(durable, _Guaranteed(consumer, repository).store)
-            self._start(lambda: bus.subscribe_many(patterns, on_loss="raise"), repository.store)
+                # One of them gets all that is not guaranteed: what several patterns match comes
+                # once, and a transaction as a whole.
+                live = patterns if number == 0 else []
+                subscribe = partial(self._subscribe, pattern, consumer, live)
+                self._start(subscribe, _Once(consumer, repository).store)
         except BaseException:
             self.close()
             raise
 
-    def _subscribe_durable(self, pattern: str, consumer: str) -> _Source:
+    def _subscribe(self, pattern: str, consumer: str, live: list[str]) -> DurableSubscription:
         # `ordered` would deliver one event at a time. It is not needed: the capture never
         # rejects an event, so they arrive in order anyway. A refused event is set aside, so it
         # must never become a dead letter.
-        return self._bus.subscribe(
-            pattern,
-            durable=consumer,
+        return self._bus.subscribe_durable(
+            [pattern],
+            None,
+            consumer,
             acknowledge="explicit",
             ordered=False,
             deliveries_max=DELIVERIES_MAX,
+            live=live,
         )
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Capture:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _start(self, subscribe: Callable[[], _Source], store: Store) -> None:
+    def _start(self, subscribe: Callable[[], DurableSubscription], store: Store) -> None:
         """Subscribe, and start a thread that stores the events."""
         source = subscribe()
         thread = threading.Thread(
@@ -110,7 +110,12 @@ class Capture:
         self._threads.append(thread)
         thread.start()
 
-    def _work(self, subscribe: Callable[[], _Source], source: _Source, store: Store) -> None:
+    def _work(
+        self,
+        subscribe: Callable[[], DurableSubscription],
+        source: DurableSubscription,
+        store: Store,
+    ) -> None:
         while not self._is_closed.is_set():
             batch, error, _ = self._gather(source, GLANCE_S)
             if not self._keep(batch, store):
@@ -125,33 +130,32 @@ class Capture:
             self._finish(source, store)
         source.close()
 
-    def _finish(self, source: _Source, store: Store) -> None:
+    def _finish(self, source: DurableSubscription, store: Store) -> None:
         """Store the events that have arrived until now, and no later ones."""
-        if isinstance(source, DurableSubscription):
-            # Only once: every acknowledgement lets more events arrive, so a loop might not end.
-            batch, _, _ = self._gather(source, 0)
-            self._keep(batch, store)
-            return
-        source.close()  # stops new events; the queue can still be read
+        source.stop_live()  # what is in its queue can still be taken, and no more is put there
+        # Gather everything first: every acknowledgement lets more guaranteed events arrive, and
+        # those wait for the next capture.
+        left: list[DurableEvent] = []
         is_over = False
         while not is_over:
             batch, _, is_over = self._gather(source, 0)
-            if not self._keep(batch, store):
+            left += batch
+        for at in range(0, len(left), BATCH_COUNT_MAX):
+            if not self._keep(left[at : at + BATCH_COUNT_MAX], store):
                 return
 
-    def _gather(self, source: _Source, timeout_s: float) -> tuple[list[Any], BusError | None, bool]:
+    def _gather(
+        self, source: DurableSubscription, timeout_s: float
+    ) -> tuple[list[DurableEvent], BusError | None, bool]:
         """Return the events that are available now, up to one batch.
 
         Also return the error that ended the subscription, if any, and whether the queue is
         empty.
         """
-        batch: list[Any] = []
-        # Events that are left out count as well, or an endless stream of them would block this.
+        batch: list[DurableEvent] = []
         for taken in range(BATCH_COUNT_MAX):
             try:
-                event = source.receive(0 if taken else timeout_s)
-                if isinstance(event, DurableEvent) or not event.guaranteed:
-                    batch.append(event)  # otherwise it also arrives from its ledger
+                batch.append(source.receive(0 if taken else timeout_s))
             except LossError as error:
                 log.warning("capture: %s", error)
                 with self._counting:
@@ -165,8 +169,10 @@ class Capture:
                 return batch, error, True
         return batch, None, False
 
-    def _subscribe_again(self, subscribe: Callable[[], _Source], error: BusError) -> _Source | None:
-        """Replace a subscription that ended, retrying until that succeeds.
+    def _subscribe_again(
+        self, subscribe: Callable[[], DurableSubscription], error: BusError
+    ) -> DurableSubscription | None:
+        """Another subscription for one that ended, as soon as it can be had.
 
         After a process was killed, its durable name may seem to be in use for a while.
         """
@@ -206,8 +212,7 @@ class Capture:
             for event in batch:
                 self._keep_one(event, store)
         for event in batch:
-            if isinstance(event, DurableEvent):
-                event.ack()
+            event.ack()
 
     def _keep_one(self, event: Event, store: Store) -> None:
         refusal = self._insist(lambda: store([event]))
@@ -241,11 +246,11 @@ class Capture:
                 return error
 
 
-class _Guaranteed:
-    """Stores each guaranteed event once: its ledger position is in the same transaction.
+class _Once:
+    """Stores guaranteed events once: the position in their ledger is in the same transaction.
 
-    Events arrive in the order of their ledger and are never rejected. So one number per ledger
-    says which events have been stored.
+    They come in the order of their ledger and are never sent back, so one number tells which of
+    them have been stored. Other events are stored as they come.
     """
 
     def __init__(self, consumer: str, repository: Repository) -> None:
@@ -256,7 +261,13 @@ class _Guaranteed:
             self._in_table.create(connection)
 
     def store(self, events: Sequence[Any]) -> int:
-        """Store the events of a batch that have not been stored before."""
+        """Store those events of a batch that have not been stored before."""
+        guaranteed = [event for event in events if event.guaranteed]
+        plain = [event for event in events if not event.guaranteed]
+        stored_count = self._store_once(guaranteed)
+        return stored_count + (self._repository.store(plain) if plain else 0)
+
+    def _store_once(self, events: Sequence[Any]) -> int:
         self._look_up({event.sender for event in events} - self._positions.keys())
         new = [event for event in events if event.number > self._positions[event.sender]]
         last = {event.sender: event for event in new}
@@ -269,8 +280,8 @@ class _Guaranteed:
             return 0
         is_stored = self._repository.store_records(records, settle, keep_newer=True)
         if not is_stored:
-            self._positions.clear()  # another process stored events under this name
-            return self.store(events)
+            self._positions.clear()  # somebody else was at it under this name
+            return self._store_once(events)
         self._positions |= {ledger: event.number for ledger, event in last.items()}
         return len(new)
 

@@ -40,7 +40,7 @@ _TIMEOUT_S_MAX = 4e6
 """As long as Python can wait for a lock, about."""
 
 
-class _TypesWanted(Exception):
+class TypesWanted(Exception):
     """The next events need types that an event loop must not wait for."""
 
     def __init__(self, items: Items) -> None:
@@ -181,10 +181,8 @@ class Subscription(Inbox):
         while True:
             try:
                 event = self._take(0, wait_for_types=False)
-            except _TypesWanted as wanted:
-                from asyncio import to_thread  # takes half as long as the rest of the package
-
-                await to_thread(self._owner.wait_for_types, wanted.items)
+            except TypesWanted as wanted:
+                await self.types_of(wanted)
                 continue
             except Empty:
                 await self._queue.ready()
@@ -253,9 +251,23 @@ class Subscription(Inbox):
 
     # Taking events out.
 
-    def take_nowait(self) -> Event | None:
-        """The next event; None at the end. Raises `queue.Empty` if there is none now."""
-        return self._take(0)
+    def take_nowait(self, wait_for_types: bool = True) -> Event | None:
+        """The next event; None at the end. Raises `queue.Empty` if there is none now.
+
+        It waits a little for a type that is not known here, or raises `TypesWanted`.
+        """
+        return self._take(0, wait_for_types)
+
+    async def types_of(self, wanted: TypesWanted) -> None:
+        """Wait, bounded, for types that are wanted."""
+        from asyncio import to_thread  # takes half as long as the rest of the package
+
+        await to_thread(self._owner.wait_for_types, wanted.items)
+
+    def ring(self, bell: Callable[[], None]) -> None:
+        """Have `bell` called, by any thread, whenever there may be something to take."""
+        self._queue.bell = bell
+        bell()
 
     def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
         ready = self._ready
@@ -298,7 +310,7 @@ class Subscription(Inbox):
         if unknown and not unknown.isdisjoint(items.types):
             if not wait_for_types:
                 self._unread = entry
-                raise _TypesWanted(items)
+                raise TypesWanted(items)
             self._owner.wait_for_types(items)
         if self.watched:
             self._look_whether_relieved()

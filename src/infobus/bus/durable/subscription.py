@@ -1,12 +1,14 @@
 """A durable subscription: its name and what it has settled outlive the process.
 
 Events come from the publishers' ledgers through the node's `Guarantees`, one or a few at a time;
-each is settled (`ack`) or comes again (`nack`).
+each is settled (`ack`) or comes again (`nack`). With `live`, an ordinary subscription stands beside
+them, and its events that are in no ledger are handed out in turn with those that are.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +16,10 @@ from functools import partial
 from queue import Empty
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import astuple
+
 from infobus.bus.deliver.event import Event
+from infobus.bus.deliver.subscription import Subscription, TypesWanted
 from infobus.errors import BusClosed, BusError, UsageError
 from infobus.waiters import Mailbox
 
@@ -27,11 +32,20 @@ log = logging.getLogger("infobus")
 Acknowledge = Literal["automatic", "explicit"]
 
 
+class _Look:
+    """Stands in the mailbox for what the live part may have."""
+
+
+_LOOK = _Look()
+
+
 class DurableEvent(Event, frozen=True, gc=False):
     """A guaranteed event: it is delivered until it is settled.
 
     `sender` is the ledger that keeps it, `number` its number there; together they are its id,
     which stays the same when it comes again. `deliveries` counts how often it has come.
+    An event that is not `guaranteed` comes once, to a subscription that is `live`; there is
+    nothing to settle.
     """
 
     deliveries: int = 1
@@ -83,9 +97,14 @@ class DurableSubscription:
         self._guarantees = guarantees
         self._workers = workers
         self._is_automatic = acknowledge == "automatic"
-        self._mail: Mailbox[DurableEvent | BusError | None] = Mailbox()
+        self._mail: Mailbox[DurableEvent | BusError | _Look | None] = Mailbox()
         self._taken: deque[DurableEvent] = deque()  # what is settled by asking for the next one
         self._is_closed = False
+        self._live: Subscription | None = None
+        self._is_live = False
+        self._is_live_ready = False  # the live part may have something
+        self._has_look = False  # there is a `_Look` in the mailbox
+        self._is_lives_turn = False
 
     # What the consumer does.
 
@@ -98,11 +117,18 @@ class DurableSubscription:
             BusClosed: The subscription is closed.
         """
         self._settle_taken()
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            return self._handed_over(self._mail.get(timeout=timeout_s))
+            while True:
+                if self._is_live_ready and (event := self._take_live()) is not None:
+                    return event
+                left_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+                if (event := self._handed_over(self._mail.get(timeout=left_s))) is not None:
+                    return event
         except Empty:
-            what = ", ".join(self.patterns[:3])
-            raise TimeoutError(f"no guaranteed event on {what} in {timeout_s} s") from None
+            event_ = "event" if self._is_live else "guaranteed event"
+            what = f"no {event_} on {', '.join(self.patterns[:3])}"
+            raise TimeoutError(f"{what} in {timeout_s} s") from None
 
     def __iter__(self) -> Iterator[DurableEvent]:
         return self
@@ -118,15 +144,28 @@ class DurableSubscription:
 
     async def __anext__(self) -> DurableEvent:
         self._settle_taken()
-        try:
-            return self._handed_over(await self._mail.take())
-        except BusClosed:
-            raise StopAsyncIteration from None
+        while True:
+            try:
+                if self._is_live_ready and (event := self._take_live(False)) is not None:
+                    return event
+                if (event := self._handed_over(await self._mail.take())) is not None:
+                    return event
+            except TypesWanted as wanted:
+                if (live := self._live) is not None:
+                    await live.types_of(wanted)
+            except BusClosed:
+                raise StopAsyncIteration from None
 
     def close(self) -> None:
         """Stop receiving. What is not settled waits for the next use of the name."""
         if not self._is_closed:
+            self.stop_live()
             self._guarantees.release(self)
+
+    def stop_live(self) -> None:
+        """With `live`: take no more plain events in; those that have come can still be taken."""
+        if (live := self._live) is not None:
+            live.close()
 
     @property
     def is_closed(self) -> bool:
@@ -145,7 +184,12 @@ class DurableSubscription:
 
     # What the bus does.
 
-    def offer(self, entry: DurableEvent | BusError | None) -> None:
+    def join(self, live: Subscription) -> None:
+        """Hand out the events of another subscription, too, unless they are in a ledger."""
+        self._live, self._is_live = live, True
+        live.ring(self._ring)
+
+    def offer(self, entry: DurableEvent | BusError | _Look | None) -> None:
         """Hand over an event, an error, or None for the end."""
         self._mail.put(entry)
         if self.callback is not None:
@@ -154,13 +198,14 @@ class DurableSubscription:
     def end(self, error: BusError | None = None) -> None:
         """Take no more in; raise `error`, then end the iteration."""
         self._is_closed = True
+        self.stop_live()
         if error is not None:
             self.offer(error)
         self.offer(None)
 
     def abandon(self, why: BusError) -> None:
         """End in a forked child, where the parent's threads may hold the locks for ever."""
-        self._mail, self.callback = Mailbox(), None
+        self._mail, self.callback, self._live = Mailbox(), None, None
         self._taken.clear()
         self.end(why)
 
@@ -169,13 +214,17 @@ class DurableSubscription:
     def take_nowait(self) -> DurableEvent | None:
         """The next event; None at the end. Raises `queue.Empty` if there is none now."""
         try:
-            return self._handed_over(self._mail.get_nowait())
+            while True:
+                if self._is_live_ready and (event := self._take_live()) is not None:
+                    return event
+                if (event := self._handed_over(self._mail.get_nowait())) is not None:
+                    return event
         except BusClosed:
             return None
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
-        return self._mail.empty()
+        return self._mail.empty() and not self._is_live_ready
 
     def _deliver(self, callback: Callable[[DurableEvent], object], event: DurableEvent) -> None:
         try:
@@ -194,7 +243,41 @@ class DurableSubscription:
             while True:
                 self._taken.popleft().ack()
 
-    def _handed_over(self, entry: DurableEvent | BusError | None) -> DurableEvent:
+    def _ring(self) -> None:
+        """The live part may have something."""
+        self._is_live_ready = True
+        if not self._has_look:
+            self._has_look = True
+            self.offer(_LOOK)
+
+    def _take_live(self, wait_for_types: bool = True) -> DurableEvent | None:
+        """The next event of the live part; None if there is none, or if it is not its turn."""
+        live = self._live
+        self._is_lives_turn = not self._is_lives_turn
+        if live is None:
+            self._is_live_ready = False
+            return None
+        if not (self._is_lives_turn or self._is_closed or self._mail.empty()):
+            self._ring()  # in case that somebody else is quicker to take what is there
+            return None
+        self._is_live_ready = False  # first: what comes from now on rings again
+        try:
+            while (event := live.take_nowait(wait_for_types)) is not None:
+                if not event.guaranteed:  # else it comes out of its ledger
+                    self._ring()
+                    return DurableEvent(*astuple(event))
+            self._live = None  # it is closed, and everything in it was taken
+        except Empty:
+            pass
+        except BaseException:  # such as a loss: there may be more behind it
+            self._ring()
+            raise
+        return None
+
+    def _handed_over(self, entry: DurableEvent | BusError | _Look | None) -> DurableEvent | None:
+        if isinstance(entry, _Look):
+            self._has_look = False
+            return None
         if entry is None:
             self._mail.put(None)  # for whoever else waits
             raise BusClosed(f"the durable subscription {self.name!r} is closed")
