@@ -40,6 +40,13 @@ def _wake(sleepers: _Sleepers) -> None:
                 loop.call_soon_threadsafe(_set_done, future)
 
 
+async def let_others_run() -> None:
+    """Give the other tasks of the event loop a turn."""
+    from asyncio import sleep
+
+    await sleep(0)
+
+
 def _set_done(future: Future[None]) -> None:
     if not future.done():
         future.set_result(None)
@@ -84,17 +91,15 @@ class Mailbox(SimpleQueue[T]):
         """Return when there is something to take, as it seems: somebody else may be quicker."""
         await _sleep_unless(lambda: not self.empty(), self.sleepers)
 
-    async def let_others_run(self) -> None:
-        """Call it before you take an entry: now and then it gives the event loop a turn."""
+    def is_turn_over(self) -> bool:
+        """Whether a task that is about to take an entry should let others run before."""
         self._taken_count += 1
-        if self._taken_count % _TURN_COUNT == 0:
-            from asyncio import sleep
-
-            await sleep(0)
+        return self._taken_count % _TURN_COUNT == 0
 
     async def take(self) -> T:
         """Wait for the next entry."""
-        await self.let_others_run()
+        if self.is_turn_over():
+            await let_others_run()
         while True:
             try:
                 return self.get_nowait()

@@ -53,7 +53,7 @@ def test_the_loop_goes_on_while_a_publication_waits(connect: Connect) -> None:
 
     async def main() -> None:
         publishing = asyncio.create_task(publish())
-        while not sub.holding:
+        while not sub.queue.holding:
             await asyncio.sleep(0.01)
         for _ in range(5):
             await asyncio.sleep(0.01)
@@ -82,7 +82,7 @@ def test_cancelled_waiting_leaves_nothing_behind_and_loses_nothing(bus: Bus, oth
         return seen
 
     assert asyncio.run(main()) == [0, 10, 20]
-    assert not sub._queue.sleepers
+    assert not sub.queue.mail.sleepers
     send(bus, "x", 99)
     assert numbers_of(take(sub, 1)) == [99]
 

@@ -100,7 +100,7 @@ class Consumer:
         return True
 
     def drop_oldest(self, class_: str) -> None:
-        dropped = self.queue.drop_oldest(class_, self.now_s)
+        dropped, _lost = self.queue.drop_oldest(class_)
         in_queue = [event for event in self.of(class_) if event.number not in self.taken]
         gone = [] if dropped is None else events_of(dropped, print, NAMES[-1])
         assert gone == in_queue[: len(gone)]

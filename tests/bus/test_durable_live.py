@@ -112,6 +112,7 @@ def test_a_backlog_of_one_kind_does_not_keep_the_other_waiting(shop: Bus, office
     publish(shop, *range(0, 200, 2))
     publish(shop, *range(1, 200, 2))
     wait_until(lambda: sub._mail.qsize() >= 100)
+    wait_until(lambda: sub._live is not None and sub._live.waiting_count == 200)
     first = take(sub, 20)
     assert 8 <= sum(number % 2 for number in first) <= 12
 

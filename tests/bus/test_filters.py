@@ -198,7 +198,7 @@ class TestChanging:
         for change in range(40):
             sub.change_filter(f"n % {2 + 2 * (change % 2)} == 0 && n >= -{change}")
             # However long a change takes: a queue that nobody reads would fill, and then lose.
-            seen += numbers_of(take(sub, sub.left_in("regular")))
+            seen += numbers_of(take(sub, sub.queue.left_in("regular")))
         stop.set()
         thread.join()
         last = next(numbers) - 1

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from infobus import Backpressure, Bounds, Bus, BusClosed, Event, LossError, SlowConsumer
 from infobus.bus.deliver import full_queue
 from infobus.bus.deliver.subscription import WhenFull
+from infobus.patience import Patience
 from tests.bus.conftest import Connect
 from tests.bus.helpers import PATIENT, account, numbers_of, send, take, wait_until
 
@@ -33,6 +34,11 @@ def slow_bus(connect: Connect) -> Bus:
 def consumer(request: pytest.FixtureRequest, slow_bus: Bus, connect: Connect) -> Bus:
     """The node of the slow subscription: that of the publisher, or another one."""
     return slow_bus if request.param == "here" else connect(**SLOW)
+
+
+def be_patient(consumer: Bus, **spans: float) -> None:
+    """How long the full queues of a node hold their senders."""
+    consumer._hub.crowd.patience = Patience(**spans)
 
 
 def publish_until_refused(bus: Bus) -> tuple[int, Backpressure]:
@@ -150,10 +156,9 @@ class TestBlock:
 
 class TestPace:
     def test_senders_are_held_for_a_bounded_time_then_the_oldest_go(
-        self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
+        self, slow_bus: Bus, consumer: Bus
     ) -> None:
-        monkeypatch.setattr(full_queue, "PACE_S", 0.3)
-        monkeypatch.setattr(full_queue, "STUCK_S", 60.0)
+        be_patient(consumer, pace_s=0.3, stuck_s=60.0)
         sub = consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
@@ -169,13 +174,12 @@ class TestPace:
         assert missing == reported
         assert consumer.stats().dropped_by_queue == len(missing)
         # It has caught up: the next time it is waited for again.
-        assert not sub.watched
+        assert not sub.queue.watched
 
     def test_nobody_waits_long_for_a_consumer_that_takes_nothing(
-        self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
+        self, slow_bus: Bus, consumer: Bus
     ) -> None:
-        monkeypatch.setattr(full_queue, "PACE_S", 60.0)
-        monkeypatch.setattr(full_queue, "STUCK_S", 0.3)
+        be_patient(consumer, pace_s=60.0, stuck_s=0.3)
         consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
@@ -185,14 +189,14 @@ class TestPace:
     def test_a_slow_consumer_is_waited_for_while_it_moves(
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(full_queue, "PACE_S", 60.0)
+        be_patient(consumer, pace_s=60.0)
         seen: list[int] = []
 
         class Hold(full_queue.Hold):
             """Of a clock that stands still when the consumer is stalled by the machine."""
 
-            def is_over(self, left_count: int, now_s: float) -> bool:
-                return super().is_over(left_count, clock_s())
+            def is_over(self, left_count: int, now_s: float, patience: Patience) -> bool:
+                return super().is_over(left_count, clock_s(), patience)
 
         def clock_s() -> float:
             return 0.01 * len(seen)
@@ -212,12 +216,9 @@ class TestPace:
         assert seen == list(range(200))
         assert sub.lost == 0
 
-    def test_a_consumer_that_keeps_up_loses_nothing(
-        self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_consumer_that_keeps_up_loses_nothing(self, slow_bus: Bus, consumer: Bus) -> None:
         # It keeps up even if the machine stalls it for a while.
-        monkeypatch.setattr(full_queue, "PACE_S", 60.0)
-        monkeypatch.setattr(full_queue, "STUCK_S", 60.0)
+        be_patient(consumer, pace_s=60.0, stuck_s=60.0)
         sub = consumer.subscribe("x", queue_count_max=8)
         received: list[int] = []
 
@@ -335,9 +336,9 @@ class TestDisconnect:
 
 @pytest.mark.parametrize("when_full", ["pace", "drop_oldest", "disconnect"])
 def test_another_consumer_on_the_node_gets_everything(
-    slow_bus: Bus, consumer: Bus, when_full: WhenFull, monkeypatch: pytest.MonkeyPatch
+    slow_bus: Bus, consumer: Bus, when_full: WhenFull
 ) -> None:
-    monkeypatch.setattr(full_queue, "PACE_S", 0.2)
+    be_patient(consumer, pace_s=0.2)
     seen: list[int] = []
     release = threading.Event()
 

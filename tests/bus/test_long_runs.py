@@ -104,6 +104,6 @@ def test_what_is_left_of_a_long_run_can_be_taken_after_closing(bus: Bus, other: 
     ticks = other.subscribe("x")
     bus.publish_many(("x", Tick(n=n)) for n in range(COUNT))
     first = ticks.receive(20).data.n
-    wait_until(lambda: ticks.left_in("regular") == COUNT - 1)
+    wait_until(lambda: ticks.queue.left_in("regular") == COUNT - 1)
     ticks.close()
     assert [first, *(event.data.n for event in ticks)] == list(range(COUNT))

@@ -215,7 +215,7 @@ class TestUpgradesOnTheWire:
         wait_until(lambda: time.time() > (upgrade.since_s or math.inf) + 0.5)
         while not any(frame.items.raised_until() for frame in frames):
             seen += numbers(sub, 1)
-        wait_until(lambda: sub.classed._queues.state()["regular"].raised)
+        wait_until(lambda: sub.queue.classed._queues.state()["regular"].raised)
         for n in range(2):
             sender.publish("x", {"n": -1 - n}, priority="business")
         wait_until(lambda: sub.waiting_in("business") == 2)

@@ -94,9 +94,9 @@ class InitialState:
             if subscription.is_closed:
                 return
             self._forget(subscription)
-            subscription.clear()
-            subscription.offered -= _count(subscription.staged or [])
-            subscription.staged = []
+            subscription.queue.clear()
+            subscription.queue.offered -= _count(subscription.queue.staged or [])
+            subscription.queue.staged = []
             peers = [name for name, peer in hub.node.peers.items() if peer.alive]
             request = next(self._requests)
             until_s = time.monotonic() + STATE_WAIT_S
@@ -141,19 +141,19 @@ class InitialState:
         """The state first, then what has come since, without what the state contains."""
         del self._recoveries[request]
         subscription = recovery.subscription
-        staged, subscription.staged = subscription.staged or [], None
-        subscription.offered -= _count(staged)
+        staged, subscription.queue.staged = subscription.queue.staged or [], None
+        subscription.queue.offered -= _count(staged)
         if subscription.is_closed:
             return
         for run in recovery.runs:
             self._hub.delivery.offer(subscription, run)
-        subscription.contained |= recovery.lasts
+        subscription.queue.contained |= recovery.lasts
         for run in staged:
             self._hub.delivery.offer(subscription, run)
         # Of others, events that the state contains may still be repaired and come after it.
         for route, last in recovery.lasts.items():
             if self._is_past(*route, last):
-                subscription.contained.pop(route, None)
+                subscription.queue.contained.pop(route, None)
 
     def _is_past(self, sender: str, lane: str, last: int) -> bool:
         peer = self._hub.node.peers.get(sender)

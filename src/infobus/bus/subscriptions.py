@@ -100,6 +100,6 @@ class Subscriptions:
         if full is not None:
             raise QosRefused(
                 f"class {priority!r} takes no new subscription: {full!r} is above the watermark; "
-                f"try again when fewer than {full.low_count} of that class wait there"
+                f"try again when fewer than {full.queue.low_count} of that class wait there"
             )
         return Demand(priority, max_age, max_rate)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from infobus.bus.deliver.callbacks import Workers
 from infobus.bus.deliver.event import Run, objects_of, weight_of
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import Types
+from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.stats import Counters
 from infobus.errors import BadFrame
 from infobus.protocols import effects as effect
@@ -40,6 +40,7 @@ class Delivery:
         *,
         look_at_crowded: LookAt,
         on_bad_object: Callable[[str, BadFrame], None],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.audiences = Audiences()
         self.classed: dict[Subscription, None] = {}  # those whose queue has classes
@@ -51,6 +52,7 @@ class Delivery:
         self._types = types
         self._look_at = look_at_crowded
         self._on_bad_object = on_bad_object
+        self._now_s, self._wall_s = clock.now_s, clock.wall_s
 
     def dispatch(self, sender: str, lane: str, first: int, items: Items) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
@@ -73,7 +75,7 @@ class Delivery:
 
     def _ask_for_types(self, items: Items) -> None:
         for type_ in items.types:
-            if type_ not in self._types.known and self._types.must_ask_for(type_, time.monotonic()):
+            if type_ not in self._types.known and self._types.must_ask_for(type_, self._now_s()):
                 self.late.append(effect.ToAll(wire.WantTypes(self._name, [type_])))
 
     def _deliver_run(self, run: Run) -> None:
@@ -140,32 +142,30 @@ class Delivery:
 
     def offer(self, subscription: Subscription, run: Run) -> None:
         """Put a run of events into the queue of a subscription."""
-        if subscription.contained and not (run := subscription.not_contained(run)).items:
+        queue = subscription.queue
+        if queue.contained and not (run := queue.not_contained(run)).items:
             return
-        if subscription.staged is not None:
-            subscription.staged.append(run)
-            subscription.offered += weight_of(run.items)
+        if queue.staged is not None:
+            queue.staged.append(run)
+            queue.offered += weight_of(run.items)
         elif (
-            subscription.classed is not None
-            or run.class_
-            or (run.items.qos and not run.items.is_plain())
+            queue.classed is not None or run.class_ or (run.items.qos and not run.items.is_plain())
         ):
             self._offer_by_class(subscription, run)
             return
         else:
-            subscription.offer(run)
+            queue.offer(run)
             if subscription.callback is not None:
                 self._workers.schedule(subscription)
-        if subscription.offered - subscription.taken > subscription.high_count:
-            class_ = subscription.default_class
-            self.late += self._look_at(subscription, class_, run.lane, time.monotonic())
+        if queue.offered - queue.taken > queue.high_count:
+            self.late += self._look_at(subscription, queue.default_class, run.lane, self._now_s())
 
     def _offer_by_class(self, subscription: Subscription, run: Run) -> None:
         self.classed[subscription] = None
-        classes = subscription.offer_by_class(run)
+        queue, now_s = subscription.queue, self._now_s()
+        classes = queue.offer_by_class(run, now_s, self._wall_s())
         if subscription.callback is not None:
             self._workers.schedule(subscription)
         for class_ in classes:
-            if subscription.waiting_in(class_) > subscription.high_count:
-                now_s = time.monotonic()
+            if queue.waiting_in(class_) > queue.high_count:
                 self.late += self._look_at(subscription, class_, run.lane, now_s)

@@ -8,29 +8,34 @@ the node refuses them; the senders keep them, and are asked for them once there 
 
 All of this goes class by class: a flood of regular events holds back no emergency.
 
-Everything here is called under the hub's lock.
+Time comes in as `now_s`. Everything here is called under the hub's lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.deliver.queue import Inbox
+from infobus.bus.deliver.subscription import WhenFull
 from infobus.bus.stats import Counters
 from infobus.errors import SlowConsumer
+from infobus.patience import DEFAULT_PATIENCE, Patience
 from infobus.protocols.effects import Effects
 from infobus.protocols.reliable.node import Node
 
-PACE_S = 2.0
-"""How long a subscription with `when_full="pace"` may hold its senders, each time it fills up."""
 
-STUCK_S = 0.5
-"""How long its consumer may take nothing meanwhile: nobody waits for one that is stuck."""
+class Crowded(Protocol):
+    """A subscription whose queue fills."""
 
-Queue = tuple[Subscription, str]
-"""One class of a subscription's queue."""
+    patterns: tuple[str, ...]
+    queue: Inbox
+    when_full: WhenFull
+
+
+S = TypeVar("S", bound=Crowded)
 
 
 class Hold(Struct):
@@ -41,41 +46,45 @@ class Hold(Struct):
     left_count: int  # that the consumer had not taken then
     lanes: set[str] = field(default_factory=set)  # whose events fill the queue
 
-    def is_over(self, left_count: int, now_s: float) -> bool:
+    def is_over(self, left_count: int, now_s: float, patience: Patience) -> bool:
         """Whether a consumer that may only pace its senders has had its time."""
         if left_count < self.left_count:
             self.left_count, self.moved_s = left_count, now_s
-        return now_s - self.since_s >= PACE_S or now_s - self.moved_s >= STUCK_S
+        # Nobody waits as long for a consumer that is stuck.
+        held_s, stuck_s = now_s - self.since_s, now_s - self.moved_s
+        return held_s >= patience.pace_s or stuck_s >= patience.stuck_s
 
 
-class Crowd:
-    """The subscriptions that are crowded now."""
+class Crowd(Generic[S]):
+    """The subscriptions that are crowded now, each by the classes of its queue."""
 
     def __init__(
         self,
         node: Node,
         counters: Counters,
-        unregister: Callable[[Subscription, SlowConsumer], Effects],
+        unregister: Callable[[S, SlowConsumer], Effects],
+        patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
         self._node = node
         self._counters = counters
         self._unregister = unregister
-        self.holds: dict[Queue, Hold] = {}
-        self._patient: set[Queue] = set()  # "pace" has had its time; oldest events go now
-        self._refusing: dict[str, set[Queue]] = {}  # lane -> who has no room
+        self.patience = patience
+        self.holds: dict[tuple[S, str], Hold] = {}
+        self._patient: set[tuple[S, str]] = set()  # "pace" has had its time; oldest events go now
+        self._refusing: dict[str, set[tuple[S, str]]] = {}  # lane -> who has no room
 
     def holds_lane(self, lane: str) -> bool:
         """Whether some subscription asks the senders of `lane` to wait."""
         return any(lane in hold.lanes for hold in self.holds.values())
 
-    def held_by(self, class_: str) -> Subscription | None:
+    def held_by(self, class_: str) -> S | None:
         """A subscription whose queue of a class is above its mark, if there is one."""
         return next((one for one, held in self.holds if held == class_), None)
 
-    def look_at(self, subscription: Subscription, class_: str, lane: str, now_s: float) -> Effects:
+    def look_at(self, subscription: S, class_: str, lane: str, now_s: float) -> Effects:
         """More than half of a class's queue is full, by events of `lane`."""
         queue = (subscription, class_)
-        is_over = subscription.waiting_in(class_) > subscription.queue_count_max
+        is_over = subscription.queue.waiting_in(class_) > subscription.queue.queue_count_max
         match subscription.when_full:
             case "disconnect" if is_over:
                 return self._disconnect(subscription, class_)
@@ -93,38 +102,38 @@ class Crowd:
         effects: Effects = []
         for (subscription, class_), hold in list(self.holds.items()):
             is_pacing = subscription.when_full == "pace"
-            if is_pacing and hold.is_over(subscription.left_in(class_), now_s):
+            if is_pacing and hold.is_over(subscription.queue.left_in(class_), now_s, self.patience):
                 effects += self._let_go((subscription, class_), now_s)
                 self._patient.add((subscription, class_))
-                subscription.watched.add(class_)
+                subscription.queue.watched.add(class_)
         return effects
 
-    def relieve(self, subscription: Subscription, now_s: float, class_: str = "") -> Effects:
+    def relieve(self, subscription: S, now_s: float, class_: str = "") -> Effects:
         """The queue of a class, or of every class, has room again, or is gone."""
         effects: Effects = []
-        for one in [class_] if class_ else list(subscription.watched):
+        for one in [class_] if class_ else list(subscription.queue.watched):
             effects += self._let_go((subscription, one), now_s)
             self._patient.discard((subscription, one))
-            subscription.watched.discard(one)
+            subscription.queue.watched.discard(one)
         return effects
 
-    def look_again(self, subscription: Subscription, now_s: float) -> Effects:
+    def look_again(self, subscription: S, now_s: float) -> Effects:
         """Some classes of a subscription may have room again."""
         effects: Effects = []
-        for class_ in tuple(subscription.watched):
-            if subscription.waiting_in(class_) <= subscription.low_count:
+        for class_ in tuple(subscription.queue.watched):
+            if subscription.queue.waiting_in(class_) <= subscription.queue.low_count:
                 effects += self.relieve(subscription, now_s, class_)
         return effects
 
-    def _hold(self, queue: Queue, lane: str, is_over: bool, now_s: float) -> Effects:
+    def _hold(self, queue: tuple[S, str], lane: str, is_over: bool, now_s: float) -> Effects:
         subscription, class_ = queue
         hold = self.holds.get(queue)
         if hold is None:
-            hold = self.holds[queue] = Hold(now_s, now_s, subscription.left_in(class_))
-            subscription.watched.add(class_)
-            subscription.holding.add(class_)
+            hold = self.holds[queue] = Hold(now_s, now_s, subscription.queue.left_in(class_))
+            subscription.queue.watched.add(class_)
+            subscription.queue.holding.add(class_)
         hold.lanes.add(lane)
-        if subscription.waiting_in(class_) <= subscription.low_count:
+        if subscription.queue.waiting_in(class_) <= subscription.queue.low_count:
             # Taken out meanwhile, by a consumer that did not know that it was held for
             # crowded, and would not say that it has room.
             return self.relieve(subscription, now_s, class_)
@@ -133,8 +142,8 @@ class Crowd:
             return self._node.pause(lane, True, now_s)
         return []
 
-    def _let_go(self, queue: Queue, now_s: float) -> Effects:
-        queue[0].holding.discard(queue[1])
+    def _let_go(self, queue: tuple[S, str], now_s: float) -> Effects:
+        queue[0].queue.holding.discard(queue[1])
         if self.holds.pop(queue, None) is None:
             return []
         effects: Effects = []
@@ -147,16 +156,16 @@ class Crowd:
             effects += self._node.acks(name, peer)
         return effects
 
-    def _drop_oldest(self, subscription: Subscription, class_: str) -> None:
-        excess = subscription.waiting_in(class_) - subscription.queue_count_max
-        while excess > 0 and (dropped := subscription.drop_oldest(class_)):
+    def _drop_oldest(self, subscription: S, class_: str) -> None:
+        excess = subscription.queue.waiting_in(class_) - subscription.queue.queue_count_max
+        while excess > 0 and (dropped := subscription.queue.drop_oldest(class_)):
             excess -= dropped
             self._counters.dropped_by_queue += dropped
 
-    def _disconnect(self, subscription: Subscription, class_: str) -> Effects:
-        count = subscription.waiting_in(class_)
+    def _disconnect(self, subscription: S, class_: str) -> Effects:
+        count = subscription.queue.waiting_in(class_)
         error = SlowConsumer(
             f"the subscription to {', '.join(subscription.patterns[:3])} fell {count} events "
-            f"behind (queue_count_max={subscription.queue_count_max}) and was closed"
+            f"behind (queue_count_max={subscription.queue.queue_count_max}) and was closed"
         )
         return self._unregister(subscription, error)

@@ -182,8 +182,11 @@ class Classed:
         self._hand, self._rank = entry, self._classes.rank(entry.class_)
         return entry.value
 
-    def drop_oldest(self, class_: str, now_s: float) -> Run | None:
-        """Let the oldest run of a class go; the word of a loss before it stays."""
+    def drop_oldest(self, class_: str) -> tuple[Run | None, list[Lost]]:
+        """Let the oldest run of a class go; also returns the words of losses that were before it.
+
+        What was set aside stays: it is not dropped.
+        """
         lost: list[Lost] = []
         dropped: Run | None = None
         while dropped is None and (entry := self._queues.drop_oldest(class_)) is not None:
@@ -191,9 +194,7 @@ class Classed:
                 dropped = entry.value
             elif isinstance(entry.value, Lost):
                 lost.append(entry.value)
-        for word in lost:
-            self._queues.offer(word, class_, now_s)
-        return dropped
+        return dropped, lost
 
     def tick(self, now_s: float) -> list[Run]:
         """Time has passed: begin and end upgrades; what has grown too old leaves, and is told."""

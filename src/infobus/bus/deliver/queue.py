@@ -3,19 +3,22 @@
 The bus puts whole runs of events in, under its lock; the consumer takes them out. The plain queue
 is first in, first out. Once there is more than one class, an age limit or a rate, everything
 waits in a `Classed` instead, and the plain queue only says that there is something.
+
+Nothing here waits or reads a clock: the consumer waits for `mail`, and time comes in as `now_s`, by
+a clock that only goes forward, and `wall_s`, by the one that events are dated by. The locks are for
+what both sides change, and are held for moments.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty
 
 from infobus.bus.deliver.event import Event, Reading, Run, weight_of
-from infobus.bus.deliver.priority_queue import Classed, Demand
+from infobus.bus.deliver.priority_queue import Classed, Demand, Waits
 from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.qos.classes import Marks
@@ -28,6 +31,9 @@ class Look:
 
 
 _LOOK = Look()
+
+Entry = Run | Lost | Look | None
+"""What is in the plain queue; None is the word of its end."""
 
 
 class Inbox:
@@ -49,16 +55,19 @@ class Inbox:
         # The consumer's side.
         self.taken = 0  # from the plain queue
         # Of runs taken from the queue; the next event is last. The list is never replaced.
-        self._ready: list[Event] = []
-        self._reading: Reading | None = None  # the rest of the run that they are from
+        self.ready: list[Event] = []
+        self.reading: Reading | None = None  # the rest of the run that they are from
         # Between the two.
         self.classed: Classed | None = self._make_classed() if demand else None
         self._class_lock = threading.Lock()  # held by whoever changes it
         self.is_interrupted = False  # something waits that goes before what is ready
-        self._queue: Mailbox[Run | Lost | Look | None] = Mailbox()
+        self.mail: Mailbox[Entry] = Mailbox()  # the plain queue, for which the consumer waits
         self._must_look = False  # there is a `Look` in the queue
         self._is_plain_over = bool(demand)  # nothing from before there were classes is left there
+        # What the consumer is told of before its next event: what was dropped, and the losses of
+        # which the word stood before it.
         self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
+        self._overtaken: list[Lost] = []
         self._drop_lock = threading.Lock()
 
     # What the bus does, under its lock.
@@ -80,21 +89,21 @@ class Inbox:
             self._put_in_parts(run)
         else:
             self.offered += weight_of(items)
-            self._queue.put(run)
+            self.mail.put(run)
 
     def _put_in_parts(self, run: Run) -> None:
         # The oldest run is dropped as a whole: a small queue must not lose everything by that.
         for at in range(0, len(run.items), self.high_count):
             part = run.part(at, at + self.high_count)
             self.offered += weight_of(part.items)
-            self._queue.put(part)
+            self.mail.put(part)
 
-    def offer_by_class(self, run: Run) -> set[str]:
+    def offer_by_class(self, run: Run, now_s: float, wall_s: float) -> set[str]:
         """Put a run of events where its class waits; the classes that got some are returned."""
         if self.classed is None:
             self.classed = self._make_classed()
         with self._class_lock:
-            classes = self.classed.offer(run, time.monotonic(), time.time())
+            classes = self.classed.offer(run, now_s, wall_s)
         self._look()
         return classes
 
@@ -106,20 +115,27 @@ class Inbox:
         assert self.classed is not None
         if self.classed.is_urgent():
             self.is_interrupted = True
+        self._wake()
+
+    def _wake(self) -> None:
         if not self._must_look:
             self._must_look = True
-            self._queue.put(_LOOK)
+            self.mail.put(_LOOK)
 
-    def wake_with(self, entry: Lost | None) -> None:
-        """Put a loss, or None for the end, into the queue."""
-        if entry is not None and (self.classed is not None or class_in(entry.lane)):
-            with self._class_lock:
-                if self.classed is None:
-                    self.classed = self._make_classed()
-                self.classed.offer_loss(entry, time.monotonic())
-            self._look()
+    def offer_loss(self, lost: Lost, now_s: float) -> None:
+        """Put the word of a loss into the queue, behind what came before it."""
+        if self.classed is None and not class_in(lost.lane):
+            self.mail.put(lost)
             return
-        self._queue.put(entry)
+        with self._class_lock:
+            if self.classed is None:
+                self.classed = self._make_classed()
+            self.classed.offer_loss(lost, now_s)
+        self._look()
+
+    def end(self) -> None:
+        """Put the word of the end into the queue."""
+        self.mail.put(None)
 
     @property
     def waiting_count(self) -> int:
@@ -134,9 +150,9 @@ class Inbox:
 
     def left_in(self, class_: str) -> int:
         """The same, with what the consumer has at hand."""
-        reading = self._reading
+        reading = self.reading
         unread = reading.left_count if reading is not None else 0
-        return self.waiting_in(class_) + len(self._ready) + unread
+        return self.waiting_in(class_) + len(self.ready) + unread
 
     @property
     def thinned(self) -> int:
@@ -153,28 +169,36 @@ class Inbox:
 
         Returns how many events went; 0 if none waits.
         """
-        for _ in range(self._queue.qsize() if class_ == self.default_class else 0):
+        overtaken: list[Lost] = []
+        for _ in range(self.mail.qsize() if class_ == self.default_class else 0):
             try:
-                entry = self._queue.get_nowait()
+                entry = self.mail.get_nowait()
             except Empty:
                 break
             if isinstance(entry, Run):
                 self.offered -= weight_of(entry.items)
-                return self._note_dropped(entry)
-            self._queue.put(entry)
-        if self.classed is None:
-            return 0
-        with self._class_lock:
-            dropped = self.classed.drop_oldest(class_, time.monotonic())
-        return 0 if dropped is None else self._note_dropped(dropped)
+                return self._note_dropped(entry, overtaken)
+            if isinstance(entry, Lost):
+                overtaken.append(entry)
+            else:
+                self.mail.put(entry)
+        run: Run | None = None
+        if self.classed is not None:
+            with self._class_lock:
+                run, words = self.classed.drop_oldest(class_)
+            overtaken += words
+        return self._note_dropped(run, overtaken)
 
-    def _note_dropped(self, run: Run) -> int:
-        first, route = run.seqs[0], (run.sender, run.lane)
-        if first:  # best effort is not reported
-            with self._drop_lock:
+    def _note_dropped(self, run: Run | None, overtaken: list[Lost]) -> int:
+        with self._drop_lock:
+            self._overtaken += overtaken
+            if run is not None and (first := run.seqs[0]):  # best effort is not reported
+                route = (run.sender, run.lane)
                 start, _last = self._dropped.get(route, (first, first))
                 self._dropped[route] = (start, run.seqs[-1])
-        return len(run.items)
+        if overtaken and run is None:
+            self._wake()  # nothing else does
+        return 0 if run is None else len(run.items)
 
     def tick(self, now_s: float) -> list[Run]:
         """Time has passed: what has grown too old leaves, and is returned."""
@@ -182,6 +206,13 @@ class Inbox:
             return []
         with self._class_lock:
             return self.classed.tick(now_s)
+
+    def forget(self) -> None:
+        """Let go what the consumer has at hand, and the word of what was dropped."""
+        self.reading = None
+        self.ready.clear()
+        self._dropped.clear()
+        self._overtaken.clear()
 
     def clear(self) -> None:
         """Empty the queue, as for a newcomer; the word of its end stays."""
@@ -192,49 +223,56 @@ class Inbox:
             with self._class_lock:
                 self.classed.clear()
 
+    def is_relieved(self) -> bool:
+        """Whether a class has room again that is to tell when it has."""
+        return any(self.waiting_in(class_) <= self.low_count for class_ in tuple(self.watched))
+
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
         return (
-            self._queue.empty()
-            and not (self._ready or self._reading or self._dropped)
+            self.mail.empty()
+            and not (self.ready or self.reading or self.has_losses())
             and (self.classed is None or self.classed.is_empty())
         )
 
-    def abandon_locks(self) -> None:
+    def abandon(self) -> None:
         """Begin anew in a forked child, where the parent's threads may hold locks for ever."""
         self._drop_lock, self._class_lock = threading.Lock(), threading.Lock()
-        self._queue = Mailbox()
-        self._forget_ready()
-        self._dropped, self.classed, self._must_look = {}, None, False
+        self.mail = Mailbox()
+        self.forget()
+        self.classed, self._must_look = None, False
 
     # What the consumer does, under its lock.
 
-    def _next_entry(self, deadline_s: float | None) -> Run | Lost | list[Event] | Look | None:
-        """What goes next: a run, a loss, events that were set aside, or None for the end.
+    def take_by_class(self, now_s: float, wall_s: float) -> Waits | None:
+        """What goes next of what waits by class, or None."""
+        if self.classed is None:
+            return None
+        if not self._is_plain_over:
+            self._move_plain(self.classed, now_s, wall_s)
+        with self._class_lock:
+            return self.classed.take(now_s)
 
-        A `Look` says to ask again. Raises `queue.Empty` if nothing came in time.
-        """
-        if self.classed is not None:
-            if not self._is_plain_over:
-                self._move_plain(self.classed)
-            with self._class_lock:
-                entry = self.classed.take(time.monotonic())
-            if entry is not None:
-                return entry
-        # Written out, because every run of events comes this way.
-        if deadline_s is None:
-            taken = self._queue.get()
-        elif (left_s := deadline_s - time.monotonic()) > 0:
-            taken = self._queue.get(timeout=left_s)
-        else:
-            taken = self._queue.get_nowait()
-        if isinstance(taken, Run):
-            self.taken += weight_of(taken.items)
-        elif taken is _LOOK:
+    def note_taken(self, entry: Entry) -> None:
+        """The consumer has taken an entry out of `mail`."""
+        if isinstance(entry, Run):
+            self.taken += weight_of(entry.items)
+        elif entry is _LOOK:
             self._must_look = False
-        return taken
 
-    def _move_plain(self, classed: Classed) -> None:
+    def has_losses(self) -> bool:
+        """Whether the consumer is to hear of a loss before its next event."""
+        return bool(self._dropped or self._overtaken)
+
+    def next_loss(self) -> Lost:
+        """The loss to hear of next, if there is any (`has_losses`)."""
+        with self._drop_lock:
+            if self._overtaken:
+                return self._overtaken.pop(0)
+            (sender, lane), (first, last) = self._dropped.popitem()
+        return Lost(sender, lane, first, last)
+
+    def _move_plain(self, classed: Classed, now_s: float, wall_s: float) -> None:
         """Let what came before there were classes wait with the others of its class."""
         self._is_plain_over = True
         plain: list[Run | Lost] = []
@@ -245,35 +283,31 @@ class Inbox:
             elif isinstance(entry, Lost):
                 plain.append(entry)
         with self._class_lock:
-            classed.put_first(plain, time.monotonic(), time.time())
+            classed.put_first(plain, now_s, wall_s)
 
-    def _drained(self) -> Iterator[Run | Lost | Look | None]:
+    def _drained(self) -> Iterator[Entry]:
         """Everything in the plain queue, taken out of it, except for the word of its end."""
         is_ended = False
         with suppress(Empty):
             while True:
-                entry = self._queue.get_nowait()
+                entry = self.mail.get_nowait()
                 is_ended |= entry is None
                 yield entry
         self._must_look = False
         if is_ended:
-            self._queue.put(None)
+            self.mail.put(None)
 
-    def _set_aside(self) -> None:
+    def set_aside(self, now_s: float) -> None:
         """Let what is more urgent go before what is ready."""
         self.is_interrupted = False
         assert self.classed is not None
-        reading, self._reading = self._reading, None
+        reading, self.reading = self.reading, None
         later = reading.read(None) if reading is not None else []
         aside: list[Event] = []
         with suppress(IndexError):  # one by one: other threads may be taking some
             while True:
-                aside.append(self._ready.pop())
+                aside.append(self.ready.pop())
         aside += later
         aside.reverse()
         with self._class_lock:
-            self.classed.set_aside(aside, time.monotonic())
-
-    def _forget_ready(self) -> None:
-        self._reading = None
-        self._ready.clear()
+            self.classed.set_aside(aside, now_s)

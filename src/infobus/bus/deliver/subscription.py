@@ -10,22 +10,22 @@ import inspect
 import logging
 import math
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of
-from infobus.bus.deliver.losses import loss_error
-from infobus.bus.deliver.priority_queue import Demand
+from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox, Look
+from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.effects import Lost
-from infobus.protocols.frames.lanes import channel_in
+from infobus.protocols.frames.lanes import channel_in, class_in, in_words
 from infobus.protocols.frames.wire import Items, Request
 from infobus.protocols.interest.own_rows import channel_pattern, touches
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import TEST_SPACE
+from infobus.waiters import let_others_run
 
 if TYPE_CHECKING:
     from infobus.filters import Filter
@@ -75,7 +75,7 @@ class Owner(Protocol):
         """The subscription wants other events from now on."""
 
 
-class Subscription(Inbox):
+class Subscription:
     """The events of one or more patterns, for one consumer. Made by `Bus.subscribe`.
 
     Iterate it (`for event in sub`), or await it (`async for event in sub`), or take one event
@@ -97,6 +97,7 @@ class Subscription(Inbox):
         on_loss: OnLoss,
         when_full: WhenFull,
         queue_count_max: int,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         _check_choice("on_loss", on_loss, OnLoss)
         _check_choice("when_full", when_full, WhenFull)
@@ -110,7 +111,7 @@ class Subscription(Inbox):
             )
         if not isinstance(queue_count_max, int) or queue_count_max < 1:
             raise UsageError(f"queue_count_max={queue_count_max!r}: expected a number from 1 on")
-        super().__init__(terms, demand, queue_count_max)
+        self.queue = Inbox(terms, demand, queue_count_max)  # the bus fills it
         self.patterns = tuple(patterns)
         self.where = where  # the bus's to change
         self.test = test
@@ -125,6 +126,7 @@ class Subscription(Inbox):
         self.loss: LossError | None = None  # the last loss that was reported here
         self.lost = 0  # reported losses
         self._owner = owner
+        self._now_s, self._wall_s = clock.now_s, clock.wall_s
         self.is_scheduled = False  # a delivery worker has, or will have, this subscription
         self._lock = threading.Lock()  # the consumer's side
         self._unread: Run | None = None  # a run whose types are being waited for
@@ -134,10 +136,10 @@ class Subscription(Inbox):
     # What the consumer does.
 
     def __iter__(self) -> Iterator[Event]:
-        ready = self._ready
+        queue, ready = self.queue, self.queue.ready
         while (event := self._take(None)) is not None:
             yield event
-            while ready and not self.is_interrupted:
+            while ready and not queue.is_interrupted:
                 try:
                     event = ready.pop()
                 except IndexError:  # another thread was quicker
@@ -177,7 +179,8 @@ class Subscription(Inbox):
         return self
 
     async def __anext__(self) -> Event:
-        await self._queue.let_others_run()
+        if self.queue.mail.is_turn_over():
+            await let_others_run()
         while True:
             try:
                 event = self._take(0, wait_for_types=False)
@@ -185,7 +188,7 @@ class Subscription(Inbox):
                 await self.types_of(wanted)
                 continue
             except Empty:
-                await self._queue.ready()
+                await self.queue.mail.ready()
                 continue
             if event is None:
                 raise StopAsyncIteration
@@ -222,23 +225,53 @@ class Subscription(Inbox):
         state = "closed" if self._is_closed else f"{self.waiting_count} waiting"
         return f"<Subscription to {', '.join(self.patterns[:3])}: {state}>"
 
+    @property
+    def waiting_count(self) -> int:
+        """How many events wait in the queue; large ones count once more for every 2 KiB."""
+        return self.queue.waiting_count
+
+    def waiting_in(self, class_: str) -> int:
+        """How many events of a class wait; see `waiting_count`."""
+        return self.queue.waiting_in(class_)
+
+    @property
+    def thinned(self) -> int:
+        """How many events were left out because of `max_rate`."""
+        return self.queue.thinned
+
     # What the bus does, under its lock.
+
+    def holds_class(self, class_: str) -> bool:
+        """Whether the senders of events of a class (empty: the default) are asked to wait."""
+        return self.queue.holds_class(class_)
+
+    def wake_with(self, lost: Lost) -> None:
+        """Let the consumer hear of a loss, after what came before it."""
+        self.queue.offer_loss(lost, self._now_s())
+
+    def tick(self, now_s: float) -> list[Run]:
+        """Time has passed: what has grown too old leaves the queue, and is returned."""
+        return self.queue.tick(now_s)
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take now."""
+        return self.queue.is_empty()
 
     def end(self, error: BusError | None = None) -> None:
         """Take no more in; once the queue is empty, raise `error` or end the iteration."""
         self._is_closed = True
         self._error = error
-        self.wake_with(None)
+        self.queue.end()
 
     def abandon(self, why: BusError) -> None:
         """End in a forked child, where the parent's threads may hold the locks for ever."""
-        self.abandon_locks()
+        self.queue.abandon()
         self._lock, self._unread = threading.Lock(), None
         self.end(why)
 
     def requests(self) -> list[Request]:
         """What it asks of the events of its patterns, as other nodes are told."""
-        demand = self.demand
+        demand = self.queue.demand
         if not demand:
             return []
         max_age = demand.max_age if demand.max_age < math.inf else 0.0
@@ -266,40 +299,61 @@ class Subscription(Inbox):
 
     def ring(self, bell: Callable[[], None]) -> None:
         """Have `bell` called, by any thread, whenever there may be something to take."""
-        self._queue.bell = bell
+        self.queue.mail.bell = bell
         bell()
 
     def _take(self, timeout_s: float | None, wait_for_types: bool = True) -> Event | None:
-        ready = self._ready
+        queue, ready = self.queue, self.queue.ready
         try:
-            if ready and not self.is_interrupted:
+            if ready and not queue.is_interrupted:
                 return ready.pop()
         except IndexError:
             pass  # another thread was quicker
-        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline_s = None if timeout_s is None else self._now_s() + timeout_s
         if not self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise Empty
         try:
-            if self.is_interrupted:  # not below: what was just made ready may have an age limit
-                self._set_aside()
+            if queue.is_interrupted:  # not below: what was just made ready may have an age limit
+                queue.set_aside(self._now_s())
             while True:
                 try:
                     if ready:
                         return ready.pop()
                 except IndexError:
                     pass
-                if self._reading is not None:
-                    self._read_on(self._reading)
+                if queue.reading is not None:
+                    self._read_on(queue.reading)
                     continue
-                if self._dropped and not self._report_dropped():
+                if queue.has_losses() and not self._react(queue.next_loss()):
                     return None
                 if not self._next_run(deadline_s, wait_for_types):
                     return None
         finally:
             self._lock.release()
 
+    def _next_entry(self, deadline_s: float | None) -> Waits | Look | None:
+        """What goes next: a run, a loss, events that were set aside, or None for the end.
+
+        A `Look` says to ask again. Raises `queue.Empty` if nothing came in time.
+        """
+        queue = self.queue
+        if queue.classed is not None:
+            waits = queue.take_by_class(self._now_s(), self._wall_s())
+            if waits is not None:
+                return waits
+        # Written out, because every run of events comes this way.
+        if deadline_s is None:
+            entry = queue.mail.get()
+        elif (left_s := deadline_s - self._now_s()) > 0:
+            entry = queue.mail.get(timeout=left_s)
+        else:
+            entry = queue.mail.get_nowait()
+        queue.note_taken(entry)
+        return entry
+
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
         """Make a run of events ready; False at the end. Losses are dealt with on the way."""
+        queue = self.queue
         if self._unread is None:
             entry = self._next_entry(deadline_s)
             if not isinstance(entry, Run):
@@ -312,17 +366,17 @@ class Subscription(Inbox):
                 self._unread = entry
                 raise TypesWanted(items)
             self._owner.wait_for_types(items)
-        if self.watched:
-            self._look_whether_relieved()
+        if queue.watched and queue.is_relieved():
+            self._owner.relieved(self)
         if len(items.bodies) > READ_COUNT and entry.is_sifted:
-            self._reading = Reading(entry, self._owner.on_bad_object, self.default_class)
+            queue.reading = Reading(entry, self._owner.on_bad_object, queue.default_class)
             return True
-        events = events_of(entry, self._owner.on_bad_object, self.default_class)
+        events = events_of(entry, self._owner.on_bad_object, queue.default_class)
         if not entry.is_sifted and (where := self.where) is not None:
             events = [event for event in events if where.matches(event.data)]
         if len(events) > 1:
             events.reverse()
-        self._ready[:0] = events
+        queue.ready[:0] = events
         return True
 
     def _read_on(self, reading: Reading) -> None:
@@ -330,8 +384,8 @@ class Subscription(Inbox):
         events = reading.read()
         events.reverse()
         if not reading.left_count:
-            self._reading = None
-        self._ready[:0] = events
+            self.queue.reading = None
+        self.queue.ready[:0] = events
 
     def _deal_with(self, entry: Lost | list[Event] | Look | None) -> bool:
         """What is in the queue beside runs of events; False at the end."""
@@ -340,29 +394,20 @@ class Subscription(Inbox):
         if isinstance(entry, Lost):
             return self._react(entry)
         if isinstance(entry, list):
-            self._ready[:0] = entry
+            self.queue.ready[:0] = entry
         return True
 
     def _ended(self) -> bool:
-        self._queue.put(None)  # for whoever else waits
+        self.queue.end()  # for whoever else waits
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         return False
 
-    def _look_whether_relieved(self) -> None:
-        if any(self.waiting_in(class_) <= self.low_count for class_ in tuple(self.watched)):
-            self._owner.relieved(self)
-
-    def _report_dropped(self) -> bool:
-        with self._drop_lock:
-            (sender, lane), (first, last) = self._dropped.popitem()
-        return self._react(Lost(sender, lane, first, last))
-
     def _react(self, lost: Lost) -> bool:
         """Do what the consumer chose to do about a loss (paper 004, section 3.4)."""
         self.lost += 1
-        self.loss = error = loss_error(lost, self.default_class)
+        self.loss = error = loss_error(lost, self.queue.default_class)
         match self.on_loss:
             case "warn":
                 log.warning("%s", error)
@@ -371,15 +416,13 @@ class Subscription(Inbox):
             case "quit":
                 log.warning("%s; the subscription quits", error)
                 self.close()
-                self._forget_ready()
-                self._dropped.clear()
-                self.clear()
-                self._queue.put(None)
+                self.queue.forget()
+                self.queue.clear()
+                self.queue.end()
                 return False
             case "quit_and_recover":
                 log.warning("%s; the subscription starts anew", error)
-                self._forget_ready()
-                self._dropped.clear()
+                self.queue.forget()
                 self._owner.recover(self)
         return True
 
@@ -388,3 +431,24 @@ def _check_choice(name: str, value: str, choices: Any) -> None:
     if value not in get_args(choices):
         expected = ", ".join(repr(choice) for choice in get_args(choices))
         raise UsageError(f"{name}={value!r} is not known; choose one of {expected}")
+
+
+def loss_error(lost: Lost, default_class: str = "") -> LossError:
+    """The error that tells of `lost`; the default class is the one that lanes do not name."""
+    where = f" on {in_words(lost.lane)}" if lost.lane else ""
+    if lost.last is None:
+        what = (
+            f"{lost.sender} took this node for dead, or may have done so: an unknown number of its "
+            f"events{where} is lost{f', from number {lost.first} on' if lost.first else ''}"
+        )
+    else:
+        what = f"events {lost.first} to {lost.last} of {lost.sender}{where} are lost"
+    class_ = class_in(lost.lane) or (default_class if lost.lane else "")
+    return LossError(
+        what,
+        sender=lost.sender,
+        channel=channel_in(lost.lane),
+        priority=class_,
+        first=lost.first,
+        last=lost.last,
+    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from infobus.bus.deliver.losses import loss_error
+from infobus.bus.deliver.subscription import loss_error
 from infobus.bus.durable.names_in_use import (
     ServedLedger,
     Use,

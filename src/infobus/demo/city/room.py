@@ -28,7 +28,10 @@ def main() -> None:
 
     def report() -> None:
         nonlocal arrivals, starving_since
-        if starving_since is None and events.waiting_in(CLASSES["library"]) > events.high_count:
+        if (
+            starving_since is None
+            and events.waiting_in(CLASSES["library"]) > events.queue.high_count
+        ):
             starving_since = time.time()
         told, arrivals = arrivals, []
         report = CityReport(
