@@ -64,14 +64,16 @@ class Consumer:
         taken: list[int | tuple[int, int | None]] = []
         events = 0
         while events < count:
-            if self.queue.has_losses():
+            if self.queue.losses:
                 lost = self.queue.next_loss()
                 taken.append((lost.first, lost.last))
                 continue
             entry = self.queue.take_by_class(now_s, now_s)
             if entry is None:
                 plain = self.queue.mail.get_nowait()
-                self.queue.note_taken(plain)
+                self.queue.note_look(plain)
+                if isinstance(plain, Run):
+                    self.queue.taken += 1
                 if isinstance(plain, Run | Lost):
                     entry = plain
             if isinstance(entry, Run):

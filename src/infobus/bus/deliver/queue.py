@@ -66,8 +66,7 @@ class Inbox:
         self._is_plain_over = bool(demand)  # nothing from before there were classes is left there
         # What the consumer is told of before its next event: what was dropped, and the losses of
         # which the word stood before it.
-        self._dropped: dict[tuple[str, str], tuple[int, int]] = {}  # route -> first, last
-        self._overtaken: list[Lost] = []
+        self.losses: dict[tuple[str, str] | Lost, Lost] = {}  # by route, or each for itself
         self._drop_lock = threading.Lock()
 
     # What the bus does, under its lock.
@@ -191,11 +190,11 @@ class Inbox:
 
     def _note_dropped(self, run: Run | None, overtaken: list[Lost]) -> int:
         with self._drop_lock:
-            self._overtaken += overtaken
+            self.losses.update({lost: lost for lost in overtaken})
             if run is not None and (first := run.seqs[0]):  # best effort is not reported
-                route = (run.sender, run.lane)
-                start, _last = self._dropped.get(route, (first, first))
-                self._dropped[route] = (start, run.seqs[-1])
+                before = self.losses.get(route := (run.sender, run.lane))
+                start = first if before is None else before.first
+                self.losses[route] = Lost(run.sender, run.lane, start, run.seqs[-1])
         if overtaken and run is None:
             self._wake()  # nothing else does
         return 0 if run is None else len(run.items)
@@ -211,8 +210,7 @@ class Inbox:
         """Let go what the consumer has at hand, and the word of what was dropped."""
         self.reading = None
         self.ready.clear()
-        self._dropped.clear()
-        self._overtaken.clear()
+        self.losses.clear()
 
     def clear(self) -> None:
         """Empty the queue, as for a newcomer; the word of its end stays."""
@@ -231,7 +229,7 @@ class Inbox:
         """Whether there is nothing to take now."""
         return (
             self.mail.empty()
-            and not (self.ready or self.reading or self.has_losses())
+            and not (self.ready or self.reading or self.losses)
             and (self.classed is None or self.classed.is_empty())
         )
 
@@ -253,24 +251,23 @@ class Inbox:
         with self._class_lock:
             return self.classed.take(now_s)
 
-    def note_taken(self, entry: Entry) -> None:
-        """The consumer has taken an entry out of `mail`."""
-        if isinstance(entry, Run):
-            self.taken += weight_of(entry.items)
-        elif entry is _LOOK:
+    def note_look(self, entry: Entry) -> None:
+        """The consumer has taken something else than a run out of `mail`."""
+        if entry is _LOOK:
             self._must_look = False
 
-    def has_losses(self) -> bool:
-        """Whether the consumer is to hear of a loss before its next event."""
-        return bool(self._dropped or self._overtaken)
+    def read_on(self, reading: Reading) -> None:
+        """Make the next few events of a long run ready."""
+        events = reading.read()
+        events.reverse()
+        if not reading.left_count:
+            self.reading = None
+        self.ready[:0] = events
 
     def next_loss(self) -> Lost:
-        """The loss to hear of next, if there is any (`has_losses`)."""
+        """The first of `losses`, which is told now."""
         with self._drop_lock:
-            if self._overtaken:
-                return self._overtaken.pop(0)
-            (sender, lane), (first, last) = self._dropped.popitem()
-        return Lost(sender, lane, first, last)
+            return self.losses.pop(next(iter(self.losses)))
 
     def _move_plain(self, classed: Classed, now_s: float, wall_s: float) -> None:
         """Let what came before there were classes wait with the others of its class."""

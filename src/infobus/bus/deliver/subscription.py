@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of
+from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of, weight_of
 from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox, Look
 from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
@@ -34,7 +34,6 @@ log = logging.getLogger("infobus")
 
 OnLoss = Literal["ignore", "warn", "raise", "quit", "quit_and_recover"]
 WhenFull = Literal["pace", "block", "drop_oldest", "disconnect"]
-
 
 _TIMEOUT_S_MAX = 4e6
 """As long as Python can wait for a lock, about."""
@@ -322,9 +321,9 @@ class Subscription:
                 except IndexError:
                     pass
                 if queue.reading is not None:
-                    self._read_on(queue.reading)
+                    queue.read_on(queue.reading)
                     continue
-                if queue.has_losses() and not self._react(queue.next_loss()):
+                if queue.losses and not self._react(queue.next_loss()):
                     return None
                 if not self._next_run(deadline_s, wait_for_types):
                     return None
@@ -348,7 +347,10 @@ class Subscription:
             entry = queue.mail.get(timeout=left_s)
         else:
             entry = queue.mail.get_nowait()
-        queue.note_taken(entry)
+        if isinstance(entry, Run):
+            queue.taken += weight_of(entry.items)
+        else:
+            queue.note_look(entry)
         return entry
 
     def _next_run(self, deadline_s: float | None, wait_for_types: bool) -> bool:
@@ -379,25 +381,14 @@ class Subscription:
         queue.ready[:0] = events
         return True
 
-    def _read_on(self, reading: Reading) -> None:
-        """Make the next few events of a long run ready."""
-        events = reading.read()
-        events.reverse()
-        if not reading.left_count:
-            self.queue.reading = None
-        self.queue.ready[:0] = events
-
     def _deal_with(self, entry: Lost | list[Event] | Look | None) -> bool:
         """What is in the queue beside runs of events; False at the end."""
-        if entry is None:
-            return self._ended()
         if isinstance(entry, Lost):
             return self._react(entry)
         if isinstance(entry, list):
             self.queue.ready[:0] = entry
-        return True
-
-    def _ended(self) -> bool:
+        if entry is not None:
+            return True
         self.queue.end()  # for whoever else waits
         if self._error is not None:
             error, self._error = self._error, None
