@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 
 from infobus.bus.deliver.event import Event
 from infobus.bus.deliver.subscription import Subscription, TypesWanted
-from infobus.errors import BusClosed, BusError, UsageError
+from infobus.errors import BusClosed, BusError, LossError, UsageError
 from infobus.waiters import Mailbox
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ class DurableSubscription:
 
         Raises:
             TimeoutError: Nothing came in time.
-            LossError: Events fell out of a ledger's retention before they were settled.
+            LossError: Events fell out of a ledger's retention before they were settled; or, with
+                `live`, plain events can no longer be had.
             BusClosed: The subscription is closed.
         """
         self._settle_taken()
@@ -126,9 +127,9 @@ class DurableSubscription:
                 if (event := self._handed_over(self._mail.get(timeout=left_s))) is not None:
                     return event
         except Empty:
-            event_ = "event" if self._is_live else "guaranteed event"
-            what = f"no {event_} on {', '.join(self.patterns[:3])}"
-            raise TimeoutError(f"{what} in {timeout_s} s") from None
+            kind = "" if self._is_live else "guaranteed "
+            where = ", ".join(self.patterns[:3])
+            raise TimeoutError(f"no {kind}event on {where} in {timeout_s} s") from None
 
     def __iter__(self) -> Iterator[DurableEvent]:
         return self
@@ -269,7 +270,8 @@ class DurableSubscription:
             self._live = None  # it is closed, and everything in it was taken
         except Empty:
             pass
-        except BaseException:  # such as a loss: there may be more behind it
+        except BaseException as error:  # such as a loss: there may be more behind it
+            self.lost += isinstance(error, LossError)
             self._ring()
             raise
         return None
