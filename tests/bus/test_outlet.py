@@ -33,9 +33,9 @@ def item(number: int, time_s: float = 0.0, size: int = 1) -> Item:
 
 class TestGathering:
     def take(
-        self, gathering: Gathering, size: int = 1, now_s: float = 0.0, **options: Any
+        self, gathering: Gathering, size: int = 1, now_s: float = 0.0, more: bool = False
     ) -> Taken:
-        return gathering.take(item(0, size=size), size, now_s, options.get("more", False))
+        return gathering.take(item(0, now_s, size), size, more)
 
     def test_after_a_pause_an_event_leaves_alone(self) -> None:
         gathering = Gathering(1000)

@@ -2,14 +2,12 @@
 
 Every frame costs every receiver about as much as a hundred events in it. So an event that comes
 while others are on their way waits for them, and one that comes after a pause leaves at once.
-Time comes in as `now_s`: no clock, lock or thread in here.
+Time comes in with the events, and as `now_s`: no clock, lock or thread in here.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
-
-from msgspec import Struct, field
 
 from infobus.protocols.frames.wire import Item
 
@@ -35,31 +33,42 @@ class Taken(Enum):
 JOINED, FIRST, ALONE, FULL = Taken
 
 
-class Gathering(Struct):
-    """What waits on one lane."""
+class Gathering:
+    """What waits on one lane; about `frame_bytes` leave together."""
 
-    frame_bytes: int  # about as much leaves together
-    is_batch: bool = False  # gather always, and exactly so much: the user has asked for it
-    pending: list[Item] = field(default_factory=list)
-    pending_bytes: int = 0
-    bytes_max: int = 0  # of what waits; 0: `frame_bytes`
-    behind_until_s: float = 0.0  # events before that wait for others
+    __slots__ = (
+        "behind_until_s",
+        "bytes_max",
+        "frame_bytes",
+        "is_batch",
+        "pending",
+        "pending_bytes",
+    )
 
-    def __post_init__(self) -> None:
-        self.bytes_max = self.bytes_max or self.frame_bytes
+    def __init__(self, frame_bytes: int, is_batch: bool = False) -> None:
+        self.frame_bytes = frame_bytes
+        self.is_batch = is_batch  # gather always, and exactly so much: the user has asked for it
+        self.pending: list[Item] = []
+        self.pending_bytes = 0
+        self.bytes_max = frame_bytes
+        self.behind_until_s = 0.0  # events before that wait for others
 
-    def take(self, item: Item, size: int, now_s: float, more: bool) -> Taken:
-        """Take in an event of `size` bytes, unless it leaves alone; `more` follow if that is so."""
-        if self.pending:
+    def take(self, item: Item, size: int, more: bool) -> Taken:
+        """Take in an event that was just made, of `size` bytes, unless it leaves alone.
+
+        `more` says that others follow it, and that their publisher sees to it that they leave.
+        """
+        pending = self.pending
+        if pending:
             if self.pending_bytes >= self.bytes_max:
                 return FULL
-            self.pending.append(item)
+            pending.append(item)
             self.pending_bytes += size + ITEM_BYTES
             return JOINED
-        waits = more or self.is_batch or now_s < self.behind_until_s
+        waits = more or self.is_batch or item.time < self.behind_until_s
         if not waits or size >= self.bytes_max:
             return ALONE
-        self.pending.append(item)
+        pending.append(item)
         self.pending_bytes = size + ITEM_BYTES
         return FIRST
 

@@ -81,12 +81,12 @@ class Outlet:
             if types is not self._types:
                 self._announce(types)
             gathering = self._gathering
-            taken = gathering.take(item, size, item.time, gather)
+            taken = gathering.take(item, size, gather)
             if taken is JOINED:
                 return
             if taken is FULL:
                 self.flush()  # first, so that an error leaves `item` out and the others in
-                taken = gathering.take(item, size, item.time, gather)
+                taken = gathering.take(item, size, gather)
             if taken is ALONE:
                 if not self.route.has_room():
                     self._wait_for_room(self)

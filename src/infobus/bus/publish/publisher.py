@@ -134,32 +134,51 @@ class Publisher:
 
     # One event.
 
-    def one(self, subject: str, obj: Any, wish: Wish) -> None:
-        """Publish one event; see `Bus.publish`."""
-        if wish is PLAIN:
-            decision = self._decisions.get(subject)
-            if decision is None:
-                decision = self._routing.decide(subject)
-            outlet, wanted, here = decision
-            if outlet is None:
-                self._note_quenched(subject, obj)
-            elif wanted is True and here is NOBODY:
-                # The usual case, in as few steps as possible.
-                gathering = self._flusher.gathering
-                if gathering is not None and gathering is not outlet:
-                    self._flusher.make_way_for(outlet)
-                number = next(self._numbers)
-                fingerprint, body, types, object_id = encode_event(obj, self._node, number)
-                item = Item(subject, number, self._wall_s(), fingerprint, body, object_id)
-                outlet.send(item, len(body), types, False)
-            else:
-                self._send(subject, obj, wish, False)
+    def one(
+        self,
+        subject: str,
+        obj: Any,
+        *,
+        quality: Quality = "reliable",
+        quench: bool = True,
+        test: bool = False,
+        guaranteed: bool = False,
+        priority: str | None = None,
+        max_age: float | None = None,
+    ) -> None:
+        """Publish one event; see `Bus.publish`, of which this is the implementation."""
+        is_usual = quench and quality == "reliable" and priority is None and max_age is None
+        if test or guaranteed or not is_usual or self.plain is not PLAIN:
+            wish = self.wish(quality, quench, test, guaranteed, priority, max_age)
+            self._one(subject, obj, wish)
             return
-        if not wish.guaranteed:
-            self._send(TEST_SPACE + subject if wish.test else subject, obj, wish, False)
-        elif self._keep_events([(subject, obj)], wish):
-            subject = TEST_SPACE + subject if wish.test else subject
-            _to_listeners(partial(self._send, subject, obj, wish, False))
+        # In as few steps as possible, the usual case before all others.
+        try:
+            outlet, wanted, here = self._decisions[subject]
+        except (KeyError, TypeError):  # for the first time, or no subject at all
+            outlet, wanted, here = self._routing.decide(subject)
+        if wanted is True and here is NOBODY:
+            assert outlet is not None
+            gathering = self._flusher.gathering
+            if gathering is not None and gathering is not outlet:
+                self._flusher.make_way_for(outlet)
+            number = next(self._numbers)
+            fingerprint, body, types, object_id = encode_event(obj, self._node, number)
+            item = Item(subject, number, self._wall_s(), fingerprint, body, object_id)
+            outlet.send(item, len(body), types, False)
+        elif outlet is None:
+            self._note_quenched(subject, obj)
+        else:
+            self._send(subject, obj, PLAIN, False)
+
+    def _one(self, subject: str, obj: Any, wish: Wish) -> None:
+        """Publish one event about which something is unusual."""
+        if wish.guaranteed and not self._keep_events([(subject, obj)], wish):
+            return
+        leave = partial(
+            self._send, TEST_SPACE + subject if wish.test else subject, obj, wish, False
+        )
+        _to_listeners(leave) if wish.guaranteed else leave()
 
     def one_nowait(self, subject: str, obj: Any) -> bool:
         """Publish one event unless that might have to wait; False if it might, and nothing was."""

@@ -81,7 +81,9 @@ class Items(Struct, array_like=True, gc=False):
             subjects = subjects[:1]
         if types.count(types[0]) == count:
             types = types[:1]
-        object_ids = {at: item.object_id for at, item in enumerate(items) if item.object_id}
+        ids, object_ids = [item.object_id for item in items], {}
+        if ids.count(None) != count:
+            object_ids = {at: object_id for at, object_id in enumerate(ids) if object_id}
         asked = [item.qos for item in items]
         if asked.count(asked[0]) == count:
             asked = [] if asked[0] is None else asked[:1]
