@@ -53,9 +53,9 @@ def _set_done(future: Future[None]) -> None:
 
 
 async def _sleep_unless(is_so: Callable[[], object], sleepers: _Sleepers) -> None:
-    from asyncio import get_running_loop  # takes half as long as the rest of the package
+    import asyncio  # takes half as long to import as the rest of the package
 
-    loop = get_running_loop()
+    loop = asyncio.get_running_loop()
     sleeper = (loop, loop.create_future())
     sleepers.append(sleeper)
     try:

@@ -108,9 +108,11 @@ class GroupCommit(Generic[T]):
             if is_alone:
                 self._close_round()
             else:
-                self._prepare(mine, for_thread=True)
+                if mine.gate is None:
+                    self._prepare(mine, for_thread=True)
                 mine.thread_count += 1
-            is_complete = self._is_complete_with(work, mine)
+            mine.works.append(work)
+            is_complete = not self._is_led and len(mine.works) == self._expected_count
             self._is_over = is_last
         if is_alone:
             try:
@@ -126,17 +128,19 @@ class GroupCommit(Generic[T]):
         The commit is never made by the event loop's thread. What all tasks bring in one turn of
         the loop goes together. A task that is cancelled does not take its work back.
         """
-        from asyncio import get_running_loop
+        import asyncio  # takes half as long as the rest of the package
 
-        loop = get_running_loop()
+        loop = asyncio.get_running_loop()
         future: Future[None] = loop.create_future()
         with self._guard:
             if self._is_over:
                 raise BusClosed(f"{self._path} is closed")
             mine = self._gathering
-            self._prepare(mine, for_thread=False)
+            if not mine.works:
+                self._prepare(mine, for_thread=False)
+            mine.works.append(work)
             mine.futures.setdefault(loop, []).append(future)
-            is_complete = self._is_complete_with(work, mine)
+            is_complete = not self._is_led and len(mine.works) == self._expected_count
             is_alone = not (self._is_led or self._is_attended)
             if is_alone:
                 self._is_attended, self._expected_count = True, 0
@@ -145,11 +149,6 @@ class GroupCommit(Generic[T]):
         elif is_complete:
             self._bell.put(None)
         return future
-
-    def _is_complete_with(self, work: T, mine: _Round[T]) -> bool:
-        """Add to a round; True if everybody is there who was waited for."""
-        mine.works.append(work)
-        return not self._is_led and len(mine.works) == self._expected_count
 
     def _close_round(self) -> None:
         self._is_led = True
