@@ -36,4 +36,4 @@ def test_a_failure_says_how_to_replay_it(monkeypatch):
     monkeypatch.setattr(Run, "settle", break_a_promise)
     with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
         simulate(7)
-    assert "python -m infobus.testing.simulation 7" in str(failure.value)
+    assert "python -m infobus.testing.simulation.reliable 7" in str(failure.value)
