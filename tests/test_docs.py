@@ -34,6 +34,7 @@ MAPS = {
 }
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("block", BLOCKS)
 def test_examples_run_as_printed(block: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"

@@ -198,16 +198,19 @@ class TestPublicFace:
         assert all(hasattr(infobus, name) for name in infobus.__all__)
         assert not hasattr(infobus, "DurableNonsense")
 
+    @pytest.mark.world
     def test_importing_the_package_loads_only_what_every_program_needs(self):
         late = {"infobus.services", "infobus.stores", "infobus.bus.durable"}
         late |= {"infobus.bus.durable.dead_letters", "sqlite3"}
         assert not late & set(run_python("import sys, infobus; print(*sys.modules)").split())
 
+    @pytest.mark.world
     def test_importing_the_package_loads_nothing_heavy(self):
         heavy = {"numpy", "pyspark", "sqlalchemy", "starlette", "rich", "typer", "zenoh"}
         code = "import sys, infobus; print(*{name.partition('.')[0] for name in sys.modules})"
         assert not heavy & set(run_python(code).split())
 
+    @pytest.mark.world
     def test_the_first_example_of_the_readme_prints_what_it_says(self):
         readme = (ROOT / "README.md").read_text("utf-8")
         example = re.search(r"```python\n(.*?)```.*?```text\n(.*?)```", readme, re.DOTALL)

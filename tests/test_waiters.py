@@ -7,6 +7,8 @@ import pytest
 
 from infobus.waiters import Changed
 
+pytestmark = pytest.mark.world
+
 
 @pytest.fixture
 def lock():

@@ -250,6 +250,7 @@ def test_trees_made_by_programs_are_brought_to_the_one_spelling() -> None:
     assert Filter.from_tree(tree) == compile("a > 5 || b || c == 1")
 
 
+@pytest.mark.world
 def test_a_filter_without_patterns_needs_no_heavy_library() -> None:
     code = (
         "import sys; from infobus.filters import compile; compile('a > 1').matches({'a': 2});"

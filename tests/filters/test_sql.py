@@ -42,7 +42,9 @@ def columns_of(row):
     return {COLUMNS[name].name: read(row, tuple(name.split("."))) for name in TYPES}
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.world)]
+)
 def database(request):
     """A connection to a database that holds the rows, as far as it can hold them, and these."""
     is_sqlite = request.param == "sqlite"
@@ -223,6 +225,7 @@ def test_a_filter_of_any_size_makes_a_query_that_runs(database, joint):
     assert_agrees(database, compile(joint.join(f"a != {n} {joint} b > {n}" for n in range(2000))))
 
 
+@pytest.mark.world
 def test_sqlalchemy_is_loaded_when_asked_for_and_missed_aloud():
     code = """if True:
         import sys

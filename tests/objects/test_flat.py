@@ -354,6 +354,7 @@ def test_classes_that_are_let_go_are_collected():
     assert held() is None
 
 
+@pytest.mark.world
 def test_without_the_module_everything_is_the_same():
     program = """
 import sys

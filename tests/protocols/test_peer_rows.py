@@ -205,6 +205,7 @@ def test_changes_after_something_that_is_missing_are_not_taken_in():
     assert peer_rows.records["n"].version == 2
 
 
+@pytest.mark.world
 @pytest.mark.parametrize(("where", "is_loaded"), [("", False), ("n == 1", True)])
 def test_a_bus_without_filters_does_not_load_the_language(where, is_loaded):
     code = f"""

@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,7 @@ def test_one_answer_does_not_replay_a_whole_window(monkeypatch):
     assert (len(frames), gone) == (3, None)
 
 
+@pytest.mark.world
 def test_a_question_may_be_answered_while_the_publisher_goes_on():
     """Iterating the buffer itself raised: it was changed by the publisher's thread."""
     route = sender(window_count_max=1 << 40, window_bytes_max=1 << 40)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from infobus.errors import TdlError
 from infobus.tdl import Interpreter
 from infobus.tdl.compiler import BUILTINS, SPECIAL
@@ -26,6 +28,7 @@ def test_the_session_is_as_printed():
         assert f"{said}\n" == answer
 
 
+@pytest.mark.world
 def test_the_program_in_python_runs():
     [program] = re.findall(r"```python\n(import infobus\n.*?)```", PAGE, re.DOTALL)
     done = subprocess.run(
