@@ -1,9 +1,7 @@
 """`infobus services` and `infobus call`, against a service in this process."""
 
-import io
 import json
 import re
-import sys
 import uuid
 from collections.abc import Iterator
 
@@ -11,7 +9,6 @@ import pytest
 
 import infobus
 from infobus import DataObject, Service
-from infobus.cli.main import main
 
 
 class Listing(DataObject):
@@ -41,23 +38,6 @@ def bus(tmp_path):
     with infobus.connect(f"test-{uuid.uuid4().hex}", home=tmp_path) as bus:
         bus.serve("svc.market", Market(), version="1.2")
         yield bus
-
-
-@pytest.fixture
-def run(bus, monkeypatch, capsys):
-    """Run a command on the bus; returns exit code, standard output and error."""
-    monkeypatch.setenv("INFOBUS_BUS", bus.name)
-    monkeypatch.setenv("INFOBUS_HOME", str(bus.home))
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def run(*arguments, stdin=""):
-        monkeypatch.setattr(sys, "argv", ["infobus", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        with pytest.raises(SystemExit) as exit:
-            main()
-        return exit.value.code or 0, *capsys.readouterr()
-
-    return run
 
 
 def test_services_are_listed_with_their_operations(run):

@@ -10,7 +10,6 @@ import pytest
 
 import infobus
 from infobus import DataObject
-from tests.bus.helpers import wait_until
 from tests.cli.running import COMMAND, Shell
 
 
@@ -78,9 +77,6 @@ class TestPubAndSub:
         shell.run("pub", "news.a", "x=here")
         assert watching.communicate(timeout=60)[0].endswith("x='here'\n")
 
-    def test_watching_ends_when_time_is_up(self, shell):
-        assert shell.run("sub", "news.>", "--seconds", "0.1")[:2] == (0, "")
-
     def test_a_lossless_stream_of_lines_arrives_whole(self, shell):
         watching = shell.listen("lines.>", "--json", "--count", "1000")
         lines = "".join(f'lines.n{i % 7} {{"number": {i}}}\n' for i in range(1000))
@@ -109,19 +105,6 @@ class TestPubAndSub:
         assert waiting.communicate(timeout=60) == ("", "")
         assert waiting.returncode == 0
 
-    def test_what_nobody_wants_is_said_to_be_quenched(self, shell):
-        said = "nobody subscribes to news.a, so it was not sent (quenched)\n"
-        assert shell.run("pub", "news.a", "x=1") == (0, "", said)
-        assert shell.run("pub", "news.a", "x=1", "--wait", "0.1") == (1, "", said)
-
-    def test_urgent_events_overtake_and_old_ones_are_let_go(self, shell, bus):
-        city = bus.subscribe("city.>")
-        assert shell.run("pub", "city.library", "n:=1") == (0, "", "")
-        assert shell.run("pub", "city.order", "n:=2", "--max-age", "1") == (0, "", "")
-        assert shell.run("pub", "city.911", "n:=3", "--priority", "emergency") == (0, "", "")
-        wait_until(lambda: bus.stats().expired == 1, 60)
-        assert [city.receive(60).data["n"] for _ in range(2)] == [3, 1]
-
     def test_a_consumer_may_ask_for_a_class_and_an_age(self, shell, bus):
         watching = shell.listen("city.>", "--priority", "business", "--max-age", "60")
         lane = bus.subscribe("city.>")
@@ -131,14 +114,6 @@ class TestPubAndSub:
         [request] = bus._hub.node.rows.records.popitem()[1].requests
         assert (request.class_, request.max_age) == ("business", 60.0)
 
-    def test_classes_and_ages_that_there_are_not(self, shell):
-        code, _, err = shell.run("pub", "news.a", "x=1", "--priority", "urgent")
-        assert code == 2
-        assert "no priority class 'urgent': this bus has emergency, business, regular" in err
-        code, _, err = shell.run("sub", "news.a", "--max-age", "-1")
-        assert code == 2
-        assert "expected a number of seconds above 0" in err
-
     def test_guaranteed_events_wait_for_a_durable_consumer(self, shell):
         durable = ("news.>", "views.>", "--durable", "archive", "--json")
         shell.listen(*durable, "--seconds", "0").communicate(timeout=60)
@@ -147,14 +122,6 @@ class TestPubAndSub:
         watching = shell.listen(*durable, "--count", "2")
         assert numbers_in(watching) == [1, 2]
         assert numbers_in(shell.listen(*durable, "--count", "1")) == [3], "what was shown is over"
-
-    def test_options_that_contradict_each_other(self, shell):
-        for arguments in (
-            ("pub", "news.a", "x=1", "--guaranteed", "--wait", "1"),
-            ("sub", "news.a", "--durable", "archive", "--priority", "business"),
-        ):
-            code, _, err = shell.run(*arguments)
-            assert (code, err[:9]) == (2, "infobus: "), arguments
 
     def test_typed_objects_of_a_type_that_somebody_knows(self, shell, bus):
         quotes = bus.subscribe("quotes.>")
@@ -174,37 +141,6 @@ class TestPubAndSub:
 
 
 class TestWhatGoesWrong:
-    @pytest.mark.parametrize(
-        ("arguments", "problem"),
-        [
-            (["pub", "news..a", "x=1"], "subject 'news..a' has an empty element"),
-            (["pub", "news.*", "x=1"], "holds the wildcard '*'"),
-            (["pub", "news.a", '{"x": 1'], "the object is not JSON"),
-            (["pub", "news.a", "x"], "'x' is not an attribute"),
-            (["pub", "news.a"], "nothing to publish under news.a"),
-            (["sub", "news.>.a"], "'>'"),
-            (["types", "Nothing"], "knows a type 'Nothing'"),
-        ],
-    )
-    def test_is_said_in_one_line_with_exit_code_2(self, shell, arguments, problem):
-        code, out, err = shell.run(*arguments)
-        assert (code, out) == (2, "")
-        assert problem in err
-        assert err.startswith("infobus: ")
-        assert err.count("\n") == 1
-
-    def test_an_endpoint_that_is_none(self, shell):
-        code, out, err = shell.run("sub", "a", "--connect", "nonsense")
-        assert (code, out) == (1, "")
-        assert "nonsense" in err
-        assert "Traceback" not in err
-
-    def test_an_option_that_does_not_exist(self, shell):
-        code, _, err = shell.run("sub", "a", "--jsn")
-        assert code == 2
-        assert "--jsn" in err
-        assert "Traceback" not in err
-
     def test_bytes_that_are_no_text(self, shell):
         process = subprocess.run(
             [*COMMAND, "pub", "-"],
@@ -279,11 +215,6 @@ class TestTypesAndDescribe:
         out, _ = describing.communicate(timeout=60)
         assert "quotes.gmc cli_process.LateQuote" in out
         assert "symbol: str = 'GMC'" in out
-
-    def test_describe_says_when_nothing_came(self, shell):
-        code, out, err = shell.run("describe", "quotes.>", "--seconds", "0.1")
-        assert (code, out) == (1, "")
-        assert err.endswith("infobus: no event on quotes.> in 0.1 s\n")
 
     def test_the_shell_completes_names_of_types(self, shell, bus):
         shell.environment |= {

@@ -1,0 +1,85 @@
+"""`infobus pub`, `sub`, `types` and `describe`, in this process, beside a node of the test.
+
+What needs a process of its own, such as a signal or a pipe, is in `tests/processes`.
+"""
+
+import pytest
+
+from tests.bus.helpers import wait_until
+
+
+def test_watching_ends_when_time_is_up(run):
+    assert run("sub", "news.>", "--seconds", "0.1")[:2] == (0, "")
+
+
+def test_what_nobody_wants_is_said_to_be_quenched(run):
+    said = "nobody subscribes to news.a, so it was not sent (quenched)\n"
+    assert run("pub", "news.a", "x=1") == (0, "", said)
+    assert run("pub", "news.a", "x=1", "--wait", "0.1") == (1, "", said)
+
+
+def test_urgent_events_overtake_and_old_ones_are_let_go(run, bus):
+    city = bus.subscribe("city.>")
+    assert run("pub", "city.library", "n:=1") == (0, "", "")
+    assert run("pub", "city.order", "n:=2", "--max-age", "1") == (0, "", "")
+    assert run("pub", "city.911", "n:=3", "--priority", "emergency") == (0, "", "")
+    wait_until(lambda: bus.stats().expired == 1, 60)
+    assert [city.receive(60).data["n"] for _ in range(2)] == [3, 1]
+
+
+def test_classes_and_ages_that_there_are_not(run):
+    code, _, err = run("pub", "news.a", "x=1", "--priority", "urgent")
+    assert code == 2
+    assert "no priority class 'urgent': this bus has emergency, business, regular" in err
+    code, _, err = run("sub", "news.a", "--max-age", "-1")
+    assert code == 2
+    assert "expected a number of seconds above 0" in err
+
+
+def test_options_that_contradict_each_other(run):
+    for arguments in (
+        ("pub", "news.a", "x=1", "--guaranteed", "--wait", "1"),
+        ("sub", "news.a", "--durable", "archive", "--priority", "business"),
+    ):
+        code, _, err = run(*arguments)
+        assert (code, err[:9]) == (2, "infobus: "), arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["pub", "news..a", "x=1"], "subject 'news..a' has an empty element"),
+        (["pub", "news.*", "x=1"], "holds the wildcard '*'"),
+        (["pub", "news.a", '{"x": 1'], "the object is not JSON"),
+        (["pub", "news.a", "x"], "'x' is not an attribute"),
+        (["pub", "news.a"], "nothing to publish under news.a"),
+        (["sub", "news.>.a"], "'>'"),
+        (["types", "Nothing"], "knows a type 'Nothing'"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line_with_exit_code_2(run, arguments, problem):
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert err.startswith("infobus: ")
+    assert err.count("\n") == 1
+
+
+def test_an_endpoint_that_is_none(run):
+    code, out, err = run("sub", "a", "--connect", "nonsense")
+    assert (code, out) == (1, "")
+    assert "nonsense" in err
+    assert "Traceback" not in err
+
+
+def test_an_option_that_does_not_exist(run):
+    code, _, err = run("sub", "a", "--jsn")
+    assert code == 2
+    assert "--jsn" in err
+    assert "Traceback" not in err
+
+
+def test_describe_says_when_nothing_came(run):
+    code, out, err = run("describe", "quotes.>", "--seconds", "0.1")
+    assert (code, out) == (1, "")
+    assert err.endswith("infobus: no event on quotes.> in 0.1 s\n")
