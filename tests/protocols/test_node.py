@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols.effects import (
-    Complain,
-    Events,
-    InterestChanged,
-    Learn,
-    Lost,
-    Reduce,
-    ToAll,
-    ToPeer,
-)
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.interest.own_rows import reduced_filters
+from infobus.protocols.reliable.effects import Events, InterestChanged, Lost, Reduce
 from infobus.protocols.reliable.node import Node
 from infobus.protocols.reliable.peer import Terms
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, assert_never
 
 from infobus.errors import BadFrame, BusClosed
 from infobus.objects import codec
@@ -374,7 +374,7 @@ class Exchange:
             else:
                 self._do_rare(one)
 
-    def _post(self, letter: ToPeer, may_wait: bool) -> None:
+    def _post(self, letter: ToPeer[Any], may_wait: bool) -> None:
         message: Any = letter.message
         if letter.peer == self._name:
             self.carry_out(self._take(message), may_wait=may_wait)
@@ -419,6 +419,8 @@ class Exchange:
                 self._tell_watches("departed", participant)
             case Complain(peer, what):
                 self.node.complain(peer, what)
+            case _:
+                assert_never(one)  # an effect that nobody does would be lost in silence
 
     def _tell_watches(self, what: str, participant: Participant) -> None:
         for watch in list(self.watches):

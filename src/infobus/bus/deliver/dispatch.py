@@ -15,12 +15,12 @@ from infobus.bus.deliver.type_requests import Types
 from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.stats import Counters
 from infobus.errors import BadFrame
-from infobus.protocols import effects as effect
-from infobus.protocols.effects import Effects
+from infobus.protocols.effects import ToAll
 from infobus.protocols.frames import transactions, wire
 from infobus.protocols.frames.lanes import MARK, class_in
 from infobus.protocols.frames.transactions import GROUP, Copies
 from infobus.protocols.frames.wire import Items
+from infobus.protocols.reliable.effects import Effects
 from infobus.subjects import TEST_SPACE
 
 _TEST_CHANNEL = TEST_SPACE.rstrip(".")
@@ -76,7 +76,7 @@ class Delivery:
     def _ask_for_types(self, items: Items) -> None:
         for type_ in items.types:
             if type_ not in self._types.known and self._types.must_ask_for(type_, self._now_s()):
-                self.late.append(effect.ToAll(wire.WantTypes(self._name, [type_])))
+                self.late.append(ToAll(wire.WantTypes(self._name, [type_])))
 
     def _deliver_run(self, run: Run) -> None:
         subjects = run.items.subjects

@@ -23,7 +23,7 @@ from infobus.bus.deliver.subscription import WhenFull
 from infobus.bus.stats import Counters
 from infobus.errors import SlowConsumer
 from infobus.patience import DEFAULT_PATIENCE, Patience
-from infobus.protocols.effects import Effects
+from infobus.protocols.reliable.effects import Effects
 from infobus.protocols.reliable.node import Node
 
 

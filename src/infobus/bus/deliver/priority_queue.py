@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 
 from infobus.bus.deliver.event import Event, Run, weight_of
-from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.frames.wire import Qos
 from infobus.protocols.qos.classes import Marks, Rate
 from infobus.protocols.qos.queues import ClassQueues, Entry
+from infobus.protocols.reliable.effects import Lost
 from infobus.protocols.reliable.peer import Terms
 
 _LOWEST = 1 << 30

@@ -19,9 +19,9 @@ from queue import Empty
 
 from infobus.bus.deliver.event import Event, Reading, Run, weight_of
 from infobus.bus.deliver.priority_queue import Classed, Demand, Waits
-from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.qos.classes import Marks
+from infobus.protocols.reliable.effects import Lost
 from infobus.protocols.reliable.peer import Terms
 from infobus.waiters import Mailbox
 

@@ -19,10 +19,10 @@ from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox, Look
 from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
-from infobus.protocols.effects import Lost
 from infobus.protocols.frames.lanes import channel_in, class_in, in_words
 from infobus.protocols.frames.wire import Items, Request
 from infobus.protocols.interest.own_rows import channel_pattern, touches
+from infobus.protocols.reliable.effects import Lost
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import TEST_SPACE
 from infobus.waiters import let_others_run

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, assert_never
 
 from infobus.bus.deliver.subscription import loss_error
 from infobus.bus.durable.names_in_use import (
@@ -31,7 +31,7 @@ from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.publish.publisher import MakeRecords
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
-from infobus.protocols.effects import Complain, Learn, Lost, ToAll, ToPeer
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
@@ -39,6 +39,7 @@ from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerEffects, ConsumerTerms
 from infobus.protocols.guaranteed.frames import Durable, Entry, GuaranteedMessage
 from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects
+from infobus.protocols.reliable.effects import Lost
 from infobus.stores.ledger.consumer_store import ConsumerStore
 from infobus.stores.ledger.folder import Seen, open_free, orphans
 from infobus.stores.ledger.ledger import Ledger
@@ -406,6 +407,8 @@ class Guarantees:
                 self._hub.learn(descriptors)
             case Complain(peer, what):
                 self._hub.counters.complain(peer, what)
+            case _:
+                assert_never(one)  # an effect that nobody does would be lost in silence
 
     def _deliver(self, use: Use, id: str, entry: Entry, deliveries: int) -> None:
         is_answered = False

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from infobus.bus.deliver.audience import filter_of, text_of
 from infobus.bus.deliver.callbacks import Workers
@@ -37,13 +37,14 @@ from infobus.errors import (
 )
 from infobus.objects import codec
 from infobus.patience import Patience
-from infobus.protocols import effects as effect
-from infobus.protocols.effects import Effects
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.wire import Data, Items
 from infobus.protocols.guaranteed.frames import GuaranteedMessage
 from infobus.protocols.interest.own_rows import Reduction, reduced_filters
 from infobus.protocols.invocation.frames import is_service_frame
+from infobus.protocols.reliable import effects as effect
+from infobus.protocols.reliable.effects import Effects
 from infobus.protocols.reliable.node import Node
 from infobus.protocols.reliable.peer import Terms
 from infobus.waiters import Changed
@@ -378,15 +379,15 @@ class Hub:
                 match one:
                     case effect.Events(sender, lane, first, items):
                         self.delivery.dispatch(sender, lane, first, items)
-                    case effect.ToPeer(peer, message, bulk):
+                    case ToPeer(peer, message, bulk):
                         self._count(message)
                         frame = message if isinstance(message, bytes) else wire.encode(message)
                         mail.append((f"n/{peer}", frame, bulk))
-                    case effect.ToAll(message):
+                    case ToAll(message):
                         mail.append((_ALL_KEY, wire.encode(message), False))
                     case effect.Lost(_, lane, _, _):
                         self._report(one, lane)
-                    case effect.Learn(descriptors):
+                    case Learn(descriptors):
                         self.types.learn_all(descriptors, self._on_bad_descriptor)
                     case effect.InterestChanged():
                         self._note_interest_changed()
@@ -395,12 +396,14 @@ class Hub:
                         threading.Thread(
                             target=self._reduce, args=(reduction,), name=name, daemon=True
                         ).start()
-                    case effect.Complain(peer, what):
+                    case Complain(peer, what):
                         self.counters.complain(peer, what)
                     case effect.StateWanted(message):
                         self.on_state_wanted(message)
                     case effect.StateCame(message):
                         self.on_state_came(message)
+                    case _:
+                        assert_never(one)  # an effect that nobody does would be lost in silence
             effects, self.delivery.late = self.delivery.late, []
         return mail
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
-from infobus.protocols.guaranteed.frames import Entry
+from infobus.protocols.guaranteed.frames import Entry, GuaranteedMessage
 from infobus.protocols.guaranteed.position import Saved
 
 EXPIRED = "expired"
@@ -69,8 +69,8 @@ class UsedElsewhere(Struct, frozen=True):
 
 
 ConsumerEffects = list[
-    ToPeer
-    | ToAll
+    ToPeer[GuaranteedMessage]
+    | ToAll[GuaranteedMessage]
     | Learn
     | Complain
     | Deliver

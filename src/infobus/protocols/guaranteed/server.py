@@ -50,7 +50,7 @@ class Failed(Struct, frozen=True):
     error: BusError
 
 
-ServerEffects = list[ToPeer | ToAll | Complain | Failed]
+ServerEffects = list[ToPeer[GuaranteedMessage] | ToAll[GuaranteedMessage] | Complain | Failed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,5 +380,7 @@ class LedgerServer:
             served.ledger.settle(name, served.positions[name])
 
 
-def _refusal(me: str, asked: Durable | Fetch, ledger: str, why: str, detail: str = "") -> ToPeer:
+def _refusal(
+    me: str, asked: Durable | Fetch, ledger: str, why: str, detail: str = ""
+) -> ToPeer[Refused]:
     return ToPeer(asked.sender, Refused(me, asked.name, asked.session, ledger, why, detail))

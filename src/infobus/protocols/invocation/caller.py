@@ -409,7 +409,7 @@ class Caller:
         peer = self._peers[name] = _Peer()
         return peer
 
-    def _credit(self, call: Outgoing, upto: int, *, again: bool) -> ToPeer:
+    def _credit(self, call: Outgoing, upto: int, *, again: bool) -> ToPeer[wire.Credit]:
         received = 0 if call.inflow is None else call.inflow.received
         credit = wire.Credit(self.directory.name, call.number, received, upto, again)
         return ToPeer(call.peer, credit)

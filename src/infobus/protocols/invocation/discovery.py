@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from infobus.errors import BadFilter, BadFrame, BadSubject
 from infobus.objects import codec
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.invocation.frames import IAm, Presence, Who
+from infobus.protocols.invocation.frames import IAm, Presence, ServiceMessage, Who
 from infobus.subjects import check_pattern, check_subject, matches
 
 ASK_S, ASK_S_MAX = 0.1, 2.0
@@ -70,7 +70,15 @@ class AllAnswered(Struct, frozen=True):
     request: int
 
 
-DirectoryEffects = list[ToPeer | ToAll | Arrived | Changed | Departed | AllAnswered | Complain]
+DirectoryEffects = list[
+    ToPeer[ServiceMessage]
+    | ToAll[ServiceMessage]
+    | Arrived
+    | Changed
+    | Departed
+    | AllAnswered
+    | Complain
+]
 
 
 class _Question(Struct):

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, ToAll, ToPeer
 from infobus.protocols.invocation.discovery import AllAnswered, Arrived, Changed, Departed
-from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.invocation.frames import Presence, ServiceMessage
 from infobus.protocols.invocation.item_flow import Inflow
 from infobus.protocols.invocation.rules import Key
 
@@ -73,8 +73,8 @@ class Told(Struct, frozen=True):
 
 
 CallerEffects = list[
-    ToPeer
-    | ToAll
+    ToPeer[ServiceMessage | bytes]
+    | ToAll[ServiceMessage]
     | Returned
     | Raised
     | Yielded

@@ -57,7 +57,9 @@ class Drained(Struct, frozen=True):
     offer: int
 
 
-ServerEffects = list[ToPeer | Run | Claim | Stop | Room | Acknowledged | Drained | Complain]
+ServerEffects = list[
+    ToPeer[wire.ServiceMessage] | Run | Claim | Stop | Room | Acknowledged | Drained | Complain
+]
 
 
 class Offer(Struct, eq=False):

@@ -24,21 +24,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from infobus.errors import BadSubject
-from infobus.protocols.effects import (
-    Complain,
-    Effects,
-    InterestChanged,
-    Learn,
-    Reduce,
-    StateCame,
-    StateWanted,
-    ToAll,
-    ToPeer,
-)
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.interest.own_rows import OwnRows, Reduction, Row
 from infobus.protocols.interest.peer_rows import PeerRows, Wanted
 from infobus.protocols.interest.requests import Requests
+from infobus.protocols.reliable.effects import (
+    Effects,
+    InterestChanged,
+    Reduce,
+    StateCame,
+    StateWanted,
+)
 from infobus.protocols.reliable.freeze import Freezing
 from infobus.protocols.reliable.peer import Peer, Route, Terms, make_room
 from infobus.protocols.reliable.routes import Routes
@@ -385,7 +382,7 @@ class Node:
         )
         return [ToPeer(name, told, bulk=True)]
 
-    def _known(self, name: str, peer: Peer) -> ToPeer:
+    def _known(self, name: str, peer: Peer) -> ToPeer[wire.Known]:
         record = self.rows.records.get(name)
         if record is None:
             return ToPeer(name, wire.Known(self.name, 0, peer.welcomed))

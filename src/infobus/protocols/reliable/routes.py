@@ -11,11 +11,12 @@ from collections.abc import Collection
 
 from msgspec import Struct, field
 
-from infobus.protocols.effects import Complain, Effects, ToPeer
+from infobus.protocols.effects import Complain, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import channel_in, in_words
 from infobus.protocols.interest.peer_rows import PeerRows
 from infobus.protocols.reliable.channel import Progress
+from infobus.protocols.reliable.effects import Effects
 from infobus.protocols.reliable.peer import Route, Terms
 
 _UNWANTED_COUNT_MAX = 100_000

@@ -12,11 +12,12 @@ from collections.abc import Callable, Container
 
 from msgspec import Struct, field
 
-from infobus.protocols.effects import Complain, Effects, Events, Lost, ToPeer
+from infobus.protocols.effects import Complain, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.wire import Items
 from infobus.protocols.interest.own_rows import OwnRows
 from infobus.protocols.reliable.channel import AskAgain, Deliver, Effect, Receiver, ReportLoss
+from infobus.protocols.reliable.effects import Effects, Events, Lost
 from infobus.protocols.reliable.peer import Peer
 
 _UNWANTED_COUNT_MAX = 10_000

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from infobus.protocols.effects import Events, Lost
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import channel_in
 from infobus.protocols.interest.own_rows import touches
+from infobus.protocols.reliable.effects import Events, Lost
 from infobus.testing.simulation.node import Attributes, SimulatedNode, SimulatedSubscription
 
 Stream = tuple[str, str, str]  # receiving node, sender, lane

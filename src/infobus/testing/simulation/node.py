@@ -16,10 +16,11 @@ import msgspec
 from infobus.engines.base import Declaration
 from infobus.engines.memory.engine import MemoryEngine, Network
 from infobus.filters import Filter, compile
-from infobus.protocols.effects import Effects, Events, Lost, Reduce, ToAll, ToPeer
+from infobus.protocols.effects import ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import class_key, lane_key, lane_of
 from infobus.protocols.interest.own_rows import Reduction, reduced_filters
+from infobus.protocols.reliable.effects import Effects, Events, Lost, Reduce
 from infobus.protocols.reliable.node import Node
 from infobus.protocols.reliable.peer import Route, Terms
 from infobus.subjects import channel_keys_of, channel_of, matches

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from infobus.protocols.effects import Events
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.transactions import GROUP, Group
+from infobus.protocols.reliable.effects import Events
 from infobus.subjects import channel_of
 from infobus.testing.simulation.account import Account, Debt, Uneven
 from infobus.testing.simulation.node import SimulatedNode, SimulatedSubscription

@@ -8,9 +8,9 @@ from typing import Protocol
 import msgspec
 
 from infobus.engines.memory.engine import Network
-from infobus.protocols.effects import Events
 from infobus.protocols.frames import transactions, wire
 from infobus.protocols.frames.transactions import GROUP, Copies, Group
+from infobus.protocols.reliable.effects import Events
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of
 from infobus.testing.simulation.node import (
