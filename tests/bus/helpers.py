@@ -8,7 +8,6 @@ import pytest
 
 import infobus
 from infobus import Bus, Event, LossError, Patience, Subscription
-from infobus.bus import initial_state
 from infobus.bus.qos_group import QosMember
 from infobus.engines.memory import engine
 from infobus.engines.memory.engine import MemoryEngine, live_network
@@ -24,6 +23,7 @@ PATIENT = Patience(
     subscribe_s=PATIENCE_S,
     close_s=PATIENCE_S,
     types_s=PATIENCE_S,
+    state_s=PATIENCE_S,
     policy_s=PATIENCE_S,
     discovery_s=PATIENCE_S,
 )
@@ -39,7 +39,6 @@ def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in (Subscription.change_filter, QosMember.__init__):
         monkeypatch.setitem(function.__kwdefaults__, "timeout_s", PATIENCE_S)
     monkeypatch.setattr(engine, "_PATIENCE_S", PATIENCE_S)
-    monkeypatch.setattr(initial_state, "STATE_WAIT_S", PATIENCE_S)
     monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)
     monkeypatch.setattr(caller, "ANSWERS_S", PATIENCE_S)
 

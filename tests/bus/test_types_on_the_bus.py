@@ -8,9 +8,9 @@ import pytest
 
 import infobus
 from infobus import Bus, DataObject
-from infobus.bus.runtime import runtime
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.objects import codec
+from infobus.patience import Patience
 from infobus.protocols.frames import wire
 from tests.bus.helpers import take, wait_until
 
@@ -36,7 +36,7 @@ def put(engine: MemoryEngine, number: int, fingerprint: int = UNKNOWN) -> None:
 def test_an_unknown_type_yields_a_generic_object_within_the_stated_time(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "TYPE_WAIT_S", 0.2)
+    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.2))
     sub = bus.subscribe("x.y")
     asked: list[bytes] = []
     stranger.declare("all", asked.append)
@@ -58,11 +58,11 @@ def test_an_unknown_type_yields_a_generic_object_within_the_stated_time(
 def test_only_the_first_event_of_an_unknown_type_is_held_up(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "TYPE_WAIT_S", 0.2)
+    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.2))
     sub = bus.subscribe("x.y")
     put(stranger, 0)
     take(sub, 1)
-    monkeypatch.setattr(runtime, "TYPE_WAIT_S", 30.0)
+    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=30.0))
     started_s = time.monotonic()
     for number in range(1, 21):
         put(stranger, number)
@@ -73,7 +73,7 @@ def test_only_the_first_event_of_an_unknown_type_is_held_up(
 def test_a_known_type_in_the_same_stream_is_delivered_after_it(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "TYPE_WAIT_S", 0.1)
+    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.1))
     sub = bus.subscribe("x.y")
     put(stranger, 0)
     put(stranger, 1, fingerprint=0)
@@ -84,7 +84,7 @@ def test_a_known_type_in_the_same_stream_is_delivered_after_it(
 def test_an_event_loop_is_not_held_up_by_an_unknown_type(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "TYPE_WAIT_S", 30.0)
+    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=30.0))
     sub = bus.subscribe("x.y")
     put(stranger, 0)
     wait_until(lambda: sub.waiting_count == 1)
@@ -160,7 +160,7 @@ def test_types_lists_what_is_known(bus: Bus, other: Bus) -> None:
 def test_many_unknown_types_do_not_add_up_to_a_long_wait(
     bus: Bus, bus_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "TYPE_WAIT_S", 0.4)
+    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.4))
     sub = bus.subscribe("x")
     engine = MemoryEngine(live_network(bus_name))
     engine.open("stranger")

@@ -872,3 +872,102 @@ def test_the_dead_are_remembered_within_bounds():
         node.tick(10.0 * number + 9.9)
     assert len(node.peers) <= 10
     assert not node.rows.records
+
+
+class TestTheSteadyState:
+    """A frame that is just the next one is taken by a short way that says the same."""
+
+    def begun(self, **terms):
+        """A node that has got event 1 of `p` on the lane `a`."""
+        node = subscriber("a.>", **terms)
+        node.take(data("p", 1), 0.0)
+        return node
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.integers(1, 12),  # the first number
+                st.integers(1, 3),  # how many events
+                st.sampled_from("aab"),
+                st.sampled_from("ppq"),
+                st.booleans(),  # whether time passes after it
+            ),
+            max_size=40,
+        ),
+        st.sampled_from([1, 2, 5, 8192]),
+        st.sampled_from([60, 8 * 1024 * 1024]),
+    )
+    def test_it_delivers_and_confirms_what_the_long_way_does(self, frames, ack_count, ack_bytes):
+        said: list[list[object]] = []
+        confirmed: list[dict[object, int]] = []
+        for is_short in (False, True):
+            node = subscriber("a.>", "b.>", ack_count=ack_count, ack_bytes=ack_bytes)
+            node.peer_up("q", 0.0)
+            node.take(wire.Known("q", 2, 1), 0.0)
+            got: list[object] = []
+            acked: dict[object, int] = {}
+            for at, (first, count, lane, sender, is_tick) in enumerate(frames):
+                frame = data(sender, first, count, lane)
+                effects = node.take_next(frame, 50) if is_short else None
+                if effects is None:
+                    effects = node.take(frame, at / 10)
+                else:
+                    got.append((sender, lane, first, first + count - 1))
+                effects = [*effects, *(node.tick(at / 10) if is_tick else [])]
+                for e in effects:
+                    if isinstance(e, Events):
+                        run = (e.first, e.first + len(e.items) - 1)
+                        got.append((e.sender, e.lane, *run))
+                    elif isinstance(e, Lost):
+                        got.append(e)
+                    elif isinstance(e, ToPeer) and isinstance(e.message, wire.Ack):
+                        acked |= {(e.peer, lane): n for lane, n in e.message.nexts.items()}
+            for e in node.tick(100.0):  # whatever is due is confirmed with the next tick
+                if isinstance(e, ToPeer) and isinstance(e.message, wire.Ack):
+                    acked |= {(e.peer, lane): n for lane, n in e.message.nexts.items()}
+            said.append(got)
+            confirmed.append(acked)
+        assert said[0] == said[1]
+        assert confirmed[0] == confirmed[1]
+
+    def test_it_confirms_as_soon_as_enough_has_come(self):
+        node = self.begun(ack_count=3)
+        confirmed = [messages(node.take_next(data("p", n), 50)) for n in range(2, 7)]
+        ack = wire.Ack("me", {"a": 5})
+        assert confirmed == [[], [], [ack], [], []]
+
+    def test_it_confirms_large_events_sooner(self):
+        node = self.begun(ack_bytes=100)
+        confirmed = [messages(node.take_next(data("p", n), 60)) for n in (2, 3)]
+        assert confirmed == [[], [wire.Ack("me", {"a": 4})]]
+
+    def test_a_lane_that_is_held_is_not_confirmed(self):
+        node = self.begun(ack_count=1)
+        node.is_held = lambda peer, lane: True
+        assert [node.take_next(data("p", n), 50) for n in (2, 3, 4)] == [[], [], []]
+
+    @pytest.mark.parametrize(
+        "frame",
+        [
+            data("p", 1),
+            data("p", 3),
+            data("p", 2, channel="b"),
+            data("stranger", 2),
+            data("p", 0),
+            wire.Data("p", "a", 2, wire.Items.of([item("a.x")]), [b"descriptor"]),
+        ],
+        ids=["again", "a hole", "another lane", "a stranger", "best effort", "with a new type"],
+    )
+    def test_what_is_not_just_the_next_frame_is_for_the_long_way(self, frame):
+        assert self.begun().take_next(frame, 50) is None
+
+    def test_a_peer_that_is_not_seen_is_for_the_long_way(self):
+        node = self.begun()
+        node.peer_down("p", 0.0)
+        assert node.take_next(data("p", 2), 50) is None
+
+    def test_nothing_is_taken_in_while_there_is_no_room(self):
+        node = self.begun()
+        assert node.take_next(data("p", 2), 50) == []
+        node.pause("a", True, 0.0)
+        assert node.take_next(data("p", 3), 50) is None

@@ -90,7 +90,7 @@ class Bus:
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
         self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)
-        hub.on_interest_changed = routing.forget
+        hub.watch_interest(routing.forget)
         self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, test=test)
         self._publisher = Publisher(
             hub, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
@@ -627,7 +627,6 @@ class Bus:
         """Join the bus: called once, by `connect`."""
         self._hub.open(self.patience.sync_s)
         self._flusher.start()
-        self._state.open()
         if self._group:
             from infobus.bus.qos_group import QosMember  # late: few nodes are in a group
 

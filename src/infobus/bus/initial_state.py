@@ -8,78 +8,57 @@ first and then exactly the events that followed it (paper 004, section 3.4).
 
 from __future__ import annotations
 
-import itertools
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from queue import SimpleQueue
-from threading import Thread
-
-from msgspec import Struct, field
+from typing import Any, assert_never
 
 from infobus.bus.deliver.audience import NOBODY
 from infobus.bus.deliver.event import Run, weight_of
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.publish.outlet import Outlet
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.registration import Locked
+from infobus.bus.runtime.runtime import Runtime
 from infobus.objects import codec
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import channel_in
 from infobus.protocols.frames.wire import Item, Items
+from infobus.protocols.initial_state.newcomers import Came, Effects, Give, Newcomers, OwnEffect
 from infobus.protocols.interest.own_rows import channel_pattern, touches
 from infobus.subjects import channel_of, overlaps
 
 log = logging.getLogger("infobus")
 
-STATE_WAIT_S = 2.0
-"""How long a newcomer waits for the state of producers that do not answer."""
+TAGS = (11, 12)  # of `WantState` and `State`
 
 StateFunction = Callable[[], Iterable[tuple[str, object]]]
 MakeItem = Callable[[str, object], tuple[Item, tuple[int, ...]]]
 
 
-class Recovery(Struct):
-    """A subscription that waits for initial state."""
-
-    subscription: Subscription
-    awaited: set[str]
-    until_s: float
-    runs: list[Run] = field(default_factory=list)
-    lasts: dict[tuple[str, str], int] = field(default_factory=dict)  # route -> number of its state
-
-
 class InitialState:
-    """Both halves: giving state to newcomers, and waiting for it."""
+    """What `protocols.initial_state` wants done: collecting state, and beginning with it."""
 
     def __init__(
         self,
-        hub: Hub,
+        runtime: Runtime,
         outlets: dict[str, Outlet],
         outlet_of: Callable[[str], Outlet],
         make_item: MakeItem,
     ) -> None:
-        self._hub = hub
+        self._runtime = runtime
         self._outlets = outlets
         self._outlet_of = outlet_of
         self._make_item = make_item
         self._functions: list[tuple[str, StateFunction]] = []
-        self._recoveries: dict[int, Recovery] = {}
-        self._requests = itertools.count(1)
-        self._jobs: SimpleQueue[wire.WantState | None] = SimpleQueue()
-        hub.on_state_wanted = self._jobs.put
-        hub.on_state_came = self._on_came
-        hub.on_recover = self.start
-        hub.on_tick = self._on_tick
-
-    def open(self) -> None:
-        """Begin to answer."""
-        name = f"infobus-{self._hub.name}-state"
-        Thread(target=self._answer_for_ever, name=name, daemon=True).start()
+        self._newcomers = Newcomers(runtime.name, runtime.patience.state_s)
+        self._strand = Locked(runtime, self._newcomers, self._do, wire.decode)
+        self._worker = runtime.threads.worker(f"infobus-{runtime.name}-state")
+        runtime.register(self._strand, TAGS)
+        runtime.recover_by(self.start)
 
     def close(self) -> None:
         """Answer no more."""
-        self._jobs.put(None)
+        self._worker.stop()
 
     def register(self, pattern: str, function: StateFunction) -> None:
         """`function` gives the state of what this node publishes under `pattern`."""
@@ -89,74 +68,63 @@ class InitialState:
 
     def start(self, subscription: Subscription) -> None:
         """Empty the subscription and ask every live node, this one too, for initial state."""
-        hub = self._hub
-        with hub.lock:
-            if subscription.is_closed:
-                return
-            self._forget(subscription)
-            subscription.queue.clear()
-            subscription.queue.offered -= _count(subscription.queue.staged or [])
-            subscription.queue.staged = []
-            peers = [name for name, peer in hub.node.peers.items() if peer.alive]
-            request = next(self._requests)
-            until_s = time.monotonic() + STATE_WAIT_S
-            awaited = {hub.name, *peers}
-            self._recoveries[request] = Recovery(subscription, awaited, until_s)
-        want = wire.WantState(hub.name, request, list(subscription.patterns))
-        self._jobs.put(want)
-        hub.send([(f"n/{name}", wire.encode(want), True) for name in peers])
+        self._strand.step(lambda now_s: self._ask(subscription, now_s))
 
-    def _forget(self, subscription: Subscription) -> None:
-        """What was asked for before a further loss is too old."""
-        for request, recovery in list(self._recoveries.items()):
-            if recovery.subscription is subscription:
-                del self._recoveries[request]
+    def _ask(self, subscription: Subscription, now_s: float) -> Effects:
+        if subscription.is_closed:
+            return []
+        queue = subscription.queue
+        queue.clear()
+        queue.offered -= _count(queue.staged or [])
+        queue.staged = []
+        peers = [name for name, peer in self._runtime.node.peers.items() if peer.alive]
+        return self._newcomers.ask(subscription, list(subscription.patterns), peers, now_s)
 
-    def _on_came(self, state: wire.State) -> None:
-        recovery = self._recoveries.get(state.request)
-        if recovery is None or state.sender not in recovery.awaited:
-            return
-        recovery.awaited.discard(state.sender)
-        depth = self._hub.node.terms.depth
-        for lane, last in state.lasts.items():
-            recovery.lasts[state.sender, lane] = last
-        for item in state.items:
-            if self._hub.audiences.of_stranger(item.subject) in (None, NOBODY):
-                continue
-            channel = channel_of(item.subject, depth)
-            last = state.lasts.get(channel, 0)
-            items = Items.of([item])
-            recovery.runs.append(Run(state.sender, channel, [last], items, True, False))
-        if not recovery.awaited:
-            self._finish(state.request, recovery)
+    def _do(self, one: OwnEffect) -> Sequence[Any]:
+        match one:
+            case Give(want):
+                self._worker.do(lambda: self._give(want))
+                return []
+            case Came(subscription, states, silent):
+                if silent:
+                    names, wait_s = ", ".join(silent), self._newcomers.patience_s
+                    log.warning("no initial state came from %s in %s s", names, wait_s)
+                return self._begin(subscription, states)
+            case _:
+                assert_never(one)
 
-    def _on_tick(self, now_s: float) -> None:
-        for request, recovery in list(self._recoveries.items()):
-            if now_s >= recovery.until_s:
-                names = ", ".join(sorted(recovery.awaited))
-                log.warning("no initial state came from %s in %s s", names, STATE_WAIT_S)
-                self._finish(request, recovery)
-
-    def _finish(self, request: int, recovery: Recovery) -> None:
+    def _begin(self, subscription: Subscription, states: list[wire.State]) -> Sequence[Any]:
         """The state first, then what has come since, without what the state contains."""
-        del self._recoveries[request]
-        subscription = recovery.subscription
         staged, subscription.queue.staged = subscription.queue.staged or [], None
         subscription.queue.offered -= _count(staged)
         if subscription.is_closed:
-            return
-        for run in recovery.runs:
-            self._hub.delivery.offer(subscription, run)
-        subscription.queue.contained |= recovery.lasts
+            return []
+        delivery = self._runtime.delivery
+        for state in states:
+            for run in self._runs(state):
+                delivery.offer(subscription, run)
+        lasts = {(s.sender, lane): last for s in states for lane, last in s.lasts.items()}
+        subscription.queue.contained |= lasts
         for run in staged:
-            self._hub.delivery.offer(subscription, run)
+            delivery.offer(subscription, run)
         # Of others, events that the state contains may still be repaired and come after it.
-        for route, last in recovery.lasts.items():
+        for route, last in lasts.items():
             if self._is_past(*route, last):
                 subscription.queue.contained.pop(route, None)
+        late, delivery.late = delivery.late, []
+        return late
+
+    def _runs(self, state: wire.State) -> Iterator[Run]:
+        depth = self._runtime.node.terms.depth
+        for item in state.items:
+            if self._runtime.audiences.of_stranger(item.subject) in (None, NOBODY):
+                continue
+            channel = channel_of(item.subject, depth)
+            numbers = [state.lasts.get(channel, 0)]
+            yield Run(state.sender, channel, numbers, Items.of([item]), True, False)
 
     def _is_past(self, sender: str, lane: str, last: int) -> bool:
-        peer = self._hub.node.peers.get(sender)
+        peer = self._runtime.node.peers.get(sender)
         if peer is None:
             return True
         receiver = peer.receivers.get(lane)
@@ -165,28 +133,25 @@ class InitialState:
 
     # Giving state.
 
-    def _answer_for_ever(self) -> None:
-        while (want := self._jobs.get()) is not None:
-            lasts: dict[str, int] = {}
-            items: list[Item] = []
-            types: set[int] = set()
-            for pattern, function in self._functions:
-                try:
-                    types |= self._add_state(lasts, items, want, pattern, function)
-                except BaseException:  # also SystemExit: it would end the thread, in silence
-                    log.exception("initial state for %s failed; it is left out", pattern)
-            state = wire.State(
-                self._hub.name, want.request, lasts, Items.of(items), codec.descriptors(types)
-            )
-            frame = wire.encode(state)
-            if len(frame) > wire.FRAME_BYTES_MAX:
-                log.error("the initial state takes %d bytes; it is left out", len(frame))
-                frame = wire.encode(wire.State(self._hub.name, want.request, {}, Items.of([])))
-            if want.sender == self._hub.name:
-                with self._hub.lock:
-                    self._on_came(state)
-            else:
-                self._hub.send([(f"n/{want.sender}", frame, True)])
+    def _give(self, want: wire.WantState) -> None:
+        lasts: dict[str, int] = {}
+        items: list[Item] = []
+        types: set[int] = set()
+        for pattern, function in self._functions:
+            try:
+                types |= self._add_state(lasts, items, want, pattern, function)
+            except BaseException:  # also SystemExit: it would end the worker, in silence
+                log.exception("initial state for %s failed; it is left out", pattern)
+        name = self._runtime.name
+        state = wire.State(name, want.request, lasts, Items.of(items), codec.descriptors(types))
+        if want.sender == name:
+            self._strand.step(lambda now_s: self._newcomers.take(state, now_s))
+            return
+        frame = wire.encode(state)
+        if len(frame) > wire.FRAME_BYTES_MAX:
+            log.error("the initial state takes %d bytes; it is left out", len(frame))
+            frame = wire.encode(wire.State(name, want.request, {}, Items.of([])))
+        self._runtime.send([(f"n/{want.sender}", frame, True)])
 
     def _add_state(
         self,
@@ -201,7 +166,7 @@ class InitialState:
         if any(overlaps(pattern, wanted) for wanted in want.patterns):
             with self._between_publications(pattern) as numbers:
                 pairs = list(function())
-                new_lasts = numbers(want.sender == self._hub.name)
+                new_lasts = numbers(want.sender == self._runtime.name)
             new_items = []
             for subject, obj in pairs:
                 if any(overlaps(subject, wanted) for wanted in want.patterns):
@@ -214,10 +179,10 @@ class InitialState:
 
     @contextmanager
     def _between_publications(self, pattern: str) -> Iterator[Callable[[bool], dict[str, int]]]:
-        channel = channel_pattern(pattern, self._hub.node.terms.depth)
+        channel = channel_pattern(pattern, self._runtime.node.terms.depth)
         channels = [channel]
         if not {"*", ">"} & set(channel.split(".")):
-            with self._hub.lock:
+            with self._runtime.lock:
                 self._outlet_of(channel)  # so that its first publication waits, too
         with ExitStack() as stack:
             found = sorted(self._outlets.items())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.outbox import Mail
+from infobus.bus.runtime.runtime import ALL_KEY, Runtime
 from infobus.errors import BadFrame, BusError, StoreError
+from infobus.protocols.invocation.frames import SERVICE_TAGS
 from infobus.services.exactly_once import acknowledge
 from infobus.services.exchange import Exchange
 from infobus.services.threads import Loop, Threads
@@ -15,13 +18,17 @@ from infobus.stores.ledger.reply_store import Replies
 
 log = logging.getLogger("infobus")
 
+_LARGE_TAGS = frozenset({31, 32, 33})  # of presences, calls and replies: they may meet a full link
+
+
 
 class Serving:
     """The services of one node."""
 
-    def __init__(self, hub: Hub, replies_folder: Path, *, test: bool) -> None:
+    def __init__(self, hub: Runtime, replies_folder: Path, *, test: bool) -> None:
         self.name = hub.name
         self.test = test
+        self.now_s = hub.clock.now_s
         self._hub = hub
         self._folder = replies_folder
         self._replies: Replies | None = None
@@ -30,9 +37,7 @@ class Serving:
         self.exchange = Exchange(self, self._threads)
         self.loop = Loop(f"infobus-{hub.name}")
         self.exchange.on_acknowledged = self._acknowledge
-        hub.on_service = self.exchange.on_frame
-        hub.on_peer.append(self.exchange.on_peer)
-        self.exchange.start()
+        hub.register(self.exchange, SERVICE_TAGS)
 
     def close(self) -> None:
         """Call and answer no more."""
@@ -49,21 +54,26 @@ class Serving:
         peers = list(self._hub.node.peers.items())
         return [name for name, peer in peers if peer.alive and not peer.refused]
 
-    def send(self, peer: str, frame: bytes) -> None:
-        """Put a frame into a peer's inbox; waits, bounded, for a slow link."""
+    def carry_out(
+        self, effects: Iterable[Any], do: Callable[[Any], None], may_wait: bool
+    ) -> Sequence[Any]:
+        """Do what a machine of services says, in order."""
+        mail: Mail = []
+        heard: list[Any] = []
+        self._hub.carry_out(do, effects, mail, heard=heard)
+        for key, frame, bulk in mail:
+            if may_wait and key != ALL_KEY:
+                self._put(key, frame)
+            else:
+                self._hub.send([(key, frame, bulk or frame[1] in _LARGE_TAGS)])
+        return heard
+
+    def _put(self, key: str, frame: bytes) -> None:
         try:
-            self._hub.engine.put(f"n/{peer}", frame)
+            self._hub.engine.put(key, frame)
         except BusError as error:  # the protocol asks again, or gives up
             if not self._hub.is_closed:
-                self.complain("engine", str(error))
-
-    def post(self, peer: str, frame: bytes, bulk: bool) -> None:
-        """The same, without waiting."""
-        self._hub.send([(f"n/{peer}", frame, bulk)])
-
-    def post_to_all(self, frame: bytes) -> None:
-        """Put a frame where every node hears it."""
-        self._hub.send([("all", frame, False)])
+                self._hub.counters.complain("engine", str(error))
 
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""
@@ -71,12 +81,7 @@ class Serving:
 
     def refuse(self, error: BadFrame) -> None:
         """Count and note a frame that cannot be read."""
-        self._hub.counters.bad_frames += 1
-        self.complain(type(error).__name__, str(error))
-
-    def complain(self, source: str, what: str) -> None:
-        """Note that somebody did something wrong."""
-        self._hub.counters.complain(source, what)
+        self._hub.on_bad_frame(error)
 
     def reply_store(self) -> Replies | None:
         """Where the replies of calls that must run once are kept."""

@@ -12,6 +12,7 @@ from infobus.bus.lifetime import Lifetime
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BusClosed, UsageError
 from infobus.patience import Patience
+from infobus.protocols.invocation.frames import SERVICE_TAGS
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Services:
         self._port: Serving | None = None
         self._beginning = threading.Lock()
         self._offers: list[Offered] = []
-        hub.on_service = self._on_first_frame  # every node answers who is out there
+        # Every node answers who is out there, from the first question on.
+        hub.register_late(self._begin_unless_closed, SERVICE_TAGS)
 
     @property
     def exchange(self) -> Exchange:
@@ -177,11 +179,9 @@ class Services:
                 self._port = Serving(self._hub, folder, test=self._test)
             return self._port
 
-    def _on_first_frame(self, payload: bytes) -> None:
-        """The first frame about services: whatever answers it also takes all that follow."""
+    def _begin_unless_closed(self) -> None:
         if self._lifetime.over is None:
             self._begun()
-            self._hub.on_service(payload)
 
     def _wait_until_known(self) -> None:
         """Refuse calls until everyone knows that nothing is served here any more.

@@ -9,15 +9,14 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, assert_never
 
 from infobus.errors import BadFrame, BusClosed
 from infobus.objects import codec
-from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.frames import wire as frames
+from infobus.protocols.effects import ToAll
 from infobus.protocols.invocation import discovery
 from infobus.protocols.invocation import effects as calling
 from infobus.protocols.invocation import frames as wire
@@ -33,10 +32,10 @@ from infobus.services.load_reports import Telling
 from infobus.services.parties import Runner, Waiter
 from infobus.services.ports import Node
 from infobus.services.threads import Threads
+from infobus.waiters import Changed
 
 log = logging.getLogger("infobus")
 
-TICK_S = 0.1
 _CALL_TAG = 32
 
 
@@ -45,7 +44,7 @@ class Exchange:
 
     def __init__(self, node: Node, threads: Threads) -> None:
         self.node = node
-        self._name = node.name
+        self._now_s = node.now_s
         self._threads = threads
         self.lock = threading.Lock()
         self.directory = Directory(node.name, node.alive, self._load_of)
@@ -57,26 +56,20 @@ class Exchange:
         self.departures: list[Callable[[str], None]] = []
         self.watches: list[Callable[[str, Participant], None]] = []
         self.on_acknowledged: Callable[[str], None] = lambda once: None
+        self._heard = Changed(self.lock)  # of who is out there
         self._answered: dict[int, threading.Event] = {}
         self._telling = Telling(self.directory, self.caller, self.server)
         self._frames: deque[bytes] = deque()  # calls that have come
         self._taking_in = threading.Lock()
         self._is_taking_in = False
-        self._closed = threading.Event()
         self._is_closed = False
         self._why = BusClosed("the bus was closed")
-        name = f"infobus-{node.name}-services"
-        self._thread = threading.Thread(target=self._tick_for_ever, name=name, daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
 
     def close(self) -> None:
         """End: calls that have no answer get none."""
         self._is_closed = True
-        self._closed.set()
         with self.lock:
+            self._heard.notify_all()
             waiters, self.waiters = list(self.waiters.values()), {}
         for waiter in waiters:
             waiter.ended(self._why)
@@ -84,9 +77,8 @@ class Exchange:
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child, where the parent's lock may be held for ever."""
         self._why, self._is_closed = why, True
-        self._closed = threading.Event()
-        self._closed.set()
         self.lock = threading.Lock()
+        self._heard = Changed(self.lock)
 
     def check_open(self) -> None:
         """Raise `BusClosed` if this has ended."""
@@ -101,13 +93,13 @@ class Exchange:
             raise self._why
         self.waiters[call.key] = waiter
         with self.lock:
-            effects = self.caller.start(call, time.monotonic())
+            effects = self.caller.start(call, self._now_s())
         self.carry_out(effects)
 
     def cancel(self, key: int, why: calling.Why = "cancelled") -> None:
         """Give up a call."""
         with self.lock:
-            effects = self.caller.cancel(key, time.monotonic(), why)
+            effects = self.caller.cancel(key, self._now_s(), why)
         self.carry_out(effects)
 
     def taken(self, key: int, count: int) -> None:
@@ -120,22 +112,18 @@ class Exchange:
         """The servers of a subject, after everyone had time to answer."""
         self.check_open()
         with self.lock:
-            effects = self.caller.watch(subject, time.monotonic())
+            effects = self.caller.watch(subject, self._now_s())
         self.carry_out(effects)
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            with self.lock:
-                servers, is_complete = self.caller.servers(subject)
-                if is_complete or time.monotonic() >= deadline_s:
-                    return dict(servers)
-            self._closed.wait(0.002)
+        self._heard.wait_for(lambda: self._is_closed or self.caller.servers(subject)[1], timeout_s)
+        with self.lock:
+            return dict(self.caller.servers(subject)[0])
 
     def ask(self, pattern: str, role: str, where: str, timeout_s: float) -> list[Participant]:
         """Who is out there now; returns when everyone has answered, or in time."""
         self.check_open()
         answered = threading.Event()
         with self.lock:
-            request, effects = self.directory.ask(pattern, role, time.monotonic(), where=where)
+            request, effects = self.directory.ask(pattern, role, self._now_s(), where=where)
             self._answered[request] = answered
         self.carry_out(effects)
         answered.wait(timeout_s)
@@ -148,7 +136,7 @@ class Exchange:
         self.check_open()
         with self.lock:
             there = self.directory.found(pattern, role)
-            request, effects = self.directory.ask(pattern, role, time.monotonic(), is_watched=True)
+            request, effects = self.directory.ask(pattern, role, self._now_s(), is_watched=True)
             self.watches.append(on_change)
         for participant in there:
             on_change("arrived", participant)
@@ -167,7 +155,7 @@ class Exchange:
         self.check_open()
         with self.lock:
             presence, effects = self.directory.announce(presence)
-            effects = self.caller.noted(effects, time.monotonic())  # type: ignore[assignment]
+            effects = self.caller.noted(effects, self._now_s())  # type: ignore[assignment]
         self.carry_out(effects)
         return presence
 
@@ -181,7 +169,7 @@ class Exchange:
 
     def _directed(self, act: Callable[[], discovery.DirectoryEffects]) -> None:
         with self.lock:
-            effects = self.caller.noted(act(), time.monotonic())
+            effects = self.caller.noted(act(), self._now_s())
         self.carry_out(effects)
 
     def announce_offer(
@@ -193,7 +181,7 @@ class Exchange:
             presence, said = self.directory.announce(presence)
             self.runners[presence.id] = runner
             self.server.offer(make(presence.id))
-            effects = self.caller.noted(said, time.monotonic())
+            effects = self.caller.noted(said, self._now_s())
         self.carry_out(effects)
         return presence
 
@@ -210,13 +198,13 @@ class Exchange:
     def finished(self, id: Id, answer: wire.Reply | wire.Failed) -> None:
         """A call is done."""
         with self.lock:
-            effects = self.server.finished(id, answer, time.monotonic())
+            effects = self.server.finished(id, answer, self._now_s())
         self.carry_out(effects)
 
     def claimed(self, id: Id, answer: serving.Answer | None) -> None:
         """It is known whether a call that must run once has to be run."""
         with self.lock:
-            effects = self.server.claimed(id, answer, time.monotonic())
+            effects = self.server.claimed(id, answer, self._now_s())
         self.carry_out(effects)
 
     def produced(self, id: Id, body: bytes, descriptors: list[bytes]) -> bool:
@@ -249,7 +237,7 @@ class Exchange:
             return
         if message.__class__ is wire.Reply:  # the short way of what comes most
             with self.lock:
-                effects = self.caller.take(message, time.monotonic())
+                effects = self.caller.take(message, self._now_s())
             self.carry_out(effects, may_wait=False)
         elif message is not None:
             self.carry_out(self._take(message), may_wait=False)
@@ -272,7 +260,7 @@ class Exchange:
             if message.descriptors:
                 self.node.learn(message.descriptors)
             with self.lock:
-                effects = self.server.take(message, time.monotonic())
+                effects = self.server.take(message, self._now_s())
             self.carry_out(effects, jobs=jobs)
         with self._taking_in:
             has_more = self._is_taking_in = bool(self._frames)
@@ -284,7 +272,7 @@ class Exchange:
 
     def on_peer(self, name: str, alive: bool) -> None:
         """A node appears or disappears."""
-        now_s = time.monotonic()
+        now_s = self._now_s()
         with self.lock:
             if alive:
                 effects: list[Any] = list(self.directory.peer_up(name, now_s))
@@ -292,12 +280,13 @@ class Exchange:
                 effects = list(self.caller.noted(self.directory.peer_down(name), now_s))
                 effects += self.caller.peer_down(name, now_s)
                 effects += self.server.peer_down(name)
+            self._heard.notify_all()
         self.carry_out(effects, may_wait=False)
         for departed in [] if alive else list(self.departures):
             departed(name)
 
     def _take(self, message: Any) -> list[Any]:
-        now_s = time.monotonic()
+        now_s = self._now_s()
         match message:
             case wire.Call() | wire.Settled() | wire.Credit():
                 if isinstance(message, wire.Call) and message.descriptors:
@@ -309,6 +298,7 @@ class Exchange:
                     return list(self.directory.take_who(message))
             case wire.IAm():
                 with self.lock:
+                    self._heard.notify_all()  # they look once this lock is free
                     return list(self.caller.noted(self.directory.take_i_am(message), now_s))
             case wire.Retire(sender, subject):
                 if sender != self.node.name:
@@ -325,20 +315,16 @@ class Exchange:
         for runner in runners:
             runner.asked_to_retire()
 
-    def _tick_for_ever(self) -> None:
-        while not self._closed.wait(TICK_S):
-            try:
-                self._tick(time.monotonic())
-            except Exception:
-                log.exception("services go on after an error of their own")
-
-    def _tick(self, now_s: float) -> None:
+    def on_tick(self) -> None:
+        """Time has passed."""
+        now_s = self._now_s()
         with self.lock:
             effects: list[Any] = list(self.directory.tick(now_s))
             effects += self.caller.tick(now_s)
             effects += self.server.tick(now_s)
             effects += self._telling.who_waits()
             effects += self._telling.loads(now_s)
+            self._heard.notify_all()
         self.carry_out(effects, may_wait=False)
 
     # Doing what the protocols say.
@@ -354,38 +340,28 @@ class Exchange:
 
         Operations that are to be run on a thread are added to `jobs`, or else given to one.
         """
-        for one in effects:
-            kind = one.__class__
-            if kind is ToPeer:
-                if may_wait and one.peer != self._name:
-                    self.node.send(one.peer, frames.encode(one.message))
-                else:
-                    self._post(one, may_wait)
-            elif kind is calling.Returned:
-                if (waiter := self.waiters.pop(one.key, None)) is not None:
-                    waiter.returned(one.body, one.server)
-            elif kind is serving.Run or kind is serving.Claim:
-                runner = self.runners.get(one.call.presence)
-                job = runner.run(one.id, one.call) if runner is not None else None
-                if job is not None and jobs is not None:
-                    jobs.append(job)
-                elif job is not None:
-                    self._threads.do(job)
-            else:
-                self._do_rare(one)
-
-    def _post(self, letter: ToPeer[Any], may_wait: bool) -> None:
-        message: Any = letter.message
-        if letter.peer == self._name:
+        do = self._do if jobs is None else partial(self._do, jobs=jobs)
+        for message in self.node.carry_out(effects, do, may_wait):
             self.carry_out(self._take(message), may_wait=may_wait)
+
+    def _do(self, one: Any, jobs: list[Callable[[], None]] | None = None) -> None:
+        """Do what only services want done."""
+        kind = one.__class__
+        if kind is calling.Returned:
+            if (waiter := self.waiters.pop(one.key, None)) is not None:
+                waiter.returned(one.body, one.server)
+        elif kind is serving.Run or kind is serving.Claim:
+            runner = self.runners.get(one.call.presence)
+            job = runner.run(one.id, one.call) if runner is not None else None
+            if job is not None and jobs is not None:
+                jobs.append(job)
+            elif job is not None:
+                self._threads.do(job)
         else:
-            is_large = letter.bulk or isinstance(message, wire.Call | wire.Reply | wire.IAm)
-            self.node.post(letter.peer, frames.encode(message), is_large)
+            self._do_rare(one)
 
     def _do_rare(self, one: Any) -> None:
         match one:
-            case ToAll(message):
-                self.node.post_to_all(frames.encode(message))
             case calling.Raised(key, error, server):
                 if (waiter := self.waiters.pop(key, None)) is not None:
                     waiter.raised(error, server)
@@ -395,8 +371,6 @@ class Exchange:
             case calling.GivenUp(key):
                 if (waiter := self.waiters.pop(key, None)) is not None:
                     waiter.given_up(one)
-            case calling.Told(descriptors):
-                self.node.learn(descriptors)
             case serving.Stop(id, offer):
                 if (runner := self.runners.get(offer)) is not None:
                     runner.stop(id)
@@ -417,8 +391,6 @@ class Exchange:
                 self._tell_watches("changed", participant)
             case discovery.Departed(participant):
                 self._tell_watches("departed", participant)
-            case Complain(peer, what):
-                self.node.complain(peer, what)
             case _:
                 assert_never(one)  # an effect that nobody does would be lost in silence
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Protocol
 
 from infobus.errors import BadFrame
 
@@ -36,27 +36,26 @@ class Node(Protocol):
     name: str
     test: bool
     """A program under development."""
+    now_s: Callable[[], float]
+    """The time that never goes back."""
 
     def alive(self) -> Collection[str]:
         """The peers that can be seen."""
 
-    def send(self, peer: str, frame: bytes) -> None:
-        """Put a frame into a peer's inbox; waits, bounded, for a slow link."""
+    def carry_out(
+        self, effects: Iterable[Any], do: Callable[[Any], None], may_wait: bool
+    ) -> Sequence[Any]:
+        """Do what a machine says, in order; what only services know is handed to `do`.
 
-    def post(self, peer: str, frame: bytes, bulk: bool) -> None:
-        """The same, without waiting: a frame that is not `bulk` may be let go."""
-
-    def post_to_all(self, frame: bytes) -> None:
-        """Put a frame where every node hears it; it may be let go."""
+        Frames leave from the calling thread, which waits, bounded, for a slow link, or else by
+        another one. What the node says to itself is returned, to be taken in.
+        """
 
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""
 
     def refuse(self, error: BadFrame) -> None:
         """Count and note a frame that cannot be read."""
-
-    def complain(self, source: str, what: str) -> None:
-        """Note, and log once per `source`, that it did something wrong."""
 
     def reply_store(self) -> ReplyStore | None:
         """Where replies are kept; None if that cannot be had."""

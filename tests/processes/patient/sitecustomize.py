@@ -16,7 +16,6 @@ PATIENCE_S = 10.0
 def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wait for slow nodes; `put` may be that of a fixture which takes everything back."""
     from infobus import Patience, connect
-    from infobus.bus.runtime import runtime
     from infobus.engines.zenoh import engine, rendezvous, settings
 
     def put_default(function: Any, **defaults: Any) -> None:
@@ -28,9 +27,8 @@ def be_patient(put: Callable[[Any, str, Any], None] = setattr) -> None:
     put(settings, "HANDSHAKE_MS", int(1000 * PATIENCE_S))
     put(engine, "_NEIGHBOURS_PATIENCE_S", PATIENCE_S)
     put(engine, "_TOKENS_PATIENCE_S", PATIENCE_S)
-    put(runtime, "TYPE_WAIT_S", PATIENCE_S)
     put_default(engine.ZenohEngine.__init__, lease_ms=int(1000 * PATIENCE_S))
-    spans = ("lease_s", "sync_s", "subscribe_s", "close_s", "types_s")
+    spans = ("lease_s", "sync_s", "subscribe_s", "close_s", "types_s", "type_s")
     put_default(connect, patience=Patience(**dict.fromkeys(spans, PATIENCE_S)))
 
 

@@ -9,9 +9,6 @@ from infobus.objects import all_types, codec
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.transactions import GROUP
 
-TYPE_WAIT_S = 1.0
-"""How long a consumer waits for an unknown type's descriptor before it gets a generic object."""
-
 _SOUGHT_COUNT_MAX = 10_000
 
 
@@ -38,6 +35,17 @@ class Types:
         self.unknown.add(fingerprint)
         self.asked_at_s = now_s
         return True
+
+    def wait_s(self, patience_s: float, now_s: float) -> float:
+        """How long a consumer waits for a descriptor before it gets a generic object.
+
+        From when the last one was asked for: strangers' types must not add up to a long wait.
+        """
+        return max(0.0, self.asked_at_s + patience_s - now_s)
+
+    def give_up(self, types: set[int]) -> None:
+        """Nobody waits for the descriptors of these any more."""
+        self.unknown.difference_update(types)
 
     def learn_all(self, descriptors: list[bytes], on_bad: Callable[[BadFrame], None]) -> None:
         """Take in descriptors from outside."""

@@ -1,8 +1,9 @@
-"""Guaranteed delivery as a node does it: its ledgers, its durable consumers, one thread.
+"""Guaranteed delivery as a node does it: its ledgers and its durable consumers, on one strand.
 
-The pure halves (`protocols.guaranteed`, `protocols.durable`) are called by that thread only, so
-reading and writing files holds up nobody else. Publishers write to the ledger on their own
-threads, and share a commit when they are many.
+The pure halves (`protocols.guaranteed.server`, `.consumer`) are machines that the runtime drives on
+a worker of their own, so reading and writing files holds up nobody else. This module carries out
+what only they want done. Publishers write to the ledger on their own threads, and share a commit
+when they are many.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, assert_never
+from typing import assert_never
 
 from infobus.bus.deliver.subscription import loss_error
 from infobus.bus.durable.names_in_use import (
@@ -29,14 +28,14 @@ from infobus.bus.durable.names_in_use import (
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.bus.folders import consumers_folder, ledgers_folder
 from infobus.bus.publish.publisher import MakeRecords
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.registration import Background, Part
+from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
-from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
-from infobus.protocols.guaranteed.effects import ConsumerEffects, ConsumerTerms
+from infobus.protocols.guaranteed.effects import ConsumerTerms
 from infobus.protocols.guaranteed.frames import Durable, Entry, GuaranteedMessage
 from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects
 from infobus.protocols.reliable.effects import Lost
@@ -47,23 +46,21 @@ from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
 log = logging.getLogger("infobus")
 
-TICK_S = 0.1
-ADOPT_S = 2.0
-"""How often a node looks for ledgers that nobody owns and that have to be opened."""
-PRUNE_S = 30.0
+TAGS = range(20, 30)
+"""Of the frames of guaranteed delivery; those beyond `Refused` are for later versions."""
 _CALL_S_MAX = 5.0
 
 PublishDead = Callable[[str, effect.DeadLetter], None]
-Job = Callable[[], None]
 
 
 class Guarantees:
     """The ledgers and durable consumers of one node."""
 
-    def __init__(self, hub: Hub, bus_name: str, home: Path, publish_dead: PublishDead) -> None:
+    def __init__(self, hub: Runtime, bus_name: str, home: Path, publish_dead: PublishDead) -> None:
         self.ledgers_folder = ledgers_folder(home, bus_name)
         self.consumers_folder = consumers_folder(home, bus_name)
         self._hub = hub
+        self._now_s, self._wall_s = hub.clock.now_s, hub.clock.wall_s
         self._publish_dead = publish_dead
         self._ledgers: dict[str, Ledger] = {}
         describe = partial(descriptors_in, self._ledgers)
@@ -76,26 +73,25 @@ class Guarantees:
         self._seen: Seen = {}  # ledgers that nobody owned
         self._uses: dict[DurableSubscription, Use] = {}
         self._sessions = itertools.count(1)
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._here: list[Any] = []  # messages for this node itself
         self._adopt_at_s = self._prune_at_s = 0.0
-        self._clock = PatientClock(wall_s=time.time(), now_s=time.monotonic())
+        self._clock = PatientClock(wall_s=self._wall_s(), now_s=self._now_s())
         self._is_called = False  # to look for commits
         self._is_closed = False
-        self._thread = threading.Thread(
-            target=self._work_for_ever, name=f"infobus-{hub.name}-guarantees", daemon=True
+        self._part = Part("guaranteed delivery", self, self._do_served)
+        self._strand = Background(
+            hub, f"infobus-{hub.name}-guarantees", self._decode, after=self._catch_up
         )
-        hub.on_guaranteed = self._on_message
-        hub.on_peer.append(self._on_peer)
+        self._strand.parts[self._part] = None
 
     def start(self) -> None:
         """Begin: serve what dead processes of this home left behind."""
-        self._thread.start()
+        self._hub.register(self._strand, TAGS)
+        self._strand.on_tick()
 
     def close(self) -> None:
         """Save everything, and let others have the ledgers and names."""
-        self._jobs.put(None)
-        self._thread.join(5.0)
+        self._strand.do(self._shut)
+        self._strand.stop(_CALL_S_MAX)
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child: ledgers and names stay the parent's."""
@@ -116,7 +112,7 @@ class Guarantees:
         # Waking the thread costs as much as the rest; it looks by itself before it sleeps.
         if not self._is_called and self._server.is_awaited(ledger.id):
             self._is_called = True
-            self._jobs.put(self._heed_call)
+            self._strand.do(self._heed_call)
         return ledger.id, first
 
     def _open_own(self) -> Ledger:
@@ -130,33 +126,26 @@ class Guarantees:
                 # Before the first event: consumers that are known begin before it, whatever
                 # the clocks say.
                 if ledger.id not in self._ledgers:
-                    self._call(lambda: self._serve(ledger))
+                    serve = partial(self._serve, ledger)
+                    self._call(lambda: self._strand.step_now(self._part, serve))
                 self._own = ledger
             return self._own
 
-    def _call(self, job: Job) -> None:
-        """Have a job done by the thread, and wait for that."""
-        if threading.current_thread() is self._thread:
-            job()
-            return
-        done = threading.Event()
-
-        def do() -> None:
-            try:
-                job()
-            finally:
-                done.set()
-
-        self._jobs.put(do)
-        done.wait(_CALL_S_MAX)
+    def _call(self, job: Callable[[], None]) -> None:
+        """Have a job done by the strand, and wait for that."""
+        self._strand.call(job, _CALL_S_MAX)
 
     def _heed_call(self) -> None:
         self._is_called = False  # from now on, another call is needed
 
-    def _look_for_commits(self) -> None:
+    def _catch_up(self) -> None:
+        """After each step: look for commits, and go on with what can be answered."""
         own = self._own
         if own is not None and own.id in self._ledgers:
-            self._do_served(self._server.committed(own.id, own.next - 1, time.monotonic()))
+            id, last = own.id, own.next - 1
+            self._strand.step_now(self._part, lambda now_s: self._server.committed(id, last, now_s))
+        while self._server.has_work:
+            self._strand.step_now(self._part, self._server.work)
 
     # What consumers do.
 
@@ -174,7 +163,7 @@ class Guarantees:
         Raises:
             DurableInUse: Another subscription of this home uses it.
         """
-        wall_s = time.time()
+        wall_s = self._wall_s()
         store = ConsumerStore.open(
             self.consumers_folder, subscription.name, subscription.patterns, where, now_s=wall_s
         )
@@ -190,13 +179,16 @@ class Guarantees:
             terms=ConsumerTerms(deliveries_max=deliveries_max),
             saved=saved_in(store),
         )
-        use = Use(consumer, store, subscription)
+        use = Use(consumer, store, subscription, self._wall_s)
+        use.part = Part(f"durable consumer {subscription.name}", use, partial(self._do, use))
 
         def begin() -> None:
             self._uses[subscription] = use
-            self._do(use, consumer.start(time.monotonic(), time.time()))
+            self._strand.parts[use.part] = None
+            start = lambda now_s: consumer.start(now_s, self._wall_s())  # noqa: E731
+            self._strand.step_now(use.part, start)
 
-        self._jobs.put(begin)
+        self._strand.do(begin)
 
     def release(self, subscription: DurableSubscription, error: BusError | None = None) -> None:
         """Use a durable name no longer; returns when everything is saved."""
@@ -205,89 +197,65 @@ class Guarantees:
     def _end(self, subscription: DurableSubscription, error: BusError | None) -> None:
         use = self._uses.pop(subscription, None)
         if use is not None:
-            self._do(use, use.consumer.close())
+            self._strand.step_now(use.part, lambda now_s: use.consumer.close())
+            del self._strand.parts[use.part]
             try:
                 use.store.close()
             except StoreError as full:  # what was settled last comes again
                 log.error("%s", full)
             subscription.end(error)
 
-    # What the world does.
+    # What the world does. This is the machine of the ledgers; each `Use` is one of its own.
 
-    def _on_message(self, message: GuaranteedMessage) -> None:
-        self._jobs.put(lambda: self._take(message))
+    def _decode(self, payload: bytes) -> GuaranteedMessage | None:
+        message = wire.decode(payload)
+        if not isinstance(message, GuaranteedMessage):
+            return None  # a newer minor version has added it
+        peer = self._hub.node.peers.get(message.sender)
+        return message if peer is not None and peer.alive else None  # unseen, not believed
 
-    def _on_peer(self, name: str, alive: bool) -> None:
-        self._jobs.put(lambda: self._see(name, alive))
-
-    def _take(self, message: GuaranteedMessage) -> None:
-        now_s = time.monotonic()
+    def take(self, message: GuaranteedMessage, now_s: float) -> ServerEffects:
+        """Take in a message about ledgers."""
         if isinstance(message, Durable) and message.name not in self._server.sessions:
             self._adopt_at_s = 0.0  # it may lack something of ledgers that nobody owns
-        self._do_served(self._server.take(message, now_s))
-        for use in list(self._uses.values()):
-            if not use.waiting:  # else it is as if the message were lost: it comes again
-                self._do(use, use.consumer.take(message, now_s))
+        return self._server.take(message, now_s)
 
-    def _see(self, name: str, alive: bool) -> None:
-        if not alive:
-            self._server.peer_down(name)
-            self._adopt_at_s = 0.0  # its ledgers may be free
-        for use in list(self._uses.values()):
-            see = use.consumer.peer_up if alive else use.consumer.peer_down
-            self._do(use, see(name))
+    def peer_up(self, name: str, now_s: float) -> ServerEffects:
+        """Who needs something of the ledgers asks by itself."""
+        return []
 
-    # The thread.
+    def peer_down(self, name: str, now_s: float) -> ServerEffects:
+        """A node is gone: its ledgers may be free."""
+        self._server.peer_down(name)
+        self._adopt_at_s = 0.0
+        return []
 
-    def _work_for_ever(self) -> None:
-        tick_at_s = time.monotonic()
-        while True:
-            try:
-                job = self._jobs.get(timeout=max(0.0, tick_at_s - time.monotonic()))
-            except Empty:
-                tick_at_s = time.monotonic() + TICK_S
-                job = self._tick
-            if job is None:
-                self._shut()
-                return
-            try:
-                job()
-                self._look_for_commits()
-                while self._here or self._server.has_work:
-                    here, self._here = self._here, []
-                    for message in here:
-                        self._take(message)
-                    self._do_served(self._server.work(time.monotonic()))
-            except Exception:
-                log.exception("guaranteed delivery goes on after an error of its own")
-
-    def _tick(self) -> None:
-        now_s, wall_s = time.monotonic(), time.time()
-        old_s = self._clock.read(wall_s=wall_s, now_s=now_s)
+    def tick(self, now_s: float) -> ServerEffects:
+        """Look for ledgers that nobody owns, prune those of this node, let go of others."""
+        effects: ServerEffects = []
+        old_s = self._clock.read(wall_s=self._wall_s(), now_s=now_s)
         if now_s >= self._adopt_at_s:
-            self._adopt_at_s = now_s + ADOPT_S
-            self._adopt(old_s - KEEP_S)
+            self._adopt_at_s = now_s + self._hub.patience.adopt_s
+            effects += self._adopt(old_s - KEEP_S, now_s)
         if now_s >= self._prune_at_s:
-            self._prune_at_s = now_s + PRUNE_S
+            self._prune_at_s = now_s + self._hub.patience.prune_s
             self._seen.clear()  # in case that a clock did not tell two changes apart
             for id, ledger in self._ledgers.items():
                 try:
                     ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
                 except StoreError as error:  # such as a full disk
                     self._hub.counters.complain(f"ledger {id}", str(error))
-        self._do_served(self._server.tick(now_s))
-        for use in list(self._uses.values()):
-            self._do(use, [] if use.waiting else use.consumer.tick(now_s, wall_s))
-        self._let_go(now_s)
+        return effects + self._server.tick(now_s) + self._let_go(now_s)
 
-    def _adopt(self, old_s: float) -> None:
+    def _adopt(self, old_s: float, now_s: float) -> ServerEffects:
         """Open ledgers of processes that are no more, as far as there is something to do there."""
+        effects: ServerEffects = []
         with self._taking:
             try:
                 found = orphans(self.ledgers_folder, self._seen).items()
             except StoreError as error:
                 self._hub.counters.complain("ledgers", str(error))
-                return
+                return []
             lacks = self._server.is_lacking
             wanted = (
                 id
@@ -295,7 +263,6 @@ class Guarantees:
                 if one is None or one.settled_at < old_s or lacks(one.last, one.positions)
             )
             for id in self._turns.choose([*wanted]):
-                now_s = time.monotonic()
                 try:
                     ledger = Ledger.open(self.ledgers_folder, id)
                 except LedgerInUse:
@@ -305,23 +272,26 @@ class Guarantees:
                     self._turns.closed(id, now_s)  # others come first now
                 else:
                     self._turns.opened(id, now_s)
-                    self._serve(ledger)
+                    effects += self._serve(ledger, now_s)
+        return effects
 
-    def _let_go(self, now_s: float) -> None:
+    def _let_go(self, now_s: float) -> ServerEffects:
         """Close ledgers in which there is nothing to do, for others to have when they publish."""
         if not self._opening.acquire(blocking=False):
-            return  # one of them may be about to become this node's own
+            return []  # one of them may be about to become this node's own
+        effects: ServerEffects = []
         try:
             for id, ledger in list(self._ledgers.items()):
                 if ledger is self._own:
                     self._turns.closed(id, now_s)
                 elif (is_over := self._turns.is_over(id, now_s)) or not self._server.is_wanted(id):
                     self._close(id, now_s)
-                    self._do_served(self._server.closed(id))
+                    effects += self._server.closed(id)
                     if is_over:
                         self._adopt_at_s = 0.0
         finally:
             self._opening.release()
+        return effects
 
     def _close(self, id: str, now_s: float) -> None:
         self._turns.closed(id, now_s)
@@ -330,14 +300,12 @@ class Guarantees:
                 self._own = None  # the next event goes to another one
             ledger.close()
 
-    def _serve(self, ledger: Ledger) -> None:
+    def _serve(self, ledger: Ledger, now_s: float) -> ServerEffects:
         self._prune_at_s = 0.0  # nobody knows when it was pruned last
         self._ledgers[ledger.id] = ledger
         positions = {name: one.position for name, one in ledger.positions().items()}
-        last, now_s = ledger.next - 1, time.monotonic()
-        self._do_served(
-            self._server.opened(ledger.id, ServedLedger(ledger), last, positions, now_s)
-        )
+        served = ServedLedger(ledger, self._wall_s)
+        return self._server.opened(ledger.id, served, ledger.next - 1, positions, now_s)
 
     def _shut(self) -> None:
         for subscription in list(self._uses):
@@ -348,30 +316,14 @@ class Guarantees:
             ledger.close()
         self._ledgers.clear()
 
-    # Doing what the halves say.
+    # Doing what only guaranteed delivery wants done.
 
-    def _do_served(self, effects: ServerEffects) -> None:
-        for one in effects:
-            match one:
-                case Failed(id, error):
-                    log.error("ledger %s is not served any more: %s", id, error)
-                    self._close(id, time.monotonic())
-                case _:
-                    self._send(one)
+    def _do_served(self, one: Failed) -> None:
+        assert isinstance(one, Failed), f"nobody does {one!r}"
+        log.error("ledger %s is not served any more: %s", one.ledger, one.error)
+        self._close(one.ledger, self._now_s())
 
-    def _do(self, use: Use, effects: ConsumerEffects) -> None:
-        """Carry out effects, in order; if there is no room to save, they wait for the next tick."""
-        use.waiting += effects
-        while use.waiting:
-            one = use.waiting.popleft()
-            try:
-                self._do_one(use, one)
-            except StoreError as error:
-                use.waiting.appendleft(one)
-                self._hub.counters.complain(f"durable consumer {use.subscription.name}", str(error))
-                return
-
-    def _do_one(self, use: Use, one: Any) -> None:
+    def _do(self, use: Use, one: effect.OwnEffect) -> None:
         match one:
             case effect.Deliver(id, entry, deliveries):
                 self._deliver(use, id, entry, deliveries)
@@ -389,24 +341,7 @@ class Guarantees:
                 name = use.subscription.name
                 what = f"the durable name {name!r} is in use by node {holder}"
                 in_use = DurableInUse(what, name=name)
-                self._jobs.put(partial(self._end, use.subscription, in_use))
-            case _:
-                self._send(one)
-
-    def _send(self, one: Any) -> None:
-        match one:
-            case ToPeer(peer, message):
-                if peer == self._hub.name:
-                    self._here.append(message)
-                else:
-                    self._hub.send([(f"n/{peer}", wire.encode(message), True)])
-            case ToAll(message):
-                self._here.append(message)
-                self._hub.send([("all", wire.encode(message), False)])
-            case Learn(descriptors):
-                self._hub.learn(descriptors)
-            case Complain(peer, what):
-                self._hub.counters.complain(peer, what)
+                self._strand.do(partial(self._end, use.subscription, in_use))
             case _:
                 assert_never(one)  # an effect that nobody does would be lost in silence
 
@@ -418,7 +353,7 @@ class Guarantees:
             if not is_answered:
                 is_answered = True
                 settle = use.consumer.settled if is_settled else use.consumer.nacked
-                self._jobs.put(lambda: self._do(use, settle(id, entry.number, time.monotonic())))
+                self._strand.step(use.part, lambda now_s: settle(id, entry.number, now_s))
 
         try:
             data = use.data(id, entry, self._hub.on_bad_object)
@@ -440,4 +375,4 @@ class Guarantees:
         else:
             done = use.consumer.dead_lettered
         # Not at once: the effects of which this is one must be carried out before those of this.
-        self._jobs.put(lambda: self._do(use, done(dead.ledger, number, time.monotonic())))
+        self._strand.step(use.part, lambda now_s: done(dead.ledger, number, now_s))

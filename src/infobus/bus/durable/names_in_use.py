@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from infobus.bus.deliver.event import Run, Transaction, events_of
 from infobus.bus.durable.subscription import DurableSubscription
+from infobus.bus.runtime.registration import Part
 from infobus.errors import BadFrame, StoreError
 from infobus.objects import codec, find_type
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.transactions import GROUP
 from infobus.protocols.guaranteed.consumer import DurableConsumer
-from infobus.protocols.guaranteed.effects import Rewound
+from infobus.protocols.guaranteed.effects import ConsumerEffects, Rewound
 from infobus.protocols.guaranteed.frames import Entry
 from infobus.protocols.guaranteed.ledger_port import choosing, types_of
 from infobus.protocols.guaranteed.position import Saved
@@ -26,27 +25,47 @@ from infobus.stores.ledger.ledger import Ledger
 class ServedLedger:
     """A ledger as the serving half reads it."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, wall_s: Callable[[], float]) -> None:
         self.ledger = ledger
+        self._wall_s = wall_s
         self.read = ledger.read
         self.first_since = ledger.first_since
 
     def settle(self, name: str, position: int) -> None:
         """Note how far a consumer has come."""
-        self.ledger.settle(name, position, time.time())
+        self.ledger.settle(name, position, self._wall_s())
 
 
 class Use:
-    """A durable name in use by this process."""
+    """A durable name in use by this process: a machine that is also told the wall clock's time."""
+
+    part: Part
 
     def __init__(
-        self, consumer: DurableConsumer, store: ConsumerStore, subscription: DurableSubscription
+        self,
+        consumer: DurableConsumer,
+        store: ConsumerStore,
+        subscription: DurableSubscription,
+        wall_s: Callable[[], float],
     ) -> None:
+        self.take = consumer.take
+        self._wall_s = wall_s
         self.consumer = consumer
         self.store = store
         self.subscription = subscription
-        self.waiting: deque[Any] = deque()  # effects to be carried out, in order
         self._places = choosing(consumer.patterns, consumer.where, decode_record)
+
+    def peer_up(self, name: str, now_s: float) -> ConsumerEffects:
+        """Tell the node of the consumer."""
+        return self.consumer.peer_up(name)
+
+    def peer_down(self, name: str, now_s: float) -> ConsumerEffects:
+        """Others may take over the ledgers of the node."""
+        return self.consumer.peer_down(name)
+
+    def tick(self, now_s: float) -> ConsumerEffects:
+        """Time has passed, here and on the wall."""
+        return self.consumer.tick(now_s, self._wall_s())
 
     def data(self, id: str, entry: Entry, on_bad_object: Callable[[str, BadFrame], None]) -> Any:
         """The object of an event, or the transaction as far as the consumer wants it.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from functools import partial
 
+from infobus.bus.runtime.threads import Threads
 from infobus.engines.base import Engine
 from infobus.errors import BusError
 
@@ -13,27 +13,24 @@ Mail = list[tuple[str, bytes, bool]]  # key, frame, may wait for a slow link
 
 
 class Post:
-    """Small frames leave at once; those that may meet a full link, by a thread of their own."""
+    """Small frames leave at once; those that may meet a full link, by a worker of their own."""
 
-    def __init__(self, name: str, engine: Engine, on_error: Callable[[BusError], None]) -> None:
+    def __init__(
+        self, name: str, engine: Engine, threads: Threads, on_error: Callable[[BusError], None]
+    ) -> None:
         self._engine = engine
         self._on_error = on_error
-        self._letters: SimpleQueue[tuple[str, bytes] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"{name}-post", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        self._worker = threads.worker(f"{name}-post")
 
     def stop(self) -> None:
         """End, once what was sent before is on its way."""
-        self._letters.put(None)
+        self._worker.stop()
 
     def send(self, mail: Mail) -> None:
         """Send frames, in order among those of a kind."""
         for key, frame, bulk in mail:
             if bulk:
-                self._letters.put((key, frame))
+                self._worker.do(partial(self.put, key, frame, control=False))
             else:
                 self.put(key, frame, control=True)
 
@@ -43,7 +40,3 @@ class Post:
             self._engine.put(key, frame, control=control)
         except BusError as error:
             self._on_error(error)
-
-    def _run(self) -> None:
-        while (letter := self._letters.get()) is not None:
-            self.put(*letter, control=False)

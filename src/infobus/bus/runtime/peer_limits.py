@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from infobus.protocols.qos.classes import Limits, Rate
 
 _CLIENTS_COUNT_MAX = 10_000
@@ -22,7 +20,7 @@ class Clients:
         self.has_limits = not (limits.events_per_s is None and limits.bytes_per_s is None)
         self._rates: dict[str, Rate] = {}
 
-    def note(self, peer: str, count: int, size: int) -> None:
+    def note(self, peer: str, count: int, size: int, now_s: float) -> None:
         """So much has come from a peer."""
         rate = self._rates.get(peer)
         if rate is None:
@@ -30,9 +28,9 @@ class Clients:
                 del self._rates[next(iter(self._rates))]  # their names come from outside
             limits = self._limits
             rate = self._rates[peer] = Rate(limits.events_per_s, limits.bytes_per_s)
-        rate.take(time.monotonic(), count, size)
+        rate.take(now_s, count, size)
 
-    def is_throttled(self, peer: str) -> bool:
+    def is_throttled(self, peer: str, now_s: float) -> bool:
         """Whether a peer has sent more than it may."""
         rate = self._rates.get(peer)
-        return rate is not None and rate.allow(time.monotonic(), 0, 0) > 0
+        return rate is not None and rate.allow(now_s, 0, 0) > 0

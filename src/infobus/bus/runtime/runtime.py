@@ -1,17 +1,23 @@
-"""The driver of a node: receives, asks the pure node what to do, does it, repeats.
+"""The runtime of a node: receives, asks the machines what to do, does it, repeats.
 
-One lock guards the node and everything the bus writes in subscriptions. Nothing waits for user
-code or for a slow link while holding it: user code runs on delivery workers or the user's own
-threads, and frames that may have to wait for a link leave on a thread of their own.
+Machines are registered with the tags of the frames that are for them, and with a strand on which
+their steps run (see `registration`). One loop carries out what all machines may want: frames to
+peers, types to learn, complaints. What only one of them wants is done by the handler that it was
+registered with. An effect that neither knows is a failure, never silence.
+
+One lock guards the reliable node and everything the bus writes in subscriptions. Nothing waits for
+user code or for a slow link while holding it: user code runs on delivery workers or the user's own
+threads, and frames that may have to wait for a link leave on a worker of their own.
+
+Clock, threads and patience come in as arguments, so a simulation runs this very code.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, assert_never
 
 from infobus.bus.deliver.audience import filter_of, text_of
 from infobus.bus.deliver.callbacks import Workers
@@ -19,11 +25,12 @@ from infobus.bus.deliver.dispatch import Delivery
 from infobus.bus.deliver.expiry import Expiry
 from infobus.bus.deliver.full_queue import Crowd
 from infobus.bus.deliver.subscription import Subscription
-from infobus.bus.deliver.type_requests import TYPE_WAIT_S, Types, all_descriptors
+from infobus.bus.deliver.type_requests import Types, all_descriptors
 from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.declarations import Listening
 from infobus.bus.runtime.outbox import Mail, Post
 from infobus.bus.runtime.peer_limits import Clients
+from infobus.bus.runtime.registration import Do, Heard, Locked, Strand
 from infobus.bus.runtime.threads import Threads
 from infobus.bus.stats import Counters
 from infobus.engines.base import Engine
@@ -40,12 +47,16 @@ from infobus.patience import Patience
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.wire import Data, Items
-from infobus.protocols.guaranteed.frames import GuaranteedMessage
 from infobus.protocols.interest.own_rows import Reduction, reduced_filters
-from infobus.protocols.invocation.frames import is_service_frame
-from infobus.protocols.reliable import effects as effect
-from infobus.protocols.reliable.effects import Effects
-from infobus.protocols.reliable.node import Node
+from infobus.protocols.reliable.effects import (
+    Effects,
+    Events,
+    InterestChanged,
+    Lost,
+    OwnEffect,
+    Reduce,
+)
+from infobus.protocols.reliable.node import MESSAGES, Node
 from infobus.protocols.reliable.peer import Terms
 from infobus.waiters import Changed
 
@@ -54,14 +65,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("infobus")
 
-TICK_S = 0.1
-
-_ALL_KEY = "all"
+ALL_KEY = "all"
 _TYPES_KEY = "types"
 
 
-class Hub:
-    """Joins one `Node`, one engine and the subscriptions of this process."""
+class Runtime:
+    """Joins the machines of one node, one engine, and the subscriptions of this process."""
 
     def __init__(
         self,
@@ -78,6 +87,9 @@ class Hub:
         self.patience = patience
         self.node = Node(name, terms, codec.descriptors)
         self.engine = engine
+        self.clock = clock
+        self.threads = threads
+        self.patience = patience
         self.lock = threading.Lock()
         self.changed = Changed(self.lock)
         self.counters = Counters()
@@ -90,14 +102,6 @@ class Hub:
         self.types = Types()
         self.unknown_types = self.types.unknown
         self.interest_version = 0  # counts what anyone here or elsewhere changes
-        self.on_interest_changed: Callable[[], None] = lambda: None
-        self.on_state_wanted: Callable[[wire.WantState], None] = lambda message: None
-        self.on_state_came: Callable[[wire.State], None] = lambda message: None
-        self.on_recover: Callable[[Subscription], None] = lambda subscription: None
-        self.on_tick: Callable[[float], None] = lambda now_s: None
-        self.on_guaranteed: Callable[[GuaranteedMessage], None] = lambda message: None
-        self.on_service: Callable[[bytes], None] = lambda payload: None
-        self.on_peer: list[Callable[[str, bool], None]] = []
         self.delivery = Delivery(
             name,
             self.counters,
@@ -107,35 +111,74 @@ class Hub:
             on_bad_object=self.on_bad_object,
         )
         self.audiences = self.delivery.audiences
+        self._now_s = clock.now_s
+        self._interest_watchers: list[Callable[[], None]] = []
+        self._recoverers: list[Callable[[Subscription], None]] = []
+        self._reliable = _Reliable(self, self.node, self._do, wire.decode)
+        self._strands: dict[Strand, None] = {self._reliable: None}
+        self._by_tag: dict[bytes, Callable[[bytes], None]] = {}
         self._listening = Listening(engine, terms, self.on_frame)
-        self._post = Post(f"infobus-{name}", engine, self._on_engine_error)
+        self._post = Post(f"infobus-{name}", engine, threads, self._on_engine_error)
         self._is_closed = threading.Event()
+        self._stop_ticking: Callable[[], None] = lambda: None
+
+    # Machines.
+
+    def register(self, strand: Strand, tags: Iterable[int]) -> None:
+        """From now on, frames with these tags are for the machines on `strand`.
+
+        They also hear of peers that come and go, and that time passes.
+        """
+        for tag in tags:
+            self._by_tag[bytes([tag])] = strand.on_frame
+        self._strands[strand] = None
+
+    def register_late(self, begin: Callable[[], object], tags: Iterable[int]) -> None:
+        """The first frame with one of these tags calls `begin`, which registers for them."""
+
+        def on_frame(payload: bytes) -> None:
+            begin()
+            if (known := self._by_tag.get(payload[1:2])) is not on_frame and known is not None:
+                known(payload)
+
+        for tag in tags:
+            self._by_tag[bytes([tag])] = on_frame
+
+    def watch_interest(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher`, under the lock, whenever anyone wants something else, here or not."""
+        self._interest_watchers.append(watcher)
+
+    def recover_by(self, recoverer: Callable[[Subscription], None]) -> None:
+        """Call `recoverer` with each subscription that is to start anew."""
+        self._recoverers.append(recoverer)
 
     # Life.
 
     def open(self, sync_timeout_s: float) -> None:
         """Join the bus and meet the peers that are there."""
         self.engine.open(self.name)
-        self._post.start()
-        name = f"infobus-{self.name}-tick"
-        threading.Thread(target=self._tick_for_ever, name=name, daemon=True).start()
-        for key in (f"n/{self.name}", _ALL_KEY):
-            self.engine.declare(key, self._on_mail)
+        self._stop_ticking = self.threads.every(
+            self.patience.tick_s, self._tick, f"infobus-{self.name}-tick"
+        )
+        for key in (f"n/{self.name}", ALL_KEY):
+            self.engine.declare(key, self.on_frame)
         self.engine.answer(_TYPES_KEY, lambda question: all_descriptors(self.name))
         self.engine.announce(f"l/{self.name}")
         self.engine.watch("l/*", self._on_token)
-        self._tick(time.monotonic())  # whoever is stopped right afterwards must notice that, too
+        self._tick()  # whoever is stopped right afterwards must notice that, too
         if not self.wait_until(self.node.is_synced, sync_timeout_s):
             log.warning("not every node found on the bus has answered in %s s", sync_timeout_s)
 
     def close(self) -> None:
         """Leave the bus."""
+        mail: Mail = []
         with self.lock:
-            mail = self._carry_out(self.node.leave())
+            self.carry_out(self._do, self.node.leave(), mail, is_locked=True)
             self._is_closed.set()
             for subscription in list(self.subscriptions):
                 self._unregister(subscription, None)  # nobody needs to be told any more
             self.changed.notify_all()
+        self._stop_ticking()
         self._post.send(mail)
         self._post.stop()
         self.expiry.stop()
@@ -153,12 +196,12 @@ class Hub:
 
     def confirm(self, timeout_s: float) -> bool:
         """Wait until receivers have confirmed everything that was sent; False if they did not."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self._now_s() + timeout_s
         is_confirmed = self.wait_until(self.node.is_confirmed, 0)
-        while not is_confirmed and (left_s := deadline_s - time.monotonic()) > 0:
+        while not is_confirmed and (left_s := deadline_s - self._now_s()) > 0:
             with self.lock:
                 beat = wire.encode(self.node.beat())  # receivers confirm at once when it comes
-            self._post.put(_ALL_KEY, beat, control=True)
+            self._post.put(ALL_KEY, beat, control=True)
             is_confirmed = self.wait_until(self.node.is_confirmed, min(0.1, left_s))
         return is_confirmed
 
@@ -190,10 +233,10 @@ class Hub:
         self._listening.declare(self.lock, self._is_closed.is_set)
         with self.lock:
             where = text_of(subscription.where)
-            now_s = time.monotonic()
+            now_s, mail = self._now_s(), Mail()
             effects = self.node.request(subscription.requests(), True, now_s)
             effects += self.node.add_interest(subscription.told, now_s, where)
-            mail = self._carry_out(effects)
+            self.carry_out(self._do, effects, mail, is_locked=True)
             version = self.node.own.version
         return self._wait_until_known(mail, version, timeout_s)
 
@@ -210,10 +253,11 @@ class Hub:
             effects = self.node.change_interest(
                 [(pattern, text_of(new)) for pattern in subscription.told],
                 [(pattern, old) for pattern in subscription.told],
-                time.monotonic(),
+                self._now_s(),
             )
             self._note_interest_changed()
-            mail = self._carry_out(effects)
+            mail: Mail = []
+            self.carry_out(self._do, effects, mail, is_locked=True)
             version = self.node.own.version
         silent = self._wait_until_known(mail, version, timeout_s)
         if silent:
@@ -231,22 +275,17 @@ class Hub:
 
     def forget(self, subscription: Subscription) -> None:
         """Close a subscription."""
-        with self.lock:
-            mail = self._carry_out(self._unregister(subscription, None))
-            self.changed.notify_all()
-        self._post.send(mail)
+        self._reliable.step(lambda now_s: self._unregister(subscription, None))
         self._listening.declare(self.lock, self._is_closed.is_set)
 
     def relieved(self, subscription: Subscription) -> None:
         """A crowded subscription has room again."""
-        with self.lock:
-            mail = self._carry_out(self.crowd.look_again(subscription, time.monotonic()))
-            self.changed.notify_all()
-        self._post.send(mail)
+        self._reliable.step(lambda now_s: self.crowd.look_again(subscription, now_s))
 
     def recover(self, subscription: Subscription) -> None:
         """Start the subscription anew, with initial state from the producers."""
-        self.on_recover(subscription)
+        for recoverer in self._recoverers:
+            recoverer(subscription)
 
     def on_bad_object(self, sender: str, error: BadFrame) -> None:
         """An object of `sender` cannot be read; its event is left out."""
@@ -256,11 +295,10 @@ class Hub:
     def wait_for_types(self, items: Items) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
         wanted = self.unknown_types.intersection(items.types)
-        # From when they were asked for: strangers' types must not add up to a long wait.
-        left_s = self.types.asked_at_s + TYPE_WAIT_S - time.monotonic()
-        if not self.wait_until(lambda: not wanted & self.unknown_types, max(0.0, left_s)):
+        wait_s = self.types.wait_s(self.patience.type_s, self._now_s())
+        if not self.wait_until(lambda: not wanted & self.unknown_types, wait_s):
             with self.lock:
-                self.unknown_types.difference_update(wanted)
+                self.types.give_up(wanted)
 
     def _unregister(self, subscription: Subscription, error: DeliveryError | None) -> Effects:
         if self.subscriptions.pop(subscription, self) is self:
@@ -268,7 +306,7 @@ class Hub:
         self.audiences.remove(subscription)
         self._listening.drop(subscription)
         self._note_interest_changed()
-        now_s = time.monotonic()
+        now_s = self._now_s()
         where = text_of(subscription.where)
         effects = self.node.remove_interest(subscription.told, now_s, where)
         effects += self.node.request(subscription.requests(), False, now_s)
@@ -282,73 +320,77 @@ class Hub:
 
     def _note_interest_changed(self) -> None:
         self.interest_version += 1
-        self.on_interest_changed()
+        for watcher in self._interest_watchers:
+            watcher()
         self.changed.notify_all()
 
     # What the engine calls.
 
-    def _on_mail(self, payload: bytes) -> None:
-        """Take a frame in that is no event: those of services come this way, too."""
-        (self.on_service if is_service_frame(payload) else self.on_frame)(payload)
-
     def on_frame(self, payload: bytes) -> None:
-        """Take one frame in."""
+        """Take one frame in: it is for whoever is registered for its tag."""
+        self._by_tag.get(payload[1:2], self.take_reliable)(payload)
+
+    def take_reliable(self, payload: bytes) -> None:
+        """Take a frame of reliable delivery in, or one that nobody is registered for."""
         try:
             message = wire.decode(payload)
         except PeerError as error:
-            self._on_bad_frame(error)
+            self.on_bad_frame(error)
             return
-        if message.__class__ is not Data and isinstance(message, GuaranteedMessage):
-            peer = self.node.peers.get(message.sender)
-            if peer is not None and peer.alive:  # whom nobody sees is not believed
-                self.on_guaranteed(message)
-            return
+        mail: Mail = []
         with self.lock:
             self.counters.received_frames += 1
             self.counters.received_bytes += len(payload)
-            if self.clients.has_limits and message.__class__ is Data:
-                self.clients.note(message.sender, len(message.items), len(payload))
-            if message.__class__ is Data and self._is_next(message, len(payload)):
-                if not self.delivery.late:
-                    return
-                effects: Effects = []
-            elif message is None:  # a kind that a newer minor version has added
-                return
+            if message.__class__ is Data:
+                if self.clients.has_limits:
+                    size = len(payload)
+                    self.clients.note(message.sender, len(message.items), size, self._now_s())
+                effects = self.node.take_next(message, len(payload))
+                if effects is not None:
+                    self.delivery.dispatch(
+                        message.sender, message.lane, message.first, message.items
+                    )
+                    if not (effects or self.delivery.late):
+                        return
+                    effects = effects + self._late()
+            elif message is None or message.__class__ not in MESSAGES:
+                return  # a newer minor version has added it, or nobody here is registered for it
             else:
-                effects = self.node.take(message, time.monotonic())
+                effects = None
+            if effects is None:
+                effects = self.node.take(message, self._now_s())
                 self.changed.notify_all()
-            mail = self._carry_out(effects)
+            self.carry_out(self._do, effects, mail, is_locked=True)
         self._post.send(mail)
 
-    def _is_next(self, data: Data, size: int) -> bool:
-        """The steady state: dispatch a frame that is just the next one of its route."""
-        peer = self.node.peers.get(data.sender)
-        if peer is None or data.descriptors:
-            return False
-        receiver = peer.receivers.get(data.lane)
-        if receiver is None or not receiver.accept(data.first, len(data.items.bodies)):
-            return False
-        receiver.unacked_bytes += size
-        terms, unacked_count = self.node.terms, data.first - receiver.acked
-        is_ack_due = unacked_count >= terms.ack_count or receiver.unacked_bytes >= terms.ack_bytes
-        if is_ack_due and not self.crowd.holds:
-            self.delivery.late += self.node.acks(data.sender, peer)
-        self.delivery.dispatch(data.sender, data.lane, data.first, data.items)
-        return True
+    def tick_reliable(self, now_s: float) -> Effects:
+        """Time has passed for the node and for the queues of its subscriptions."""
+        effects = self.node.tick(now_s) + self.crowd.expire(now_s)
+        for subscription in self.delivery.classed:
+            for run in subscription.tick(now_s):
+                self.expiry.note(run)
+            effects += self.crowd.look_again(subscription, now_s)
+        return effects
 
     def _is_held(self, peer: str, lane: str) -> bool:
-        return self.crowd.holds_lane(lane) or self.clients.is_throttled(peer)
+        if self.crowd.holds_lane(lane):
+            return True
+        return self.clients.has_limits and self.clients.is_throttled(peer, self._now_s())
 
     def learn(self, descriptors: list[bytes]) -> None:
-        """Take in descriptors that came with a guaranteed event."""
+        """Take in descriptors of types."""
         with self.lock:
-            self.types.learn_all(descriptors, self._on_bad_descriptor)
+            self._learn(descriptors)
+
+    def _learn(self, descriptors: list[bytes]) -> None:
+        self.types.learn_all(descriptors, self._on_bad_descriptor)
 
     def _on_bad_descriptor(self, error: BadFrame) -> None:
         self.counters.bad_frames += 1
         self.counters.complain("descriptor", str(error))
 
-    def _on_bad_frame(self, error: PeerError) -> None:
+    def on_bad_frame(self, error: PeerError) -> None:
+        """Count and note a frame that cannot be read."""
         self.counters.bad_frames += 1
         if isinstance(error, IncompatiblePeer):
             self.counters.complain(error.sender, str(error))
@@ -360,67 +402,85 @@ class Hub:
 
     def _on_token(self, key: str, alive: bool) -> None:
         name = key.rpartition("/")[2]
-        with self.lock:
-            seen = self.node.peer_up if alive else self.node.peer_down
-            mail = self._carry_out(seen(name, time.monotonic()))
-            self.changed.notify_all()
-        self._post.send(mail)
-        for watcher in self.on_peer:
-            watcher(name, alive)
+        for strand in list(self._strands):
+            strand.on_peer(name, alive)
 
-    # Doing what the node says.
+    # Doing what the machines say.
 
-    def _carry_out(self, effects: Effects) -> Mail:
-        """Do what the node says; what is to be sent is returned, to be posted without the lock."""
-        mail: Mail = []
-        effects, self.delivery.late = self.delivery.late + effects, []
+    def carry_out(
+        self,
+        do: Do,
+        effects: Iterable[Any],
+        mail: Mail,
+        *,
+        heard: Heard | None = None,
+        hears_all: bool = False,
+        is_locked: bool = False,
+    ) -> None:
+        """Do what a machine says, in order; what is to be sent is added to `mail`.
+
+        What it says to its own node is added to `heard`, with `hears_all` also what it says to
+        all. `do` carries out what only this machine knows. `is_locked` says that the caller holds
+        the lock.
+        """
         while effects:
+            more: list[Any] = []
             for one in effects:
-                match one:
-                    case effect.Events(sender, lane, first, items):
-                        self.delivery.dispatch(sender, lane, first, items)
-                    case ToPeer(peer, message, bulk):
-                        self._count(message)
-                        frame = message if isinstance(message, bytes) else wire.encode(message)
-                        mail.append((f"n/{peer}", frame, bulk))
-                    case ToAll(message):
-                        mail.append((_ALL_KEY, wire.encode(message), False))
-                    case effect.Lost(_, lane, _, _):
-                        self._report(one, lane)
-                    case Learn(descriptors):
-                        self.types.learn_all(descriptors, self._on_bad_descriptor)
-                    case effect.InterestChanged():
-                        self._note_interest_changed()
-                    case effect.Reduce(reduction):
-                        name = f"infobus-{self.name}-reduce"
-                        threading.Thread(
-                            target=self._reduce, args=(reduction,), name=name, daemon=True
-                        ).start()
-                    case Complain(peer, what):
-                        self.counters.complain(peer, what)
-                    case effect.StateWanted(message):
-                        self.on_state_wanted(message)
-                    case effect.StateCame(message):
-                        self.on_state_came(message)
-                    case _:
-                        assert_never(one)  # an effect that nobody does would be lost in silence
-            effects, self.delivery.late = self.delivery.late, []
-        return mail
+                kind = one.__class__
+                if kind is ToPeer:
+                    if heard is not None and one.peer == self.name:
+                        heard.append(one.message)
+                    else:
+                        mail.append((f"n/{one.peer}", self._frame(one.message), one.bulk))
+                elif kind is ToAll:
+                    if hears_all and heard is not None:
+                        heard.append(one.message)
+                    mail.append((ALL_KEY, wire.encode(one.message), False))
+                elif kind is Learn:
+                    (self._learn if is_locked else self.learn)(one.descriptors)
+                elif kind is Complain:
+                    self.counters.complain(one.peer, one.what)
+                else:
+                    more += do(one) or ()
+            effects = more
+
+    def _do(self, one: OwnEffect) -> Effects:
+        """Do what only reliable delivery wants done."""
+        match one:
+            case Events(sender, lane, first, items):
+                self.delivery.dispatch(sender, lane, first, items)
+                return self._late()
+            case Lost(_, lane, _, _):
+                self._report(one, lane)
+            case InterestChanged():
+                self._note_interest_changed()
+            case Reduce(reduction):
+                worker = self.threads.worker(f"infobus-{self.name}-reduce")
+                worker.do(lambda: self._reduce(reduction))
+                worker.stop()
+            case _:
+                assert_never(one)  # an effect that nobody does would be lost in silence
+        return []
+
+    def _late(self) -> Effects:
+        """What dispatching wants done after it."""
+        late, self.delivery.late = self.delivery.late, []
+        return late
+
+    def _frame(self, message: Any) -> bytes:
+        if isinstance(message, bytes):
+            self.counters.replayed += 1
+            return message
+        if message.__class__ is wire.Ask:
+            self.counters.asked_again += 1
+        return wire.encode(message)
 
     def _reduce(self, reduction: Reduction) -> None:
         """Find few rows for many filters, without the lock: that may take seconds."""
         filters = reduced_filters(reduction)
-        with self.lock:
-            mail = self._carry_out(self.node.reduced(reduction, filters, time.monotonic()))
-        self._post.send(mail)
+        self._reliable.step(lambda now_s: self.node.reduced(reduction, filters, now_s))
 
-    def _count(self, message: object) -> None:
-        if isinstance(message, bytes):
-            self.counters.replayed += 1
-        elif isinstance(message, wire.Ask):
-            self.counters.asked_again += 1
-
-    def _report(self, lost: effect.Lost, lane: str) -> None:
+    def _report(self, lost: Lost, lane: str) -> None:
         for subscription in self.subscriptions:
             if subscription.wants_lane(lane):
                 self.counters.lost += 1
@@ -441,21 +501,19 @@ class Hub:
         if not self._is_closed.is_set():
             self.counters.complain("engine", str(error))
 
-    def _tick_for_ever(self) -> None:
-        while not self._is_closed.wait(TICK_S):
+    def _tick(self) -> None:
+        for strand in list(self._strands):
             try:
-                self._tick(time.monotonic())
+                strand.on_tick()
             except Exception:
                 log.exception("the node goes on after an error of its own")
 
-    def _tick(self, now_s: float) -> None:
-        with self.lock:
-            self.on_tick(now_s)
-            effects = self.node.tick(now_s) + self.crowd.expire(now_s)
-            for subscription in self.delivery.classed:
-                for run in subscription.tick(now_s):
-                    self.expiry.note(run)
-                effects += self.crowd.look_again(subscription, now_s)
-            mail = self._carry_out(effects)
-            self.changed.notify_all()
-        self._post.send(mail)
+
+class _Reliable(Locked):
+    """The strand of the reliable node, which alone has a steady state."""
+
+    def on_tick(self) -> None:
+        self.step(self._runtime.tick_reliable)
+
+
+Hub = Runtime

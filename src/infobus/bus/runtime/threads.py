@@ -29,6 +29,9 @@ class Worker(Protocol):
     def do(self, job: Job, after_s: float = 0.0) -> None:
         """Hand a job over, to be done in turn, or `after_s` from now; returns at once."""
 
+    def call(self, job: Job, timeout_s: float) -> None:
+        """Have a job done and wait for it; at once, if a job of this worker asks for it."""
+
     def stop(self, timeout_s: float = 0.0) -> None:
         """Take no more jobs; those in turn are done, waited for up to `timeout_s`.
 
@@ -67,6 +70,21 @@ class SystemWorker:
             self._jobs.put(_Later(due_s, next(self._numbers), job))
         else:
             self._jobs.put(job)
+
+    def call(self, job: Job, timeout_s: float) -> None:
+        if threading.current_thread() is self._thread:
+            job()
+            return
+        is_done = threading.Event()
+
+        def do() -> None:
+            try:
+                job()
+            finally:
+                is_done.set()
+
+        self._jobs.put(do)
+        is_done.wait(timeout_s)
 
     def stop(self, timeout_s: float = 0.0) -> None:
         self._jobs.put(None)

@@ -68,17 +68,11 @@ class UsedElsewhere(Struct, frozen=True):
     holder: str
 
 
+OwnEffect = Deliver | DeadLetter | Save | LostForGood | Rewound | UsedElsewhere
+"""What only a durable consumer wants done."""
+
 ConsumerEffects = list[
-    ToPeer[GuaranteedMessage]
-    | ToAll[GuaranteedMessage]
-    | Learn
-    | Complain
-    | Deliver
-    | DeadLetter
-    | Save
-    | LostForGood
-    | Rewound
-    | UsedElsewhere
+    ToPeer[GuaranteedMessage] | ToAll[GuaranteedMessage] | Learn | Complain | OwnEffect
 ]
 
 

@@ -18,7 +18,7 @@ from functools import partial
 
 from msgspec import Struct, field
 
-from infobus.protocols.effects import Complain, ToPeer
+from infobus.protocols.effects import Complain, Learn, ToPeer
 from infobus.protocols.invocation import frames as wire
 from infobus.protocols.invocation.discovery import (
     AllAnswered,
@@ -37,7 +37,6 @@ from infobus.protocols.invocation.effects import (
     Outgoing,
     Raised,
     Returned,
-    Told,
     Why,
     Yielded,
 )
@@ -234,7 +233,7 @@ class Caller:
         if isinstance(answer, wire.Failed):
             return [Raised(call.key, answer.error, server)]
         returned = Returned(call.key, answer.body, server)
-        return [Told(answer.descriptors), returned] if answer.descriptors else [returned]
+        return [Learn(answer.descriptors), returned] if answer.descriptors else [returned]
 
     def _on_streamed(self, call: Outgoing, items: wire.Streamed, now_s: float) -> CallerEffects:
         if call.inflow is None:
@@ -243,7 +242,7 @@ class Caller:
         call.deadline_s = float("inf")  # its caller watches the time between items
         if bodies:
             call.resend_s, call.resend_at_s = RESEND_S, now_s + RESEND_S
-        effects: CallerEffects = [Told(items.descriptors)] if items.descriptors else []
+        effects: CallerEffects = [Learn(items.descriptors)] if items.descriptors else []
         return [*effects, Yielded(call.key, bodies)] if bodies else effects
 
     def _on_refused(

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.invocation.discovery import AllAnswered, Arrived, Changed, Departed
 from infobus.protocols.invocation.frames import Presence, ServiceMessage
 from infobus.protocols.invocation.item_flow import Inflow
@@ -66,12 +66,6 @@ class GivenUp(Struct, frozen=True):
     store: str = ""
 
 
-class Told(Struct, frozen=True):
-    """Type descriptors arrived with an answer."""
-
-    descriptors: list[bytes]
-
-
 CallerEffects = list[
     ToPeer[ServiceMessage | bytes]
     | ToAll[ServiceMessage]
@@ -79,7 +73,7 @@ CallerEffects = list[
     | Raised
     | Yielded
     | GivenUp
-    | Told
+    | Learn
     | Complain
     | Arrived
     | Changed

@@ -188,14 +188,10 @@ ServiceMessage = (
 )
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-_FIRST_TAG, _LAST_TAG = 30, 49  # those beyond `Gone` are for later versions
+SERVICE_TAGS = range(30, 50)
+"""Of these frames; those beyond `Gone` are for later versions."""
 _decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Decoder(ServiceMessage)
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
-
-
-def is_service_frame(payload: bytes) -> bool:
-    """Return whether a frame has one of these tags; it may be malformed."""
-    return len(payload) > 1 and _FIRST_TAG <= payload[1] <= _LAST_TAG and payload[0] >> 4 == 9
 
 
 def decode(payload: bytes) -> ServiceMessage | None:

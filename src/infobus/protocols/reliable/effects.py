@@ -42,19 +42,7 @@ class Reduce(Struct, frozen=True):
     reduction: Reduction
 
 
-class StateWanted(Struct, frozen=True):
-    """A newcomer at a peer asks for initial state."""
-
-    message: wire.WantState
-
-
-class StateCame(Struct, frozen=True):
-    """Initial state that was asked for."""
-
-    message: wire.State
-
-
-OwnEffect = Events | Lost | InterestChanged | Reduce | StateWanted | StateCame
+OwnEffect = Events | Lost | InterestChanged | Reduce
 """What only reliable delivery wants done."""
 
 Effects = list[ToPeer[wire.Message | bytes] | ToAll[wire.Message] | Learn | Complain | OwnEffect]

@@ -29,13 +29,7 @@ from infobus.protocols.frames import wire
 from infobus.protocols.interest.own_rows import OwnRows, Reduction, Row
 from infobus.protocols.interest.peer_rows import PeerRows, Wanted
 from infobus.protocols.interest.requests import Requests
-from infobus.protocols.reliable.effects import (
-    Effects,
-    InterestChanged,
-    Reduce,
-    StateCame,
-    StateWanted,
-)
+from infobus.protocols.reliable.effects import Effects, InterestChanged, Reduce
 from infobus.protocols.reliable.freeze import Freezing
 from infobus.protocols.reliable.peer import Peer, Route, Terms, make_room
 from infobus.protocols.reliable.routes import Routes
@@ -44,6 +38,7 @@ from infobus.subjects import channel_of, check_pattern
 
 _WIRE = (wire.WIRE_MAJOR, wire.WIRE_MINOR)
 _TELL_WAIT_S_MAX = 1.0
+_NOTHING: Effects = []  # for the steady state, which makes nothing that it does not need
 
 
 def _no_descriptors(types: Iterable[int]) -> list[bytes]:
@@ -170,6 +165,29 @@ class Node:
             return effects
         peer.heard_at_s, peer.given_up = now_s, False
         return effects + _HANDLERS[type(message)](self, peer, message, now_s)
+
+    def take_next(self, data: wire.Data, size: int) -> Effects | None:
+        """The steady state: take a frame of `size` bytes that is just the next one of its stream.
+
+        Its events are to be handed over as they are, and what is returned is to be carried out:
+        mostly nothing, sometimes acknowledgements. None says that the frame is not the next one,
+        or brings more than events: then it is as if nothing had been asked, and `take` is for it.
+        It says the same as this, and confirms later.
+        """
+        peer = self.peers.get(data.sender)
+        if peer is None or data.descriptors or not peer.alive:
+            return None
+        receiver = peer.receivers.get(data.lane)
+        if receiver is None or not receiver.accept(data.first, len(data.items.bodies)):
+            return None
+        receiver.unacked_bytes += size
+        terms = self.terms
+        if (
+            data.first - receiver.acked < terms.ack_count
+            and receiver.unacked_bytes < terms.ack_bytes
+        ) or self.is_held(data.sender, data.lane):
+            return _NOTHING
+        return self.acks(data.sender, peer)
 
     def reduced(self, reduction: Reduction, filters: list[str], now_s: float) -> Effects:
         """Some filters of this node have been reduced to few."""
@@ -317,13 +335,6 @@ class Node:
         peer.wants_rows = True  # told at the next tick: all rows may be many
         return []
 
-    def _on_want_state(self, peer: Peer, want: wire.WantState, now_s: float) -> Effects:
-        return [StateWanted(want)]
-
-    def _on_state(self, peer: Peer, state: wire.State, now_s: float) -> Effects:
-        effects: Effects = [Learn(state.descriptors)] if state.descriptors else []
-        return [*effects, StateCame(state)]
-
     # Helpers.
 
     def _notice_freeze(self, now_s: float) -> Effects:
@@ -438,6 +449,7 @@ _HANDLERS: dict[type[Any], Callable[..., Effects]] = {
     wire.Types: Node._on_types,
     wire.Bye: Node._on_bye,
     wire.WantRows: Node._on_want_rows,
-    wire.WantState: Node._on_want_state,
-    wire.State: Node._on_state,
 }
+
+MESSAGES = frozenset(_HANDLERS)
+"""The kinds of messages that a node takes; others are for other machines."""

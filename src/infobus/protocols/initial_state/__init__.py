@@ -1,0 +1,1 @@
+"""Initial state for newcomers, as a protocol."""
