@@ -7,9 +7,9 @@ import os
 
 import pytest
 
+from infobus.bus.deliver.dispatch import Delivery
 from infobus.protocols.frames.transactions import Copies
 from infobus.testing.simulation.reliable import SETTLE_S, SimulationFailed
-from infobus.testing.simulation.transaction_node import TransactionNode
 from infobus.testing.simulation.transactions import simulate
 
 SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
@@ -47,15 +47,12 @@ def take_the_second_copy(monkeypatch):
 
 
 def hand_out_a_part(monkeypatch):
-    accepts = TransactionNode._hand_out
+    takers_of = Delivery.takers_of
 
-    def hand_out(self, sender, channel, group):
-        took = self._group_witness.took
-        self._group_witness.took = lambda *args: took(*args[:-1], args[-1][:1])
-        accepts(self, sender, channel, group)
-        self._group_witness.took = took
+    def first_ones(self, items, objects):
+        return {one: places[:1] for one, places in takers_of(self, items, objects).items()}
 
-    monkeypatch.setattr(TransactionNode, "_hand_out", hand_out)
+    monkeypatch.setattr(Delivery, "takers_of", first_ones)
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,12 @@ class Runtime:
 
     def open(self, sync_timeout_s: float) -> None:
         """Join the bus and meet the peers that are there."""
+        self.join()
+        if not self.wait_until(self.node.is_synced, sync_timeout_s):
+            log.warning("not every node found on the bus has answered in %s s", sync_timeout_s)
+
+    def join(self) -> None:
+        """Join the bus; the peers that are there are met as they answer."""
         self.engine.open(self.name)
         self._stop_ticking = self.threads.every(
             self.patience.tick_s, self._tick, f"infobus-{self.name}-tick"
@@ -165,9 +171,7 @@ class Runtime:
         self.engine.answer(_TYPES_KEY, lambda question: all_descriptors(self.name))
         self.engine.announce(f"l/{self.name}")
         self.engine.watch("l/*", self._on_token)
-        self._tick()  # whoever is stopped right afterwards must notice that, too
-        if not self.wait_until(self.node.is_synced, sync_timeout_s):
-            log.warning("not every node found on the bus has answered in %s s", sync_timeout_s)
+        self._tick()  # a node that is stopped right afterwards must notice that, too
 
     def close(self) -> None:
         """Leave the bus."""
@@ -428,7 +432,7 @@ class Runtime:
             for one in effects:
                 kind = one.__class__
                 if kind is ToPeer:
-                    if heard is not None and one.peer == self.name:
+                    if one.peer == self.name and heard is not None:
                         heard.append(one.message)
                     else:
                         mail.append((f"n/{one.peer}", self._frame(one.message), one.bulk))
@@ -440,8 +444,8 @@ class Runtime:
                     (self._learn if is_locked else self.learn)(one.descriptors)
                 elif kind is Complain:
                     self.counters.complain(one.peer, one.what)
-                else:
-                    more += do(one) or ()
+                elif further := do(one):
+                    more += further
             effects = more
 
     def _do(self, one: OwnEffect) -> Effects:
@@ -502,11 +506,14 @@ class Runtime:
             self.counters.complain("engine", str(error))
 
     def _tick(self) -> None:
+        errors: list[Exception] = []
         for strand in list(self._strands):
             try:
                 strand.on_tick()
-            except Exception:
-                log.exception("the node goes on after an error of its own")
+            except Exception as error:  # the others go on, whatever is wrong with this one
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 class _Reliable(Locked):

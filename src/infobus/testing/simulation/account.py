@@ -16,16 +16,19 @@ what they promise:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
+from infobus.bus.deliver.event import Event
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.lanes import channel_in
+from infobus.protocols.frames.lanes import channel_in, lane_of
 from infobus.protocols.interest.own_rows import touches
 from infobus.protocols.reliable.effects import Events, Lost
+from infobus.subjects import channel_of
 from infobus.testing.simulation.node import Attributes, SimulatedNode, SimulatedSubscription
 
 Stream = tuple[str, str, str]  # receiving node, sender, lane
@@ -125,6 +128,22 @@ class Account:
         for item in events.items:
             self._hand(node, events, item)
 
+    def received(
+        self, node: SimulatedNode, subscription: SimulatedSubscription, event: Event
+    ) -> None:
+        """Check that it is what the node took in for the consumer, each once and in order."""
+        class_ = "" if event.priority == "regular" else event.priority
+        lane = lane_of(channel_of(event.subject, self.depth), class_)
+        self._got(subscription, event, lane)
+        self._pay(subscription, event.sender, lane, event.number)
+
+    def _got(self, subscription: SimulatedSubscription, event: Event, lane: str) -> None:
+        due = subscription.due.get((event.sender, lane))
+        if not due or due[0] != event.number:
+            what = f"got event {event.number} of {event.sender} on {lane!r}"
+            raise Uneven(f"{subscription.pattern!r} {what}, but {list(due or ())} were due")
+        due.popleft()
+
     def lost(self, node: SimulatedNode, lost: Lost) -> None:
         """Check that the loss is a real one, and strike it off what is owed."""
         self.trace.append((node.network.now_s, node.name, lost.sender, lost.first, lost.last))
@@ -200,6 +219,10 @@ class Account:
                     if owed:
                         events = f"{len(owed)} events of {sender} on {lane!r}: {owed}"
                         yield f"{node.name} has not got {events}"
+                for (sender, lane), due in subscription.due.items():
+                    if due:
+                        events = f"{list(due)} of {sender} on {lane!r}"
+                        yield f"{node.name} did not hand {events} to {subscription.pattern!r}"
         for (name, sender, lane), expected in self._expected.items():
             end = self._heard.get((name, sender, lane), 0)
             if name in self.nodes and expected < end:
@@ -214,7 +237,8 @@ class Account:
                 if is_new and item.number <= before:
                     what = f"event {item.number} of {events.sender}, from before it began"
                     raise Uneven(f"{subscription.pattern!r} got {what}")
-                self._deliver(subscription, events.sender, events.lane, item.number)
+                self._check_order(subscription, events.sender, events.lane, item.number)
+                self._hand_over(subscription, events.sender, events.lane, item.number)
 
     def _ledger(self, subscription: SimulatedSubscription) -> _Ledger:
         return self._ledgers.setdefault(subscription, _Ledger())
@@ -235,7 +259,7 @@ class Account:
         # What got a number that the node was told to begin with is still to come.
         return not lost.lane or number is None or number < self._baselines.get(stream, 1)
 
-    def _deliver(
+    def _check_order(
         self, subscription: SimulatedSubscription, sender: str, lane: str, event: int
     ) -> None:
         ledger = self._ledger(subscription)
@@ -244,5 +268,13 @@ class Account:
             what = "twice" if event == last else f"after {last}"
             raise Uneven(f"{subscription.pattern!r} got event {event} of {sender} {what}")
         ledger.last[sender, lane] = event
-        ledger.owed.get((sender, lane), {}).pop(event, None)
+
+    def _hand_over(
+        self, subscription: SimulatedSubscription, sender: str, lane: str, event: int
+    ) -> None:
+        """The node has put it into the queue; the consumer must get it out."""
+        subscription.due.setdefault((sender, lane), deque()).append(event)
+
+    def _pay(self, subscription: SimulatedSubscription, sender: str, lane: str, event: int) -> None:
+        self._ledger(subscription).owed.get((sender, lane), {}).pop(event, None)
         self.delivered_count += 1

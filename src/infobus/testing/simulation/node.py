@@ -1,33 +1,41 @@
-"""A whole node but for threads and user code: a protocol `Node` over a simulated network.
+"""A simulated node: the shipped runtime on a simulated network, and what decides and witnesses.
 
-It speaks real bytes over a `MemoryEngine` and lives on the network's virtual clock, so whatever
-the bus does by the protocols can be seen here, thousands of times a minute and repeatably.
+It speaks real bytes over a `MemoryEngine` and lives on the network's virtual clock. What receives,
+repairs, dispatches, queues and holds back is the code that ships, so whatever the bus does by it
+can be seen here, thousands of times a minute and repeatably. Only publishing is done here, frame
+by frame, because the run must know the number of each event.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
-from infobus.engines.base import Declaration
-from infobus.engines.memory.engine import MemoryEngine, Network
+from infobus.bus.deliver.event import Event
+from infobus.bus.deliver.priority_queue import Demand
+from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.runtime.runtime import Runtime
+from infobus.engines.memory.engine import Network
+from infobus.errors import BusClosed, LossError
 from infobus.filters import Filter, compile
-from infobus.protocols.effects import ToAll, ToPeer
+from infobus.patience import Patience
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.lanes import class_key, lane_key, lane_of
-from infobus.protocols.interest.own_rows import Reduction, reduced_filters
-from infobus.protocols.reliable.effects import Effects, Events, Lost, Reduce
-from infobus.protocols.reliable.node import Node
+from infobus.protocols.frames.lanes import lane_key, lane_of
+from infobus.protocols.frames.wire import Items
+from infobus.protocols.reliable.effects import Events, Lost
 from infobus.protocols.reliable.peer import Route, Terms
-from infobus.subjects import channel_keys_of, channel_of, matches
+from infobus.subjects import channel_of, matches
+from infobus.testing.simulation.world import VirtualThreads, WatchedEngine, clock_of
 
 CLASSES = ["", "business", "emergency"]  # as lanes spell them
 TICK_S = 0.1
-REDUCING_S_MAX = 0.5
+CONSUME_S_MAX = 0.1
+"""An event waits in its queue for at most so long before its consumer looks."""
+_QUEUE_COUNTS = [2, 8, 65_536, 65_536]
 
 
 Attributes = dict[str, Any]
@@ -42,6 +50,9 @@ class SimulatedSubscription:
     changed_at_s: float
     beside: set[str]  # channel patterns that were wanted before it began
     known: dict[str, int] = field(default_factory=dict)  # node -> version it has confirmed
+    real: Subscription = field(init=False)
+    due: dict[tuple[str, str], deque[int]] = field(default_factory=dict)
+    """What the node has taken in for it, by sender and lane, and its consumer has not got yet."""
 
     def accepts(self, subject: str, attributes: Attributes) -> bool:
         """Whether the subscription wants such an event now."""
@@ -87,7 +98,12 @@ class Witness(Protocol):
         """The node has seen that numbers before `end` exist."""
 
     def delivered(self, node: SimulatedNode, events: Events) -> None:
-        """Events are handed to the node's subscriptions."""
+        """The node takes events in, for whichever of its subscriptions wants them."""
+
+    def received(
+        self, node: SimulatedNode, subscription: SimulatedSubscription, event: Event
+    ) -> None:
+        """A consumer has got an event out of its queue."""
 
     def lost(self, node: SimulatedNode, lost: Lost) -> None:
         """A loss is reported to the node's subscriptions."""
@@ -100,53 +116,56 @@ class Witness(Protocol):
 
 
 class SimulatedNode:
-    """Joins one `Node` and one `MemoryEngine`; its own effects are carried out at once."""
+    """One node of a run; its consumers take events out of their queues at drawn times."""
 
     def __init__(self, network: Network, name: str, terms: Terms, witness: Witness) -> None:
         self.network = network
         self.name = name
-        self.node = Node(name, terms)
         self.subscriptions: list[SimulatedSubscription] = []
         self._witness = witness
         self._events_count = 0
-        self._declared: dict[str, Declaration] = {}
-        self._engine = MemoryEngine(network)
-        self._engine.open(name)
-        for key in (f"n/{name}", "all"):
-            self._engine.declare(key, self._on_frame)
-        self._engine.announce(f"l/{name}")
-        self._engine.watch("l/*", self._on_token)
-        # Nodes do not tick in step.
-        self._tick_after(network.random.uniform(0, TICK_S))
+        self._is_consuming = False
+        self._engine = WatchedEngine(network, witness.failed)
+        self.runtime = _WitnessedRuntime(self, terms, self._engine)
+        self.node = self.runtime.node
+        self.runtime.join()
 
     def subscribe(self, pattern: str, where: str = "") -> SimulatedSubscription:
         """Want what `where` lets through of `pattern` from now on."""
         new = compile(where) if where else None
-        beside = self.node.own.channel_patterns()
-        effects = self.node.add_interest([pattern], self.network.now_s, _text(new))
-        subscription = SimulatedSubscription(
-            pattern, [(self.node.own.version, new)], self.network.now_s, beside
+        now_s, beside = self.network.now_s, self.node.own.channel_patterns()
+        subscription = SimulatedSubscription(pattern, [], now_s, beside)
+        subscription.real = Subscription(
+            self.runtime,
+            [pattern],
+            terms=self.node.terms,
+            where=new,
+            test=False,
+            demand=Demand(),
+            callback=None,
+            on_error=None,
+            on_loss="raise",
+            when_full="block",
+            queue_count_max=self.network.random.choice(_QUEUE_COUNTS),
         )
+        self.runtime.subscribe(subscription.real, timeout_s=0.0)
+        subscription.filters.append((self.node.own.version, new))
         self.subscriptions.append(subscription)
-        self._tell(subscription, effects)
+        self._note_all_known(subscription)
         return subscription
 
     def replace(self, subscription: SimulatedSubscription, where: str) -> None:
         """Let the subscription have another filter."""
-        old, new = subscription.filters[-1][1], compile(where) if where else None
-        added, removed = ((subscription.pattern, _text(where)) for where in (new, old))
-        effects = self.node.change_interest([added], [removed], self.network.now_s)
+        new = compile(where) if where else None
+        self.runtime.change_filter(subscription.real, new, timeout_s=0.0)
         subscription.filters.append((self.node.own.version, new))
         subscription.changed_at_s = self.network.now_s
-        self._tell(subscription, effects)
+        self._note_all_known(subscription)
 
     def unsubscribe(self, subscription: SimulatedSubscription) -> None:
         """Want the subscription's pattern no more."""
         self.subscriptions.remove(subscription)
-        patterns, now_s = [subscription.pattern], self.network.now_s
-        where = _text(subscription.filters[-1][1])
-        self._do(self.node.remove_interest(patterns, now_s, where))
-        self._declare_channels()
+        self.runtime.forget(subscription.real)
 
     def publish(self, events: Sequence[tuple[str, Attributes]], class_: str = "") -> bool:
         """Publish events of one class on subjects of one channel, in one frame.
@@ -186,95 +205,88 @@ class SimulatedNode:
         wanted = self.node.wanted(subject)
         return wanted if isinstance(wanted, bool) else wanted(attributes)
 
-    def _tell(self, subscription: SimulatedSubscription, effects: Effects) -> None:
-        self._declare_channels()
-        self._do(effects)
-        for name, peer in self.node.peers.items():
-            if peer.alive:  # it may know already, from rows that cover this one
-                self._note_known(subscription, name)
-
-    def _declare_channels(self) -> None:
-        depth = self.node.terms.depth
-        keys = {
-            class_key(channel_keys_of(pattern, depth), class_)
-            for pattern in self.node.own.channel_patterns()
-            for class_ in CLASSES
-        }
-        for key in sorted(keys.difference(self._declared)):
-            self._declared[key] = self._engine.declare(key, self._on_frame)
-        for key in sorted(self._declared.keys() - keys):
-            self._declared.pop(key).undeclare()
-
     def leave(self) -> None:
         """Say goodbye and close."""
-        self._do(self.node.leave())
-        self._engine.close()
+        self.runtime.close()
 
-    def _on_frame(self, payload: bytes) -> None:
-        self._watched(self._take, payload)
+    # What the runtime does.
 
-    def _on_token(self, key: str, alive: bool) -> None:
-        self._watched(self._see, key.rpartition("/")[2], alive)
-
-    def _watched(self, function: Callable[..., None], *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except Exception as error:  # the engine would log it and go on
-            self._witness.failed(error)
-
-    def _take(self, payload: bytes) -> None:
-        message = wire.decode(payload)
-        assert message is not None
-        if isinstance(message, wire.Known):
-            self._witness.told(self, message)
-        elif isinstance(message, wire.Data):
-            end = message.first + len(message.items)
-            self._witness.heard(self, message.sender, message.lane, end)
-        self._do(self.node.take(message, self.network.now_s))
+    def took(self, message: wire.Message) -> None:
+        """A frame was taken in."""
         if isinstance(message, wire.Known):
             for subscription in self.subscriptions:
                 self._note_known(subscription, message.sender)
+
+    def dispatched(self, sender: str, lane: str, first: int, items: Items) -> None:
+        """Events were put into the queues."""
+        self._witness.delivered(self, Events(sender, lane, first, items))
+        if not self._is_consuming:
+            self._is_consuming = True
+            delay_s = self.network.random.uniform(0, CONSUME_S_MAX)
+            self.network.call_later(delay_s, self._consume, node=self.name)
+
+    def _consume(self) -> None:
+        """Let every consumer take what is in its queue."""
+        self._is_consuming = False
+        try:
+            for subscription in list(self.subscriptions):
+                self._drain(subscription)
+        except Exception as error:
+            self._witness.failed(error)
+
+    def _drain(self, subscription: SimulatedSubscription) -> None:
+        while True:
+            try:
+                event = subscription.real.receive(timeout_s=0.0)
+            except (TimeoutError, BusClosed):
+                return
+            except LossError:
+                continue  # the account knows of it
+            self._witness.received(self, subscription, event)
+
+    def _note_all_known(self, subscription: SimulatedSubscription) -> None:
+        for name, peer in self.node.peers.items():
+            if peer.alive:  # it may know already, from rows that cover this one
+                self._note_known(subscription, name)
 
     def _note_known(self, subscription: SimulatedSubscription, peer: str) -> None:
         confirmed = self.node.peers[peer].confirmed
         if confirmed >= subscription.filters[0][0]:
             subscription.known[peer] = max(confirmed, subscription.known.get(peer, 0))
 
-    def _see(self, peer: str, alive: bool) -> None:
-        self._witness.saw(self, peer, alive)
-        notice = self.node.peer_up if alive else self.node.peer_down
-        self._do(notice(peer, self.network.now_s))
 
-    def _tick_after(self, delay_s: float) -> None:
-        self.network.call_later(delay_s, self._tick, node=self.name)
+class _WitnessedRuntime(Runtime):
+    """The shipped runtime, which tells the witness of a run what it does."""
 
-    def _tick(self) -> None:
-        self._do(self.node.tick(self.network.now_s))
-        self._tick_after(TICK_S)
+    def __init__(self, node: SimulatedNode, terms: Terms, engine: WatchedEngine) -> None:
+        self._simulated = node
+        self._witness = node._witness
+        network, failed = node.network, self._witness.failed
+        threads = VirtualThreads(network, node.name, failed)
+        clock, patience = clock_of(network), Patience(tick_s=TICK_S)
+        super().__init__(node.name, terms, engine, clock, threads, patience)
+        self._dispatch = self.delivery.dispatch
+        self.delivery.dispatch = self._witnessed_dispatch  # type: ignore[method-assign]
 
-    def _reduce(self, reduction: Reduction) -> None:
-        filters = reduced_filters(reduction)
-        self._do(self.node.reduced(reduction, filters, self.network.now_s))
+    def take_reliable(self, payload: bytes) -> None:
+        message = wire.decode(payload)
+        assert message is not None
+        if isinstance(message, wire.Known):
+            self._witness.told(self._simulated, message)
+        elif isinstance(message, wire.Data):
+            end = message.first + len(message.items)
+            self._witness.heard(self._simulated, message.sender, message.lane, end)
+        super().take_reliable(payload)
+        self._simulated.took(message)
 
-    def _deliver(self, events: Events) -> None:
-        self._witness.delivered(self, events)
+    def _on_token(self, key: str, alive: bool) -> None:
+        self._witness.saw(self._simulated, key.rpartition("/")[2], alive)
+        super()._on_token(key, alive)
 
-    def _do(self, effects: Effects) -> None:
-        for effect in effects:
-            match effect:
-                case ToPeer(peer, message):
-                    frame = message if isinstance(message, bytes) else wire.encode(message)
-                    self._engine.put(f"n/{peer}", frame)
-                case ToAll(message):
-                    self._engine.put("all", wire.encode(message))
-                case Events():
-                    self._deliver(effect)
-                case Lost():
-                    self._witness.lost(self, effect)
-                case Reduce(reduction):
-                    later_s = self.network.random.uniform(0, REDUCING_S_MAX)
-                    self.network.call_later(
-                        later_s, partial(self._reduce, reduction), node=self.name
-                    )
-                case _:
-                    pass  # types, complaints and initial state are the bus's business
+    def _witnessed_dispatch(self, sender: str, lane: str, first: int, items: Items) -> None:
+        self._dispatch(sender, lane, first, items)
+        self._simulated.dispatched(sender, lane, first, items)
+
+    def _report(self, lost: Lost, lane: str) -> None:
+        super()._report(lost, lane)
+        self._witness.lost(self._simulated, lost)

@@ -26,6 +26,7 @@ from infobus.subjects import channel_of
 from infobus.testing.simulation.account import Account, Uneven
 from infobus.testing.simulation.harm import Harm, drawn_network
 from infobus.testing.simulation.node import CLASSES, TICK_S, Attributes, SimulatedNode
+from infobus.testing.simulation.world import quiet
 
 SETTLE_S = 15.0
 """Virtual time within which a healed network is at rest, whatever had happened."""
@@ -69,7 +70,8 @@ class Clock(Protocol):
 def replayable(module: str, seed: int, clock: Clock) -> Iterator[None]:
     """Let whatever goes wrong say how it can be seen again."""
     try:
-        yield
+        with quiet():
+            yield
     except Exception as error:
         raise SimulationFailed(
             f"{type(error).__name__}: {error}\n"

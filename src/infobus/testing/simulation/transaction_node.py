@@ -9,14 +9,12 @@ import msgspec
 
 from infobus.engines.memory.engine import Network
 from infobus.protocols.frames import transactions, wire
-from infobus.protocols.frames.transactions import GROUP, Copies, Group
-from infobus.protocols.reliable.effects import Events
+from infobus.protocols.frames.transactions import Group
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of
 from infobus.testing.simulation.node import (
     Attributes,
     SimulatedNode,
-    SimulatedSubscription,
     Witness,
 )
 
@@ -32,26 +30,15 @@ class TransactionWitness(Witness, Protocol):
         Where it got none, it was not wanted.
         """
 
-    def took(
-        self,
-        subscription: SimulatedSubscription,
-        sender: str,
-        lane: str,
-        group: Group,
-        places: list[int],
-    ) -> None:
-        """A subscription gets the events at these places of a transaction, as one value."""
-
 
 class TransactionNode(SimulatedNode):
-    """Joins what a `SimulatedNode` joins, and `groups`."""
+    """Publishes transactions, too; taking them apart is the shipped code's part."""
 
     def __init__(
         self, network: Network, name: str, terms: Terms, witness: TransactionWitness
     ) -> None:
         super().__init__(network, name, terms, witness)
         self._group_witness = witness
-        self._copies = Copies()
         self._epoch = 0
 
     def publish_transaction(self, events: Sequence[tuple[str, Attributes]]) -> bool:
@@ -84,19 +71,3 @@ class TransactionNode(SimulatedNode):
         for channel, route in routes.items():
             self._put(route, channel, [transactions.item(events[0][0], now_s, group)])
         return True
-
-    def _deliver(self, events: Events) -> None:
-        for at, item in enumerate(events.items):
-            if item.type == GROUP:
-                group = transactions.decode(item.body)
-                if self._copies.is_first(events.sender, group):
-                    self._hand_out(events.sender, events.lane, group)
-            one = Events(events.sender, events.lane, events.first + at, events.items[at : at + 1])
-            self._witness.delivered(self, one)
-
-    def _hand_out(self, sender: str, lane: str, group: Group) -> None:
-        wanted = [(item.subject, msgspec.msgpack.decode(item.body)) for item in group.events]
-        for subscription in self.subscriptions:
-            places = [at for at, event in enumerate(wanted) if subscription.accepts(*event)]
-            if places:
-                self._group_witness.took(subscription, sender, lane, group, places)
