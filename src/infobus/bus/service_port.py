@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from infobus.bus.runtime.outbox import Mail
 from infobus.bus.runtime.runtime import ALL_KEY, Runtime
 from infobus.errors import BadFrame, BusError, StoreError
+from infobus.protocols.effects import ToPeer
+from infobus.protocols.frames.wire import encode
 from infobus.protocols.invocation.frames import SERVICE_TAGS
 from infobus.services.exactly_once import acknowledge
 from infobus.services.exchange import Exchange
@@ -19,7 +21,6 @@ from infobus.stores.ledger.reply_store import Replies
 log = logging.getLogger("infobus")
 
 _LARGE_TAGS = frozenset({31, 32, 33})  # of presences, calls and replies: they may meet a full link
-
 
 
 class Serving:
@@ -55,9 +56,13 @@ class Serving:
         return [name for name, peer in peers if peer.alive and not peer.refused]
 
     def carry_out(
-        self, effects: Iterable[Any], do: Callable[[Any], None], may_wait: bool
+        self, effects: Sequence[Any], do: Callable[[Any], None], may_wait: bool
     ) -> Sequence[Any]:
         """Do what a machine of services says, in order."""
+        one = effects[0]
+        if may_wait and len(effects) == 1 and one.__class__ is ToPeer and one.peer != self.name:
+            self._put(f"n/{one.peer}", encode(one.message))  # the short way of what comes most
+            return ()
         mail: Mail = []
         heard: list[Any] = []
         self._hub.carry_out(do, effects, mail, heard=heard)

@@ -10,7 +10,7 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
@@ -331,7 +331,7 @@ class Exchange:
 
     def carry_out(
         self,
-        effects: Iterable[Any],
+        effects: Sequence[Any],
         *,
         may_wait: bool = True,
         jobs: list[Callable[[], None]] | None = None,
@@ -340,6 +340,8 @@ class Exchange:
 
         Operations that are to be run on a thread are added to `jobs`, or else given to one.
         """
+        if not effects:
+            return
         do = self._do if jobs is None else partial(self._do, jobs=jobs)
         for message in self.node.carry_out(effects, do, may_wait):
             self.carry_out(self._take(message), may_wait=may_wait)

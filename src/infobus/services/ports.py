@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from infobus.errors import BadFrame
@@ -43,7 +43,7 @@ class Node(Protocol):
         """The peers that can be seen."""
 
     def carry_out(
-        self, effects: Iterable[Any], do: Callable[[Any], None], may_wait: bool
+        self, effects: Sequence[Any], do: Callable[[Any], None], may_wait: bool
     ) -> Sequence[Any]:
         """Do what a machine says, in order; what only services know is handed to `do`.
 
