@@ -116,8 +116,10 @@ class Guaranteed:
             self._lifetime.check()
             if self.driver is None:
                 from infobus.bus.durable.driver import Guarantees  # late: it stands on a database
+                from infobus.bus.durable.stores import FileStores
 
-                driver = Guarantees(self._hub, self._bus_name, self._home, self._bury)
+                stores = FileStores(self._home, self._bus_name)
+                driver = Guarantees(self._hub, stores, self._bury)
                 driver.start()
                 self.driver = driver
             return self.driver

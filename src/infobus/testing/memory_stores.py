@@ -7,9 +7,9 @@ A `MemoryDisk` stands for what survives; `crash` takes the rest.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
 from infobus.stores.ledger.consumer_store import Progress, Registration
@@ -17,6 +17,7 @@ from infobus.stores.ledger.reader import Leavings
 from infobus.stores.ledger.record import Position, Record, encode
 
 Pruned = tuple[int, float]
+Make = Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]
 
 
 @dataclass
@@ -171,6 +172,11 @@ class MemoryLedger(_Opened):
         first = self.write(records, descriptors)
         self.sync()
         return first
+
+    def append_made(self, make: Make) -> int:
+        """See `Ledger.append_made`."""
+        records, descriptors = make()
+        return self.append(records, descriptors)
 
     def read(self, after: int, count_max: int, bytes_max: int) -> list[tuple[int, Record]]:
         """See `Ledger.read`."""

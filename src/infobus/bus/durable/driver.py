@@ -12,21 +12,22 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import assert_never
 
 from infobus.bus.deliver.subscription import loss_error
 from infobus.bus.durable.names_in_use import (
     ServedLedger,
+    Sink,
     Use,
     decode_kept,
     descriptors_in,
     rewound_error,
     saved_in,
 )
-from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
-from infobus.bus.folders import consumers_folder, ledgers_folder
+from infobus.bus.durable.stores import KeptLedger, Stores
+from infobus.bus.durable.subscription import DurableEvent
 from infobus.bus.publish.publisher import MakeRecords
 from infobus.bus.runtime.registration import Background, Part
 from infobus.bus.runtime.runtime import Runtime
@@ -37,11 +38,8 @@ from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerTerms
 from infobus.protocols.guaranteed.frames import Durable, Entry, GuaranteedMessage
-from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects
+from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects, ServerTerms
 from infobus.protocols.reliable.effects import Lost
-from infobus.stores.ledger.consumer_store import ConsumerStore
-from infobus.stores.ledger.folder import Seen, open_free, orphans
-from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
 log = logging.getLogger("infobus")
@@ -49,6 +47,7 @@ log = logging.getLogger("infobus")
 TAGS = range(20, 30)
 """Of the frames of guaranteed delivery; those beyond `Refused` are for later versions."""
 _CALL_S_MAX = 5.0
+_SERVER_TERMS, _CONSUMER_TERMS = ServerTerms(), ConsumerTerms()
 
 PublishDead = Callable[[str, effect.DeadLetter], None]
 
@@ -56,22 +55,33 @@ PublishDead = Callable[[str, effect.DeadLetter], None]
 class Guarantees:
     """The ledgers and durable consumers of one node."""
 
-    def __init__(self, hub: Runtime, bus_name: str, home: Path, publish_dead: PublishDead) -> None:
-        self.ledgers_folder = ledgers_folder(home, bus_name)
-        self.consumers_folder = consumers_folder(home, bus_name)
+    def __init__(
+        self,
+        hub: Runtime,
+        stores: Stores,
+        publish_dead: PublishDead,
+        *,
+        server_terms: ServerTerms = _SERVER_TERMS,
+        consumer_terms: ConsumerTerms = _CONSUMER_TERMS,
+        turns: LedgerTurns | None = None,
+    ) -> None:
+        self._stores = stores
+        self._consumer_terms = consumer_terms
         self._hub = hub
         self._now_s, self._wall_s = hub.clock.now_s, hub.clock.wall_s
         self._publish_dead = publish_dead
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, KeptLedger] = {}
         describe = partial(descriptors_in, self._ledgers)
         decode = partial(decode_kept, self._ledgers)
-        self._server = LedgerServer(name=hub.name, decode=decode, describe=describe)
-        self._own: Ledger | None = None  # the one that this node writes to
+        self._server = LedgerServer(
+            name=hub.name, decode=decode, describe=describe, terms=server_terms
+        )
+        self._own: KeptLedger | None = None  # the one that this node writes to
         self._opening = threading.Lock()
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
-        self._turns = LedgerTurns()
-        self._seen: Seen = {}  # ledgers that nobody owned
-        self._uses: dict[DurableSubscription, Use] = {}
+        self._turns = turns or LedgerTurns()
+        self._looks_afresh = True  # at ledgers that nobody owns
+        self._uses: dict[Sink, Use] = {}
         self._sessions = itertools.count(1)
         self._adopt_at_s = self._prune_at_s = 0.0
         self._clock = PatientClock(wall_s=self._wall_s(), now_s=self._now_s())
@@ -115,14 +125,14 @@ class Guarantees:
             self._strand.do(self._heed_call)
         return ledger.id, first
 
-    def _open_own(self) -> Ledger:
+    def _open_own(self) -> KeptLedger:
         with self._opening:
             if self._is_closed:
                 raise BusClosed("the bus was closed meanwhile")
             if self._own is None:
                 with self._taking:
-                    able = (one for one in [*self._ledgers.values()] if not one.extent.sealed)
-                    ledger = next(able, None) or open_free(self.ledgers_folder)
+                    able = filter(self._stores.takes_records, [*self._ledgers.values()])
+                    ledger = next(able, None) or self._stores.open_free()
                 # Before the first event: consumers that are known begin before it, whatever
                 # the clocks say.
                 if ledger.id not in self._ledgers:
@@ -140,33 +150,35 @@ class Guarantees:
 
     def _catch_up(self) -> None:
         """After each step: look for commits, and go on with what can be answered."""
-        own = self._own
-        if own is not None and own.id in self._ledgers:
-            id, last = own.id, own.next - 1
-            self._strand.step_now(self._part, lambda now_s: self._server.committed(id, last, now_s))
+        self._strand.step_now(self._part, self._committed)
         while self._server.has_work:
             self._strand.step_now(self._part, self._server.work)
+
+    def _committed(self, now_s: float) -> ServerEffects:
+        own = self._own
+        if own is None or own.id not in self._ledgers:
+            return []
+        return self._server.committed(own.id, own.next - 1, now_s)
 
     # What consumers do.
 
     def subscribe(
         self,
-        subscription: DurableSubscription,
+        subscription: Sink,
         where: str,
         *,
         test: bool,
         ordered: bool,
         deliveries_max: int,
-    ) -> None:
+    ) -> Use:
         """Use a durable name.
 
         Raises:
             DurableInUse: Another subscription of this home uses it.
         """
         wall_s = self._wall_s()
-        store = ConsumerStore.open(
-            self.consumers_folder, subscription.name, subscription.patterns, where, now_s=wall_s
-        )
+        name, patterns = subscription.name, subscription.patterns
+        store = self._stores.open_consumer(name, patterns, where, wall_s)
         consumer = DurableConsumer(
             node=self._hub.name,
             name=subscription.name,
@@ -176,7 +188,7 @@ class Guarantees:
             where=where,
             test=test,
             ordered=ordered,
-            terms=ConsumerTerms(deliveries_max=deliveries_max),
+            terms=replace(self._consumer_terms, deliveries_max=deliveries_max),
             saved=saved_in(store),
         )
         use = Use(consumer, store, subscription, self._wall_s)
@@ -189,12 +201,13 @@ class Guarantees:
             self._strand.step_now(use.part, start)
 
         self._strand.do(begin)
+        return use
 
-    def release(self, subscription: DurableSubscription, error: BusError | None = None) -> None:
+    def release(self, subscription: Sink, error: BusError | None = None) -> None:
         """Use a durable name no longer; returns when everything is saved."""
         self._call(lambda: self._end(subscription, error))
 
-    def _end(self, subscription: DurableSubscription, error: BusError | None) -> None:
+    def _end(self, subscription: Sink, error: BusError | None) -> None:
         use = self._uses.pop(subscription, None)
         if use is not None:
             self._strand.step_now(use.part, lambda now_s: use.consumer.close())
@@ -218,7 +231,8 @@ class Guarantees:
         """Take in a message about ledgers."""
         if isinstance(message, Durable) and message.name not in self._server.sessions:
             self._adopt_at_s = 0.0  # it may lack something of ledgers that nobody owns
-        return self._server.take(message, now_s)
+        # First what was committed meanwhile: a consumer that is new begins after all of that.
+        return self._committed(now_s) + self._server.take(message, now_s)
 
     def peer_up(self, name: str, now_s: float) -> ServerEffects:
         """Who needs something of the ledgers asks by itself."""
@@ -239,7 +253,7 @@ class Guarantees:
             effects += self._adopt(old_s - KEEP_S, now_s)
         if now_s >= self._prune_at_s:
             self._prune_at_s = now_s + self._hub.patience.prune_s
-            self._seen.clear()  # in case that a clock did not tell two changes apart
+            self._looks_afresh = True
             for id, ledger in self._ledgers.items():
                 try:
                     ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
@@ -247,12 +261,17 @@ class Guarantees:
                     self._hub.counters.complain(f"ledger {id}", str(error))
         return effects + self._server.tick(now_s) + self._let_go(now_s)
 
+    def look_for_ledgers(self) -> None:
+        """Look for ledgers that nobody owns with the next tick."""
+        self._adopt_at_s = 0.0
+
     def _adopt(self, old_s: float, now_s: float) -> ServerEffects:
         """Open ledgers of processes that are no more, as far as there is something to do there."""
         effects: ServerEffects = []
         with self._taking:
             try:
-                found = orphans(self.ledgers_folder, self._seen).items()
+                found = self._stores.orphans(self._looks_afresh).items()
+                self._looks_afresh = False
             except StoreError as error:
                 self._hub.counters.complain("ledgers", str(error))
                 return []
@@ -264,7 +283,7 @@ class Guarantees:
             )
             for id in self._turns.choose([*wanted]):
                 try:
-                    ledger = Ledger.open(self.ledgers_folder, id)
+                    ledger = self._stores.open_ledger(id)
                 except LedgerInUse:
                     continue  # somebody was quicker
                 except StoreError as error:
@@ -300,7 +319,7 @@ class Guarantees:
                 self._own = None  # the next event goes to another one
             ledger.close()
 
-    def _serve(self, ledger: Ledger, now_s: float) -> ServerEffects:
+    def _serve(self, ledger: KeptLedger, now_s: float) -> ServerEffects:
         self._prune_at_s = 0.0  # nobody knows when it was pruned last
         self._ledgers[ledger.id] = ledger
         positions = {name: one.position for name, one in ledger.positions().items()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from infobus.bus.deliver.event import Run, Transaction, events_of
-from infobus.bus.durable.subscription import DurableSubscription
+from infobus.bus.durable.stores import KeptConsumer, KeptLedger
+from infobus.bus.durable.subscription import DurableEvent
 from infobus.bus.runtime.registration import Part
-from infobus.errors import BadFrame, StoreError
+from infobus.errors import BadFrame, BusError, StoreError
 from infobus.objects import codec, find_type
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.transactions import GROUP
@@ -18,14 +19,29 @@ from infobus.protocols.guaranteed.effects import ConsumerEffects, Rewound
 from infobus.protocols.guaranteed.frames import Entry
 from infobus.protocols.guaranteed.ledger_port import choosing, types_of
 from infobus.protocols.guaranteed.position import Saved
-from infobus.stores.ledger.consumer_store import ConsumerStore
-from infobus.stores.ledger.ledger import Ledger
+
+
+class Sink(Protocol):
+    """Whoever gets the events of a durable consumer; see `DurableSubscription`."""
+
+    name: str
+    patterns: tuple[str, ...]
+    lost: int
+
+    def offer(self, entry: DurableEvent | BusError) -> None:
+        """Hand over an event or an error."""
+
+    def end(self, error: BusError | None = None) -> None:
+        """Take no more in; raise `error`, then end the iteration."""
+
+    def abandon(self, why: BusError) -> None:
+        """End in a forked child."""
 
 
 class ServedLedger:
     """A ledger as the serving half reads it."""
 
-    def __init__(self, ledger: Ledger, wall_s: Callable[[], float]) -> None:
+    def __init__(self, ledger: KeptLedger, wall_s: Callable[[], float]) -> None:
         self.ledger = ledger
         self._wall_s = wall_s
         self.read = ledger.read
@@ -44,8 +60,8 @@ class Use:
     def __init__(
         self,
         consumer: DurableConsumer,
-        store: ConsumerStore,
-        subscription: DurableSubscription,
+        store: KeptConsumer,
+        subscription: Sink,
         wall_s: Callable[[], float],
     ) -> None:
         self.take = consumer.take
@@ -89,7 +105,7 @@ def decode_record(record: Any) -> object:
     return codec.decode(record.type, record.body)
 
 
-def decode_kept(ledgers: Mapping[str, Ledger], record: Any) -> object:
+def decode_kept(ledgers: Mapping[str, KeptLedger], record: Any) -> object:
     """As `decode_record`; types that are not known are learned from the ledgers.
 
     Filters may ask for them, and the publisher that knew them may be gone.
@@ -98,20 +114,20 @@ def decode_kept(ledgers: Mapping[str, Ledger], record: Any) -> object:
     return decode_record(record)
 
 
-def saved_in(store: ConsumerStore) -> dict[str, Saved]:
+def saved_in(store: KeptConsumer) -> dict[str, Saved]:
     """What a durable consumer has saved of each ledger."""
     progress = store.progress().items()
     return {id: Saved(one.position, one.above, one.deliveries) for id, one in progress}
 
 
-def descriptors_in(ledgers: Mapping[str, Ledger], types: Iterable[int]) -> list[bytes]:
+def descriptors_in(ledgers: Mapping[str, KeptLedger], types: Iterable[int]) -> list[bytes]:
     """The descriptors of types; those that are not known are looked for in the ledgers."""
     types = list(types)
     _learn_from(ledgers, types)
     return codec.descriptors(types)
 
 
-def _learn_from(ledgers: Mapping[str, Ledger], types: Iterable[int]) -> None:
+def _learn_from(ledgers: Mapping[str, KeptLedger], types: Iterable[int]) -> None:
     """Learn types that are not known here, and their supertypes, from the ledgers."""
     for type_ in types:
         if not codec.known(type_):

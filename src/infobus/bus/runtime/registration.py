@@ -167,13 +167,11 @@ class Background:
         self.do(tick)
 
     def _work(self, job: Job) -> None:
-        try:
-            job()
-        finally:
+        job()
+        self._after()
+        while self._heard:
+            self._take(self._heard.popleft())
             self._after()
-            while self._heard:
-                self._take(self._heard.popleft())
-                self._after()
 
     def _take(self, message: Any) -> None:
         for part in list(self.parts):
@@ -182,6 +180,8 @@ class Background:
                 self._carry_out(part)
 
     def _carry_out(self, part: Part) -> None:
+        if not part.waiting:
+            return
         mail: Mail = []
         doing: list[Any] = []
         try:

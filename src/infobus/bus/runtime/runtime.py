@@ -489,6 +489,10 @@ class Runtime:
             if subscription.wants_lane(lane):
                 self.counters.lost += 1
                 subscription.wake_with(lost)
+                if subscription.classed is not None:
+                    # The word of a loss may be the first that needs classes, and turn all that
+                    # waits into classes: from now on it must be looked at with every tick.
+                    self.delivery.classed[subscription] = None
                 if subscription.callback is not None:
                     self.workers.schedule(subscription)
 

@@ -1,13 +1,15 @@
 """A node that publishes to ledgers and consumes durably, over a simulated network and disk.
 
+What serves ledgers, takes over those of dead nodes, lets them go, saves progress and buries what
+cannot be delivered is the code that ships; here is what the run decides, and what it witnesses.
+
 Several nodes may share a home, a `MemoryDisk`. A node owns what it has opened; when it crashes,
 whatever was not yet synced is gone, and another node of the home may open the rest.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -15,10 +17,21 @@ from typing import Any, Protocol
 
 import msgspec
 
-from infobus.engines.memory.engine import MemoryEngine, Network
-from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.bus.deliver.event import Transaction
+from infobus.bus.durable.driver import Guarantees
+from infobus.bus.durable.names_in_use import Use
+from infobus.bus.durable.stores import KeptLedger
+from infobus.bus.durable.subscription import DurableEvent
+from infobus.bus.runtime.outbox import Mail
+from infobus.bus.runtime.registration import Do, Heard
+from infobus.bus.runtime.runtime import Runtime
+from infobus.engines.memory.engine import Network
+from infobus.errors import BusError, StoreFull
+from infobus.patience import Patience
+from infobus.protocols.effects import Complain
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.transactions import GROUP
+from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import (
@@ -29,27 +42,27 @@ from infobus.protocols.guaranteed.effects import (
     Save,
     UsedElsewhere,
 )
-from infobus.protocols.guaranteed.frames import (
-    Durable,
-    Entry,
-    Fetch,
-    GuaranteedMessage,
-    Kept,
-    Ledgers,
-    Refused,
-)
-from infobus.protocols.guaranteed.ledger_port import Record as Readable
-from infobus.protocols.guaranteed.ledger_port import choosing
-from infobus.protocols.guaranteed.position import Saved
-from infobus.protocols.guaranteed.server import LedgerServer, ServerTerms
+from infobus.protocols.guaranteed.server import ServerTerms
+from infobus.protocols.reliable.peer import Terms
+from infobus.stores.ledger.reader import Leavings
 from infobus.stores.ledger.record import Record, encode
 from infobus.testing.memory_stores import MemoryConsumerStore, MemoryDisk, MemoryLedger
+from infobus.testing.simulation.world import (
+    WALL_AHEAD_S,
+    VirtualThreads,
+    WatchedEngine,
+    clock_of,
+)
+
+__all__ = ["WALL_AHEAD_S", "GuaranteedNode", "Interest", "Witness", "events_of", "let_go"]
 
 TICK_S = 0.1
-WALL_AHEAD_S = 1_000.0
-"""How far the wall clock is ahead of the network's: nobody may take one for the other."""
+COMMIT_S_MAX = 0.02
+HANDLE_S_MAX = 0.05
 
-_decoder = msgspec.msgpack.Decoder(GuaranteedMessage)
+
+class Crashed(Exception):
+    """The node is no more; nothing after this is done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +134,7 @@ class Witness(Protocol):
 
 
 class GuaranteedNode:
-    """Joins one `LedgerServer`, some `DurableConsumer`s and one `MemoryEngine`."""
+    """Joins the shipped `Guarantees` and runtime to a simulated network and disk."""
 
     def __init__(
         self,
@@ -133,242 +146,240 @@ class GuaranteedNode:
         witness: Witness,
     ) -> None:
         self.network, self.home, self.name = network, home, name
-        self.server = LedgerServer(
-            name=name, decode=_decode, describe=lambda types: [], terms=terms[0]
-        )
-        self.ledgers: dict[str, MemoryLedger] = {}
-        self.own: MemoryLedger | None = None  # the one that the node writes to
+        self.witness = witness
         self.consumers: dict[str, DurableConsumer] = {}
         self.effects_left: int | None = None  # until the node crashes in the middle of things
         self.is_alive = True
-        self._terms, self._turns, self._witness = terms[1], turns, witness
-        self._stores: dict[str, MemoryConsumerStore] = {}
-        self._choices: dict[str, Callable[[Readable | Entry], tuple[int, ...]]] = {}
-        self._sessions_count = 0
-        self._burials: dict[tuple[str, int], list[tuple[DurableConsumer, DeadLetter]]] = {}
-        self._own: deque[GuaranteedMessage] = deque()  # what the node says to itself
-        self._engine = MemoryEngine(network)
-        self._engine.open(name)
-        for key in (f"n/{name}", "all"):
-            self._engine.declare(key, self._on_frame)
-        self._engine.announce(f"l/{name}")
-        self._engine.watch("l/*", self._on_token)
-        network.call_later(network.random.uniform(0, TICK_S), self._tick, node=name)
+        self._terms = terms[1]
+        self._sinks: dict[str, _Sink] = {}
+        self._runtime = _Runtime(self)
+        self._guarantees = _Guarantees(
+            self,
+            self._runtime,
+            _Stores(self),
+            self._bury,
+            server_terms=terms[0],
+            consumer_terms=terms[1],
+            turns=turns,
+        )
+        self._runtime.join()
+        self._guarantees.start()
 
     # What the run does.
 
-    def publish(self, records: Sequence[Record]) -> tuple[str, int]:
-        """Log records, which are safe a little later; ledger and number of the first."""
-        if self.own is None:
-            if not self.ledgers:
-                self._open(self.home.open_free(owner=self.name))
-            if not self.is_alive:  # opening the ledger was too much
-                return "", 0
-            self.own = next(iter(self.ledgers.values()))
-        self._later(0.02, partial(self._sync, self.own))
-        return self.own.id, self.own.write(records)
+    def publish(self, records: Sequence[Record]) -> None:
+        """Log records; they are accepted a little later."""
+        self._later(COMMIT_S_MAX, partial(self._append, records))
 
     def take_over(self) -> None:
         """Serve ledgers of the home that nobody serves, if something is lacking there."""
-        found = self.home.orphans().items()
-        wanted = [id for id, one in found if self.server.is_lacking(one.last, one.positions)]
-        for id in self._turns.choose(wanted):
-            if self.is_alive:
-                self._turns.opened(id, self.network.now_s)
-                self._open(self.home.open_ledger(id, owner=self.name))
-        self._hear()
+        self._guarantees.look_for_ledgers()
 
     def consume(self, interest: Interest) -> None:
         """Use a durable name."""
-        store = self._stores[interest.name] = self.home.open_consumer(
-            interest.name, interest.patterns, interest.where, now_s=self.wall_s, owner=self.name
-        )
-        self._witness.registered(interest, store.registered_at)
-        self._sessions_count += 1
-        self.consumers[interest.name] = consumer = DurableConsumer(
-            node=self.name,
-            name=interest.name,
-            session=self._sessions_count,
-            patterns=list(store.patterns),
-            registered_at=store.registered_at,
-            where=store.where,
-            ordered=interest.ordered,
-            terms=self._terms,
-            saved={
-                id: Saved(one.position, one.above, one.deliveries)
-                for id, one in store.progress().items()
-            },
-        )
-        self._choices[interest.name] = choosing(consumer.patterns, consumer.where, _decode)
-        self._do(consumer.start(self.network.now_s, self.wall_s), consumer)
-        self._hear()
+        self.watched(partial(self._consume, interest))
 
     def stop(self, name: str) -> None:
         """Use a durable name no longer."""
-        consumer = self.consumers[name]
-        self._do(consumer.close(), consumer)
-        if self.is_alive:
-            del self.consumers[name]
-            self._stores.pop(name).close()
-            self._hear()
+        self.watched(partial(self._stop, name))
 
     def crash(self) -> None:
         """Die at once."""
         self.is_alive = False
         self.network.crash(self.name)
         self.home.crash(self.name)
-        self._witness.crashed(self)
+        self.witness.crashed(self)
 
     @property
     def wall_s(self) -> float:
         """The wall clock."""
         return self.network.now_s + WALL_AHEAD_S
 
-    # Ledgers.
+    @property
+    def ledgers(self) -> Mapping[str, MemoryLedger]:
+        """Those that the node has open."""
+        return self._guarantees.open_ledgers()
 
-    def _open(self, ledger: MemoryLedger) -> None:
-        self.ledgers[ledger.id] = ledger
-        self._witness.opened(ledger)
-        positions = {name: one.position for name, one in ledger.positions().items()}
-        now_s, last = self.network.now_s, ledger.next - 1
-        self._do(self.server.opened(ledger.id, ledger, last, positions, now_s))
+    def watched(self, function: Callable[[], None]) -> None:
+        """Do something that the node may not survive."""
+        try:
+            if self.is_alive:
+                function()
+        except Exception as error:
+            self.failed(error)
 
-    def _sync(self, ledger: MemoryLedger) -> None:
-        new = ledger.sync()
-        self._witness.committed(ledger, new, self.wall_s)
-        self._do(self.server.committed(ledger.id, ledger.next - 1, self.network.now_s))
-        for number, _ in new:
-            for consumer, dead in self._burials.pop((ledger.id, number), ()):
-                now_s = self.network.now_s
-                self._do(consumer.dead_lettered(dead.ledger, dead.entry.number, now_s), consumer)
-
-    def _bury(self, consumer: DurableConsumer, dead: DeadLetter) -> None:
-        number = dead.entry.number
-        if self.consumers.get(consumer.name) is not consumer:
-            return
-        if not self._witness.buries(consumer, dead):
-            failed = consumer.dead_letter_failed(dead.ledger, number, self.network.now_s)
-            self._do(failed, consumer)
-            return
-        body = msgspec.msgpack.encode({"origin": [dead.ledger, number, consumer.name]})
-        place = self.publish([Record(f"dead.{consumer.name}", self.wall_s, 0, body)])
-        self._burials.setdefault(place, []).append((consumer, dead))
-
-    # The application.
-
-    def _handle(self, consumer: DurableConsumer, given: Deliver) -> None:
-        if self.consumers.get(consumer.name) is not consumer:
-            return
-        done = consumer.nacked if self._witness.nacks(consumer, given) else consumer.settled
-        self._do(done(given.ledger, given.entry.number, self.network.now_s), consumer)
-
-    # The world.
-
-    def _on_frame(self, payload: bytes) -> None:
-        self._watched(lambda: self._take(_decoder.decode(payload)))
-
-    def _on_token(self, key: str, alive: bool) -> None:
-        self._watched(lambda: self._see(key.rpartition("/")[2], alive))
+    def failed(self, error: Exception) -> None:
+        """Something went wrong, unless the node has just crashed on purpose."""
+        if not isinstance(error, Crashed):
+            self.witness.failed(error)
 
     def _later(self, delay_max_s: float, function: Callable[[], None]) -> None:
         delay_s = self.network.random.uniform(0, delay_max_s)
-        self.network.call_later(delay_s, lambda: self._watched(function), node=self.name)
+        self.network.call_later(delay_s, partial(self.watched, function), node=self.name)
 
-    def _watched(self, function: Callable[[], None]) -> None:
-        if not self.is_alive:
-            return
-        try:
-            function()
-            self._hear()
-        except Exception as error:  # the engine would log it and go on
-            self._witness.failed(error)
+    def _append(self, records: Sequence[Record]) -> None:
+        id, first = self._guarantees.append(lambda: (records, {}))
+        new = list(enumerate(records, first))
+        self.witness.committed(self.ledgers[id], new, self.wall_s)
 
-    def _hear(self) -> None:
-        """Take in what this node said to itself, and finish what it had begun."""
-        while self.is_alive and (self._own or self.server.has_work):
-            if self._own:
-                self._take(self._own.popleft())
-            self._do(self.server.work(self.network.now_s))
+    def _consume(self, interest: Interest) -> None:
+        sink = _Sink(self, interest)
+        use = self._guarantees.subscribe(
+            sink,
+            interest.where,
+            test=False,
+            ordered=interest.ordered,
+            deliveries_max=self._terms.deliveries_max,
+        )
+        self._sinks[interest.name] = sink
+        sink.consumer = self.consumers[interest.name] = use.consumer
 
-    def _take(self, message: GuaranteedMessage) -> None:
-        self._do(self.server.take(message, self.network.now_s))
-        for consumer in list(self.consumers.values()):
-            self._do(consumer.take(message, self.network.now_s), consumer)
+    def _stop(self, name: str) -> None:
+        self._guarantees.release(self._sinks.pop(name))
+        del self.consumers[name]
 
-    def _see(self, peer: str, alive: bool) -> None:
-        if not alive:
-            self.server.peer_down(peer)
-        for consumer in list(self.consumers.values()):
-            self._do(consumer.peer_up(peer) if alive else consumer.peer_down(peer), consumer)
+    def _bury(self, name: str, dead: DeadLetter) -> None:
+        consumer = self.consumers[name]
+        if not self.witness.buries(consumer, dead):
+            raise StoreFull("the disk is full", path=name)
+        body = msgspec.msgpack.encode({"origin": [dead.ledger, dead.entry.number, name]})
+        self._append([Record(f"dead.{name}", self.wall_s, 0, body)])
 
-    def _tick(self) -> None:
-        self.network.call_later(TICK_S, self._tick, node=self.name)
-        self._watched(self._on_tick)
+    # The application.
 
-    def _on_tick(self) -> None:
-        self._do(self.server.tick(self.network.now_s))
-        for consumer in list(self.consumers.values()):
-            self._do(consumer.tick(self.network.now_s, self.wall_s), consumer)
-        self._let_go()
+    def handle(self, sink: _Sink, event: DurableEvent, given: Deliver) -> None:
+        """An application has done, or not, what it wanted to do with an event."""
+        if self.consumers.get(sink.name) is sink.consumer:
+            nacks = self.witness.nacks(sink.consumer, given)
+            (event.nack if nacks else event.ack)()
 
-    def _let_go(self) -> None:
-        now_s = self.network.now_s
-        for id, ledger in list(self.ledgers.items()):
-            if ledger is self.own:
-                self._turns.closed(id, now_s)
-            elif self._turns.is_over(id, now_s) or not self.server.is_wanted(id):
-                self._turns.closed(id, now_s)
-                self.ledgers.pop(id).close()
-                self._do(self.server.closed(id))
+    def hand_over(self, sink: _Sink, event: DurableEvent, given: Deliver) -> None:
+        """An application has got an event."""
+        places = [0]
+        if isinstance(event.data, Transaction):
+            places = [part.number - 1 for part in event.data]
+        self.witness.delivered(self, sink.consumer, given, places)
+        self._later(HANDLE_S_MAX, partial(self.handle, sink, event, given))
 
-    def _do(self, effects: Sequence[object], consumer: DurableConsumer | None = None) -> None:
-        for effect in effects:
-            if not self.is_alive:
-                return
-            if self.effects_left is not None:
-                self.effects_left -= 1
-                if self.effects_left < 0:
-                    self.crash()
-                    return
-            match effect:
-                case ToPeer(
-                    peer, (Durable() | Ledgers() | Fetch() | Kept() | Refused()) as message
-                ):
-                    self._send(f"n/{peer}", message, is_own=peer == self.name)
-                case ToAll(Durable() | Ledgers() as message):
-                    self._send("all", message, is_own=True)
-                case Complain():
-                    raise AssertionError(f"{self.name} complains: {effect}")
-                case UsedElsewhere(holder):
-                    raise AssertionError(f"{self.name} is told that {holder} uses its name")
-                case _:
-                    assert consumer is not None, effect
-                    self._do_for(consumer, effect)
 
-    def _do_for(self, consumer: DurableConsumer, effect: object) -> None:
-        match effect:
-            case Save(ledger, saved):
-                self._witness.saved(consumer, effect)
-                store = self._stores[consumer.name]
-                store.note(ledger, saved.position, saved.above, saved.deliveries)
-                store.flush()
+class _Sink:
+    """What a durable subscription is to the driver."""
+
+    consumer: DurableConsumer
+
+    def __init__(self, node: GuaranteedNode, interest: Interest) -> None:
+        self.interest = interest
+        self.name = interest.name
+        self.patterns = interest.patterns
+        self.lost = 0
+        self.given: Deliver | None = None  # that is just being handed over
+        self._node = node
+
+    def offer(self, entry: DurableEvent | BusError) -> None:
+        """Hand over an event, or the word of a loss, of which the account knows already."""
+        if isinstance(entry, DurableEvent):
+            assert self.given is not None
+            self._node.hand_over(self, entry, self.given)
+
+    def end(self, error: BusError | None = None) -> None:
+        """The name is free."""
+        assert error is None, error
+
+    def abandon(self, why: BusError) -> None:
+        """Nothing forks here."""
+
+
+class _Stores:
+    """The home's disk, as the processes of a node see it."""
+
+    def __init__(self, node: GuaranteedNode) -> None:
+        self._node = node
+
+    def open_free(self) -> MemoryLedger:
+        return self._opened(self._node.home.open_free(owner=self._node.name))
+
+    def open_ledger(self, id: str) -> MemoryLedger:
+        return self._opened(self._node.home.open_ledger(id, owner=self._node.name))
+
+    def takes_records(self, ledger: KeptLedger) -> bool:
+        return True
+
+    def orphans(self, afresh: bool) -> Mapping[str, Leavings | None]:
+        return self._node.home.orphans()
+
+    def open_consumer(
+        self, name: str, patterns: Sequence[str], where: str, now_s: float
+    ) -> MemoryConsumerStore:
+        node = self._node
+        return node.home.open_consumer(name, patterns, where, now_s=now_s, owner=node.name)
+
+    def _opened(self, ledger: MemoryLedger) -> MemoryLedger:
+        self._node.witness.opened(ledger)
+        return ledger
+
+
+class _Guarantees(Guarantees):
+    """The shipped driver, which tells the witness of a run what it does."""
+
+    def __init__(self, node: GuaranteedNode, *arguments: Any, **terms: Any) -> None:
+        self._node = node
+        super().__init__(*arguments, **terms)
+
+    def open_ledgers(self) -> Mapping[str, MemoryLedger]:
+        return self._ledgers  # type: ignore[return-value]
+
+    def subscribe(self, subscription: Any, where: str, **options: Any) -> Use:
+        use = super().subscribe(subscription, where, **options)
+        self._node.witness.registered(subscription.interest, use.store.registered_at)
+        return use
+
+    def _do(self, use: Use, one: effect.OwnEffect) -> None:
+        match one:
+            case Save():
+                self._node.witness.saved(use.consumer, one)
             case Deliver():
-                places = self._choices[consumer.name](effect.entry)
-                self._witness.delivered(self, consumer, effect, places)
-                self._later(0.05, partial(self._handle, consumer, effect))
-            case DeadLetter():
-                self._later(0.05, partial(self._bury, consumer, effect))
+                use.subscription.given = one  # type: ignore[attr-defined]
             case LostForGood():
-                self._witness.lost(consumer, effect)
-            case _:
-                raise AssertionError(f"nobody knows how to do {effect}")
-
-    def _send(self, key: str, message: GuaranteedMessage, is_own: bool) -> None:
-        if is_own:
-            self._own.append(message)
-        if key != f"n/{self.name}":
-            self._engine.put(key, msgspec.msgpack.encode(message))
+                self._node.witness.lost(use.consumer, one)
+            case UsedElsewhere(holder):
+                raise AssertionError(f"{self._node.name} is told that {holder} uses its name")
+        super()._do(use, one)
 
 
-def _decode(record: Readable) -> object:
-    return msgspec.msgpack.decode(record.body)
+class _Runtime(Runtime):
+    """The shipped runtime of a node that may crash between any two of its effects."""
+
+    def __init__(self, node: GuaranteedNode) -> None:
+        self._node = node
+        network = node.network
+        engine = WatchedEngine(network, node.failed)
+        threads = VirtualThreads(network, node.name, node.failed)
+        patience = Patience(tick_s=TICK_S)
+        super().__init__(node.name, Terms(), engine, clock_of(network), threads, patience)
+
+    def carry_out(
+        self,
+        do: Do,
+        effects: Iterable[Any],
+        mail: Mail,
+        *,
+        heard: Heard | None = None,
+        hears_all: bool = False,
+        is_locked: bool = False,
+    ) -> None:
+        if hears_all:
+            effects = self._survived(effects)
+        super().carry_out(do, effects, mail, heard=heard, hears_all=hears_all, is_locked=is_locked)
+
+    def _survived(self, effects: Iterable[Any]) -> Iterator[Any]:
+        node = self._node
+        for one in effects:
+            if node.is_alive and node.effects_left is not None:
+                node.effects_left -= 1
+                if node.effects_left < 0:
+                    node.crash()
+            if not node.is_alive:
+                raise Crashed(node.name)
+            if isinstance(one, Complain):
+                raise AssertionError(f"{node.name} complains: {one}")
+            yield one

@@ -50,14 +50,15 @@ class VirtualWorker:
         self._delay_max_s = delay_max_s
         self._on_error = on_error
         self._jobs: deque[Job] = deque()
+        self._is_asked = False  # to do the next one
+        self._is_working = False
 
     def do(self, job: Job) -> None:
         self._jobs.append(job)
-        if len(self._jobs) == 1:
-            self._later()
+        self._ask()
 
     def call(self, job: Job, timeout_s: float) -> None:
-        while self._jobs:  # those that were handed over before come first
+        while self._jobs and not self._is_working:  # those that were handed over come first
             self._jobs.popleft()()
         job()
 
@@ -65,22 +66,25 @@ class VirtualWorker:
         if timeout_s:
             self.call(lambda: None, timeout_s)
 
-    def _later(self) -> None:
-        draw, most_s = self._network.random, self._delay_max_s
-        delay_s = draw.uniform(0, most_s) if most_s else 0.0
-        self._network.call_later(delay_s, self._next, node=self._node)
+    def _ask(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            draw, most_s = self._network.random, self._delay_max_s
+            delay_s = draw.uniform(0, most_s) if most_s else 0.0
+            self._network.call_later(delay_s, self._next, node=self._node)
 
     def _next(self) -> None:
+        self._is_asked = False
         if not self._jobs:
-            return  # done already, by `call`
+            return  # `call` has done them
+        self._is_working = True
         try:
-            self._jobs[0]()
+            self._jobs.popleft()()
         except Exception as error:
             self._on_error(error)
+        self._is_working = False
         if self._jobs:
-            self._jobs.popleft()
-        if self._jobs:
-            self._later()
+            self._ask()
 
 
 class VirtualThreads:

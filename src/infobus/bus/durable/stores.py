@@ -1,0 +1,100 @@
+"""What guaranteed delivery keeps on disk: the interface, and the files of a home behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from infobus.bus.folders import consumers_folder, ledgers_folder
+from infobus.stores.ledger.consumer_store import ConsumerStore, Progress
+from infobus.stores.ledger.folder import Seen, open_free, orphans
+from infobus.stores.ledger.ledger import Ledger
+from infobus.stores.ledger.reader import Leavings
+from infobus.stores.ledger.record import Position
+
+
+class KeptLedger(Protocol):
+    """See `infobus.stores.ledger.Ledger`."""
+
+    id: str
+
+    @property
+    def next(self) -> int: ...
+    def append_made(self, make: Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]) -> int: ...
+    def read(self, after: int, count_max: int, bytes_max: int) -> Sequence[tuple[int, Any]]: ...
+    def first_since(self, time: float) -> int: ...
+    def settle(self, name: str, position: int, now_s: float) -> None: ...
+    def positions(self) -> dict[str, Position]: ...
+    def descriptor(self, fingerprint: int) -> bytes | None: ...
+    def prune(self, now_s: float, *, keep_s: float, keep_bytes: int) -> int: ...
+    def close(self) -> None: ...
+
+
+class KeptConsumer(Protocol):
+    """See `infobus.stores.ledger.ConsumerStore`."""
+
+    @property
+    def registered_at(self) -> float: ...
+    @property
+    def patterns(self) -> tuple[str, ...]: ...
+    def progress(self) -> dict[str, Progress]: ...
+    def note(
+        self,
+        ledger: str,
+        position: int,
+        above: Collection[int] = (),
+        deliveries: Mapping[int, int] | None = None,
+    ) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Stores(Protocol):
+    """The ledgers and durable consumers of a home, which processes share."""
+
+    def open_free(self) -> KeptLedger:
+        """Take over a ledger that nobody owns and that takes records, or make a new one."""
+
+    def open_ledger(self, id: str) -> KeptLedger:
+        """Open a ledger; raises `LedgerInUse` if somebody was quicker."""
+
+    def takes_records(self, ledger: KeptLedger) -> bool:
+        """Whether new events may go to an open ledger."""
+
+    def orphans(self, afresh: bool) -> Mapping[str, Leavings | None]:
+        """What is left to do in those used ledgers that nobody owns; None: it is damaged."""
+
+    def open_consumer(
+        self, name: str, patterns: Sequence[str], where: str, now_s: float
+    ) -> KeptConsumer:
+        """Use a durable name; raises `DurableInUse` if another subscription of the home does."""
+
+
+class FileStores:
+    """The files of a home."""
+
+    def __init__(self, home: Path, bus_name: str) -> None:
+        self._ledgers = ledgers_folder(home, bus_name)
+        self._consumers = consumers_folder(home, bus_name)
+        self._seen: Seen = {}  # ledgers that nobody owned
+
+    def open_free(self) -> Ledger:
+        return open_free(self._ledgers)
+
+    def open_ledger(self, id: str) -> Ledger:
+        return Ledger.open(self._ledgers, id)
+
+    def takes_records(self, ledger: KeptLedger) -> bool:
+        assert isinstance(ledger, Ledger)
+        return not ledger.extent.sealed
+
+    def orphans(self, afresh: bool) -> Mapping[str, Leavings | None]:
+        if afresh:
+            self._seen.clear()  # in case that a clock did not tell two changes apart
+        return orphans(self._ledgers, self._seen)
+
+    def open_consumer(
+        self, name: str, patterns: Sequence[str], where: str, now_s: float
+    ) -> ConsumerStore:
+        return ConsumerStore.open(self._consumers, name, patterns, where, now_s=now_s)
