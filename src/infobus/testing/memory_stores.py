@@ -132,6 +132,8 @@ class MemoryLedger(_Opened):
         self._written: list[Record] = []
         self._types: dict[int, bytes] = {}
         self._positions = dict(file.positions)
+        # For the witness of a simulation, which must know before anybody else does.
+        self.on_appended: Callable[[list[tuple[int, Record]]], None] = lambda new: None
 
     @property
     def next(self) -> int:
@@ -176,7 +178,9 @@ class MemoryLedger(_Opened):
     def append_made(self, make: Make) -> int:
         """See `Ledger.append_made`."""
         records, descriptors = make()
-        return self.append(records, descriptors)
+        first = self.append(records, descriptors)
+        self.on_appended(list(enumerate(records, first)))
+        return first
 
     def read(self, after: int, count_max: int, bytes_max: int) -> list[tuple[int, Record]]:
         """See `Ledger.read`."""

@@ -16,6 +16,7 @@ from math import inf
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from infobus.bus.deliver.event import Transaction
 from infobus.bus.durable.driver import Guarantees
@@ -151,7 +152,7 @@ class GuaranteedNode:
         self.effects_left: int | None = None  # until the node crashes in the middle of things
         self.is_alive = True
         self._terms = terms[1]
-        self._sinks: dict[str, _Sink] = {}
+        self.sinks: dict[str, _Sink] = {}
         self._runtime = _Runtime(self)
         self._guarantees = _Guarantees(
             self,
@@ -218,12 +219,11 @@ class GuaranteedNode:
         self.network.call_later(delay_s, partial(self.watched, function), node=self.name)
 
     def _append(self, records: Sequence[Record]) -> None:
-        id, first = self._guarantees.append(lambda: (records, {}))
-        new = list(enumerate(records, first))
-        self.witness.committed(self.ledgers[id], new, self.wall_s)
+        records = [replace(record, time=self.wall_s) for record in records]
+        self._guarantees.append(lambda: (records, {}))
 
     def _consume(self, interest: Interest) -> None:
-        sink = _Sink(self, interest)
+        sink = self.sinks[interest.name] = _Sink(self, interest)
         use = self._guarantees.subscribe(
             sink,
             interest.where,
@@ -231,11 +231,16 @@ class GuaranteedNode:
             ordered=interest.ordered,
             deliveries_max=self._terms.deliveries_max,
         )
-        self._sinks[interest.name] = sink
-        sink.consumer = self.consumers[interest.name] = use.consumer
+        self.began(use)
+
+    def began(self, use: Use) -> None:
+        """A durable name is in use."""
+        name = use.subscription.name
+        if (sink := self.sinks.get(name)) is use.subscription:
+            sink.consumer = self.consumers[name] = use.consumer
 
     def _stop(self, name: str) -> None:
-        self._guarantees.release(self._sinks.pop(name))
+        self._guarantees.release(self.sinks.pop(name))
         del self.consumers[name]
 
     def _bury(self, name: str, dead: DeadLetter) -> None:
@@ -311,10 +316,14 @@ class _Stores:
         self, name: str, patterns: Sequence[str], where: str, now_s: float
     ) -> MemoryConsumerStore:
         node = self._node
-        return node.home.open_consumer(name, patterns, where, now_s=now_s, owner=node.name)
+        store = node.home.open_consumer(name, patterns, where, now_s=now_s, owner=node.name)
+        node.witness.registered(node.sinks[name].interest, store.registered_at)
+        return store
 
     def _opened(self, ledger: MemoryLedger) -> MemoryLedger:
-        self._node.witness.opened(ledger)
+        node = self._node
+        ledger.on_appended = lambda new: node.witness.committed(ledger, new, node.wall_s)
+        node.witness.opened(ledger)
         return ledger
 
 
@@ -328,12 +337,8 @@ class _Guarantees(Guarantees):
     def open_ledgers(self) -> Mapping[str, MemoryLedger]:
         return self._ledgers  # type: ignore[return-value]
 
-    def subscribe(self, subscription: Any, where: str, **options: Any) -> Use:
-        use = super().subscribe(subscription, where, **options)
-        self._node.witness.registered(subscription.interest, use.store.registered_at)
-        return use
-
     def _do(self, use: Use, one: effect.OwnEffect) -> None:
+        self._node.began(use)
         match one:
             case Save():
                 self._node.witness.saved(use.consumer, one)
@@ -355,7 +360,8 @@ class _Runtime(Runtime):
         engine = WatchedEngine(network, node.failed)
         threads = VirtualThreads(network, node.name, node.failed)
         patience = Patience(tick_s=TICK_S)
-        super().__init__(node.name, Terms(), engine, clock_of(network), threads, patience)
+        terms = Terms(idle_beat_s=60.0)  # nobody publishes here but to ledgers
+        super().__init__(node.name, terms, engine, clock_of(network), threads, patience)
 
     def carry_out(
         self,

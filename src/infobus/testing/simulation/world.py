@@ -69,8 +69,8 @@ class VirtualWorker:
     def _ask(self) -> None:
         if not self._is_asked:
             self._is_asked = True
-            draw, most_s = self._network.random, self._delay_max_s
-            delay_s = draw.uniform(0, most_s) if most_s else 0.0
+            most_s = self._delay_max_s
+            delay_s = self._network.random.uniform(0, most_s) if most_s else 0.0
             self._network.call_later(delay_s, self._next, node=self._node)
 
     def _next(self) -> None:
@@ -87,6 +87,10 @@ class VirtualWorker:
             self._ask()
 
 
+DELAYS_MAX_S = {"reduce": 0.5}
+"""Of workers, by the last word of their names; for others it is 0."""
+
+
 class VirtualThreads:
     """Starts what a node would start threads for."""
 
@@ -94,10 +98,9 @@ class VirtualThreads:
         self._network = network
         self._node = node
         self._on_error = on_error
-        self.delays_max_s = {"reduce": 0.5}  # by the last word of a worker's name; else 0
 
     def worker(self, name: str) -> Worker:
-        delay_max_s = self.delays_max_s.get(name.rpartition("-")[2], 0.0)
+        delay_max_s = DELAYS_MAX_S.get(name.rpartition("-")[2], 0.0)
         return VirtualWorker(self._network, self._node, delay_max_s, self._on_error)
 
     def every(self, period_s: float, job: Job, name: str) -> Callable[[], None]:
