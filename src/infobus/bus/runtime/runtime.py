@@ -489,7 +489,7 @@ class Runtime:
             if subscription.wants_lane(lane):
                 self.counters.lost += 1
                 subscription.wake_with(lost)
-                if subscription.classed is not None:
+                if subscription.queue.classed is not None:
                     # The word of a loss may be the first that needs classes, and turn all that
                     # waits into classes: from now on it must be looked at with every tick.
                     self.delivery.classed[subscription] = None

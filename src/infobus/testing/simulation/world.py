@@ -53,7 +53,10 @@ class VirtualWorker:
         self._is_asked = False  # to do the next one
         self._is_working = False
 
-    def do(self, job: Job) -> None:
+    def do(self, job: Job, after_s: float = 0.0) -> None:
+        if after_s > 0:
+            self._network.call_later(after_s, lambda: self.do(job), node=self._node)
+            return
         self._jobs.append(job)
         self._ask()
 
