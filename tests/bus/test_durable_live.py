@@ -9,7 +9,7 @@ import pytest
 
 from infobus import Bus, BusClosed, LossError
 from infobus.bus.durable.subscription import DurableSubscription
-from infobus.protocols.effects import Lost
+from infobus.protocols.reliable.effects import Lost
 from tests.bus.conftest import Connect
 from tests.bus.helpers import PATIENCE_S, wait_until
 

@@ -13,10 +13,10 @@ from infobus.bus.deliver.subscription import WhenFull
 from infobus.bus.stats import Counters
 from infobus.errors import SlowConsumer
 from infobus.patience import Patience
-from infobus.protocols.effects import Effects, Lost
 from infobus.protocols.frames.lanes import lane_class, lane_of
 from infobus.protocols.frames.wire import Item, Items
 from infobus.protocols.qos.classes import DEFAULT_CLASSES
+from infobus.protocols.reliable.effects import Effects, Lost
 from infobus.protocols.reliable.node import Node
 from infobus.protocols.reliable.peer import Terms
 
