@@ -34,6 +34,11 @@ def test_a_seed_replays_the_same_run(seed):
     assert simulate(seed).trace == simulate(seed).trace
 
 
+@pytest.mark.parametrize("seed", [81, 91])
+def test_a_new_consumer_gets_nothing_from_before_it_registered(seed):
+    assert simulate(seed).settled_after_s <= SETTLE_S
+
+
 def test_a_failure_says_how_to_replay_it(monkeypatch):
     def break_a_promise(self):
         raise AssertionError("somebody got nothing")

@@ -35,6 +35,11 @@ def test_a_seed_replays_the_same_run(seed):
     assert simulate(seed).trace == simulate(seed).trace
 
 
+@pytest.mark.parametrize("seed", [1224, 1874])
+def test_a_loss_that_brings_classes_to_a_full_queue_holds_nobody_for_ever(seed):
+    assert simulate(seed).settled_after_s <= SETTLE_S
+
+
 def take_all_copies(monkeypatch):
     monkeypatch.setattr(Copies, "is_first", lambda *_: True)
 
