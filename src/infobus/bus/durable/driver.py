@@ -77,7 +77,7 @@ class Guarantees:
             name=hub.name, decode=decode, describe=describe, terms=server_terms
         )
         self._own: KeptLedger | None = None  # the one that this node writes to
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()  # the strand may bury, and so publish, meanwhile
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
         self._turns = turns or LedgerTurns()
         self._looks_afresh = True  # at ledgers that nobody owns
@@ -105,7 +105,7 @@ class Guarantees:
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child: ledgers and names stay the parent's."""
-        self._own, self._is_closed, self._opening = None, True, threading.Lock()
+        self._own, self._is_closed, self._opening = None, True, threading.RLock()
         for subscription in list(self._uses):
             subscription.abandon(why)
 
