@@ -16,8 +16,8 @@ import infobus
 from infobus import Backpressure, BadSubject, Bus, BusClosed, DataObject, UsageError
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import DurableInUse, StoreError, StoreFull
+from infobus.protocols.frames import guaranteed as guaranteed_wire
 from infobus.protocols.frames import wire
-from infobus.protocols.guaranteed import frames as guaranteed_wire
 from infobus.stores.ledger.consumer_store import ConsumerStore
 from infobus.stores.sqlite import group_commit
 from infobus.stores.sqlite.database import Facts

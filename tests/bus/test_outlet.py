@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from infobus.bus.publish.gathering import (
+from infobus.bus.clock import Clock
+from infobus.bus.publish.gather import (
     ALONE,
     BEHIND_S,
     FIRST,
@@ -19,8 +20,7 @@ from infobus.bus.publish.gathering import (
     Taken,
 )
 from infobus.bus.publish.outlet import Batch, Flusher, Outlet
-from infobus.bus.runtime.clock import Clock
-from infobus.bus.runtime.threads import Job
+from infobus.bus.threads import Job
 from infobus.errors import Backpressure
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.wire import Item

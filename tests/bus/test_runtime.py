@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from infobus.bus.clock import SYSTEM_CLOCK
 from infobus.bus.deliver.type_requests import Types
-from infobus.bus.runtime.clock import SYSTEM_CLOCK
 from infobus.bus.runtime.peer_limits import Clients
 from infobus.bus.runtime.registration import Background, Locked, Part
 from infobus.bus.runtime.runtime import Runtime
-from infobus.bus.runtime.threads import SYSTEM_THREADS
+from infobus.bus.threads import SYSTEM_THREADS
 from infobus.engines.memory.engine import MemoryEngine, Network
 from infobus.errors import StoreError
 from infobus.patience import Patience

@@ -2,7 +2,7 @@
 
 import threading
 
-from infobus.bus.runtime.threads import SYSTEM_THREADS
+from infobus.bus.threads import SYSTEM_THREADS
 
 
 def test_jobs_are_done_in_turn_and_a_later_one_holds_up_nobody() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from infobus.protocols.effects import ToPeer
-from infobus.protocols.guaranteed.frames import Durable, Entry, Fetch, Kept, Refused
+from infobus.protocols.frames.guaranteed import Durable, Entry, Fetch, Kept, Refused
 from infobus.protocols.guaranteed.server import LedgerServer, ServerTerms
 from infobus.stores.ledger.record import Record
 from infobus.testing.memory_stores import MemoryDisk

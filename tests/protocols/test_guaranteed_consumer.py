@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
-from infobus.protocols.guaranteed import frames as wire
+from infobus.protocols.frames import guaranteed as wire
+from infobus.protocols.frames.guaranteed import Durable, Fetch, Kept, Ledgers, Refused
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
@@ -21,7 +22,6 @@ from infobus.protocols.guaranteed.effects import (
     Save,
     UsedElsewhere,
 )
-from infobus.protocols.guaranteed.frames import Durable, Fetch, Kept, Ledgers, Refused
 from infobus.protocols.guaranteed.position import Saved
 from tests.protocols.ledgers import entry
 

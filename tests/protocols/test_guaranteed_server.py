@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from infobus.errors import DeliveryError
 from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.frames import guaranteed as wire
 from infobus.protocols.frames import transactions
+from infobus.protocols.frames.guaranteed import Durable, Fetch, Ledgers
 from infobus.protocols.frames.items import Item, Items
 from infobus.protocols.frames.transactions import GROUP, Group
-from infobus.protocols.guaranteed import frames as wire
-from infobus.protocols.guaranteed.frames import Durable, Fetch, Ledgers
 from infobus.protocols.guaranteed.server import Failed
 from infobus.stores.ledger.record import Record
 from infobus.testing.simulation.guaranteed_node import let_go

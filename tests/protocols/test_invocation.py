@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from infobus.errors import BadFrame
 from infobus.protocols.effects import Complain, ToAll, ToPeer
+from infobus.protocols.frames import invocation as wire
+from infobus.protocols.frames.invocation import Call, Presence
 from infobus.protocols.frames.wire import Message
-from infobus.protocols.invocation import frames as wire
 from infobus.protocols.invocation.caller import Caller
 from infobus.protocols.invocation.discovery import Arrived, Departed, Directory
 from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing, Returned
-from infobus.protocols.invocation.frames import Call, Presence
 from infobus.protocols.invocation.item_flow import Inflow, Outflow
 from infobus.protocols.invocation.offers import Offer, Run, Stop
 from infobus.protocols.invocation.server import Server

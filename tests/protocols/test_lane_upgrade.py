@@ -3,8 +3,8 @@
 import pytest
 
 from infobus.protocols.frames.items import Items, Qos
+from infobus.protocols.frames.lane_upgrade import LaneUpgrade
 from infobus.protocols.qos.classes import Upgrade
-from infobus.protocols.qos.lane_upgrade import LaneUpgrade
 
 
 def leaving(held_s: float, *times_s: float, qos: tuple[Qos | None, ...] = ()) -> Items:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadFrame, IncompatiblePeer
-from infobus.protocols.frames import wire
-from infobus.protocols.guaranteed import frames
+from infobus.protocols.frames import guaranteed, wire
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
@@ -239,11 +238,11 @@ def test_the_specification_names_every_field_in_order(kind):
 
 @pytest.mark.parametrize("time_s", [float("nan"), float("inf"), -float("inf"), 1e300, -1e300])
 def test_what_is_no_time_is_refused_wherever_it_stands(time_s):
-    entry = frames.Entry(1, "a", time_s, 0, b"\x80")
+    entry = guaranteed.Entry(1, "a", time_s, 0, b"\x80")
     for frame in (
         wire.Data("n", "a", 1, wire.Items.of([wire.Item("a", 1, time_s, 0, b"\x80")])),
-        frames.Kept("n", "d", 1, "l", 0, 1, [entry]),
-        frames.Durable("n", "d", 1, ["a"], registered_at=time_s),
+        guaranteed.Kept("n", "d", 1, "l", 0, 1, [entry]),
+        guaranteed.Durable("n", "d", 1, ["a"], registered_at=time_s),
     ):
         with pytest.raises(BadFrame, match="float"):
             wire.decode(wire.encode(frame))

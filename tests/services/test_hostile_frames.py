@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from infobus import Service, UsageError
 from infobus.engines.memory.engine import MemoryEngine, live_network
-from infobus.protocols.invocation import frames as wire
-from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.frames import invocation as wire
+from infobus.protocols.frames.invocation import Presence
 
 NAMES = st.sampled_from(["stranger", "", "x" * 500, "svc.echo", "a..b", "*", "server", "busy"])
 COUNTS = st.sampled_from([-1, 0, 1, 2, 7, 2**31, 2**63 - 1, 2**64 - 1])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.aio import AioBus
+from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import patterns_of
 from infobus.bus.deliver.event import Event
 from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
@@ -25,12 +26,11 @@ from infobus.bus.publish.outlet import Batch, Flusher
 from infobus.bus.publish.publisher import Publisher, Quality
 from infobus.bus.publish.routing import Routing
 from infobus.bus.publish.transaction import TransactionBlock
-from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.runtime.runtime import Hub
-from infobus.bus.runtime.threads import SYSTEM_THREADS, Threads
 from infobus.bus.services import Services
 from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscriptions import Subscriptions
+from infobus.bus.threads import SYSTEM_THREADS, Threads
 from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError
 from infobus.objects import Type, all_types

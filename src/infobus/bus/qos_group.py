@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from infobus.bus.runtime.threads import SYSTEM_THREADS, Threads
+from infobus.bus.threads import SYSTEM_THREADS, Threads
 from infobus.errors import BusClosed, BusError, QosRefused, UsageError
 from infobus.objects import DataObject
 from infobus.protocols.qos.admission import Admission, Load, Shares

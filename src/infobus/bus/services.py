@@ -12,7 +12,7 @@ from infobus.bus.lifetime import Lifetime
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import BusClosed, UsageError
 from infobus.patience import Patience
-from infobus.protocols.invocation.frames import SERVICE_TAGS
+from infobus.protocols.frames.invocation import SERVICE_TAGS
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:

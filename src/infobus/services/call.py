@@ -19,8 +19,8 @@ from infobus.errors import (
     CallMayHaveRun,
     NoServer,
 )
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.effects import Bound, GivenUp
-from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.rules import Key
 from infobus.services.arguments import read, write
 from infobus.services.discovery import Found

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from infobus.errors import UsageError
 from infobus.objects.members import Catalog
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.effects import Outgoing
-from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.rules import Key
 from infobus.services.call import Answer, PendingCall, Stream, no_server
 from infobus.services.discovery import Found

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 
 from infobus.errors import BadFrame
 from infobus.objects.members import Catalog
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.discovery import Participant, attributes_of
-from infobus.protocols.invocation.frames import Presence
 from infobus.services.exchange import Exchange
 from infobus.services.interface import Interface, read_interface
 from infobus.subjects import matches

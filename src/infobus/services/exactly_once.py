@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from infobus.errors import BadFrame, CallMayHaveRun, StoreError, UsageError
-from infobus.protocols.invocation import frames as wire
+from infobus.protocols.frames import invocation as wire
 from infobus.services.failures import write_error
 from infobus.services.ports import Node
 

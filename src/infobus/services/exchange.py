@@ -17,14 +17,14 @@ from typing import Any, assert_never
 from infobus.errors import BadFrame, BusClosed
 from infobus.objects import codec
 from infobus.protocols.effects import ToAll
+from infobus.protocols.frames import invocation as wire
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation import discovery
 from infobus.protocols.invocation import effects as calling
-from infobus.protocols.invocation import frames as wire
 from infobus.protocols.invocation import offers as serving
 from infobus.protocols.invocation.caller import Caller
 from infobus.protocols.invocation.discovery import Directory, Participant
 from infobus.protocols.invocation.effects import Outgoing
-from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.offers import Id
 from infobus.protocols.invocation.rules import Key
 from infobus.protocols.invocation.server import Server

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from infobus.objects import codec
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation import discovery
 from infobus.protocols.invocation.caller import Caller
 from infobus.protocols.invocation.discovery import Directory, DirectoryEffects
 from infobus.protocols.invocation.effects import CallerEffects
-from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.server import Server
 
 CLIENT = "client"

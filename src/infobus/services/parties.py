@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from infobus.protocols.frames import invocation as wire
 from infobus.protocols.invocation import effects as calling
-from infobus.protocols.invocation import frames as wire
 from infobus.protocols.invocation.offers import Id
 from infobus.protocols.invocation.rules import Key
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from infobus.objects import codec
-from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.frames.invocation import Presence
 from infobus.services.exchange import Exchange
 
 

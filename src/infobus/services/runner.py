@@ -18,7 +18,7 @@ from infobus.errors import BadCall, BadValue, BusError
 from infobus.objects import codec
 from infobus.objects.data import bad_value
 from infobus.objects.kinds import ANY, Misfit
-from infobus.protocols.invocation import frames as wire
+from infobus.protocols.frames import invocation as wire
 from infobus.protocols.invocation.offers import Id
 from infobus.services.arguments import PLAIN, read, write
 from infobus.services.exchange import Exchange

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from infobus.errors import UsageError
 from infobus.objects import codec
-from infobus.protocols.invocation import frames as wire
+from infobus.protocols.frames import invocation as wire
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.caller import SERVER
-from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.offers import Id, Offer
 from infobus.protocols.invocation.rules import RULES, Rule
 from infobus.services.exactly_once import claim

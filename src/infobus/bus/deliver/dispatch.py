@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import NOBODY, Audience, Audiences
 from infobus.bus.deliver.callbacks import Workers
 from infobus.bus.deliver.event import Run, objects_of, weight_of
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import Types
-from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.stats import Counters
 from infobus.errors import BadFrame
 from infobus.protocols.effects import ToAll

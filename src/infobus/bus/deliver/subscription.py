@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of, weight_of
 from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox, Look
-from infobus.bus.runtime.clock import SYSTEM_CLOCK, Clock
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
 from infobus.protocols.frames.lanes import channel_in, class_in, in_words
 from infobus.protocols.frames.wire import Items, Request

@@ -7,9 +7,9 @@ from typing import Any
 from infobus.errors import BadFrame
 from infobus.objects import DataObject, codec, spelled
 from infobus.protocols.frames import transactions
+from infobus.protocols.frames.guaranteed import Entry
 from infobus.protocols.frames.transactions import GROUP
 from infobus.protocols.guaranteed import effects
-from infobus.protocols.guaranteed.frames import Entry
 
 
 class DeadLetter(DataObject, name="infobus.DeadLetter"):

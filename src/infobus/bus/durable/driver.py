@@ -33,11 +33,11 @@ from infobus.bus.runtime.registration import Background, Part
 from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
 from infobus.protocols.frames import wire
+from infobus.protocols.frames.guaranteed import Durable, Entry, GuaranteedMessage
 from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerTerms
-from infobus.protocols.guaranteed.frames import Durable, Entry, GuaranteedMessage
 from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects, ServerTerms
 from infobus.protocols.reliable.effects import Lost
 from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock

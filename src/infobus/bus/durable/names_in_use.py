@@ -13,10 +13,10 @@ from infobus.bus.runtime.registration import Part
 from infobus.errors import BadFrame, BusError, StoreError
 from infobus.objects import codec, find_type
 from infobus.protocols.frames import transactions
+from infobus.protocols.frames.guaranteed import Entry
 from infobus.protocols.frames.transactions import GROUP
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerEffects, Rewound
-from infobus.protocols.guaranteed.frames import Entry
 from infobus.protocols.guaranteed.ledger_port import choosing, types_of
 from infobus.protocols.guaranteed.position import Saved
 

@@ -9,15 +9,15 @@ from functools import partial
 
 from msgspec import Struct
 
+from infobus.bus.clock import Clock
 from infobus.bus.deliver.event import Run
-from infobus.bus.publish.gathering import ALONE, FULL, JOINED, Gathering
-from infobus.bus.runtime.clock import Clock
-from infobus.bus.runtime.threads import Threads, Worker
+from infobus.bus.publish.gather import ALONE, FULL, JOINED, Gathering
+from infobus.bus.threads import Threads, Worker
 from infobus.errors import BusError, UsageError
+from infobus.protocols.frames.lane_upgrade import LaneUpgrade
 from infobus.protocols.frames.lanes import in_words
 from infobus.protocols.frames.wire import FRAME_BYTES_MAX, Data, Item, Items, encode
 from infobus.protocols.qos.classes import Upgrade
-from infobus.protocols.qos.lane_upgrade import LaneUpgrade
 from infobus.protocols.reliable.peer import Route
 
 log = logging.getLogger("infobus")

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from infobus.bus import stats
+from infobus.bus.clock import Clock
 from infobus.bus.deliver.audience import NOBODY
 from infobus.bus.deliver.event import Run
 from infobus.bus.lifetime import Lifetime
@@ -27,7 +28,6 @@ from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
 from infobus.bus.publish.routing import UNWANTED, Routing
 from infobus.bus.publish.transaction import Draft
-from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
@@ -387,7 +387,7 @@ class Publisher:
 
     def _keep_events(self, events: list[tuple[str, Any]], wish: Wish) -> bool:
         """Put events on disk; False if it is known that nobody listens to them now."""
-        from infobus.bus.durable.records import records_of  # late: most programs keep nothing
+        from infobus.bus.publish.records import records_of  # late: most programs keep nothing
 
         now_s = self._wall_s()
         expires_s = now_s + wish.max_age if wish.max_age else None
@@ -407,7 +407,7 @@ class Publisher:
         return False
 
     def _keep_group(self, group: Group, now_s: float, types: tuple[int, ...], wish: Wish) -> None:
-        from infobus.bus.durable.records import descriptors_of, record_of_group  # late: as above
+        from infobus.bus.publish.records import descriptors_of, record_of_group  # late: as above
 
         record = record_of_group(
             group,

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from infobus.bus.runtime.clock import Clock
+from infobus.bus.clock import Clock
 from infobus.errors import UsageError
 from infobus.objects import codec
 from infobus.protocols.qos.classes import Rate

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from infobus.bounds import Bounds
+from infobus.bus.clock import Clock
 from infobus.bus.deliver.audience import NOBODY, Audience
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
-from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.runtime import Hub
 from infobus.errors import Backpressure
 from infobus.objects import codec

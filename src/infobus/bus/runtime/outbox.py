@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from infobus.bus.runtime.threads import Threads
+from infobus.bus.threads import Threads
 from infobus.engines.base import Engine
 from infobus.errors import BusError
 

@@ -18,7 +18,7 @@ from infobus.protocols.machine import Machine
 
 if TYPE_CHECKING:
     from infobus.bus.runtime.runtime import Runtime
-    from infobus.bus.runtime.threads import Job
+    from infobus.bus.threads import Job
 
 Step = Callable[[float], Sequence[Any]]
 """Asks a machine something, at a time; what it answers with is carried out."""

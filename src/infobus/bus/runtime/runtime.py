@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, assert_never
 
+from infobus.bus.clock import Clock
 from infobus.bus.deliver.audience import filter_of, text_of
 from infobus.bus.deliver.callbacks import Workers
 from infobus.bus.deliver.dispatch import Delivery
@@ -26,13 +27,12 @@ from infobus.bus.deliver.expiry import Expiry
 from infobus.bus.deliver.full_queue import Crowd
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import Types, all_descriptors
-from infobus.bus.runtime.clock import Clock
 from infobus.bus.runtime.declarations import Listening
 from infobus.bus.runtime.outbox import Mail, Post
 from infobus.bus.runtime.peer_limits import Clients
 from infobus.bus.runtime.registration import Do, Heard, Locked, Strand
-from infobus.bus.runtime.threads import Threads
 from infobus.bus.stats import Counters
+from infobus.bus.threads import Threads
 from infobus.engines.base import Engine
 from infobus.errors import (
     BadFrame,

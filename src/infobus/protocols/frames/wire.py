@@ -17,12 +17,12 @@ from msgspec import Meta, Raw, Struct
 from msgspec.msgpack import Decoder, Encoder
 
 from infobus.errors import BadFrame, IncompatiblePeer
+from infobus.protocols.frames.guaranteed import GuaranteedMessage
 from infobus.protocols.frames.items import ClassName, Fingerprint
 from infobus.protocols.frames.items import Count as Count
 from infobus.protocols.frames.items import Item as Item
 from infobus.protocols.frames.items import Items as Items
 from infobus.protocols.frames.items import Qos as Qos
-from infobus.protocols.guaranteed.frames import GuaranteedMessage
 
 WIRE_MAJOR = 1
 WIRE_MINOR = 0

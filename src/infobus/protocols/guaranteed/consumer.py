@@ -23,6 +23,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
+from infobus.protocols.frames.guaranteed import (
+    BEYOND,
+    IN_USE,
+    NOT_SERVED,
+    UNKNOWN,
+    Durable,
+    Fetch,
+    GuaranteedMessage,
+    Kept,
+    Ledgers,
+    Refused,
+)
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
     TOO_OFTEN,
@@ -34,18 +46,6 @@ from infobus.protocols.guaranteed.effects import (
     Rewound,
     Save,
     UsedElsewhere,
-)
-from infobus.protocols.guaranteed.frames import (
-    BEYOND,
-    IN_USE,
-    NOT_SERVED,
-    UNKNOWN,
-    Durable,
-    Fetch,
-    GuaranteedMessage,
-    Kept,
-    Ledgers,
-    Refused,
 )
 from infobus.protocols.guaranteed.position import Saved, Stream, is_sound
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
-from infobus.protocols.guaranteed.frames import Entry, GuaranteedMessage
+from infobus.protocols.frames.guaranteed import Entry, GuaranteedMessage
 from infobus.protocols.guaranteed.position import Saved
 
 EXPIRED = "expired"

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from infobus.errors import BadFilter, BadFrame, BusError
 from infobus.objects import codec
 from infobus.protocols.frames import transactions
+from infobus.protocols.frames.guaranteed import Durable, Entry
 from infobus.protocols.frames.transactions import GROUP
-from infobus.protocols.guaranteed.frames import Durable, Entry
 from infobus.subjects import SubjectTrie
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from infobus.protocols.guaranteed.frames import Entry, Kept
+from infobus.protocols.frames.guaranteed import Entry, Kept
 
 
 class Saved(Struct, frozen=True):

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from infobus.errors import BadSubject, BusError
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.guaranteed.frames import (
+from infobus.protocols.frames.guaranteed import (
     BEYOND,
     IN_USE,
     NOT_SERVED,

@@ -19,7 +19,8 @@ from functools import partial
 from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, Learn, ToPeer
-from infobus.protocols.invocation import frames as wire
+from infobus.protocols.frames import invocation as wire
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.discovery import (
     AllAnswered,
     Arrived,
@@ -40,7 +41,6 @@ from infobus.protocols.invocation.effects import (
     Why,
     Yielded,
 )
-from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.item_flow import Inflow
 from infobus.protocols.invocation.rules import HOPS_MAX, Key, ruled
 

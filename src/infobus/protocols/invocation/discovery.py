@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from infobus.errors import BadFilter, BadFrame, BadSubject
 from infobus.objects import codec
 from infobus.protocols.effects import Complain, ToAll, ToPeer
-from infobus.protocols.invocation.frames import IAm, Presence, ServiceMessage, Who
+from infobus.protocols.frames.invocation import IAm, Presence, ServiceMessage, Who
 from infobus.subjects import check_pattern, check_subject, matches
 
 ASK_S, ASK_S_MAX = 0.1, 2.0

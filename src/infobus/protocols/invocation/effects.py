@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
+from infobus.protocols.frames.invocation import Presence, ServiceMessage
 from infobus.protocols.invocation.discovery import AllAnswered, Arrived, Changed, Departed
-from infobus.protocols.invocation.frames import Presence, ServiceMessage
 from infobus.protocols.invocation.item_flow import Inflow
 from infobus.protocols.invocation.rules import Key
 

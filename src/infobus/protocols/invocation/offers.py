@@ -7,7 +7,7 @@ from collections import deque
 from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, ToPeer
-from infobus.protocols.invocation import frames as wire
+from infobus.protocols.frames import invocation as wire
 from infobus.protocols.invocation.item_flow import Outflow
 
 QUEUED, RUNNING, FINISHED = "queued", "running", "finished"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 from zlib import crc32
 
-from infobus.protocols.invocation.frames import Presence
+from infobus.protocols.frames.invocation import Presence
 
 Rule = Literal["elected", "balanced", "primary"]
 RULES = ("elected", "balanced", "primary")

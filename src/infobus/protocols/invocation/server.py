@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from infobus.protocols.effects import Complain, ToPeer
-from infobus.protocols.invocation import frames as wire
+from infobus.protocols.frames import invocation as wire
 from infobus.protocols.invocation.discovery import Directory
 from infobus.protocols.invocation.item_flow import Outflow
 from infobus.protocols.invocation.offers import (

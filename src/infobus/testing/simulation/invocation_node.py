@@ -11,7 +11,8 @@ import msgspec
 
 from infobus.engines.memory.engine import MemoryEngine, Network
 from infobus.protocols.effects import ToAll, ToPeer
-from infobus.protocols.invocation import frames as wire
+from infobus.protocols.frames import invocation as wire
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.caller import SERVER, Caller
 from infobus.protocols.invocation.discovery import Directory
 from infobus.protocols.invocation.effects import (
@@ -23,7 +24,6 @@ from infobus.protocols.invocation.effects import (
     Returned,
     Yielded,
 )
-from infobus.protocols.invocation.frames import Presence
 from infobus.protocols.invocation.offers import Acknowledged, Claim, Id, Offer, Room, Run, Stop
 from infobus.protocols.invocation.server import Server
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from infobus.bus.runtime.clock import Clock
-from infobus.bus.runtime.threads import Job, Worker
+from infobus.bus.clock import Clock
+from infobus.bus.threads import Job, Worker
 from infobus.engines.memory.engine import Declared, MemoryEngine, Network, Watch
 
 WALL_AHEAD_S = 1_000.0

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from infobus.bus.runtime.clock import SYSTEM_CLOCK
+from infobus.bus.clock import SYSTEM_CLOCK
 
 log = logging.getLogger("infobus")
 
