@@ -26,6 +26,8 @@ FOLDERS = {
     "protocols": "qos frames interest reliable guaranteed invocation",
     "stores": "sqlite ledger journal",
 }
+# `Filter.to_sql` and `to_spark` are public, and import what they need when they are called.
+LATE = {("filters/language/filter.py", "pushdown")}
 # Folders of one line that do not know each other all the same.
 STRANGERS = {("filters", "matching", "algebra"), ("stores", "ledger", "journal")}
 STRANGERS |= {("engines", "memory", "zenoh")}
@@ -129,7 +131,8 @@ def test_folders_of_a_room_import_in_one_direction():
                 names = (node.module or "").split(".")[1:]
                 names += [alias.name for alias in node.names[:1]] if len(names) == 1 else []
                 other_room, other = place_in_room(tuple(names))
-                if room == other_room and not may_import(room, folder, other):
+                is_late = (place_of(path), other) in LATE
+                if room == other_room and not (is_late or may_import(room, folder, other)):
                     broken.append(f"{place_of(path)}:{node.lineno} imports {node.module}")
     assert not broken, "\n".join(broken)
 

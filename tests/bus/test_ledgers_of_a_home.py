@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infobus import Bus
-from infobus.bus.folders import ledgers_folder
+from infobus.bus.settings import ledgers_folder
 from infobus.stores.ledger import folder as shelf
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.record import Record

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infobus import Bus, DataObject, type_of
-from infobus.bus.folders import ledgers_folder
+from infobus.bus.settings import ledgers_folder
 from infobus.stores.ledger import folder as shelf
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.repair import repair

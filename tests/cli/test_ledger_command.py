@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from infobus.bus.folders import consumers_folder, ledgers_folder
+from infobus.bus.settings import consumers_folder, ledgers_folder
 from infobus.cli.main import main
 from infobus.errors import StoreError
 from infobus.stores.ledger.consumer_store import ConsumerStore, consumer_names, consumer_path

@@ -14,7 +14,7 @@ from infobus.protocols.frames.items import Item, Items
 from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.guaranteed.server import Failed
 from infobus.stores.ledger.record import Record
-from infobus.testing.simulation.guaranteed_node import let_go
+from infobus.testing.simulation.nodes.guaranteed import let_go
 from tests.protocols.ledgers import Serving, event, noted, numbers
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from infobus.errors import UsageError
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Marks, Upgrade
 from infobus.protocols.qos.queues import ClassQueues, ClassState, FellBack, Upgraded
-from infobus.testing.simulation.qos_oracle import ObviousQueues, as_told
+from infobus.testing.simulation.accounts.qos_oracle import ObviousQueues, as_told
 
 ORDERS = [("only",), ("high", "low"), ("emergency", "business", "regular"), tuple("abcde")]
 PAUSES_S = [0.0, 0.1, 0.5, 1.0, 1.5]

@@ -26,7 +26,7 @@ from infobus.bus.publish.outlet import Batch, Flusher
 from infobus.bus.publish.publisher import Publisher, Quality
 from infobus.bus.publish.routing import Routing
 from infobus.bus.publish.transaction import TransactionBlock
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.services import Services
 from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscriptions import Subscriptions
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from infobus.bus.quench import Quench
     from infobus.filters import Filter
     from infobus.services import Found, Offered, ServiceClient, Watch
-    from infobus.services.presence import IAmHere
+    from infobus.services.discovery import IAmHere
     from infobus.services.sessions import QoS, Session
 
 log = logging.getLogger("infobus")
@@ -86,7 +86,7 @@ class Bus:
         self._group = group
         self._clock = clock
         self._lifetime = life = Lifetime()
-        self._hub = hub = Hub(name, terms, engine, clock, threads, patience)
+        self._hub = hub = Runtime(name, terms, engine, clock, threads, patience)
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
         self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from infobus.bus.deliver.audience import filter_of, patterns_of, text_of
-from infobus.bus.folders import ledgers_folder
 from infobus.bus.lifetime import Lifetime
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.runtime import Runtime
+from infobus.bus.settings import ledgers_folder
 from infobus.errors import BusClosed, BusError, UsageError
 from infobus.subjects import check_subject
 
@@ -33,7 +33,7 @@ class Guaranteed:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Runtime,
         bus_name: str,
         home: Path,
         lifetime: Lifetime,

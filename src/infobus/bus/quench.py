@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import BadFilter, BusClosed
 from infobus.filters import compile
 from infobus.filters.algebra.producer_view import Condition, Range
@@ -52,7 +52,7 @@ class Quench:
     Every answer is of the moment, and errs to "wanted". Subscriptions of this process count.
     """
 
-    def __init__(self, hub: Hub, pattern: str) -> None:
+    def __init__(self, hub: Runtime, pattern: str) -> None:
         self.pattern = pattern
         self._hub = hub
         self._wants = Wants()

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from infobus.bus.folders import replies_folder
 from infobus.bus.lifetime import Lifetime
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.runtime import Runtime
+from infobus.bus.settings import replies_folder
 from infobus.errors import BusClosed, UsageError
 from infobus.patience import Patience
 from infobus.protocols.frames.invocation import SERVICE_TAGS
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from infobus.bus.bus import Bus
     from infobus.bus.service_port import Serving
     from infobus.services import Found, Offered, ServiceClient, Watch
+    from infobus.services.discovery import IAmHere
     from infobus.services.exchange import Exchange
-    from infobus.services.presence import IAmHere
     from infobus.services.sessions import Bus as SessionBus
     from infobus.services.sessions import QoS, Session
 
@@ -36,7 +36,7 @@ class Services:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Runtime,
         bus_name: str,
         home: Path,
         lifetime: Lifetime,
@@ -113,7 +113,7 @@ class Services:
 
     def i_am(self, subject: str, role: str, info: Mapping[str, Any]) -> IAmHere:
         """See `Bus.i_am`."""
-        from infobus.services.presence import IAmHere
+        from infobus.services.discovery import IAmHere
 
         exchange = self.exchange
         check_subject(subject)

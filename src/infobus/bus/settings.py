@@ -1,4 +1,4 @@
-"""Where a bus's settings come from: arguments, then environment, then `infobus.toml`."""
+"""Where a bus's settings come from, and where in its home it keeps what must survive."""
 
 from __future__ import annotations
 
@@ -177,3 +177,24 @@ def _parse(path: Path) -> dict[str, Any]:
                 f"settings file {path}: {name} must be a {expected.__name__}, got {value!r}"
             )
     return values
+
+
+def ledgers_folder(home: Path, bus: str) -> Path:
+    """The folder of the ledgers of all processes that share a home."""
+    return _bus_folder(home, bus) / "ledgers"
+
+
+def consumers_folder(home: Path, bus: str) -> Path:
+    """The folder of the durable consumers of all processes that share a home."""
+    return _bus_folder(home, bus) / "consumers"
+
+
+def replies_folder(home: Path, bus: str) -> Path:
+    """The folder of the replies of calls that must run once, of all processes of a home."""
+    return _bus_folder(home, bus) / "replies"
+
+
+def _bus_folder(home: Path, bus: str) -> Path:
+    from urllib.parse import quote  # seldom needed, and `import infobus` is to be quick
+
+    return home / "buses" / quote(bus, safe="")

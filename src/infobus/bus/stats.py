@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
-    from infobus.bus.runtime.runtime import Hub
+    from infobus.bus.runtime.runtime import Runtime
 
 log = logging.getLogger("infobus")
 
@@ -92,7 +92,7 @@ class Counters(Struct):
         self.complaints[source] = what
 
 
-def snapshot(hub: Hub, published: int, quenched: int, sent_frames: int) -> Stats:
+def snapshot(hub: Runtime, published: int, quenched: int, sent_frames: int) -> Stats:
     """The counters of a node as they are now."""
     counters = hub.counters
     with hub.lock:

@@ -13,7 +13,7 @@ from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
 from infobus.bus.initial_state import InitialState
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import BusError, QosRefused
 from infobus.protocols.qos.classes import check_positive
 
@@ -28,7 +28,7 @@ class Subscriptions:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Runtime,
         policy: NodePolicy,
         state: InitialState,
         lifetime: Lifetime,

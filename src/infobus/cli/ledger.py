@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from infobus import UsageError
-from infobus.bus.folders import consumers_folder, ledgers_folder
-from infobus.bus.settings import load_settings
+from infobus.bus.settings import consumers_folder, ledgers_folder, load_settings
 from infobus.cli.ledger_table import holdings, show
 from infobus.cli.lines import printable
 from infobus.cli.options import AsJson, WhichHome, grouped

@@ -1,13 +1,17 @@
-"""`bus.who_is_out_there(...)` and the feed of arrivals and departures."""
+"""Finding others and being found: `who_is_out_there`, the feed of presences, and `i_am`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any, Literal, Self
 
+from msgspec.structs import replace
+
 from infobus.errors import BadFrame
+from infobus.objects import codec
 from infobus.objects.members import Catalog
 from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.discovery import Participant, attributes_of
@@ -127,6 +131,36 @@ class Watch:
             self._exchange.watches.remove(self._note)
             self._exchange.close_question(self._request)
             self._changes.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class IAmHere:
+    """A participant that others find by `who_is_out_there`. Made by `Bus.i_am`."""
+
+    def __init__(
+        self, exchange: Exchange, subject: str, role: str, info: Mapping[str, Any]
+    ) -> None:
+        self.subject = subject
+        self.role = role
+        self._exchange = exchange
+        self._info = dict(info)
+        encoded = codec.encode(self._info)[1]
+        self._presence = exchange.announce(Presence(1, 0, subject, role, time.time(), encoded))
+
+    def update(self, **info: Any) -> None:
+        """Say something else about it to whoever asks."""
+        self._info |= info
+        self._presence = replace(self._presence, info=codec.encode(self._info)[1])
+        self._exchange.change(self._presence)
+
+    def close(self) -> None:
+        """Be there no longer."""
+        self._exchange.withdraw(self._presence.id)
 
     def __enter__(self) -> Self:
         return self

@@ -29,8 +29,7 @@ from infobus.protocols.invocation.offers import Id
 from infobus.protocols.invocation.rules import Key
 from infobus.protocols.invocation.server import Server
 from infobus.services.load_reports import Telling
-from infobus.services.parties import Runner, Waiter
-from infobus.services.ports import Node
+from infobus.services.ports import Node, Runner, Waiter
 from infobus.services.threads import Threads
 from infobus.waiters import Changed
 

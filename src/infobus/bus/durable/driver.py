@@ -70,9 +70,9 @@ class Guarantees:
         self._hub = hub
         self._now_s, self._wall_s = hub.clock.now_s, hub.clock.wall_s
         self._publish_dead = publish_dead
-        self._ledgers: dict[str, KeptLedger] = {}
-        describe = partial(descriptors_in, self._ledgers)
-        decode = partial(decode_kept, self._ledgers)
+        self.ledgers: dict[str, KeptLedger] = {}
+        describe = partial(descriptors_in, self.ledgers)
+        decode = partial(decode_kept, self.ledgers)
         self._server = LedgerServer(
             name=hub.name, decode=decode, describe=describe, terms=server_terms
         )
@@ -131,11 +131,11 @@ class Guarantees:
                 raise BusClosed("the bus was closed meanwhile")
             if self._own is None:
                 with self._taking:
-                    able = filter(self._stores.takes_records, [*self._ledgers.values()])
+                    able = filter(self._stores.takes_records, [*self.ledgers.values()])
                     ledger = next(able, None) or self._stores.open_free()
                 # Before the first event: consumers that are known begin before it, whatever
                 # the clocks say.
-                if ledger.id not in self._ledgers:
+                if ledger.id not in self.ledgers:
                     serve = partial(self._serve, ledger)
                     self._call(lambda: self._strand.step_now(self._part, serve))
                 self._own = ledger
@@ -156,7 +156,7 @@ class Guarantees:
 
     def _committed(self, now_s: float) -> ServerEffects:
         own = self._own
-        if own is None or own.id not in self._ledgers:
+        if own is None or own.id not in self.ledgers:
             return []
         return self._server.committed(own.id, own.next - 1, now_s)
 
@@ -254,7 +254,7 @@ class Guarantees:
         if now_s >= self._prune_at_s:
             self._prune_at_s = now_s + self._hub.patience.prune_s
             self._looks_afresh = True
-            for id, ledger in self._ledgers.items():
+            for id, ledger in self.ledgers.items():
                 try:
                     ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
                 except StoreError as error:  # such as a full disk
@@ -300,7 +300,7 @@ class Guarantees:
             return []  # one of them may be about to become this node's own
         effects: ServerEffects = []
         try:
-            for id, ledger in list(self._ledgers.items()):
+            for id, ledger in list(self.ledgers.items()):
                 if ledger is self._own:
                     self._turns.closed(id, now_s)
                 elif (is_over := self._turns.is_over(id, now_s)) or not self._server.is_wanted(id):
@@ -314,14 +314,14 @@ class Guarantees:
 
     def _close(self, id: str, now_s: float) -> None:
         self._turns.closed(id, now_s)
-        if (ledger := self._ledgers.pop(id, None)) is not None:
+        if (ledger := self.ledgers.pop(id, None)) is not None:
             if ledger is self._own:
                 self._own = None  # the next event goes to another one
             ledger.close()
 
     def _serve(self, ledger: KeptLedger, now_s: float) -> ServerEffects:
         self._prune_at_s = 0.0  # nobody knows when it was pruned last
-        self._ledgers[ledger.id] = ledger
+        self.ledgers[ledger.id] = ledger
         positions = {name: one.position for name, one in ledger.positions().items()}
         served = ServedLedger(ledger, self._wall_s)
         return self._server.opened(ledger.id, served, ledger.next - 1, positions, now_s)
@@ -331,9 +331,9 @@ class Guarantees:
             self._end(subscription, None)
         with self._opening:
             self._is_closed, self._own = True, None
-        for ledger in self._ledgers.values():
+        for ledger in self.ledgers.values():
             ledger.close()
-        self._ledgers.clear()
+        self.ledgers.clear()
 
     # Doing what only guaranteed delivery wants done.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from infobus.bus.folders import consumers_folder, ledgers_folder
+from infobus.bus.settings import consumers_folder, ledgers_folder
 from infobus.stores.ledger.consumer_store import ConsumerStore, Progress
 from infobus.stores.ledger.folder import Seen, open_free, orphans
 from infobus.stores.ledger.ledger import Ledger

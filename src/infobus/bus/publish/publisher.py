@@ -28,7 +28,7 @@ from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
 from infobus.bus.publish.routing import UNWANTED, Routing
 from infobus.bus.publish.transaction import Draft
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
@@ -77,7 +77,7 @@ class Publisher:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Runtime,
         routing: Routing,
         flusher: Flusher,
         policy: NodePolicy,

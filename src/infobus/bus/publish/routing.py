@@ -13,7 +13,7 @@ from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
-from infobus.bus.runtime.runtime import Hub
+from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import Backpressure
 from infobus.objects import codec
 from infobus.patience import Patience
@@ -35,7 +35,7 @@ class Routing:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: Runtime,
         flusher: Flusher,
         policy: NodePolicy,
         lifetime: Lifetime,

@@ -50,7 +50,7 @@ class Locked:
     """Steps of one machine on the calling thread, under the runtime's lock."""
 
     def __init__(self, runtime: Runtime, machine: Machine[Any], do: Do, decode: Decode) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._now_s = runtime.clock.now_s
         self._machine = machine
         self._do = do
@@ -58,7 +58,7 @@ class Locked:
 
     def step(self, step: Step) -> None:
         """Ask the machine something, and do what it says."""
-        runtime, mail = self._runtime, Mail()
+        runtime, mail = self.runtime, Mail()
         with runtime.lock:
             runtime.carry_out(self._do, step(self._now_s()), mail, is_locked=True)
             runtime.changed.notify_all()
@@ -69,7 +69,7 @@ class Locked:
         try:
             message = self._decode(payload)
         except PeerError as error:
-            self._runtime.on_bad_frame(error)
+            self.runtime.on_bad_frame(error)
             return
         if message is not None:
             self.step(lambda now_s: self._machine.take(message, now_s))
@@ -105,7 +105,7 @@ class Background:
     def __init__(
         self, runtime: Runtime, name: str, decode: Decode, after: Callable[[], object]
     ) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._now_s = runtime.clock.now_s
         self._decode = decode
         self._after = after  # each job, and each message of the node to itself
@@ -139,7 +139,7 @@ class Background:
         try:
             message = self._decode(payload)
         except PeerError as error:
-            self._runtime.on_bad_frame(error)
+            self.runtime.on_bad_frame(error)
             return
         if message is not None:
             self.do(lambda: self._take(message))
@@ -186,11 +186,11 @@ class Background:
         doing: list[Any] = []
         try:
             effects = _taken(part.waiting, doing)
-            self._runtime.carry_out(part.do, effects, mail, heard=self._heard, hears_all=True)
+            self.runtime.carry_out(part.do, effects, mail, heard=self._heard, hears_all=True)
         except StoreError as error:
             part.waiting.appendleft(doing[0])
-            self._runtime.counters.complain(part.name, str(error))
-        self._runtime.send(mail)
+            self.runtime.counters.complain(part.name, str(error))
+        self.runtime.send(mail)
 
 
 def _taken(waiting: deque[Any], doing: list[Any]) -> Iterator[Any]:

@@ -524,7 +524,4 @@ class _Reliable(Locked):
     """The strand of the reliable node, which alone has a steady state."""
 
     def on_tick(self) -> None:
-        self.step(self._runtime.tick_reliable)
-
-
-Hub = Runtime
+        self.step(self.runtime.tick_reliable)

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from infobus.bus.folders import ledgers_folder
+from infobus.bus.settings import ledgers_folder
 from infobus.errors import StoreCorrupt, StoreError, StoreFull
 from infobus.stores.journal.manifest import sync_folder
 from infobus.stores.ledger.folder import glance, ledger_ids

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from infobus.testing.simulation.account import Account
-from infobus.testing.simulation.freeze_account import FreezeAccount
+from infobus.testing.simulation.accounts.freeze import FreezeAccount
+from infobus.testing.simulation.accounts.reliable import Account
 from infobus.testing.simulation.reliable import Run, replayable
 
 
@@ -63,17 +63,23 @@ class FreezeRun(Run):
     def do_harm(self) -> None:
         """Let one node after the other stand still, and much happen meanwhile."""
         self.account.blameless, self._is_calm = (), False
-        before = [self._be_born, self._subscribe, self._subscribe, self._publish, self._publish]
-        meanwhile = [self._publish] * 4 + [self._be_born, self._leave, self._crash_another]
+        before = [
+            self.be_born,
+            self.subscribe_one,
+            self.subscribe_one,
+            self.publish_some,
+            self.publish_some,
+        ]
+        meanwhile = [self.publish_some] * 4 + [self.be_born, self.leave_one, self._crash_another]
         for _ in range(self.random.randint(1, 3)):
             self._act(before, self.random.randint(5, 15))
-            self._freeze()
+            self.freeze_one()
             for name in self.harm.frozen:
                 self.freeze_account.froze(name)
             started_s = self.network.now_s
             self._act(meanwhile, self.random.randint(3, 12))
             frozen_s = self.network.now_s - started_s
-            self._advance(max(0.0, self.network.faults.lease_s * 1.1 - frozen_s))
+            self.advance(max(0.0, self.network.faults.lease_s * 1.1 - frozen_s))
             for name in list(self.harm.frozen):
                 self.freeze_account.thawed(name)
             self.harm.thaw()
@@ -82,14 +88,14 @@ class FreezeRun(Run):
     def _act(self, actions: list[Callable[[], None]], count: int) -> None:
         for _ in range(count):
             self.random.choice(actions)()
-            self._advance(self.random.choice([0.005, 0.05, 0.3, 1.0]))
+            self.advance(self.random.choice([0.005, 0.05, 0.3, 1.0]))
 
     def _crash_another(self) -> None:
         """Crash a node that does not stand still."""
-        if awake := self._awake():
+        if awake := self.awake():
             name = self.random.choice(awake).name
             self.network.crash(name)
-            self._end(name)
+            self.end_node(name)
 
 
 if __name__ == "__main__":

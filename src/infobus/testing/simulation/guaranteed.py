@@ -29,15 +29,15 @@ from infobus.protocols.guaranteed.effects import ConsumerTerms
 from infobus.protocols.guaranteed.server import ServerTerms
 from infobus.stores.ledger.record import Record
 from infobus.testing.memory_stores import MemoryDisk
-from infobus.testing.simulation.account import Uneven
-from infobus.testing.simulation.guaranteed_account import GuaranteedAccount
-from infobus.testing.simulation.guaranteed_node import (
+from infobus.testing.simulation.accounts.guaranteed import GuaranteedAccount
+from infobus.testing.simulation.accounts.reliable import Uneven
+from infobus.testing.simulation.harm import Harm, drawn_network
+from infobus.testing.simulation.nodes.guaranteed import (
     WALL_AHEAD_S,
     GuaranteedNode,
     Interest,
     let_go,
 )
-from infobus.testing.simulation.harm import Harm, drawn_network
 from infobus.testing.simulation.reliable import replayable
 
 SETTLE_S = 60.0

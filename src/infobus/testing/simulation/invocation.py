@@ -26,9 +26,9 @@ from typing import Any
 import msgspec
 
 from infobus.protocols.invocation.effects import GivenUp, Raised, Returned, Yielded
-from infobus.testing.simulation.account import Uneven
+from infobus.testing.simulation.accounts.reliable import Uneven
 from infobus.testing.simulation.harm import Harm, drawn_network
-from infobus.testing.simulation.invocation_node import TICK_S, InvocationNode, MemoryReplies
+from infobus.testing.simulation.nodes.invocation import TICK_S, InvocationNode, MemoryReplies
 from infobus.testing.simulation.reliable import replayable
 
 LATE_S = 2 * TICK_S

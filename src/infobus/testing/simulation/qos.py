@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
 from infobus.protocols.qos.queues import Upgraded
-from infobus.testing.simulation.account import Uneven
-from infobus.testing.simulation.qos_channel import RUN_WEIGHT_MAX, Channel, Letter
+from infobus.testing.simulation.accounts.reliable import Uneven
+from infobus.testing.simulation.nodes.qos_channel import RUN_WEIGHT_MAX, Channel, Letter
 from infobus.testing.simulation.reliable import replayable
 
 SETTLE_S = 60.0

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 from infobus.protocols.interest.own_rows import channel_pattern
 from infobus.protocols.reliable.peer import Route, Terms
 from infobus.subjects import channel_of
-from infobus.testing.simulation.account import Account, Uneven
+from infobus.testing.simulation.accounts.reliable import Account, Uneven
 from infobus.testing.simulation.harm import Harm, drawn_network
-from infobus.testing.simulation.node import CLASSES, TICK_S, Attributes, SimulatedNode
+from infobus.testing.simulation.nodes.reliable import CLASSES, TICK_S, Attributes, SimulatedNode
 from infobus.testing.simulation.world import quiet
 
 SETTLE_S = 15.0
@@ -127,21 +127,21 @@ class Run:
         self.account = self._account()
         self.harm = harm = Harm(draw, self.network, self._names)
         self._born_count = 0
-        self._actions: list[Callable[[], None]] = [self._publish] * 12
-        self._actions += [self._subscribe] * 3 + [self._unsubscribe, self._replace]
+        self._actions: list[Callable[[], None]] = [self.publish_some] * 12
+        self._actions += [self.subscribe_one] * 3 + [self._unsubscribe, self._replace]
         faults_of_nodes = [
             [harm.partition, harm.heal],
             [harm.cut, harm.heal],
             [harm.swizzle, harm.heal],
-            [self._freeze, harm.thaw],
-            [self._crash, self._be_born],
-            [self._leave, self._be_born],
+            [self.freeze_one, harm.thaw],
+            [self._crash, self.be_born],
+            [self.leave_one, self.be_born],
         ]
         if is_rough:
             for on, actions in zip(is_on[3:], faults_of_nodes, strict=True):
                 self._actions += actions * on
         for _ in range(draw.randint(2, 5)):
-            self._be_born()
+            self.be_born()
         if not is_rough:
             self.account.blameless = self._names()
 
@@ -151,18 +151,18 @@ class Run:
         """Let things happen, most of them bad."""
         for _ in range(self.random.randint(15, 60)):
             self.random.choice(self._actions)()
-            self._advance(self.random.choice([0.005, 0.05, 0.3]))
+            self.advance(self.random.choice([0.005, 0.05, 0.3]))
 
     def settle(self) -> float:
         """Heal the network, and wait until everything is settled; how long that took."""
-        self._advance(max(0.0, self.harm.clogged_until_s - self.network.now_s))
+        self.advance(max(0.0, self.harm.clogged_until_s - self.network.now_s))
         self.harm.end()
         healed_s = self.network.now_s
-        self._advance(2 * self.network.faults.lease_s)  # until then some see what is no more
+        self.advance(2 * self.network.faults.lease_s)  # until then some see what is no more
         while unsettled := list(self._unsettled()):
             if self.network.now_s - healed_s > SETTLE_S:
                 raise Uneven(f"not settled {SETTLE_S} s after healing: " + "; ".join(unsettled))
-            self._advance(0.2)
+            self.advance(0.2)
         return self.network.now_s - healed_s
 
     def say_one_more_thing(self) -> None:
@@ -172,9 +172,9 @@ class Run:
         self.account.is_exact = terms == replace(terms, **_WIDE_TERMS)
         for node in nodes.values():
             for subject in SUBJECTS:
-                assert node.publish([(subject, self._attributes())])
-                self._advance(0.02)  # confirmations make room in the window
-        self._advance(1.5)  # rows that are missed are asked for once a second
+                assert node.publish([(subject, self.drawn_attributes())])
+                self.advance(0.02)  # confirmations make room in the window
+        self.advance(1.5)  # rows that are missed are asked for once a second
         self.check_settled("after one more event from everyone")
 
     def check_settled(self, when: str) -> None:
@@ -182,7 +182,7 @@ class Run:
         if unsettled := list(self._unsettled()):
             raise Uneven(f"{when}: " + "; ".join(unsettled))
 
-    def _advance(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.network.advance(seconds)
         self.account.check()
         for node in self.account.nodes.values():
@@ -260,20 +260,20 @@ class Run:
 
     # What may happen.
 
-    def _awake(self) -> list[SimulatedNode]:
+    def awake(self) -> list[SimulatedNode]:
         return [n for name, n in self.account.nodes.items() if name not in self.harm.frozen]
 
     def _names(self) -> list[str]:
         return list(self.account.nodes)
 
-    def _be_born(self) -> None:
+    def be_born(self) -> None:
         if len(self.account.nodes) < 5:
             self._born_count += 1
             name = f"node{self._born_count}"
             self.account.nodes[name] = self._node(name)
 
-    def _publish(self) -> None:
-        if awake := self._awake():
+    def publish_some(self) -> None:
+        if awake := self.awake():
             node = self.random.choice(awake)
             subject = self.random.choice(SUBJECTS)
             depth = self.terms.depth
@@ -283,32 +283,32 @@ class Run:
             for _ in range(self.random.choice([1, 1, 3, 10])):
                 some = [self.random.choice(others) for _ in range(count)]
                 class_ = self.random.choice(_PUBLISHED_CLASSES)
-                node.publish([(subject, self._attributes()) for subject in some], class_)
+                node.publish([(subject, self.drawn_attributes()) for subject in some], class_)
 
-    def _attributes(self) -> Attributes:
+    def drawn_attributes(self) -> Attributes:
         return {"n": self.random.randrange(6), **self.random.choice(_COLOURS)}
 
-    def _subscribe(self) -> None:
-        if awake := self._awake():
+    def subscribe_one(self) -> None:
+        if awake := self.awake():
             node = self.random.choice(awake)
             pattern, where = self.random.choice(_PATTERNS), self.random.choice(_FILTERS)
             self.account.subscribed(node.subscribe(pattern, where))
 
     def _replace(self) -> None:
-        if subscribed := [node for node in self._awake() if node.subscriptions]:
+        if subscribed := [node for node in self.awake() if node.subscriptions]:
             node = self.random.choice(subscribed)
             subscription = self.random.choice(node.subscriptions)
             node.replace(subscription, self.random.choice(_FILTERS))
             self.account.replaced(subscription)
 
     def _unsubscribe(self) -> None:
-        if subscribed := [node for node in self._awake() if node.subscriptions]:
+        if subscribed := [node for node in self.awake() if node.subscriptions]:
             node = self.random.choice(subscribed)
             subscription = self.random.choice(node.subscriptions)
             node.unsubscribe(subscription)
             self.account.unsubscribed(node, subscription)
 
-    def _freeze(self) -> None:
+    def freeze_one(self) -> None:
         self.harm.freeze()
         self.account.stood_still.update(self.harm.frozen)
 
@@ -316,15 +316,15 @@ class Run:
         if names := self._names():
             name = self.random.choice(names)
             self.network.crash(name)
-            self._end(name)
+            self.end_node(name)
 
-    def _leave(self) -> None:
-        if awake := self._awake():
+    def leave_one(self) -> None:
+        if awake := self.awake():
             node = self.random.choice(awake)
             node.leave()
-            self._end(node.name)
+            self.end_node(node.name)
 
-    def _end(self, name: str) -> None:
+    def end_node(self, name: str) -> None:
         self.harm.forget(name)
         self.account.ended(self.account.nodes[name])
 

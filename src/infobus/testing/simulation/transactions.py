@@ -12,9 +12,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
+from infobus.testing.simulation.accounts.transactions import TransactionAccount
+from infobus.testing.simulation.nodes.transactions import TransactionNode
 from infobus.testing.simulation.reliable import SUBJECTS, Run, replayable
-from infobus.testing.simulation.transaction_account import TransactionAccount
-from infobus.testing.simulation.transaction_node import TransactionNode
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class TransactionRun(Run):
         super().say_one_more_thing()
         for node in self.account.nodes.values():
             assert isinstance(node, TransactionNode)
-            assert node.publish_transaction([(s, self._attributes()) for s in SUBJECTS])
-        self._advance(1.5)
+            assert node.publish_transaction([(s, self.drawn_attributes()) for s in SUBJECTS])
+        self.advance(1.5)
         self.check_settled("after a transaction from everyone")
 
     def _account(self) -> TransactionAccount:
@@ -78,15 +78,15 @@ class TransactionRun(Run):
     def _node(self, name: str) -> TransactionNode:
         return TransactionNode(self.network, name, self.terms, self.account)
 
-    def _publish(self) -> None:
+    def publish_some(self) -> None:
         if self.random.random() < 0.5:
-            super()._publish()
-        elif awake := self._awake():
+            super().publish_some()
+        elif awake := self.awake():
             node = self.random.choice(awake)
             assert isinstance(node, TransactionNode)
             for _ in range(self.random.choice([1, 1, 3])):
                 some = self.random.choices(SUBJECTS, k=self.random.choice([1, 2, 3, 6]))
-                node.publish_transaction([(subject, self._attributes()) for subject in some])
+                node.publish_transaction([(subject, self.drawn_attributes()) for subject in some])
 
 
 if __name__ == "__main__":

@@ -12,11 +12,7 @@ from infobus.protocols.frames import transactions, wire
 from infobus.protocols.frames.transactions import Group
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of
-from infobus.testing.simulation.node import (
-    Attributes,
-    SimulatedNode,
-    Witness,
-)
+from infobus.testing.simulation.nodes.reliable import Attributes, SimulatedNode, Witness
 
 
 class TransactionWitness(Witness, Protocol):
@@ -49,7 +45,7 @@ class TransactionNode(SimulatedNode):
         now_s, depth = self.network.now_s, self.node.terms.depth
         wanted = dict.fromkeys((channel_of(subject, depth) for subject, _ in events), False)
         for subject, attributes in events:
-            wanted[channel_of(subject, depth)] |= self._is_wanted(subject, attributes)
+            wanted[channel_of(subject, depth)] |= self.is_wanted(subject, attributes)
         channels = [channel for channel, is_wanted in wanted.items() if is_wanted]
         routes = {channel: self.node.route(channel, now_s) for channel in channels}
         if not all(route.has_room() for route in routes.values()):
@@ -69,5 +65,5 @@ class TransactionNode(SimulatedNode):
         numbers = {c: routes[c].next if c in routes else None for c in wanted}
         self._group_witness.published_group(self, group, numbers)
         for channel, route in routes.items():
-            self._put(route, channel, [transactions.item(events[0][0], now_s, group)])
+            self.put_items(route, channel, [transactions.item(events[0][0], now_s, group)])
         return True

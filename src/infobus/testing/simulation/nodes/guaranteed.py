@@ -335,7 +335,7 @@ class _Guarantees(Guarantees):
         super().__init__(*arguments, **terms)
 
     def open_ledgers(self) -> Mapping[str, MemoryLedger]:
-        return self._ledgers  # type: ignore[return-value]
+        return self.ledgers  # type: ignore[return-value]
 
     def _do(self, use: Use, one: effect.OwnEffect) -> None:
         self._node.began(use)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
 from infobus.protocols.qos.queues import ClassQueues, Entry, FellBack, Upgraded
-from infobus.testing.simulation.account import Uneven
-from infobus.testing.simulation.qos_oracle import ObviousQueues, as_told
+from infobus.testing.simulation.accounts.qos_oracle import ObviousQueues, as_told
+from infobus.testing.simulation.accounts.reliable import Uneven
 
 RUN_WEIGHT_MAX = 3
 """The most events that are offered at one stroke."""

@@ -20,8 +20,8 @@ from infobus.protocols.frames import transactions, wire
 from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.reliable.effects import Events
 from infobus.subjects import channel_of
-from infobus.testing.simulation.account import Account, Debt, Uneven
-from infobus.testing.simulation.node import SimulatedNode, SimulatedSubscription
+from infobus.testing.simulation.accounts.reliable import Account, Debt, Uneven
+from infobus.testing.simulation.nodes.reliable import SimulatedNode, SimulatedSubscription
 
 _Part = tuple[SimulatedSubscription, str, int]  # who gets which event of which sender
 
@@ -57,7 +57,7 @@ class TransactionAccount(Account):
             for subscription in others:
                 is_wanted = is_wanted or subscription.accepts(item.subject, attributes)
                 if subscription.is_known_to_accept(node.name, item.subject, attributes):
-                    owed = self._ledger(subscription).owed
+                    owed = self.ledger(subscription).owed
                     owed.setdefault((node.name, lane), {})[item.number] = debt
         if self.is_exact and not is_wanted and any(numbers.values()):
             raise Uneven(f"{node.name} sent a transaction which nobody wants")
@@ -78,7 +78,7 @@ class TransactionAccount(Account):
         self._took.add((subscription, event.sender, event.number))
         items = list(group.events)
         lane, wanted = self._parts[subscription, event.sender, event.number]
-        self._got(subscription, event, lane)
+        self.got(subscription, event, lane)
         expected = [(items[at].subject, msgspec.msgpack.decode(items[at].body)) for at in wanted]
         if [(part.subject, part.data) for part in event.data] != expected:
             raise Uneven(f"{what} as {event.data}, but wants {expected}")
@@ -86,14 +86,14 @@ class TransactionAccount(Account):
         self.parts_count += len(wanted) < len(items)
         for item in items:
             place = (event.sender, channel_of(item.subject, self.depth))
-            self._ledger(subscription).owed.get(place, {}).pop(item.number, None)
+            self.ledger(subscription).owed.get(place, {}).pop(item.number, None)
 
     def delivered(self, node: SimulatedNode, events: Events) -> None:
         """Check also that nothing which is owed has been passed over."""
         super().delivered(node, events)
         end = events.first + len(events.items)
         for subscription in node.subscriptions:
-            owed = self._ledger(subscription).owed.get((events.sender, events.lane), {})
+            owed = self.ledger(subscription).owed.get((events.sender, events.lane), {})
             for event, debt in owed.items():
                 is_past = debt.number is not None and debt.number < end
                 if is_past and (subscription, events.sender, event) not in self._handed:
@@ -124,7 +124,7 @@ class TransactionAccount(Account):
             ]
             if wanted:
                 self._parts[subscription, events.sender, item.number] = (events.lane, wanted)
-                self._check_order(subscription, events.sender, events.lane, item.number)
+                self.check_order(subscription, events.sender, events.lane, item.number)
                 self._hand_over(subscription, events.sender, events.lane, item.number)
                 for at in wanted:
                     self._handed.add((subscription, events.sender, parts[at].number))

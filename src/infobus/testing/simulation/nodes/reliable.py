@@ -173,7 +173,7 @@ class SimulatedNode:
         False if there was no room in the window: then nothing is published.
         """
         lane = lane_of(channel_of(events[0][0], self.node.terms.depth), class_)
-        are_wanted = [self._is_wanted(*event) for event in events]
+        are_wanted = [self.is_wanted(*event) for event in events]
         if not any(are_wanted):
             self.node.note_unwanted(lane)
             for subject, attributes in events:
@@ -193,15 +193,15 @@ class SimulatedNode:
                 now_s = self.network.now_s
                 items.append(wire.Item(subject, self._events_count, now_s, 0, body))
             self._witness.published(self, lane, subject, attributes, self._events_count, number)
-        self._put(route, lane, items)
+        self.put_items(route, lane, items)
         return True
 
-    def _put(self, route: Route, lane: str, items: Sequence[wire.Item]) -> None:
+    def put_items(self, route: Route, lane: str, items: Sequence[wire.Item]) -> None:
         frame = wire.encode(wire.Data(self.name, lane, route.next, wire.Items.of(items)))
         route.sent(frame, len(items))
         self._engine.put(lane_key(lane), frame)
 
-    def _is_wanted(self, subject: str, attributes: Attributes) -> bool:
+    def is_wanted(self, subject: str, attributes: Attributes) -> bool:
         wanted = self.node.wanted(subject)
         return wanted if isinstance(wanted, bool) else wanted(attributes)
 

@@ -38,8 +38,8 @@ from infobus.protocols.guaranteed.position import Saved
 from infobus.stores.ledger.record import Record
 from infobus.subjects import matches
 from infobus.testing.memory_stores import MemoryLedger
-from infobus.testing.simulation.account import Uneven
-from infobus.testing.simulation.guaranteed_node import GuaranteedNode, Interest, events_of
+from infobus.testing.simulation.accounts.reliable import Uneven
+from infobus.testing.simulation.nodes.guaranteed import GuaranteedNode, Interest, events_of
 
 _compiled = cache(compile)
 

@@ -29,7 +29,11 @@ from infobus.protocols.frames.lanes import channel_in, lane_of
 from infobus.protocols.interest.own_rows import touches
 from infobus.protocols.reliable.effects import Events, Lost
 from infobus.subjects import channel_of
-from infobus.testing.simulation.node import Attributes, SimulatedNode, SimulatedSubscription
+from infobus.testing.simulation.nodes.reliable import (
+    Attributes,
+    SimulatedNode,
+    SimulatedSubscription,
+)
 
 Stream = tuple[str, str, str]  # receiving node, sender, lane
 
@@ -70,7 +74,7 @@ class Account:
     quenched_count: int = 0
     delivered_count: int = 0
     lost_count: int = 0
-    _ledgers: dict[SimulatedSubscription, _Ledger] = field(default_factory=dict)
+    ledgers: dict[SimulatedSubscription, _Ledger] = field(default_factory=dict)
     _events: dict[str, int] = field(default_factory=dict)  # sender -> last event
     _expected: dict[Stream, int] = field(default_factory=dict)
     _baselines: dict[Stream, int] = field(default_factory=dict)
@@ -104,7 +108,7 @@ class Account:
         ]
         for subscription in others:
             if subscription.is_known_to_accept(node.name, subject, attributes):
-                self._ledger(subscription).owed.setdefault(stream, {})[event] = debt
+                self.ledger(subscription).owed.setdefault(stream, {})[event] = debt
         is_wanted = any(subscription.accepts(subject, attributes) for subscription in others)
         if self.is_exact and number is not None and not is_wanted:
             raise Uneven(f"{node.name} sent {attributes} on {subject}, which nobody wants")
@@ -134,10 +138,10 @@ class Account:
         """Check that it is what the node took in for the consumer, each once and in order."""
         class_ = "" if event.priority == "regular" else event.priority
         lane = lane_of(channel_of(event.subject, self.depth), class_)
-        self._got(subscription, event, lane)
+        self.got(subscription, event, lane)
         self._pay(subscription, event.sender, lane, event.number)
 
-    def _got(self, subscription: SimulatedSubscription, event: Event, lane: str) -> None:
+    def got(self, subscription: SimulatedSubscription, event: Event, lane: str) -> None:
         due = subscription.due.get((event.sender, lane))
         if not due or due[0] != event.number:
             what = f"got event {event.number} of {event.sender} on {lane!r}"
@@ -163,7 +167,7 @@ class Account:
                 if lost.lane in ("", open_stream[2]):
                     del self._expected[open_stream]
         for subscription in node.subscriptions:
-            for (sender, lane), owed in self._ledger(subscription).owed.items():
+            for (sender, lane), owed in self.ledger(subscription).owed.items():
                 if sender == lost.sender and lost.lane in ("", lane):
                     gone = [e for e, d in owed.items() if self._covers(stream, lost, d.number)]
                     for event in gone:
@@ -182,11 +186,11 @@ class Account:
 
     def subscribed(self, subscription: SimulatedSubscription) -> None:
         """Note what was published too early for it."""
-        self._ledger(subscription).before = dict(self._events)
+        self.ledger(subscription).before = dict(self._events)
 
     def unsubscribed(self, node: SimulatedNode, subscription: SimulatedSubscription) -> None:
         """Nothing is owed any more; channels that nobody wants start anew."""
-        self._ledgers.pop(subscription, None)
+        self.ledgers.pop(subscription, None)
         wanted = node.node.own.channel_patterns()
         for stream in [s for s in self._expected if s[0] == node.name]:
             if not touches(wanted, channel_in(stream[2])):
@@ -197,7 +201,7 @@ class Account:
 
     def replaced(self, subscription: SimulatedSubscription) -> None:
         """What the new filter does not let through is owed no more."""
-        for owed in self._ledger(subscription).owed.values():
+        for owed in self.ledger(subscription).owed.values():
             for event, debt in list(owed.items()):
                 if not subscription.accepts(debt.subject, debt.attributes):
                     del owed[event]
@@ -206,8 +210,8 @@ class Account:
         """Neither what it published nor what it wanted is owed any more."""
         del self.nodes[node.name]
         for subscription in node.subscriptions:
-            self._ledgers.pop(subscription, None)
-        for ledger in self._ledgers.values():
+            self.ledgers.pop(subscription, None)
+        for ledger in self.ledgers.values():
             for stream in [s for s in ledger.owed if s[0] == node.name]:
                 del ledger.owed[stream]
 
@@ -215,7 +219,7 @@ class Account:
         """What is still owed, in words; nothing once a healed network has settled."""
         for node in self.nodes.values():
             for subscription in node.subscriptions:
-                for (sender, lane), owed in self._ledger(subscription).owed.items():
+                for (sender, lane), owed in self.ledger(subscription).owed.items():
                     if owed:
                         events = f"{len(owed)} events of {sender} on {lane!r}: {owed}"
                         yield f"{node.name} has not got {events}"
@@ -232,16 +236,16 @@ class Account:
         attributes = msgspec.msgpack.decode(item.body)
         for subscription in node.subscriptions:
             if subscription.accepts(item.subject, attributes):
-                before = self._ledger(subscription).before.get(events.sender, 0)
+                before = self.ledger(subscription).before.get(events.sender, 0)
                 is_new = not touches(subscription.beside, channel_in(events.lane))
                 if is_new and item.number <= before:
                     what = f"event {item.number} of {events.sender}, from before it began"
                     raise Uneven(f"{subscription.pattern!r} got {what}")
-                self._check_order(subscription, events.sender, events.lane, item.number)
+                self.check_order(subscription, events.sender, events.lane, item.number)
                 self._hand_over(subscription, events.sender, events.lane, item.number)
 
-    def _ledger(self, subscription: SimulatedSubscription) -> _Ledger:
-        return self._ledgers.setdefault(subscription, _Ledger())
+    def ledger(self, subscription: SimulatedSubscription) -> _Ledger:
+        return self.ledgers.setdefault(subscription, _Ledger())
 
     def _go_on(self, stream: Stream, first: int, end: int, what: str) -> None:
         expected = self._expected.get(stream, self._baselines.get(stream, 1))
@@ -259,10 +263,10 @@ class Account:
         # What got a number that the node was told to begin with is still to come.
         return not lost.lane or number is None or number < self._baselines.get(stream, 1)
 
-    def _check_order(
+    def check_order(
         self, subscription: SimulatedSubscription, sender: str, lane: str, event: int
     ) -> None:
-        ledger = self._ledger(subscription)
+        ledger = self.ledger(subscription)
         last = ledger.last.get((sender, lane), 0)
         if event <= last:
             what = "twice" if event == last else f"after {last}"
@@ -276,5 +280,5 @@ class Account:
         subscription.due.setdefault((sender, lane), deque()).append(event)
 
     def _pay(self, subscription: SimulatedSubscription, sender: str, lane: str, event: int) -> None:
-        self._ledger(subscription).owed.get((sender, lane), {}).pop(event, None)
+        self.ledger(subscription).owed.get((sender, lane), {}).pop(event, None)
         self.delivered_count += 1

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from infobus.testing.simulation.account import Account, Debt
-from infobus.testing.simulation.node import Attributes, SimulatedNode, SimulatedSubscription
+from infobus.testing.simulation.accounts.reliable import Account, Debt
+from infobus.testing.simulation.nodes.reliable import (
+    Attributes,
+    SimulatedNode,
+    SimulatedSubscription,
+)
 
 
 @dataclass
@@ -52,7 +56,7 @@ class FreezeAccount(Account):
                 )
                 if is_owed:
                     stream = (node.name, lane)
-                    owed = self._ledger(subscription).owed.setdefault(stream, {})
+                    owed = self.ledger(subscription).owed.setdefault(stream, {})
                     owed[event] = Debt(number, subject, attributes)
                     self._missable.setdefault(subscription, set()).add((stream, event))
                     self.missable_count += 1
@@ -62,21 +66,21 @@ class FreezeAccount(Account):
         kept = {
             (subscription, stream): {e: debt for e, debt in owed.items() if (stream, e) in missable}
             for subscription, missable in self._missable.items()
-            if subscription in self._ledgers
-            for stream, owed in self._ledgers[subscription].owed.items()
+            if subscription in self.ledgers
+            for stream, owed in self.ledgers[subscription].owed.items()
             if stream[0] == node.name
         }
         super().ended(node)
         self.thawed(node.name)
         for (subscription, stream), owed in kept.items():
-            if subscription in self._ledgers:
-                self._ledgers[subscription].owed[stream] = owed
+            if subscription in self.ledgers:
+                self.ledgers[subscription].owed[stream] = owed
 
     def debts(self) -> Iterable[str]:
         """What is still owed, in words, by nodes that the creditor has met."""
         for node in self.nodes.values():
             for subscription in node.subscriptions:
-                owed = self._ledger(subscription).owed
+                owed = self.ledger(subscription).owed
                 for stream in [s for s in owed if s[0] not in node.node.peers]:
                     del owed[stream]
         yield from super().debts()

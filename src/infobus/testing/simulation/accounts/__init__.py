@@ -1,0 +1,1 @@
+"""The accounts that must come out even: what was promised against what happened."""

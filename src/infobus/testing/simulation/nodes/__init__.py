@@ -1,0 +1,1 @@
+"""What each simulated node does beside the shipped code: it decides, and tells a witness."""
