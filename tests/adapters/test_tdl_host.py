@@ -11,7 +11,7 @@ from infobus import UsageError
 from infobus.adapters.tdl import PROGRAM, Programs, TdlHost, send
 from infobus.adapters.tdl_programs import KeptPrograms, Program
 from infobus.errors import StoreError, TdlError, TdlLimit
-from infobus.tdl import Limits
+from infobus.tdl import ProgramLimits
 from infobus.tdl.signatures import sign
 
 KEY = b"a key of those who trust each other"
@@ -180,7 +180,7 @@ def test_a_program_can_call_what_another_serves_at_the_same_host(start, nodes, n
 
 
 def test_a_method_that_never_ends_ends_at_its_limit(start, nodes, name):
-    start(key=None, limits=Limits(fuel=10_000))
+    start(key=None, limits=ProgramLimits(fuel=10_000))
     send(nodes[1], HOST, f"""
     (defclass {name} () () (:operations (spin () int)))
     (defmethod spin ((o {name})) (loop))

@@ -524,7 +524,7 @@ class TestBadInput:
             guaranteed_wire.Fetch("stranger", "billing", 9, ledger, 2**60, 2**60, 2**60, 2**60),
             guaranteed_wire.Fetch("stranger", "other", 1, ledger, -1, -1, 2**60, 2**60),
             guaranteed_wire.Kept("stranger", "billing", 1, ledger, 1, 2**60),
-            guaranteed_wire.Refused("stranger", "billing", 1, "", "nonsense"),
+            guaranteed_wire.NameRefused("stranger", "billing", 1, "", "nonsense"),
         ]
         draw = random.Random(7)
         for frame in map(wire.encode, frames * 40):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infobus.bus.clock import SYSTEM_CLOCK
-from infobus.bus.deliver.type_requests import Types
+from infobus.bus.deliver.type_requests import TypeRequests
 from infobus.bus.runtime.peer_limits import Clients
 from infobus.bus.runtime.registration import Background, Locked, Part
 from infobus.bus.runtime.runtime import Runtime
@@ -189,12 +189,12 @@ class TestPeerLimits:
 
 class TestTypeRequests:
     def test_an_unknown_type_is_asked_for_once(self) -> None:
-        types = Types()
+        types = TypeRequests()
         assert [types.must_ask_for(12345, 1.0), types.must_ask_for(12345, 2.0)] == [True, False]
         assert types.unknown == {12345}
 
     def test_waiting_ends_a_while_after_the_last_question(self) -> None:
-        types = Types()
+        types = TypeRequests()
         types.must_ask_for(12345, 10.0)
         assert types.wait_s(1.0, 10.25) == 0.75
         assert types.wait_s(1.0, 12.0) == 0.0

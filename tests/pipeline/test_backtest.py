@@ -7,9 +7,9 @@ import pytest
 from infobus import BadFilter, UsageError
 from infobus.filters import compile
 from infobus.pipeline import register
-from infobus.pipeline.jobs import Batch, backtest
+from infobus.pipeline.jobs import ResultPart, backtest
 from infobus.pipeline.jobs.history import histories
-from infobus.pipeline.jobs.subscription import Subscription
+from infobus.pipeline.jobs.subscription import TrialSubscription
 from infobus.subjects import matches
 from tests.cli.running import Shell
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
@@ -62,17 +62,17 @@ def tried(spark, journal):
     """All subscriptions, and the rows of their back-test."""
     register(spark)
     subscriptions = [
-        Subscription(subject=subject, where=None if text is None else text.strip())
+        TrialSubscription(subject=subject, where=None if text is None else text.strip())
         for subject in (">", "news.*", "news.s1")
         for text in (None, *TEXTS)
     ]
-    options = backtest.Options(subscriptions=subscriptions, journal=str(journal.folder))
+    options = backtest.BacktestOptions(subscriptions=subscriptions, journal=str(journal.folder))
     result = backtest.over(histories(spark, journal.folder), options)
     rows = result.orderBy("subscription").collect()
     return subscriptions, rows, result
 
 
-def wanted(journal, one: Subscription):
+def wanted(journal, one: TrialSubscription):
     """What a subscription matches, found out event by event."""
     filter = None if one.where is None else compile(one.where)
     return [
@@ -122,8 +122,8 @@ def test_subscriptions_that_ask_for_more_are_named(tried):
 
 def test_the_result_is_written_the_busiest_first(tried, tmp_path):
     _, rows, result = tried
-    options = backtest.Options(report=str(tmp_path / "r.jsonl"))
-    backtest.write(result, options, Batch("q", 0))
+    options = backtest.BacktestOptions(report=str(tmp_path / "r.jsonl"))
+    backtest.write(result, options, ResultPart("q", 0))
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     counts = [line["events"] for line in lines]
     assert counts == sorted((row.events for row in rows), reverse=True)
@@ -132,17 +132,20 @@ def test_the_result_is_written_the_busiest_first(tried, tmp_path):
 def test_mistakes_are_told(tmp_path):
     path = tmp_path / "subscriptions.txt"
     path.write_text('# mine\n\nn > 1\n{"subject": "news.>"}\n')
-    assert backtest.read_file(path) == [Subscription(where="n > 1"), Subscription(subject="news.>")]
+    assert backtest.read_file(path) == [
+        TrialSubscription(where="n > 1"),
+        TrialSubscription(subject="news.>"),
+    ]
     for line, message in [("n >", "line 2: expected"), ('{"wher": "n"}', "line 2: .*wher")]:
         path.write_text(f"n > 1\n{line}\n")
         with pytest.raises(UsageError, match=message):
             backtest.read_file(path)
     with pytest.raises(UsageError, match="no subscription"):
-        backtest.Options().all()
+        backtest.BacktestOptions().all()
     with pytest.raises(UsageError, match="cannot be read"):
         backtest.read_file(tmp_path / "none")
     with pytest.raises(BadFilter):
-        Subscription(where="n >")
+        TrialSubscription(where="n >")
 
 
 def test_the_command(quick_java, journal, tmp_path):

@@ -11,9 +11,9 @@ from infobus import UsageError
 from infobus.pipeline.jobs.correlate import rules
 from infobus.pipeline.jobs.correlate.live import Share
 from infobus.pipeline.jobs.correlate.rules import Hit, Memory, follow
-from infobus.pipeline.jobs.subscription import Subscription
+from infobus.pipeline.jobs.subscription import TrialSubscription
 
-ANY = Subscription()
+ANY = TrialSubscription()
 S = 1_000_000
 
 

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from infobus import UsageError, pipeline
-from infobus.pipeline.jobs import Batch, options_for
+from infobus.pipeline.jobs import ResultPart, options_for
 from infobus.pipeline.jobs.decompose import decompose
 from infobus.repository import Repository
 from infobus.stores.journal.journal import Journal, JournalWriter
@@ -139,10 +139,10 @@ class TestOnSpark:
 
     def test_parquet_tables_have_the_rows_of_the_repository_once(self, frame, journal, tmp_path):
         folder, db = tmp_path / "tables", f"sqlite:///{tmp_path}/objects.db"
-        options = decompose.Options(journal=str(journal.folder), tables=str(folder), db=db)
+        options = decompose.DecomposeOptions(journal=str(journal.folder), tables=str(folder), db=db)
         result = decompose.transform(frame, options)
         for _ in range(2):  # as after a crash
-            decompose.write(result, options, Batch("q", 0))
+            decompose.write(result, options, ResultPart("q", 0))
         assert not list(folder.glob("*/.*"))
         tables = {path.name: ds.dataset(path).to_table() for path in folder.iterdir()}
         counts = {name: table.num_rows for name, table in tables.items()}
@@ -160,7 +160,7 @@ class TestOnSpark:
         options = {"journal": str(journal.folder), "type": "journals.Story"}
         frame = spark.read.format("infobus").options(**options).load()
         with pytest.raises(UsageError, match="leave out type and columns"):
-            decompose.transform(frame, decompose.Options(journal="j", tables="t"))
+            decompose.transform(frame, decompose.DecomposeOptions(journal="j", tables="t"))
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ class Time:
 def replayed(spark, journal, **options):
     """What a subscriber gets, and the clock afterwards."""
     register(spark)
-    chosen = replay.Options(journal=str(journal.folder), **options)
+    chosen = replay.ReplayOptions(journal=str(journal.folder), **options)
     events = spark.read.format("infobus").option("journal", str(journal.folder)).load()
     result = replay.transform(events, chosen)
     clock, got, all_there = Time(), [], threading.Event()
@@ -121,7 +121,7 @@ def _mark(event):
 def test_a_speed_that_makes_no_sense_is_refused():
     for speed in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(UsageError, match="a number above 0, or full"):
-            replay.Options(speed=speed)
+            replay.ReplayOptions(speed=speed)
 
 
 def test_the_command(quick_java, journal, tmp_path):

@@ -25,14 +25,14 @@ from infobus import UsageError, id_of, type_of
 from infobus.errors import DeliveryError, StoreCorrupt
 from infobus.pipeline.sink import sink
 from infobus.pipeline.sink.ledger import SinkLedger
-from infobus.pipeline.sink.publisher import Job, publish_batch
+from infobus.pipeline.sink.publisher import StagedBatch, publish_batch
 from infobus.pipeline.sink.sink import BatchSink, SinkOptions, StreamSink
 from tests.bus.helpers import wait_until
 
 
 @pytest.fixture
 def job(tmp_path):
-    return Job(
+    return StagedBatch(
         query="q",
         batch=0,
         files=[stage(tmp_path, range(3)), stage(tmp_path, range(3, 5))],
@@ -69,7 +69,7 @@ def stage(folder: Path, numbers: range) -> str:
     return str(path)
 
 
-def kept(job: Job) -> list[bytes]:
+def kept(job: StagedBatch) -> list[bytes]:
     """The records of all ledgers, in order."""
     found = []
     for path in sorted(Path(job.home).rglob("ledgers/*.db")):
@@ -78,7 +78,7 @@ def kept(job: Job) -> list[bytes]:
     return found
 
 
-def received(job: Job, do, count: int, pattern: str = ">"):
+def received(job: StagedBatch, do, count: int, pattern: str = ">"):
     """What a durable consumer gets of what `do` publishes."""
     with infobus.connect(job.bus, home=job.home) as bus:
         subscription = bus.subscribe(pattern, durable="reader")

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus import Event, UsageError
-from infobus.pipeline.jobs import Batch
+from infobus.pipeline.jobs import ResultPart
 from infobus.pipeline.jobs.traffic import traffic
-from infobus.pipeline.jobs.traffic.marks import HIGH_MIN, Service, advise, backlogs
+from infobus.pipeline.jobs.traffic.marks import HIGH_MIN, ServiceRate, advise, backlogs
 from infobus.stores.journal.journal import JournalWriter
 from tests.stores.journals import NOW_S, Story
 
@@ -18,7 +18,7 @@ COUNTS = st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size
 @given(COUNTS, st.floats(0.5, 40), st.sampled_from([0.5, 1.0, 2.0]))
 def test_the_highest_class_is_served_first(rows, per_s, bin_s):
     arrivals = [np.array(column, float) for column in zip(*rows, strict=True)]
-    service = Service(events_per_s=per_s, reaction_s=0.1, patience_s={})
+    service = ServiceRate(events_per_s=per_s, reaction_s=0.1, patience_s={})
     found = backlogs(arrivals, bin_s, service)
     waiting = [0.0, 0.0, 0.0]
     for at, row in enumerate(rows):
@@ -31,8 +31,8 @@ def test_the_highest_class_is_served_first(rows, per_s, bin_s):
         assert [one[at] for one in found] == pytest.approx(waiting, abs=1e-6)
 
 
-def service(per_s: float = 100.0, **patience_s: float) -> Service:
-    return Service(events_per_s=per_s, reaction_s=0.1, patience_s=patience_s)
+def service(per_s: float = 100.0, **patience_s: float) -> ServiceRate:
+    return ServiceRate(events_per_s=per_s, reaction_s=0.1, patience_s=patience_s)
 
 
 NAMES = ("emergency", "business", "regular")
@@ -79,7 +79,7 @@ def test_what_was_sent_is_what_is_reported(spark, tmp_path):
             begin = second * 20
             events = [_event(number) for number in range(begin, begin + 20)]
             writer.append(events, now_s=NOW_S + second + 1.25)
-    options = traffic.Options(report=str(tmp_path / "report"), service_per_s=100.0)
+    options = traffic.TrafficOptions(report=str(tmp_path / "report"), service_per_s=100.0)
     result = traffic.transform(traffic.observed(spark, tmp_path / "j"), options)
     rows = {(row.by, row.name): row for row in result.collect()}
     assert {name for by, name in rows if by == "class"} == {"emergency", "regular"}
@@ -93,13 +93,13 @@ def test_what_was_sent_is_what_is_reported(spark, tmp_path):
     assert node.events == 30 and node.bytes_max > 20
     assert [one.sent for one in regular.bins if one.sent] == [15, 15, 15]
 
-    traffic.write(result, options, Batch("q", 0))
+    traffic.write(result, options, ResultPart("q", 0))
     text = (tmp_path / "report/report.md").read_text()
     for part in ("60 events", "`news.s1`", "|regular|", "low mark:", "100.0 events per second"):
         assert part in text
     assert (tmp_path / "report/traffic.png").stat().st_size > 1000
     with pytest.raises(UsageError, match="bin_s"):
-        traffic.Options(bin_s=0)
+        traffic.TrafficOptions(bin_s=0)
 
 
 def _event(number: int) -> Event:

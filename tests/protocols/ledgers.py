@@ -3,7 +3,7 @@
 import msgspec
 
 from infobus.protocols.effects import ToPeer
-from infobus.protocols.frames.guaranteed import Durable, Entry, Fetch, Kept, Refused
+from infobus.protocols.frames.guaranteed import Durable, Entry, Fetch, Kept, NameRefused
 from infobus.protocols.guaranteed.server import LedgerServer, ServerTerms
 from infobus.stores.ledger.record import Record
 from infobus.testing.memory_stores import MemoryDisk
@@ -58,7 +58,7 @@ class Serving:
 
     def answers(self):
         sent = [effect.message for effect in self.effects if isinstance(effect, ToPeer)]
-        return [message for message in sent if isinstance(message, Kept | Refused)]
+        return [message for message in sent if isinstance(message, Kept | NameRefused)]
 
 
 def noted(ledger):

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import guaranteed as wire
-from infobus.protocols.frames.guaranteed import Durable, Fetch, Kept, Ledgers, Refused
+from infobus.protocols.frames.guaranteed import Durable, Fetch, Kept, Ledgers, NameRefused
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
     TOO_OFTEN,
+    Bury,
     ConsumerTerms,
-    DeadLetter,
-    Deliver,
+    HandOver,
     LostForGood,
     Rewound,
     Save,
@@ -67,7 +67,7 @@ class Using:
         return self.take(Kept("server", "billing", 1, ledger, after, upto, given, **more))
 
     def refuse(self, why, ledger="L", server="server", detail=""):
-        return self.take(Refused(server, "billing", 1, ledger, why, detail))
+        return self.take(NameRefused(server, "billing", 1, ledger, why, detail))
 
     def settle(self, number, ledger="L"):
         return self.do(self.consumer.settled(ledger, number, self.now_s))
@@ -84,7 +84,7 @@ class Using:
 
     @property
     def delivered(self):
-        return [given.entry.number for given in self.all(Deliver)]
+        return [given.entry.number for given in self.all(HandOver)]
 
     def asked(self):
         """What the last call asked for."""
@@ -180,7 +180,7 @@ class TestAsking:
         (fetch,) = using.asked()
         assert fetch.credit_count >= 1
         using.answer(-1, 1, 1, ledger="M")
-        assert using.all(Deliver)[-1].ledger == "M"
+        assert using.all(HandOver)[-1].ledger == "M"
 
     def test_progress_is_told_even_if_nothing_more_comes(self):
         using = asking()
@@ -251,7 +251,7 @@ class TestOrder:
         using.serve("M")
         using.answer(-1, 2, 1, 2)
         using.answer(-1, 2, 1, 2, ledger="M")
-        assert [given.ledger for given in using.all(Deliver)] == ["L", "M"]
+        assert [given.ledger for given in using.all(HandOver)] == ["L", "M"]
 
     def test_a_nacked_event_holds_those_after_it_and_comes_again(self):
         using = asking()
@@ -261,7 +261,7 @@ class TestOrder:
         assert using.delivered == [1]
         using.wait(0.05)
         assert using.delivered == [1, 1]
-        assert using.all(Deliver)[-1].deliveries == 2
+        assert using.all(HandOver)[-1].deliveries == 2
         using.settle(1)
         assert using.delivered == [1, 1, 2]
 
@@ -294,7 +294,7 @@ class TestOrder:
     def test_it_has_been_settled_out_of_turn_before_the_restart(self):
         using = asking(disk={"L": Saved(1, frozenset({3, 4}), {2: 1})}, ordered=False)
         using.answer(1, 5, 2, 3, 4, 5)
-        assert [(d.entry.number, d.deliveries) for d in using.all(Deliver)] == [(2, 2), (5, 1)]
+        assert [(d.entry.number, d.deliveries) for d in using.all(HandOver)] == [(2, 2), (5, 1)]
 
 
 class TestDeadLetters:
@@ -302,13 +302,13 @@ class TestDeadLetters:
         using = asking(terms={"deliveries_max": 4, "pause_s": 0.125})
         using.answer(-1, 2, 1, 2)
         times = []
-        while not using.all(DeadLetter):
+        while not using.all(Bury):
             times.append(using.now_s)
             using.nack(1)
-            while using.consumer.out_count == 0 and not using.all(DeadLetter):
+            while using.consumer.out_count == 0 and not using.all(Bury):
                 using.wait(0.125)
         assert [b - a for a, b in pairwise(times)] == [0.125, 0.25, 0.5]
-        (dead,) = using.all(DeadLetter)
+        (dead,) = using.all(Bury)
         assert (dead.ledger, dead.entry.number, dead.deliveries, dead.why) == ("L", 1, 4, TOO_OFTEN)
         assert using.delivered == [1] * 4
         using.do(using.consumer.dead_lettered("L", 1, using.now_s))
@@ -322,12 +322,12 @@ class TestDeadLetters:
         using.nack(1)
         using.do(using.consumer.dead_letter_failed("L", 1, using.now_s))
         using.wait(0.1)
-        assert (len(using.all(DeadLetter)), using.delivered) == (2, [1])
+        assert (len(using.all(Bury)), using.delivered) == (2, [1])
 
     def test_are_events_past_their_age_limit(self):
         using = asking()
         using.answer(-1, 2, entry(1, expires=WALL_AHEAD_S), entry(2, expires=WALL_AHEAD_S + 1))
-        (dead,) = using.all(DeadLetter)
+        (dead,) = using.all(Bury)
         assert (dead.entry.number, dead.why) == (1, EXPIRED)
         using.do(using.consumer.dead_lettered("L", 1, 0.0))
         assert using.delivered == [2]
@@ -337,9 +337,9 @@ class TestDeadLetters:
         using.answer(-1, 1, entry(1, expires=WALL_AHEAD_S + 1))
         using.nack(1)
         using.wait(0.9)
-        assert using.all(DeadLetter) == []
+        assert using.all(Bury) == []
         using.wait(0.1)
-        assert [dead.why for dead in using.all(DeadLetter)] == [EXPIRED]
+        assert [dead.why for dead in using.all(Bury)] == [EXPIRED]
 
     def test_an_event_that_kills_the_process_becomes_one_and_its_neighbours_do_not(self):
         disk, killed = {}, 0
@@ -353,9 +353,9 @@ class TestDeadLetters:
                     killed += 1
                     break
                 using.settle(number)
-            if using.all(DeadLetter):
+            if using.all(Bury):
                 break
-        (dead,) = using.all(DeadLetter)
+        (dead,) = using.all(Bury)
         assert (dead.entry.number, killed) == (3, 5)
 
 
@@ -383,7 +383,7 @@ class TestSaving:
         using.answer(-1, 1, 1)
         using.nack(1)
         using.wait(0.1)
-        assert [type(one) for one in using.effects][-2:] == [Save, Deliver]
+        assert [type(one) for one in using.effects][-2:] == [Save, HandOver]
         assert using.disk["L"].deliveries == {1: 2}
 
     def test_what_is_gone_is_reported_and_saved(self):
@@ -486,7 +486,7 @@ def test_whatever_comes_positions_grow_and_nothing_settled_comes_again(steps, or
     position = -1
     for name, *arguments in steps:
         if name == "bury":
-            for dead in using.all(DeadLetter):
+            for dead in using.all(Bury):
                 if dead.entry.number not in done:
                     done.add(dead.entry.number)
                     number = dead.entry.number
@@ -498,7 +498,7 @@ def test_whatever_comes_positions_grow_and_nothing_settled_comes_again(steps, or
             if name == "settle" and arguments[0] in using.consumer.streams["L"].out:
                 done.add(arguments[0])
             getattr(using, name)(*arguments)
-        again = {given.entry.number for given in using.all(Deliver, using.effects)} & done
+        again = {given.entry.number for given in using.all(HandOver, using.effects)} & done
         assert not again
         saved = using.disk.get("L", Saved())
         assert saved.position >= position
@@ -513,7 +513,7 @@ def test_messages_survive_the_wire():
         Ledgers("n", ["L", "M"]),
         Fetch("n", "billing", 1, "L", -1, -1, 10, 1000),
         Kept("n", "billing", 1, "L", -1, 4, [entry(3, expires=9.5)], (1, 2), [b"type"]),
-        Refused("n", "billing", 1, "", wire.IN_USE, "other"),
+        NameRefused("n", "billing", 1, "", wire.IN_USE, "other"),
     ]:
         payload = msgspec.msgpack.encode(message)
         assert msgspec.msgpack.decode(payload, type=wire.GuaranteedMessage) == message

@@ -12,7 +12,7 @@ from infobus.protocols.frames import transactions
 from infobus.protocols.frames.guaranteed import Durable, Fetch, Ledgers
 from infobus.protocols.frames.items import Item, Items
 from infobus.protocols.frames.transactions import GROUP, Group
-from infobus.protocols.guaranteed.server import Failed
+from infobus.protocols.guaranteed.server import LedgerFailed
 from infobus.stores.ledger.record import Record
 from infobus.testing.simulation.nodes.guaranteed import let_go
 from tests.protocols.ledgers import Serving, event, noted, numbers
@@ -373,12 +373,14 @@ def test_a_ledger_that_cannot_be_read_is_given_up_and_the_others_go_on():
     serving.announce(">")
     broken.read = fail
     assert [refused.why for refused in serving.fetch(0)] == [wire.NOT_SERVED]
-    assert [effect.ledger for effect in serving.effects if isinstance(effect, Failed)] == ["L"]
+    assert [effect.ledger for effect in serving.effects if isinstance(effect, LedgerFailed)] == [
+        "L"
+    ]
     assert serving.fetch(0)[0].why == wire.NOT_SERVED
     assert numbers(serving.fetch(0, id="M")[0]) == [1]
     broken.first_since = fail
     serving.effects = serving.server.opened("L", broken, 1, {}, 0.0)
-    assert [type(effect) for effect in serving.effects] == [Failed]
+    assert [type(effect) for effect in serving.effects] == [LedgerFailed]
 
 
 NAMES = st.sampled_from(["billing", "other", "x" * 200])

@@ -17,7 +17,7 @@ from infobus.protocols.invocation.caller import Caller
 from infobus.protocols.invocation.discovery import Arrived, Departed, Directory
 from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing, Returned
 from infobus.protocols.invocation.item_flow import Inflow, Outflow
-from infobus.protocols.invocation.offers import Offer, Run, Stop
+from infobus.protocols.invocation.offers import Offer, RunCall, Stop
 from infobus.protocols.invocation.server import Server
 
 INF = float("inf")
@@ -118,7 +118,7 @@ class TestServer:
 
     def test_a_call_that_comes_again_is_answered_again_not_run_again(self, server):
         call = Call("c", 1, 1, "op", b"")
-        assert [type(e) for e in server.take(call, 0.0)] == [Run]
+        assert [type(e) for e in server.take(call, 0.0)] == [RunCall]
         (underway,) = server.take(call, 0.1)
         assert isinstance(underway.message, wire.Underway)
         server.finished(("c", 1), wire.Reply("s", 1, b"result"), 0.2)
@@ -126,7 +126,7 @@ class TestServer:
         assert again.message.body == b"result"
         server.take(wire.Settled("c", [1]), 0.4)
         (gone,) = server.take(call, 0.5)
-        assert gone.message == wire.Gone("me", 1)
+        assert gone.message == wire.CallGone("me", 1)
 
     @given(st.lists(st.tuples(st.booleans(), st.integers(1, 12)), max_size=60))
     def test_no_order_of_frames_makes_a_call_run_twice(self, steps):
@@ -135,7 +135,7 @@ class TestServer:
         for is_call, number in steps:
             frame = Call("c", number, 1, "op", b"") if is_call else wire.Settled("c", [number])
             for effect in server.take(frame, 0.0):
-                if isinstance(effect, Run):
+                if isinstance(effect, RunCall):
                     ran.append(effect.id)
                     server.finished(effect.id, wire.Reply("s", number, b""), 0.0)
         assert len(ran) == len(set(ran))
@@ -157,7 +157,7 @@ class TestServer:
         server.take(Call("c", 1, 1, "op", b""), 0.0)
         server.take(Call("c", 2, 1, "op", b"", left_s=1.0), 0.0)
         effects = server.finished(("c", 1), wire.Reply("s", 1, b""), 5.0)
-        assert not any(isinstance(effect, Run) for effect in effects)
+        assert not any(isinstance(effect, RunCall) for effect in effects)
 
     def test_settling_a_running_call_stops_it(self, server):
         server.take(Call("c", 1, 1, "op", b""), 0.0)
@@ -214,7 +214,7 @@ class TestCaller:
 
     def test_what_its_server_forgot_may_have_run(self, caller):
         caller.start(self.call(), 0.0)
-        (given_up,) = caller.take(wire.Gone("s", 1), 0.1)
+        (given_up,) = caller.take(wire.CallGone("s", 1), 0.1)
         assert (type(given_up), given_up.why) == (GivenUp, "died")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from infobus.errors import BadSubject, QosRefused, UsageError
 from infobus.protocols.qos.admission import Admission, Load, Shares
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Marks, Rate, Upgrade
-from infobus.protocols.qos.policy import Denied, Granted, Policy, Raised
+from infobus.protocols.qos.policy import Denied, Granted, Policy, RaisedClass
 
 
 class TestClasses:
@@ -218,10 +218,10 @@ class TestPolicy:
             ("city.911.fire", "emergency", Granted("emergency")),
             ("city.911.*", "emergency", Granted("emergency")),
             ("city.*.x", "emergency", ONLY),
-            ("bank.orders", "regular", Raised("business")),
+            ("bank.orders", "regular", RaisedClass("business")),
             ("bank.orders", "business", Granted("business")),
-            ("bank.fraud.card", "regular", Raised("emergency")),
-            ("bank.fraud.card", "business", Raised("emergency")),
+            ("bank.fraud.card", "regular", RaisedClass("emergency")),
+            ("bank.fraud.card", "business", RaisedClass("emergency")),
             ("*.orders", "regular", Granted("regular")),
             ("city.library", "regular", Granted("regular")),
         ],

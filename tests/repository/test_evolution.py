@@ -15,7 +15,7 @@ from infobus.errors import StoreCorrupt, StoreError, StoreFull
 from infobus.repository import Repository
 from infobus.repository.catalog import COLUMN_COUNT_MAX
 from infobus.repository.names import NAME_BYTES_MAX
-from infobus.repository.to_rows import Record
+from infobus.repository.to_rows import ObjectRecord
 from tests.objects import worlds
 
 
@@ -296,7 +296,7 @@ class TestAlteredByHand:
         second = story(title="second", rank=2, topics=["b"])
         with pytest.raises(StoreCorrupt) as caught:
             repository.store([second])
-        repository.set_aside([Record(second, id_of(second), "news.x")], str(caught.value))
+        repository.set_aside([ObjectRecord(second, id_of(second), "news.x")], str(caught.value))
         assert repository.take_back() == 0
         (aside,) = repository.all_set_aside()
         assert "column rank is missing" in aside.reason and aside.subject == "news.x"

@@ -38,7 +38,7 @@ REAL = [
     wire.Credit(ME, 1, 2**60, 2**61, True),
     wire.Settled(ME, [1, 2, 2**62], ["id"]),
     wire.Retire(ME, "svc.other"),
-    wire.Gone(ME, 1),
+    wire.CallGone(ME, 1),
 ]
 
 

@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from infobus.services import threads as module
-from infobus.services.threads import Threads
+from infobus.services.threads import OperationThreads
 from tests.bus.helpers import wait_until
 
 
@@ -22,14 +22,14 @@ def count_of(name):
 
 
 def test_jobs_that_wait_for_each_other_all_run(name):
-    threads, all_here = Threads(name), threading.Barrier(21)
+    threads, all_here = OperationThreads(name), threading.Barrier(21)
     for _ in range(20):
         threads.do(all_here.wait)
     all_here.wait(20)
 
 
 def test_one_job_after_the_other_needs_one_thread(name):
-    threads, idents = Threads(name), []
+    threads, idents = OperationThreads(name), []
     for count in range(1, 21):
         threads.do(lambda: idents.append(threading.get_ident()))
         wait_until(lambda count=count: len(idents) == count and threads._idle)
@@ -40,7 +40,7 @@ def test_a_job_for_which_no_thread_can_be_started_is_done_later(name, monkeypatc
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    threads, done = Threads(name), []
+    threads, done = OperationThreads(name), []
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
         threads.do(lambda: done.append(1))
@@ -50,7 +50,7 @@ def test_a_job_for_which_no_thread_can_be_started_is_done_later(name, monkeypatc
 
 
 def test_an_error_does_not_end_the_thread(name, caplog):
-    threads, done = Threads(name), threading.Event()
+    threads, done = OperationThreads(name), threading.Event()
     with caplog.at_level(logging.ERROR, "infobus"):
         threads.do(lambda: 1 // 0)
         wait_until(lambda: threads._idle)
@@ -62,7 +62,7 @@ def test_an_error_does_not_end_the_thread(name, caplog):
 
 def test_threads_end_when_they_are_idle_and_no_job_is_lost_thereby(name, monkeypatch):
     monkeypatch.setattr(module, "_IDLE_S", 0.0005)
-    threads, done = Threads(name), []
+    threads, done = OperationThreads(name), []
 
     def give(first):
         for number in range(first, first + 100):

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from infobus.testing.simulation.reliable import SETTLE_S, Run, SimulationFailed, simulate
+from infobus.testing.simulation.reliable import SETTLE_S, SimulationFailed, SimulationRun, simulate
 
 SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
 CHUNK = 250
@@ -33,7 +33,7 @@ def test_a_failure_says_how_to_replay_it(monkeypatch):
     def break_a_promise(self):
         raise AssertionError("somebody got nothing")
 
-    monkeypatch.setattr(Run, "settle", break_a_promise)
+    monkeypatch.setattr(SimulationRun, "settle", break_a_promise)
     with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
         simulate(7)
     assert "python -m infobus.testing.simulation.reliable 7" in str(failure.value)

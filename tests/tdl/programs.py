@@ -2,7 +2,7 @@
 
 import itertools
 
-from infobus.tdl import Interpreter, Limits
+from infobus.tdl import Interpreter, ProgramLimits
 
 _numbers = itertools.count()
 
@@ -17,4 +17,4 @@ def fresh(name):
     return f"tdl_test.{name}{next(_numbers)}"
 
 
-SMALL = Limits(fuel=100_000, memory_bytes=1024 * 1024, depth=1_000)
+SMALL = ProgramLimits(fuel=100_000, memory_bytes=1024 * 1024, depth=1_000)

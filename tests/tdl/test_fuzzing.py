@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.errors import TdlError
-from infobus.tdl import Capabilities, Interpreter, Limits
+from infobus.tdl import Capabilities, Interpreter, ProgramLimits
 from infobus.tdl.compiler import BUILTINS, SPECIAL
 
-LIMITS = Limits(
+LIMITS = ProgramLimits(
     fuel=5_000, memory_bytes=512 * 1024, depth=300, definitions_count=100, classes=("tdl_fuzz.>",)
 )
 ATOMS = """

@@ -6,7 +6,7 @@ import tracemalloc
 import pytest
 
 from infobus.errors import TdlError, TdlLimit
-from infobus.tdl import Capabilities, Interpreter, Limits
+from infobus.tdl import Capabilities, Interpreter, ProgramLimits
 from tests.tdl.programs import SMALL, fresh
 
 ENDLESS = {
@@ -119,7 +119,7 @@ def test_what_is_kept_counts_for_later_runs():
     ],
 )
 def test_definitions_are_limited_and_changing_one_is_not_another(program):
-    limits = Limits(definitions_count=20)
+    limits = ProgramLimits(definitions_count=20)
     tdl = Interpreter(limits=limits, capabilities=Capabilities(subscribe=lambda *_: None))
     if "subscribe" not in program:
         for _ in range(100):
@@ -153,7 +153,7 @@ def test_deep_recursion_is_fine_within_the_limit():
 
 
 def test_classes_can_be_confined_to_names():
-    tdl = Interpreter(limits=Limits(classes=("tdl_test.guest.>",)))
+    tdl = Interpreter(limits=ProgramLimits(classes=("tdl_test.guest.>",)))
     tdl.run(f"(defclass {fresh('guest.Fine')} () ())")
     with pytest.raises(TdlError, match="does not let this program define"):
         tdl.run("(defclass tdl_test.Story () ())")

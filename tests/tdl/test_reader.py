@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import TdlError
-from infobus.tdl.reader import NESTING_MAX, Atom, Group, is_unfinished, read
+from infobus.tdl.reader import NESTING_MAX, Atom, Parenthesized, is_unfinished, read
 from infobus.tdl.values import Symbol
 
 
 def plain(form):
-    return [plain(item) for item in form.items] if isinstance(form, Group) else form.value
+    return [plain(item) for item in form.items] if isinstance(form, Parenthesized) else form.value
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_any_text_is_read_or_refused(text):
     except TdlError as error:
         assert error.line >= 1
     else:
-        assert all(isinstance(form, Atom | Group) for form in forms)
+        assert all(isinstance(form, Atom | Parenthesized) for form in forms)
         assert not is_unfinished(text)

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from infobus import UsageError, type_of
 from infobus.errors import BadFrame, BadValue, TdlError, TdlLimit
 from infobus.objects import classes, codec, descriptors, registry
-from infobus.objects.descriptors import Code, Description
+from infobus.objects.descriptors import Description, TravellingCode
 from infobus.objects.members import Attribute, Operation, Parameter
 from infobus.objects.spelling import parse_kind
-from infobus.tdl import Interpreter, Limits, forbid, permit
+from infobus.tdl import Interpreter, ProgramLimits, forbid, permit
 from infobus.tdl.interpreter import METHODS
 from infobus.tdl.signatures import sign
 from tests.tdl.programs import fresh
@@ -40,7 +40,7 @@ def received(source, *, name=None, key=None, above=()):
     signature = b""
     if key is not None:
         signature = sign(key, METHODS, name, description.fingerprint, source)
-    code = Code(source, signature) if source else None
+    code = TravellingCode(source, signature) if source else None
     description = replace(description, code=code)
     fingerprint = classes.learn(description.write())
     made = classes.class_for(fingerprint)(price=5)
@@ -102,7 +102,7 @@ def test_a_subtype_without_methods_uses_those_of_its_supertype():
 )  # fmt: skip
 def test_permitted_methods_are_confined(source, error):
     item = received(source)
-    permit("tdl_test.>", limits=Limits(fuel=10_000))
+    permit("tdl_test.>", limits=ProgramLimits(fuel=10_000))
     with pytest.raises(error):
         item.total(1)
     assert item.price == 5
@@ -180,8 +180,8 @@ class TestSending:
 def test_code_that_comes_later_is_taken_once():
     name = fresh("Late")
     bare = Description(name, (), (), (Operation("f", (), INT),), "")
-    first = Description(name, (), (), bare.operations, "", Code("(defmethod f (o) 1)"))
-    second = Description(name, (), (), bare.operations, "", Code("(defmethod f (o) 2)"))
+    first = Description(name, (), (), bare.operations, "", TravellingCode("(defmethod f (o) 1)"))
+    second = Description(name, (), (), bare.operations, "", TravellingCode("(defmethod f (o) 2)"))
     fingerprints = {classes.learn(one.write()) for one in (bare, first, second)}
     assert len(fingerprints) == 1
     assert registry.types[fingerprints.pop()].code.source == "(defmethod f (o) 1)"

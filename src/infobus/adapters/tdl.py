@@ -12,7 +12,7 @@ from infobus.adapters.tdl_programs import KeptPrograms, Program
 from infobus.errors import TdlError
 from infobus.services import DynamicService, Interface, Service
 from infobus.subjects import covers
-from infobus.tdl import Capabilities, Interpreter, Limits
+from infobus.tdl import Capabilities, Interpreter, ProgramLimits
 from infobus.tdl.signatures import check_key, is_signed, sign
 
 ABILITIES = ("publish", "subscribe", "serve", "call")
@@ -44,7 +44,7 @@ class Programs:
         within: str = ">",
         write: Callable[[str], object] | None = None,
         report: Callable[[TdlError], object] | None = None,
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
         key: bytes | None = None,
     ) -> None:
         strange = sorted(set(allow) - set(ABILITIES))

@@ -15,7 +15,7 @@ from infobus.protocols.frames.invocation import SERVICE_TAGS
 from infobus.protocols.frames.wire import encode
 from infobus.services.exactly_once import acknowledge
 from infobus.services.exchange import Exchange
-from infobus.services.threads import Loop, Threads
+from infobus.services.threads import Loop, OperationThreads
 from infobus.stores.ledger.reply_store import Replies
 
 log = logging.getLogger("infobus")
@@ -34,7 +34,7 @@ class Serving:
         self._folder = replies_folder
         self._replies: Replies | None = None
         self._has_replies = True
-        self._threads = Threads(f"infobus-{hub.name}")
+        self._threads = OperationThreads(f"infobus-{hub.name}")
         self.exchange = Exchange(self, self._threads)
         self.loop = Loop(f"infobus-{hub.name}")
         self.exchange.on_acknowledged = self._acknowledge

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from infobus.services import Found, Offered, ServiceClient, Watch
     from infobus.services.discovery import IAmHere
     from infobus.services.exchange import Exchange
-    from infobus.services.sessions import Bus as SessionBus
     from infobus.services.sessions import QoS, Session
+    from infobus.services.sessions import SessionBus as SessionBus
 
 log = logging.getLogger("infobus")
 

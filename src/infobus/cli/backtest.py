@@ -15,7 +15,7 @@ from infobus.cli.spark_output import quiet_session
 from infobus.cli.terminal import console, table, write_json
 
 if TYPE_CHECKING:
-    from infobus.pipeline.jobs.backtest import Options
+    from infobus.pipeline.jobs.backtest import BacktestOptions
     from infobus.stores.journal.journal import Journal
 
 _SUBSUMERS_COUNT_MAX = 5
@@ -64,11 +64,11 @@ def command(
     history = Journal.open(journal)
     if where is None and file is None:
         raise UsageError("what shall be tried out? Give --where EXPR or --file FILE")
-    from infobus.pipeline.jobs.backtest import Options
-    from infobus.pipeline.jobs.subscription import Subscription
+    from infobus.pipeline.jobs.backtest import BacktestOptions
+    from infobus.pipeline.jobs.subscription import TrialSubscription
 
-    options = Options(
-        subscriptions=[Subscription(subject=subject, where=one) for one in where or ()],
+    options = BacktestOptions(
+        subscriptions=[TrialSubscription(subject=subject, where=one) for one in where or ()],
         file=None if file is None else str(file),
         journal=str(journal.absolute()),
         test=test,
@@ -82,7 +82,7 @@ def command(
 
 
 def _run(
-    history: Journal, options: Options, folder: Path, master: str
+    history: Journal, options: BacktestOptions, folder: Path, master: str
 ) -> tuple[list[dict[str, Any]], str]:
     """The result, one row per subscription, and a line about what was done."""
     from infobus.pipeline.jobs import backtest

@@ -18,7 +18,7 @@ from infobus.cli.terminal import complete_words, console, suggestion, warn, writ
 from infobus.cli.values import values_from_items
 
 if TYPE_CHECKING:
-    from infobus.objects.members import Catalog
+    from infobus.objects.members import Members
     from infobus.services import ServiceOperation
 
 DELIMITERS = " \t\n"  # of the words that Tab completes
@@ -170,7 +170,7 @@ def _ask_subject(bus: Bus, out: Console) -> str:
     return ask(out, f"service [{found[0]}]" if len(found) == 1 else "service", read)
 
 
-def _ask_operation(out: Console, operations: Catalog[ServiceOperation]) -> ServiceOperation:
+def _ask_operation(out: Console, operations: Members[ServiceOperation]) -> ServiceOperation:
     def read(text: str) -> ServiceOperation | None:
         if not text:
             return None
@@ -185,7 +185,7 @@ def _ask_operation(out: Console, operations: Catalog[ServiceOperation]) -> Servi
     return found
 
 
-def _list(out: Console, operations: Catalog[ServiceOperation]) -> None:
+def _list(out: Console, operations: Members[ServiceOperation]) -> None:
     for one in operations:
         doc = one.doc.partition("\n")[0]
         out.print(f"  {one.signature}", style="bold")

@@ -16,8 +16,8 @@ from infobus.cli.options import AsJson, Patterns, TestEvents, Until, Where, Whic
 from infobus.cli.terminal import console, note, stdin, stop_when_asked, write_json
 
 if TYPE_CHECKING:
-    from infobus.pipeline.recorder import Progress
-    from infobus.stores.journal.manifest import Lost
+    from infobus.pipeline.recorder import RecorderProgress
+    from infobus.stores.journal.manifest import LostPart
     from infobus.stores.journal.upkeep import Upkeep
 
 
@@ -119,7 +119,7 @@ def record(
         if until_eof:
             threading.Thread(target=_stop_at_end, args=(recorder.stop,), daemon=True).start()
 
-        def on_commit(progress: Progress) -> None:
+        def on_commit(progress: RecorderProgress) -> None:
             status.update(_told(progress))
             if until.count is not None and progress.events >= until.count:
                 recorder.stop()
@@ -134,7 +134,7 @@ def _stop_at_end(stop: Callable[[], None]) -> None:
     stop()
 
 
-def _told(progress: Progress) -> str:
+def _told(progress: RecorderProgress) -> str:
     losses = f", {progress.losses} losses reported" if progress.losses else ""
     return (
         f"{progress.events:,} events kept, {progress.guaranteed:,} of them guaranteed, "
@@ -188,7 +188,7 @@ def _holdings(journal: Any) -> dict[str, Any]:
     }
 
 
-def _loss(lost: Lost) -> str:
+def _loss(lost: LostPart) -> str:
     where = f"kept: {lost.path}" if lost.is_kept else f"missing: {lost.path}"
     type = lost.type or "(untyped)"
     if lost.descriptor is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.status import Status
 
-    from infobus.pipeline.jobs.replay import Options
+    from infobus.pipeline.jobs.replay import ReplayOptions
 
 _SHOWN_S = 0.2
 
@@ -73,7 +73,7 @@ def command(
     SourceOptions.of(given, is_stream=False).select(Journal.open(journal))
     from infobus.pipeline.jobs import replay
 
-    options = replay.Options(
+    options = replay.ReplayOptions(
         speed=pace,  # type: ignore[arg-type]
         journal=str(journal.absolute()),
         guaranteed=guaranteed,
@@ -90,7 +90,7 @@ def command(
     note(told)
 
 
-def _publish(node: Bus, events: DataFrame, options: Options, status: Status) -> str:
+def _publish(node: Bus, events: DataFrame, options: ReplayOptions, status: Status) -> str:
     """Publish the events when they are due; returns a line about what was done."""
     from infobus.pipeline.jobs import replay
 

@@ -20,7 +20,7 @@ from infobus.errors import TdlError
 
 if TYPE_CHECKING:  # imported late otherwise: the other commands need none of it
     from infobus.adapters.tdl import Programs
-    from infobus.tdl import Limits
+    from infobus.tdl import ProgramLimits
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -67,11 +67,13 @@ class ProgramBounds:
         int, typer.Option(metavar="MB", min=1, help="Memory that programs may allocate and keep.")
     ] = 64
 
-    def limits(self) -> Limits:
+    def limits(self) -> ProgramLimits:
         """The bounds that the interpreter enforces."""
-        from infobus.tdl import Limits
+        from infobus.tdl import ProgramLimits
 
-        return Limits(fuel=self.fuel, memory_bytes=self.memory * 1024 * 1024, classes=(self.types,))
+        return ProgramLimits(
+            fuel=self.fuel, memory_bytes=self.memory * 1024 * 1024, classes=(self.types,)
+        )
 
 
 @app.callback()
@@ -192,9 +194,9 @@ def send_file(
 def _own_programs(bus: _Later, key: bytes | None) -> Programs:
     """For your own programs: generous limits, and the whole bus."""
     from infobus.adapters.tdl import Programs
-    from infobus.tdl import Limits
+    from infobus.tdl import ProgramLimits
 
-    limits = Limits(fuel=100_000_000, memory_bytes=1024 * 1024 * 1024, depth=100_000)
+    limits = ProgramLimits(fuel=100_000_000, memory_bytes=1024 * 1024 * 1024, depth=100_000)
     return Programs(bus, write=_write, report=_tell, limits=limits, key=key)
 
 

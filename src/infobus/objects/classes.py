@@ -219,7 +219,7 @@ def _supertype(name: str, fingerprint: int) -> Type:
     return unknown_type(fingerprint, name)
 
 
-def attach_code(cls: type[DataObject], code: descriptors.Code) -> None:
+def attach_code(cls: type[DataObject], code: descriptors.TravellingCode) -> None:
     """Send `code` along with the type of `cls` from now on.
 
     Nodes that already have the descriptor do not get the code.

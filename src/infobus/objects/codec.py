@@ -43,7 +43,7 @@ from infobus.objects.kinds import (
     shown,
 )
 from infobus.objects.outbound import ENCODE_ERRORS, OBJECT_EXT, Packing, culprit, weigh
-from infobus.objects.plans import Plan
+from infobus.objects.plans import ClassPlan
 from infobus.objects.untyped import read_untyped
 
 __all__ = [
@@ -171,7 +171,7 @@ def reader_for(fingerprint: int) -> Reader:
     return plan.reader
 
 
-def _quick_reader(plan: Plan) -> Reader:
+def _quick_reader(plan: ClassPlan) -> Reader:
     """Make a reader for objects that match `plan` exactly; `_decode_walking` reads the rest."""
     read_map, new, integers = plan.decode, plan.new, plan.integers
     first_byte, header, fingerprint = plan.first_byte, plan.header, plan.fingerprint

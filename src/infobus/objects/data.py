@@ -19,7 +19,7 @@ from infobus.errors import BadValue
 from infobus.objects import registry
 from infobus.objects.declaration import declared_type
 from infobus.objects.kinds import Misfit, ObjectRoot, plain, shown
-from infobus.objects.plans import Plan
+from infobus.objects.plans import ClassPlan
 from infobus.objects.types import ROOT_NAME, Type, root_type, unknown_type
 
 # How many parts `repr` shows: a part that is shared on many levels occurs exponentially often.
@@ -74,7 +74,7 @@ class DataObject(ObjectRoot):
 
     __slots__ = ()
     __bus_type__: ClassVar[Type]
-    __bus_plan__: ClassVar[Plan]
+    __bus_plan__: ClassVar[ClassPlan]
 
     def __init_subclass__(
         cls, *, name: str | None = None, type_: Type | None = None, **options: Any
@@ -82,10 +82,10 @@ class DataObject(ObjectRoot):
         super().__init_subclass__(**options)
         if type_ is not None:  # Made at run time: the caller has composed the type.
             cls.__bus_type__ = type_
-            cls.__bus_plan__ = Plan(cls)
+            cls.__bus_plan__ = ClassPlan(cls)
             return
         cls.__bus_type__ = declared_type(cls, name or cls.__name__, sys._getframe(1).f_locals)
-        cls.__bus_plan__ = Plan(cls)
+        cls.__bus_plan__ = ClassPlan(cls)
         registry.add_declared(cls)
 
     def __init__(self, /, **values: Any) -> None:
@@ -184,7 +184,7 @@ set_state = ObjectRoot.__dict__["__dict__"].__set__
 set_tag = ObjectRoot.__dict__["__bus_tag__"].__set__
 
 DataObject.__bus_type__ = root_type("The root of all types.")
-DataObject.__bus_plan__ = Plan(DataObject)
+DataObject.__bus_plan__ = ClassPlan(DataObject)
 registry.add_declared(DataObject)
 
 

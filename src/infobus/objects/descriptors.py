@@ -43,7 +43,7 @@ Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack itself stops at 2**64 - 
 _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-class Code(NamedTuple):
+class TravellingCode(NamedTuple):
     """Methods that are sent with a type: TDL source, and its author's signature if any.
 
     The code is not part of the type's meaning: no receiver has to run it.
@@ -61,7 +61,7 @@ class Description(Struct, frozen=True):
     attributes: tuple[Attribute, ...]
     operations: tuple[Operation, ...]
     doc: str
-    code: Code | None = None
+    code: TravellingCode | None = None
 
     @property
     def fingerprint(self) -> int:
@@ -181,7 +181,9 @@ def _described(fields: _Fields) -> Description:
     names = [a.name for a in attributes] + [o.name for o in operations]
     if len(set(names)) < len(names):
         raise BadType(f"type {name} has two members of one name")
-    code = None if fields.code is None else Code(fields.code.source, fields.code.signature)
+    code = (
+        None if fields.code is None else TravellingCode(fields.code.source, fields.code.signature)
+    )
     return Description(name, supertypes, attributes, operations, fields.doc, code)
 
 

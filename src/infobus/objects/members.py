@@ -75,7 +75,7 @@ class Operation(Struct, frozen=True, eq=False):
 Member = TypeVar("Member", bound=Attribute | Operation)
 
 
-class Catalog(tuple[Member, ...], Generic[Member]):
+class Members(tuple[Member, ...], Generic[Member]):
     """Attributes or operations in order, which you can also look up by name."""
 
     __slots__ = ()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from infobus.objects.data import DataObject
 
 
-class Plan:
+class ClassPlan:
     """Facts about one class that are computed once instead of for every object."""
 
     __slots__ = (

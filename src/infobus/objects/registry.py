@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from infobus.objects.data import DataObject
-    from infobus.objects.plans import Plan
+    from infobus.objects.plans import ClassPlan
     from infobus.objects.types import Type
 
 lock = threading.RLock()
@@ -35,7 +35,7 @@ declared_names: dict[str, type[DataObject]] = {}
 built: dict[int, type[DataObject]] = {}
 """Classes made at run time, by the fingerprint they were received under."""
 
-ready: dict[int, Plan] = {}
+ready: dict[int, ClassPlan] = {}
 """The plans of classes whose type has exactly that fingerprint and holds no objects. The codec
 can decode these objects in one call."""
 

@@ -16,7 +16,7 @@ from infobus.errors import BadType
 from infobus.objects import registry
 from infobus.objects.descriptors import Description, same_bytes
 from infobus.objects.kinds import check_type_name
-from infobus.objects.members import Attribute, Catalog, Member, Operation
+from infobus.objects.members import Attribute, Member, Members, Operation
 
 if TYPE_CHECKING:
     from infobus.objects.data import DataObject
@@ -63,9 +63,9 @@ class Type:
         self.lineage = frozenset(self.ancestors) | {ROOT_NAME}
         self.depth: int = 1 + max((s.depth for s in self.supertypes), default=0)
         inherited = _inherited(self.supertypes, "attributes", self.name, strict=False)
-        self.attributes: Catalog[Attribute] = _with_own(inherited, description.attributes)
+        self.attributes: Members[Attribute] = _with_own(inherited, description.attributes)
         abilities = _inherited(self.supertypes, "operations", self.name, strict=False)
-        self.operations: Catalog[Operation] = _with_own(abilities, description.operations)
+        self.operations: Members[Operation] = _with_own(abilities, description.operations)
         closure = dict.fromkeys(fp for s in self.supertypes for fp in s.closure)
         self.closure: tuple[int, ...] = (*closure, fingerprint)
 
@@ -230,5 +230,5 @@ def _is_new(member: Member, inherited: dict[str, Any], strict: bool, name: str) 
     return same_bytes(member) != same_bytes(above)
 
 
-def _with_own(inherited: dict[str, Member], own: Iterable[Member]) -> Catalog[Member]:
-    return Catalog({**inherited, **{member.name: member for member in own}}.values())
+def _with_own(inherited: dict[str, Member], own: Iterable[Member]) -> Members[Member]:
+    return Members({**inherited, **{member.name: member for member in own}}.values())

@@ -39,7 +39,7 @@ _FOR_EVER = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RecorderProgress:
     """What a recorder has done since it began: a snapshot."""
 
     events: int = 0
@@ -78,7 +78,7 @@ class Recorder:
         upkeep: Upkeep = Upkeep(),  # noqa: B008 - it is frozen
         linger_s: float = LINGER_S,
     ) -> None:
-        self.progress = Progress()
+        self.progress = RecorderProgress()
         self._writer = JournalWriter.open(folder)
         self.name = name or f"journal-{self._writer.manifest.journal[:12]}"
         self._upkeep = upkeep
@@ -103,7 +103,7 @@ class Recorder:
             self._writer.close()
             raise
 
-    def run(self, on_commit: Callable[[Progress], object] | None = None) -> None:
+    def run(self, on_commit: Callable[[RecorderProgress], object] | None = None) -> None:
         """Write events until `stop` is called, then what has come until then."""
         tend_at_s = time.monotonic() + TEND_S
         try:
@@ -163,7 +163,7 @@ class Recorder:
                 log.warning("the journal in %s misses events: %s", self._writer.folder, error)
 
     def _commit(
-        self, batch: list[DurableEvent], on_commit: Callable[[Progress], object] | None
+        self, batch: list[DurableEvent], on_commit: Callable[[RecorderProgress], object] | None
     ) -> None:
         durable = [event for event in batch if event.guaranteed]
         events: list[Event] = []
@@ -203,6 +203,6 @@ class Recorder:
 
     def _note(self, **more: int) -> None:
         before = self.progress
-        self.progress = Progress(
+        self.progress = RecorderProgress(
             **{name: getattr(before, name) + more.get(name, 0) for name in before.__slots__}
         )

@@ -19,7 +19,7 @@ except ImportError as error:
         "pip install 'information-bus[sql]'"
     ) from error
 
-from infobus.repository.queries import Found
+from infobus.repository.queries import QueryResult
 from infobus.repository.repository import Repository
 
-__all__ = ["Found", "Repository"]
+__all__ = ["QueryResult", "Repository"]

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from infobus.objects import codec
 from infobus.repository import schema
-from infobus.repository.to_rows import Record
+from infobus.repository.to_rows import ObjectRecord
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,10 @@ class SetAside:
     payload: bytes
     reason: str
 
-    def record(self) -> Record:
+    def record(self) -> ObjectRecord:
         """Decode the object into a record that you can store."""
         obj: Any = codec.decode(self.fingerprint, self.payload, self.id)
-        return Record(obj, self.id, self.subject, self.time)
+        return ObjectRecord(obj, self.id, self.subject, self.time)
 
     def forget(self, connection: Connection) -> bool:
         """Remove it from the quarantine; return False if another process did so first."""
@@ -37,7 +37,7 @@ class SetAside:
         return connection.execute(delete(schema.set_aside).where(chosen)).rowcount == 1
 
 
-def set_aside(connection: Connection, records: Sequence[Record], reason: str) -> None:
+def set_aside(connection: Connection, records: Sequence[ObjectRecord], reason: str) -> None:
     """Put objects into the quarantine, as bytes."""
     for record in records:
         fingerprint, payload, _ = codec.encode(record.obj)

@@ -31,7 +31,7 @@ Hit = tuple[tuple[Any, ...], Any, dict[str, Any]]
 """The sort key, the object, and its envelope: `_id`, `_type`, `_subject`, `_time`."""
 
 
-class Found(list[Any]):
+class QueryResult(list[Any]):
     """The objects that a query found, in order, with the properties attached to them.
 
     Attributes:

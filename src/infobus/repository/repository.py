@@ -24,9 +24,9 @@ from infobus.repository.database import open_database, reading, sqlstate, writin
 from infobus.repository.migration import create_own_tables, grow, has_own_tables, mend_views
 from infobus.repository.order import terms_of
 from infobus.repository.quarantine import SetAside, all_set_aside, set_aside
-from infobus.repository.queries import Asking, Found, ids_of, row_of
+from infobus.repository.queries import Asking, QueryResult, ids_of, row_of
 from infobus.repository.schema import ID
-from infobus.repository.to_rows import Record, Taking
+from infobus.repository.to_rows import ObjectRecord, Taking
 from infobus.repository.verification import check_tables
 from infobus.repository.views import without_views
 from infobus.repository.writer import make_way, write_rows
@@ -42,7 +42,7 @@ _ATTEMPT_COUNT = 10
 _RACED = {"23505", "40P01"}  # PostgreSQL's codes for a duplicate key and a deadlock
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Storable = DataObject | dict[str, Any] | Event | Record
+Storable = DataObject | dict[str, Any] | Event | ObjectRecord
 
 
 class Repository:
@@ -119,7 +119,7 @@ class Repository:
 
     def store_records(
         self,
-        records: Sequence[Record],
+        records: Sequence[ObjectRecord],
         within: Callable[[Connection], bool] | None = None,
         *,
         keep_newer: bool = False,
@@ -156,7 +156,7 @@ class Repository:
         ]
 
     def _take(
-        self, records: Sequence[Record], write_moment: Callable[[datetime], Any]
+        self, records: Sequence[ObjectRecord], write_moment: Callable[[datetime], Any]
     ) -> tuple[Catalog, Taking]:
         """Convert objects to rows, and create missing tables and columns."""
         with self._lock:
@@ -261,7 +261,7 @@ class Repository:
         order: str | Sequence[str] | None = None,
         limit: int | None = None,
         rows: bool = False,
-    ) -> Found:
+    ) -> QueryResult:
         """Return the stored objects of a type and all its subtypes, also later ones.
 
         Args:
@@ -301,10 +301,10 @@ class Repository:
             hits = asking.hits(type_name, filter, terms, limit)
             properties = asking.properties(ids_of(hits))
         if not rows:
-            return Found([obj for _, obj, _ in hits], properties)
+            return QueryResult([obj for _, obj, _ in hits], properties)
         named = zip(hits, ids_of(hits), strict=True)
         made = [row_of(obj, stored, properties.get(id, {})) for (_, obj, stored), id in named]
-        return Found(made, properties)
+        return QueryResult(made, properties)
 
     def types(self) -> list[Type]:
         """Return the latest stored version of each type that has tables, sorted by name."""
@@ -341,7 +341,7 @@ class Repository:
 
     # The quarantine.
 
-    def set_aside(self, records: Sequence[Record], reason: str) -> None:
+    def set_aside(self, records: Sequence[ObjectRecord], reason: str) -> None:
         """Put objects that could not be stored into the quarantine, until `take_back`."""
         with self.transaction() as connection:
             set_aside(connection, records, reason)
@@ -402,8 +402,10 @@ def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
     return found
 
 
-def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Record]:
-    if isinstance(objects, DataObject | dict | Event | Record) or not isinstance(objects, Iterable):
+def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[ObjectRecord]:
+    if isinstance(objects, DataObject | dict | Event | ObjectRecord) or not isinstance(
+        objects, Iterable
+    ):
         raise UsageError(f"objects={objects!r}: expected a list, or another iterable, of objects")
     if not isinstance(subject, str | None):
         raise UsageError(f"subject={subject!r}: expected a string, or None")
@@ -412,7 +414,7 @@ def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Recor
     for number, obj in enumerate(objects):
         if isinstance(obj, Event):
             yield from records_of(obj)
-        elif isinstance(obj, Record):
+        elif isinstance(obj, ObjectRecord):
             yield obj
         elif not isinstance(obj, DataObject | dict):
             raise UsageError(
@@ -421,10 +423,10 @@ def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Recor
         else:
             new_id = spelled((maker, number))
             id = spelled(identify(obj, new_id)) if isinstance(obj, DataObject) else new_id
-            yield Record(obj, id, subject)
+            yield ObjectRecord(obj, id, subject)
 
 
-def records_of(event: Event) -> Iterator[Record]:
+def records_of(event: Event) -> Iterator[ObjectRecord]:
     """Yield the records of an event; a transaction has one for each of its objects."""
     if isinstance(event.data, Transaction):
         for one in event.data:
@@ -435,4 +437,4 @@ def records_of(event: Event) -> Iterator[Record]:
         moment = _EPOCH + timedelta(seconds=event.time)
     except (OverflowError, ValueError):  # a sender's clock may say anything
         moment = None
-    yield Record(event.data, id, event.subject, moment)
+    yield ObjectRecord(event.data, id, event.subject, moment)

@@ -33,7 +33,7 @@ Rows = dict[str, list[Row]]
 """Rows by the name of their table, in the order of its columns."""
 
 
-class Record(NamedTuple):
+class ObjectRecord(NamedTuple):
     """An object to store, with its id, subject and time."""
 
     obj: DataObject | dict[str, Any]
@@ -106,7 +106,7 @@ class Taking:
             ("dict", True): self._keep_map_of_parts,
         }
 
-    def add(self, records: Iterable[Record]) -> None:
+    def add(self, records: Iterable[ObjectRecord]) -> None:
         """Convert objects that all have different ids.
 
         Raises:

@@ -30,7 +30,7 @@ from infobus.services.interface import read_interface
 from infobus.waiters import Mailbox
 
 if TYPE_CHECKING:
-    from infobus.services.client import Operation
+    from infobus.services.client import RemoteOperation
 
 _MISFITS_SHOWN = 3
 
@@ -62,7 +62,7 @@ class PendingCall:
         self,
         exchange: Exchange,
         key: int,
-        operation: Operation,
+        operation: RemoteOperation,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         once: str,
@@ -82,7 +82,7 @@ class PendingCall:
         return self._is_done
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """Wait for the result; see `Operation.__call__` for what it raises.
+        """Wait for the result; see `RemoteOperation.__call__` for what it raises.
 
         With `timeout_s`, `TimeoutError` says that it is not there yet; the call goes on.
         """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from infobus.errors import UsageError
-from infobus.objects.members import Catalog
+from infobus.objects.members import Members
 from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.effects import Outgoing
 from infobus.protocols.invocation.rules import Key
@@ -18,7 +18,15 @@ from infobus.services.exchange import Exchange
 from infobus.services.interface import Interface, ServiceOperation, read_interface
 from infobus.subjects import check_subject
 
-__all__ = ["Answer", "Choose", "Operation", "PendingCall", "Policy", "ServiceClient", "Stream"]
+__all__ = [
+    "Answer",
+    "Choose",
+    "PendingCall",
+    "Policy",
+    "RemoteOperation",
+    "ServiceClient",
+    "Stream",
+]
 
 TIMEOUT_S = 10.0
 TIMEOUT_S_MAX = 366 * 86_400.0
@@ -72,7 +80,7 @@ class ServiceClient:
         return ServiceClient(self._exchange, self.subject, **{**self._options, **options})
 
     @property
-    def operations(self) -> Catalog[ServiceOperation]:
+    def operations(self) -> Members[ServiceOperation]:
         """What it can be asked to do, as the first server that answers says."""
         return self.interface.operations
 
@@ -93,21 +101,21 @@ class ServiceClient:
             servers = self._exchange.servers(self.subject, 0.0)
         return [Found.of(key[0], presence) for key, presence in servers.items()]
 
-    def __getattr__(self, name: str) -> Operation:
+    def __getattr__(self, name: str) -> RemoteOperation:
         if name.startswith("_"):
             raise AttributeError(name)
         operation = self[name]
         self.__dict__[name] = operation  # the next time it is simply there
         return operation
 
-    def __getitem__(self, name: str) -> Operation:
-        return Operation(self._exchange, self.subject, name, **self._options)
+    def __getitem__(self, name: str) -> RemoteOperation:
+        return RemoteOperation(self._exchange, self.subject, name, **self._options)
 
     def __repr__(self) -> str:
         return f"<service {self.subject!r}>"
 
 
-class Operation:
+class RemoteOperation:
     """One operation of a service; calling it calls the service."""
 
     def __init__(

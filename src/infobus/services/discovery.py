@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from infobus.errors import BadFrame
 from infobus.objects import codec
-from infobus.objects.members import Catalog
+from infobus.objects.members import Members
 from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.discovery import Participant, attributes_of
 from infobus.services.exchange import Exchange
@@ -69,7 +69,7 @@ class Found:
         try:
             return read_interface(self.presence.interface)
         except BadFrame:
-            return Interface("", Catalog())
+            return Interface("", Members())
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import msgspec
 from infobus.errors import BadFrame, CallMayHaveRun, StoreError, UsageError
 from infobus.protocols.frames import invocation as wire
 from infobus.services.failures import write_error
-from infobus.services.ports import Node
+from infobus.services.ports import NodePort
 
 _answers: msgspec.msgpack.Decoder[wire.Reply | wire.Failed] = msgspec.msgpack.Decoder(
     wire.Reply | wire.Failed
@@ -25,7 +25,7 @@ written = msgspec.msgpack.encode
 
 
 def claim(
-    node: Node, call: wire.Call, subject: str, *, is_idempotent: bool
+    node: NodePort, call: wire.Call, subject: str, *, is_idempotent: bool
 ) -> wire.Reply | wire.Failed | wire.Refused | None:
     """The answer to a call that must run once; None if it has to be run, which is noted."""
     store = node.reply_store()
@@ -48,11 +48,11 @@ def claim(
         return _refused(node, call, f"its store fails: {error}")
 
 
-def _refused(node: Node, call: wire.Call, why: str) -> wire.Refused:
+def _refused(node: NodePort, call: wire.Call, why: str) -> wire.Refused:
     return wire.Refused(node.name, call.number, wire.BUSY, why[:2000])
 
 
-def _interrupted(node: Node, call: wire.Call, subject: str, owner: str) -> wire.Failed:
+def _interrupted(node: NodePort, call: wire.Call, subject: str, owner: str) -> wire.Failed:
     error = CallMayHaveRun(
         f"{call.operation} of {subject!r} was interrupted by the end of {owner}: it may have run, "
         "in part or wholly; declare it idempotent if it may run again",
@@ -64,7 +64,7 @@ def _interrupted(node: Node, call: wire.Call, subject: str, owner: str) -> wire.
     return wire.Failed(node.name, call.number, write_error(error, with_traceback=False))
 
 
-def acknowledge(node: Node, once: str) -> None:
+def acknowledge(node: NodePort, once: str) -> None:
     """The caller has the answer: it need not be kept, only that the call has run."""
     store = node.reply_store()
     if store is not None:

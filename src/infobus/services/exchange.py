@@ -29,8 +29,8 @@ from infobus.protocols.invocation.offers import Id
 from infobus.protocols.invocation.rules import Key
 from infobus.protocols.invocation.server import Server
 from infobus.services.load_reports import Telling
-from infobus.services.ports import Node, Runner, Waiter
-from infobus.services.threads import Threads
+from infobus.services.ports import NodePort, Runner, Waiter
+from infobus.services.threads import OperationThreads
 from infobus.waiters import Changed
 
 log = logging.getLogger("infobus")
@@ -41,7 +41,7 @@ _CALL_TAG = 32
 class Exchange:
     """The services of one node, and its calls to those of others."""
 
-    def __init__(self, node: Node, threads: Threads) -> None:
+    def __init__(self, node: NodePort, threads: OperationThreads) -> None:
         self.node = node
         self._now_s = node.now_s
         self._threads = threads
@@ -351,7 +351,7 @@ class Exchange:
         if kind is calling.Returned:
             if (waiter := self.waiters.pop(one.key, None)) is not None:
                 waiter.returned(one.body, one.server)
-        elif kind is serving.Run or kind is serving.Claim:
+        elif kind is serving.RunCall or kind is serving.Claim:
             runner = self.runners.get(one.call.presence)
             job = runner.run(one.id, one.call) if runner is not None else None
             if job is not None and jobs is not None:
@@ -388,7 +388,7 @@ class Exchange:
                     event.set()
             case discovery.Arrived(participant):
                 self._tell_watches("arrived", participant)
-            case discovery.Changed(participant):
+            case discovery.PresenceUpdated(participant):
                 self._tell_watches("changed", participant)
             case discovery.Departed(participant):
                 self._tell_watches("departed", participant)

@@ -25,7 +25,7 @@ from infobus.errors import BadCall, BadFrame, BadType
 from infobus.objects import Operation, Type, codec
 from infobus.objects.declaration import operation_of
 from infobus.objects.kinds import Misfit
-from infobus.objects.members import Catalog, Parameter, check_member_name
+from infobus.objects.members import Members, Parameter, check_member_name
 from infobus.objects.spelling import parse_kind
 
 INTERFACE_BYTES_MAX = 256 * 1024
@@ -115,7 +115,7 @@ class Interface:
     """The operations of a service, and what its author says about it."""
 
     name: str
-    operations: Catalog[ServiceOperation]
+    operations: Members[ServiceOperation]
     doc: str = ""
 
     @classmethod
@@ -130,7 +130,7 @@ class Interface:
                     operation = _operation(method, name, local_names or {})
                     if operation is not None:
                         found[name] = operation
-        return cls(served.__name__, Catalog(found.values()), inspect.getdoc(served) or "")
+        return cls(served.__name__, Members(found.values()), inspect.getdoc(served) or "")
 
     @classmethod
     def of_type(cls, type_: Type) -> Interface:
@@ -138,7 +138,7 @@ class Interface:
         operations = (
             ServiceOperation(o.name, o.parameters, o.result, o.doc) for o in type_.operations
         )
-        return cls(type_.name, Catalog(operations), type_.doc)
+        return cls(type_.name, Members(operations), type_.doc)
 
     def encode(self) -> bytes:
         """The interface as bytes.
@@ -166,7 +166,7 @@ def read_interface(encoded: bytes) -> Interface:
         operations = [_read(one) for one in written.operations]
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, BadFrame) as error:
         raise BadFrame(f"not an interface: {error}") from None
-    return Interface(written.name, Catalog(operations), written.doc)
+    return Interface(written.name, Members(operations), written.doc)
 
 
 class _Parameter(msgspec.Struct, array_like=True):

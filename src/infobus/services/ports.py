@@ -34,7 +34,7 @@ class ReplyStore(Protocol):
         """The callers have the answers; `instead` answers copies that are still on their way."""
 
 
-class Node(Protocol):
+class NodePort(Protocol):
     """A node as services see it."""
 
     name: str

@@ -65,7 +65,7 @@ def _lower(one: float | None, other: float | None) -> float | None:
     return min(given, default=None)
 
 
-class Bus(Protocol):
+class SessionBus(Protocol):
     """What sessions need of a bus."""
 
     def publish(self, subject: str, obj: Any, **options: Any) -> None:
@@ -84,7 +84,9 @@ class Session:
         qos: What was agreed.
     """
 
-    def __init__(self, bus: Bus, exchange: Exchange, id: str, *, hears: str, speaks: str) -> None:
+    def __init__(
+        self, bus: SessionBus, exchange: Exchange, id: str, *, hears: str, speaks: str
+    ) -> None:
         self.id = id
         self.peer = ""
         self.qos = QoS()
@@ -177,7 +179,11 @@ class SessionSupplier(Service):
     """What a supplier serves, so that consumers can begin sessions."""
 
     def __init__(
-        self, bus: Bus, exchange: Exchange, converse: Callable[[Session], object], offered: QoS
+        self,
+        bus: SessionBus,
+        exchange: Exchange,
+        converse: Callable[[Session], object],
+        offered: QoS,
     ) -> None:
         self._bus = bus
         self._exchange = exchange
@@ -219,14 +225,14 @@ class SessionSupplier(Service):
 
 
 def open_session(
-    bus: Bus,
+    bus: SessionBus,
     exchange: Exchange,
     client: Any,
     choose: Callable[[list[Found]], Found],
     qos: QoS,
     timeout_s: float,
 ) -> Session:
-    """Begin a session with a supplier of the client's subject; see `Bus.open_session`."""
+    """Begin a session with a supplier of the client's subject; see `SessionBus.open_session`."""
     found = client.servers(timeout_s)
     if not found:
         raise no_server(client.subject, "begin_session", timeout_s, "")

@@ -16,7 +16,7 @@ log = logging.getLogger("infobus")
 _IDLE_S = 10.0
 
 
-class Threads:
+class OperationThreads:
     """Threads that grow while work waits, up to what the offers allow, and end when idle.
 
     A thread that has done its job takes the next one that waits, without a pause. Of those that

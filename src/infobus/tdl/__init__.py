@@ -6,7 +6,7 @@ code on its own stack, within `limits`. `travel` runs methods that were received
 
 from infobus.tdl.interpreter import Interpreter
 from infobus.tdl.library.bus_functions import operate
-from infobus.tdl.limits import Capabilities, Limits
+from infobus.tdl.limits import Capabilities, ProgramLimits
 from infobus.tdl.travel import forbid, permit
 
-__all__ = ["Capabilities", "Interpreter", "Limits", "forbid", "operate", "permit"]
+__all__ = ["Capabilities", "Interpreter", "ProgramLimits", "forbid", "operate", "permit"]

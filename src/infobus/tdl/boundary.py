@@ -18,13 +18,13 @@ from infobus.objects.kinds import DEPTH_MAX, Kind, ListOf, MapOf, Maybe, Misfit
 from infobus.tdl.conditions import WrongType, failed, wrong_type
 from infobus.tdl.library.sequences import elements
 from infobus.tdl.limits import CHARACTER_BYTES
-from infobus.tdl.machine import Run
+from infobus.tdl.machine import Evaluation
 from infobus.tdl.reader import INTEGER_BITS_MAX
 from infobus.tdl.text import short
 from infobus.tdl.values import Cell, Symbol, Table, make_list
 
 
-def inward(run: Run, value: Any, depth: int = 0) -> Any:
+def inward(run: Evaluation, value: Any, depth: int = 0) -> Any:
     """Translate a Python value to TDL; lists and maps are copied."""
     cls = value.__class__
     if cls is int and value.bit_length() > INTEGER_BITS_MAX:
@@ -49,7 +49,7 @@ def inward(run: Run, value: Any, depth: int = 0) -> Any:
     raise wrong_type("a value from outside", "one that can be sent", cls.__name__)
 
 
-def outward(run: Run, value: Any, kind: Kind = kinds.ANY, depth: int = 0) -> Any:
+def outward(run: Evaluation, value: Any, kind: Kind = kinds.ANY, depth: int = 0) -> Any:
     """Translate a TDL value to Python, where a value of `kind` is expected."""
     run.spend(1)
     cls = value.__class__
@@ -103,7 +103,7 @@ def checked(kind: Kind, value: Any, where: str) -> Any:
         raise bad_value(misfit, where) from None
 
 
-def weigh(run: Run, value: Any, depth: int = 0) -> None:
+def weigh(run: Evaluation, value: Any, depth: int = 0) -> None:
     """Charge the run for all parts of `value`, as often as sending it would write them.
 
     An object with shared parts can be much larger to write than it was to make.

@@ -12,11 +12,20 @@ from typing import Any, TypeAlias, TypeVar
 
 from infobus.errors import BusError
 from infobus.tdl.conditions import Unbound, Unwinding, failed
-from infobus.tdl.machine import Builtin, Closure, Code, Frame, Lambda, Option, Run, translated
-from infobus.tdl.reader import Atom, Form, Group, Position, bad_form, datum
+from infobus.tdl.machine import (
+    Builtin,
+    Closure,
+    Code,
+    Evaluation,
+    Frame,
+    Lambda,
+    Option,
+    translated,
+)
+from infobus.tdl.reader import Atom, Form, Parenthesized, SourcePosition, bad_form, datum
 from infobus.tdl.values import Deep, Function, Symbol
 
-Compiler: TypeAlias = "Callable[[Group, Scope], Code]"
+Compiler: TypeAlias = "Callable[[Parenthesized, Scope], Code]"
 Python = TypeVar("Python", bound=Callable[..., Any])
 
 BUILTINS: dict[str, Builtin] = {}
@@ -108,7 +117,7 @@ def compiled(form: Form, scope: Scope) -> Code:
     if not form.items:
         return NOTHING
     head = form.items[0]
-    if isinstance(head, Group):
+    if isinstance(head, Parenthesized):
         return _call_of_lambda(form, head, scope)
     if head.value.__class__ is not Symbol:
         raise bad_form(head.at, f"expected the name of a function, got {head.value!r:.40}")
@@ -130,7 +139,7 @@ def _atom(form: Atom, scope: Scope) -> Code:
         return _variable(*place)
     name, at = value.name, form.at
 
-    def find(run: Run, frame: Frame) -> Any:
+    def find(run: Evaluation, frame: Frame) -> Any:
         try:
             return run.interpreter.variables[name]
         except KeyError:
@@ -156,7 +165,7 @@ def outwards(frame: Frame, hops: int) -> Frame:
     return frame
 
 
-def _call_of_builtin(function: Builtin, arguments: list[Code], at: Position) -> Code:
+def _call_of_builtin(function: Builtin, arguments: list[Code], at: SourcePosition) -> Code:
     complaint = function.complaint(len(arguments))
     if complaint is not None:
         raise bad_form(at, complaint)
@@ -165,7 +174,7 @@ def _call_of_builtin(function: Builtin, arguments: list[Code], at: Position) -> 
     python = function.function
     steps = [argument.run for argument in arguments]
 
-    def direct(run: Run, frame: Frame) -> Any:
+    def direct(run: Evaluation, frame: Frame) -> Any:
         try:
             run.fuel -= 1  # Inline for speed; `spend` raises the error.
             if run.fuel < 0:
@@ -182,8 +191,10 @@ def _call_of_builtin(function: Builtin, arguments: list[Code], at: Position) -> 
     return Code(direct)
 
 
-def _call(find: Callable[[Run], Function], arguments: list[Code], at: Position) -> Code:
-    def deep(run: Run, frame: Frame) -> Deep:
+def _call(
+    find: Callable[[Evaluation], Function], arguments: list[Code], at: SourcePosition
+) -> Code:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         values = []
         try:
             for argument in arguments:
@@ -199,7 +210,7 @@ def _call(find: Callable[[Run], Function], arguments: list[Code], at: Position) 
     return Code(deep, is_deep=True)
 
 
-def _call_of_lambda(form: Group, head: Group, scope: Scope) -> Code:
+def _call_of_lambda(form: Parenthesized, head: Parenthesized, scope: Scope) -> Code:
     if symbol_name(head.items[0] if head.items else head) != "lambda":
         raise bad_form(head.at, "expected the name of a function, or a lambda")
     made = compiled(head, scope)
@@ -208,7 +219,7 @@ def _call_of_lambda(form: Group, head: Group, scope: Scope) -> Code:
     arguments = [compiled(item, call) for item in form.items[1:]]
     called = _call(lambda run: BUILTINS["funcall"], [_variable(0, 1), *arguments], form.at)
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         return (yield called.run(run, [frame, made.run(run, frame)]))
 
     return Code(deep, is_deep=True)
@@ -221,7 +232,7 @@ def sequence(forms: Sequence[Form], scope: Scope) -> Code:
         return codes[0] if codes else NOTHING
     if any(code.is_deep for code in codes):
 
-        def deep(run: Run, frame: Frame) -> Deep:
+        def deep(run: Evaluation, frame: Frame) -> Deep:
             value = None
             for code in codes:
                 value = code.run(run, frame)
@@ -232,7 +243,7 @@ def sequence(forms: Sequence[Form], scope: Scope) -> Code:
         return Code(deep, is_deep=True)
     *early, last = [code.run for code in codes]
 
-    def direct(run: Run, frame: Frame) -> Any:
+    def direct(run: Evaluation, frame: Frame) -> Any:
         for step in early:
             step(run, frame)
         return last(run, frame)
@@ -256,16 +267,16 @@ def name_in(form: Form, what: str) -> str:
     return name
 
 
-def group_in(form: Form, what: str) -> Group:
+def group_in(form: Form, what: str) -> Parenthesized:
     """Return the form, which must be a group; nil counts as an empty group."""
-    if isinstance(form, Group):
+    if isinstance(form, Parenthesized):
         return form
     if symbol_name(form) == "nil":
-        return Group((), form.at)
+        return Parenthesized((), form.at)
     raise bad_form(form.at, f"expected {what} in parentheses")
 
 
-def expect(form: Group, least: int, most: int | None, usage: str) -> tuple[Form, ...]:
+def expect(form: Parenthesized, least: int, most: int | None, usage: str) -> tuple[Form, ...]:
     """Return the forms after the head of a special form; raise if their number is wrong."""
     count = len(form.items) - 1
     if count < least or (most is not None and count > most):
@@ -318,7 +329,7 @@ def _add_parameter(written: Lambda, section: str, form: Form, scope: Scope) -> N
         written.required += section == ""
         scope.names.append(name_in(form, "the name of a parameter"))
         return
-    parts = form.items if isinstance(form, Group) else (form,)
+    parts = form.items if isinstance(form, Parenthesized) else (form,)
     if not 1 <= len(parts) <= 3:
         raise bad_form(form.at, "expected (name default given-p)")
     name = name_in(parts[0], "the name of a parameter")
@@ -334,7 +345,7 @@ def closure_code(written: Lambda, scope: Scope) -> Code:
     """Return code that makes a closure of a function in the current frame."""
     size = scope.size + 2
 
-    def make(run: Run, frame: Frame) -> Closure:
+    def make(run: Evaluation, frame: Frame) -> Closure:
         run.allocate(size)
         return Closure(written, frame)
 

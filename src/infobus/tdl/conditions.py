@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from infobus.errors import TdlError, TdlLimit
 from infobus.objects.data import DataObject
-from infobus.tdl.reader import Position
+from infobus.tdl.reader import SourcePosition
 
 if TYPE_CHECKING:
-    from infobus.tdl.machine import Run
+    from infobus.tdl.machine import Evaluation
 
 STACK_COUNT_MAX = 30
 
@@ -40,7 +40,7 @@ class Unbound(Error, name="tdl.UnboundError"):
     """A variable, function, class or method does not exist."""
 
 
-class Refused(Error, name="tdl.BusError"):
+class BusRefused(Error, name="tdl.BusError"):
     """The bus failed, or the host does not allow the program to use it this way."""
 
 
@@ -49,10 +49,10 @@ class Unwinding(Exception):
 
     def __init__(self) -> None:
         super().__init__()
-        self.at: Position | None = None
-        self.calls: tuple[tuple[str, Position], ...] = ()
+        self.at: SourcePosition | None = None
+        self.calls: tuple[tuple[str, SourcePosition], ...] = ()
 
-    def locate(self, run: Run, at: Position) -> None:
+    def locate(self, run: Evaluation, at: SourcePosition) -> None:
         """Record where it was raised. Only the first call, from the innermost form, counts."""
         if self.at is None:
             self.at = at

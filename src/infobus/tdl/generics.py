@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from infobus.objects.data import DataObject
 from infobus.tdl.conditions import Unbound, failed
 from infobus.tdl.library.equality import is_same
-from infobus.tdl.machine import Builtin, Closure, Run
-from infobus.tdl.reader import Position
+from infobus.tdl.machine import Builtin, Closure, Evaluation
+from infobus.tdl.reader import SourcePosition
 from infobus.tdl.values import Deep, Function, Symbol, precedence, shown_name
 
 QUALIFIERS = ("", ":before", ":after", ":around")
@@ -41,7 +41,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MethodPlan:
     """The methods that apply to certain arguments, in calling order."""
 
     around: list[Method]
@@ -55,7 +55,7 @@ class NextMethods:
     """The methods left for `call-next-method`; `index` counts around methods first."""
 
     generic: Generic
-    plan: Plan
+    plan: MethodPlan
     index: int
     arguments: list[Any]
 
@@ -72,7 +72,7 @@ class Generic(Function):
     name: str
     required: int
     methods: list[Method] = field(default_factory=list)
-    cache: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
+    cache: dict[tuple[Any, ...], MethodPlan] = field(default_factory=dict)
 
     def add(self, method: Method) -> bool:
         """Add a method; return False if it replaces one for the same classes."""
@@ -88,12 +88,19 @@ class Generic(Function):
         self.cache = {}
         return is_new
 
-    def invoke(self, run: Run, arguments: list[Any], at: Position) -> Deep:
+    def invoke(self, run: Evaluation, arguments: list[Any], at: SourcePosition) -> Deep:
         if len(arguments) < self.required:
             raise failed(f"{self.name} takes {self.required} arguments, got {len(arguments)}")
         return self.proceed(run, self._plan(run, arguments), 0, arguments, at)
 
-    def proceed(self, run: Run, plan: Plan, index: int, arguments: list[Any], at: Position) -> Deep:
+    def proceed(
+        self,
+        run: Evaluation,
+        plan: MethodPlan,
+        index: int,
+        arguments: list[Any],
+        at: SourcePosition,
+    ) -> Deep:
         """Evaluate the method at `index` of the plan, with its before and after methods."""
         following = NextMethods(self, plan, index + 1, arguments)
         first_primary = len(plan.around)
@@ -109,7 +116,7 @@ class Generic(Function):
                 yield _call(run, method, arguments, at, None)
         return value
 
-    def _plan(self, run: Run, arguments: list[Any]) -> Plan:
+    def _plan(self, run: Evaluation, arguments: list[Any]) -> MethodPlan:
         key = tuple(map(_dispatch_key, arguments[: self.required]))
         plan = self.cache.get(key)
         if plan is None:
@@ -122,7 +129,7 @@ class Generic(Function):
                 self.cache[key] = plan
         return plan
 
-    def _work_out(self, run: Run, arguments: list[Any]) -> Plan:
+    def _work_out(self, run: Evaluation, arguments: list[Any]) -> MethodPlan:
         orders = [precedence(argument) for argument in arguments[: self.required]]
         run.spend(1 + len(self.methods) * (1 + self.required))
         ranked = []
@@ -135,7 +142,7 @@ class Generic(Function):
         if not by[""]:
             classes = ", ".join(shown_name(order[0]) for order in orders)
             raise failed(f"no method of {self.name} applies to ({classes})", Unbound)
-        return Plan(by[":around"], by[":before"], by[""], by[":after"][::-1])
+        return MethodPlan(by[":around"], by[":before"], by[""], by[":after"][::-1])
 
 
 def _rank(
@@ -172,14 +179,20 @@ def _dispatch_key(value: Any) -> Any:
 
 
 def _call(
-    run: Run, method: Method, arguments: list[Any], at: Position, following: NextMethods | None
+    run: Evaluation,
+    method: Method,
+    arguments: list[Any],
+    at: SourcePosition,
+    following: NextMethods | None,
 ) -> Deep:
     if isinstance(method.function, Closure):
         return method.function.invoke(run, arguments, at, (following,))
     return method.function.invoke(run, arguments, at)
 
 
-def call_next(run: Run, following: Any, arguments: list[Any] | None, at: Position) -> Deep:
+def call_next(
+    run: Evaluation, following: Any, arguments: list[Any] | None, at: SourcePosition
+) -> Deep:
     """Evaluate `call-next-method`; None as `arguments` means the current method's own."""
     if following is None or not following.exists:
         raise failed("there is no next method")

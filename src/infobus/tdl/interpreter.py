@@ -10,7 +10,7 @@ from infobus.errors import BadType, BadValue, TdlError, TdlLimit
 from infobus.objects import kinds, registry
 from infobus.objects.classes import attach_code, class_for, define_type
 from infobus.objects.data import DataObject
-from infobus.objects.descriptors import Code as TravellingCode
+from infobus.objects.descriptors import TravellingCode as TravellingCode
 from infobus.objects.kinds import Kind
 from infobus.objects.members import Attribute, Operation
 from infobus.objects.types import compose
@@ -23,16 +23,16 @@ from infobus.tdl.forms.classes import ClassForm
 from infobus.tdl.generics import Generic, Method
 from infobus.tdl.library import bus_functions  # noqa: F401  what they define is looked up by name
 from infobus.tdl.library.instances import set_slot_value, slot_value
-from infobus.tdl.limits import Capabilities, Limits
-from infobus.tdl.machine import Builtin, Code, Run, translated
-from infobus.tdl.reader import Position, read
+from infobus.tdl.limits import Capabilities, ProgramLimits
+from infobus.tdl.machine import Builtin, Code, Evaluation, translated
+from infobus.tdl.reader import SourcePosition, read
 from infobus.tdl.retention import retained_bytes
 from infobus.tdl.signatures import check_key, sign
 from infobus.tdl.sources import Sources
 from infobus.tdl.text import written
 from infobus.tdl.values import ALIASES, BUILT_IN_CLASSES, Deep, Function, Symbol
 
-OUTSIDE = Position(0, 0, "the host")
+OUTSIDE = SourcePosition(0, 0, "the host")
 CLASS_STEPS = 100
 """The fuel that defining a class costs: it takes about as long as this many other steps."""
 METHODS = "methods"
@@ -63,11 +63,11 @@ class Interpreter:
     def __init__(
         self,
         *,
-        limits: Limits | None = None,
+        limits: ProgramLimits | None = None,
         capabilities: Capabilities | None = None,
         key: bytes | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or ProgramLimits()
         self.capabilities = capabilities or Capabilities()
         self.variables: dict[str, Any] = {}
         self.classes: dict[str, type[DataObject]] = {}
@@ -203,7 +203,7 @@ class Interpreter:
             self.class_named(name)
         return name
 
-    def define_class(self, run: Run, form: ClassForm, attributes: list[Attribute]) -> None:
+    def define_class(self, run: Evaluation, form: ClassForm, attributes: list[Attribute]) -> None:
         """Make the class that a form describes, with its accessors and operations."""
         name = form.name
         if name in BUILT_IN_CLASSES or name in ALIASES:
@@ -266,7 +266,7 @@ class Interpreter:
         dashed = operation.replace("_", "-")
         return self.function(dashed if dashed in self._functions else operation)
 
-    def _program(self, source: str, origin: str) -> Callable[[Run], Deep]:
+    def _program(self, source: str, origin: str) -> Callable[[Evaluation], Deep]:
         if len(source) > self.limits.source_length:
             raise TdlLimit(
                 f"{origin or 'the program'} has {len(source)} characters; "
@@ -281,7 +281,7 @@ class Interpreter:
         except RecursionError:
             raise _too_deep() from None
 
-        def start(run: Run) -> Deep:
+        def start(run: Evaluation) -> Deep:
             value = None
             for form, code in zip(forms, codes, strict=True):
                 value = yield _at(run, code, form.at)
@@ -307,9 +307,9 @@ class Interpreter:
                 raise translated(error) from None
 
     def _within_limits(
-        self, start: Callable[[Run], Deep], finish: Callable[[Run, Any], Any]
+        self, start: Callable[[Evaluation], Deep], finish: Callable[[Evaluation, Any], Any]
     ) -> Any:
-        run = Run(self, self._memory_left())
+        run = Evaluation(self, self._memory_left())
         given = run.memory
         try:
             return finish(run, run.drive(start(run)))
@@ -341,7 +341,7 @@ def _too_deep() -> TdlLimit:
     return TdlLimit("the program is nested too deep for the stack of Python", line=1, column=1)
 
 
-def _at(run: Run, code: Code, at: Position) -> Deep:
+def _at(run: Evaluation, code: Code, at: SourcePosition) -> Deep:
     """Evaluate a top-level form; an error without a position gets the form's own."""
     try:
         return (yield from run.value_of(code, [None]))
@@ -350,15 +350,15 @@ def _at(run: Run, code: Code, at: Position) -> Deep:
         raise
 
 
-def _inward(run: Run, values: Iterable[Any]) -> list[Any]:
+def _inward(run: Evaluation, values: Iterable[Any]) -> list[Any]:
     return [inward(run, value) for value in values]
 
 
-def _to_python(run: Run, value: Any) -> Any:
+def _to_python(run: Evaluation, value: Any) -> Any:
     return value if isinstance(value, Function) else outward(run, value)
 
 
-def _result(run: Run, value: Any, kind: Kind, where: str) -> Any:
+def _result(run: Evaluation, value: Any, kind: Kind, where: str) -> Any:
     if kind == kinds.NOTHING:
         return None  # every method has a value, but this operation returns none
     try:
@@ -367,7 +367,7 @@ def _result(run: Run, value: Any, kind: Kind, where: str) -> Any:
         raise failed(f"the result does not fit: {error}", WrongType) from None
 
 
-def _nothing(run: Run, *arguments: Any) -> None:
+def _nothing(run: Evaluation, *arguments: Any) -> None:
     return None
 
 

@@ -14,7 +14,7 @@ CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ProgramLimits:
     """How much a program may use. Fuel and memory are counted per run or call.
 
     Attributes:

@@ -22,7 +22,7 @@ from infobus.tdl.conditions import (
     failed,
 )
 from infobus.tdl.limits import CELL_BYTES
-from infobus.tdl.reader import Position
+from infobus.tdl.reader import SourcePosition
 from infobus.tdl.values import Deep, Function, Symbol, make_list
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ Frame = list[Any]
 class Code:
     """A compiled form: `run` returns its value or, if it is deep, an evaluation to drive."""
 
-    run: Callable[[Run, Frame], Any]
+    run: Callable[[Evaluation, Frame], Any]
     is_deep: bool = False
 
 
-class Run:
+class Evaluation:
     """One run of a program: its remaining fuel and memory, and the active calls."""
 
     __slots__ = ("calls", "fuel", "interpreter", "memory")
@@ -49,7 +49,7 @@ class Run:
         self.interpreter = interpreter
         self.fuel = interpreter.limits.fuel
         self.memory = memory
-        self.calls: list[tuple[str, Position]] = []
+        self.calls: list[tuple[str, SourcePosition]] = []
 
     def spend(self, steps: int) -> None:
         """Use fuel; raise `LimitReached` if there is not enough."""
@@ -136,7 +136,7 @@ class Builtin(Function):
         self.most = most
         self.is_deep = is_deep
 
-    def invoke(self, run: Run, arguments: list[Any], at: Position) -> Deep:
+    def invoke(self, run: Evaluation, arguments: list[Any], at: SourcePosition) -> Deep:
         complaint = self.complaint(len(arguments))
         if complaint is not None:
             raise failed(complaint)
@@ -183,7 +183,7 @@ class Lambda:
         """True if all parameters are required."""
         return not (self.options or self.has_rest or self.keys is not None)
 
-    def bind(self, run: Run, frame: Frame, arguments: list[Any]) -> Deep:
+    def bind(self, run: Evaluation, frame: Frame, arguments: list[Any]) -> Deep:
         """Add the values of optional, rest and keyword parameters to `frame`."""
         given = arguments[self.required :]
         for index, option in enumerate(self.options):
@@ -214,7 +214,7 @@ class Lambda:
         return {name.name: [value] for name, value in pairs}
 
 
-def _add(run: Run, frame: Frame, option: Option, given: list[Any]) -> Deep:
+def _add(run: Evaluation, frame: Frame, option: Option, given: list[Any]) -> Deep:
     frame.append(given[0] if given else (yield from run.value_of(option.default, frame)))
     if option.tells:
         frame.append(True if given else None)
@@ -235,7 +235,11 @@ class Closure(Function):
         return self.written.name
 
     def invoke(
-        self, run: Run, arguments: list[Any], at: Position, hidden: tuple[Any, ...] = ()
+        self,
+        run: Evaluation,
+        arguments: list[Any],
+        at: SourcePosition,
+        hidden: tuple[Any, ...] = (),
     ) -> Deep:
         calls = run.calls
         depth = len(calls)

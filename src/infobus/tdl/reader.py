@@ -35,7 +35,7 @@ _ESCAPED = {"n": "\n", "t": "\t"}
 _WRAPPERS = {"'": Symbol("quote"), "#'": Symbol("function")}
 
 
-class Position(NamedTuple):
+class SourcePosition(NamedTuple):
     """The position of a form: lines and columns count from 1, and `origin` names the text.
 
     Line 0 means that there is an origin but no text.
@@ -56,28 +56,28 @@ class Atom(NamedTuple):
     """A symbol, number or string."""
 
     value: Any
-    at: Position
+    at: SourcePosition
 
 
-class Group(NamedTuple):
+class Parenthesized(NamedTuple):
     """Forms in parentheses; a top-level group also has its source `text`."""
 
     items: tuple[Form, ...]
-    at: Position
+    at: SourcePosition
     text: str = ""
 
 
-Form: TypeAlias = Atom | Group
+Form: TypeAlias = Atom | Parenthesized
 
 
-def bad_form(at: Position, message: str) -> TdlError:
+def bad_form(at: SourcePosition, message: str) -> TdlError:
     """Return the error for text that is not a valid program."""
     return TdlError(f"{at}: {message}", line=at.line, column=at.column, origin=at.origin)
 
 
 def datum(form: Form) -> Any:
     """Return the form as a value, as `quote` does."""
-    if isinstance(form, Group):
+    if isinstance(form, Parenthesized):
         return make_list(datum(item) for item in form.items)
     if form.value == Symbol("nil"):
         return None
@@ -118,7 +118,7 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
 class _Open:
     """A group or a quote whose forms are not complete yet."""
 
-    def __init__(self, at: Position, start: int, wrapper: Symbol | None = None) -> None:
+    def __init__(self, at: SourcePosition, start: int, wrapper: Symbol | None = None) -> None:
         self.at = at
         self.start = start
         self.wrapper = wrapper
@@ -130,7 +130,7 @@ class _Reading:
         self._text = text
         self._origin = origin
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        self._stack = [_Open(Position(1, 1, origin), 0)]
+        self._stack = [_Open(SourcePosition(1, 1, origin), 0)]
 
     def forms(self) -> list[Form]:
         end = 0
@@ -144,9 +144,9 @@ class _Reading:
             raise bad_form(self._stack[-1].at, f"{missing} is missing for what begins here")
         return self._stack[0].items
 
-    def _at(self, place: int) -> Position:
+    def _at(self, place: int) -> SourcePosition:
         line = bisect_right(self._line_starts, place)
-        return Position(line, place - self._line_starts[line - 1] + 1, self._origin)
+        return SourcePosition(line, place - self._line_starts[line - 1] + 1, self._origin)
 
     def _take(self, token: re.Match[str]) -> None:
         kind, text = token.lastgroup, token.group()
@@ -171,7 +171,7 @@ class _Reading:
     def _close(self, end: int) -> None:
         done = self._stack.pop()
         text = self._text[done.start : end] if len(self._stack) == 1 else ""
-        self._add(Group(tuple(done.items), done.at, text), end)
+        self._add(Parenthesized(tuple(done.items), done.at, text), end)
 
     def _add(self, form: Form, end: int) -> None:
         opened = self._stack[-1]
@@ -194,7 +194,7 @@ def _complaint(start: str) -> str:
     return f"{start[0]!r} has no meaning here"
 
 
-def _atom(text: str, at: Position) -> Any:
+def _atom(text: str, at: SourcePosition) -> Any:
     if _INTEGER.fullmatch(text):
         # The length is checked first: Python refuses to parse very long integers.
         if len(text) > INTEGER_BITS_MAX or int(text).bit_length() > INTEGER_BITS_MAX:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from infobus.tdl.compiler import symbol_name
 from infobus.tdl.forms.definitions import function_name
 from infobus.tdl.generics import QUALIFIERS
-from infobus.tdl.reader import Form, Group
+from infobus.tdl.reader import Form, Parenthesized
 from infobus.tdl.values import full_name
 
 HELPERS = ("defun", "defvar", "defparameter", "defgeneric", "define-condition")
@@ -33,8 +33,10 @@ class Sources:
 
     def note(self, form: Form) -> None:
         """Record a top-level form, if it defines something that can be sent with a class."""
-        head = symbol_name(form.items[0]) if isinstance(form, Group) and form.items else None
-        if not isinstance(form, Group) or head not in TRAVELLING:
+        head = (
+            symbol_name(form.items[0]) if isinstance(form, Parenthesized) and form.items else None
+        )
+        if not isinstance(form, Parenthesized) or head not in TRAVELLING:
             return
         name = function_name(form.items[1])
         mentions = frozenset(_names(form))
@@ -44,7 +46,7 @@ class Sources:
         rest = form.items[2:]
         qualifier = symbol_name(rest[0]) or ""
         parameters = rest[1] if qualifier in QUALIFIERS[1:] else rest[0]
-        assert isinstance(parameters, Group)  # the compiler has checked that
+        assert isinstance(parameters, Parenthesized)  # the compiler has checked that
         classes = [_class_in(parameter) for parameter in parameters.items]
         key = (name, qualifier, *(one or "t" for one in classes))
         found = frozenset(one for one in classes if one is not None)
@@ -76,14 +78,14 @@ class Sources:
 
 
 def _class_in(parameter: Form) -> str | None:
-    if isinstance(parameter, Group) and len(parameter.items) == 2:
+    if isinstance(parameter, Parenthesized) and len(parameter.items) == 2:
         name = symbol_name(parameter.items[1])
         return None if name is None else full_name(name)
     return None
 
 
 def _names(form: Form) -> Iterator[str]:
-    if isinstance(form, Group):
+    if isinstance(form, Parenthesized):
         for item in form.items:
             yield from _names(item)
     elif (name := symbol_name(form)) is not None:

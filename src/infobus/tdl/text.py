@@ -11,13 +11,13 @@ from infobus.tdl.limits import CHARACTER_BYTES
 from infobus.tdl.values import Cell, Function, Symbol, Table, shown_name
 
 if TYPE_CHECKING:
-    from infobus.tdl.machine import Run
+    from infobus.tdl.machine import Evaluation
 
 DEPTH_MAX = 32
 SHORT_LENGTH_MAX = 60
 
 
-def written(run: Run | None, value: Any, *, is_plain: bool = False) -> str:
+def written(run: Evaluation | None, value: Any, *, is_plain: bool = False) -> str:
     """Return `value` as text; `is_plain` omits the quotes of strings.
 
     The text is charged to the run's memory; without a run it is cut short.
@@ -34,7 +34,7 @@ def short(value: Any) -> str:
 
 
 class _Writer:
-    def __init__(self, run: Run | None, is_plain: bool) -> None:
+    def __init__(self, run: Evaluation | None, is_plain: bool) -> None:
         self.parts: list[str] = []
         self._run = run
         self._is_plain = is_plain
@@ -129,7 +129,7 @@ class _Writer:
 _DIRECTIVE = re.compile(r"~(?:,([0-9]{1,2}))?([a-zA-Z%~])|~")
 
 
-def formatted(run: Run, text: str, values: tuple[Any, ...]) -> str:
+def formatted(run: Evaluation, text: str, values: tuple[Any, ...]) -> str:
     """Replace the directives in `text` by values: ~a ~s ~d ~f ~,2f ~% ~~."""
     left = list(values)
 

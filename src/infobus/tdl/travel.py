@@ -13,18 +13,18 @@ from infobus.objects.data import DataObject, Foreign
 from infobus.objects.types import Type
 from infobus.subjects import check_pattern, matches
 from infobus.tdl.interpreter import METHODS, Interpreter
-from infobus.tdl.limits import Capabilities, Limits
+from infobus.tdl.limits import Capabilities, ProgramLimits
 from infobus.tdl.signatures import check_key, is_signed
 
 INTERPRETER_COUNT_MAX = 64
-LIMITS = Limits(fuel=100_000, memory_bytes=8 * 1024 * 1024)
+LIMITS = ProgramLimits(fuel=100_000, memory_bytes=8 * 1024 * 1024)
 
 
 @dataclass(frozen=True)
 class _Permission:
     patterns: Sequence[str]
     key: bytes | None
-    limits: Limits
+    limits: ProgramLimits
     capabilities: Capabilities
 
     def covers(self, known: Type) -> bool:
@@ -41,7 +41,7 @@ _interpreters: dict[int, Interpreter] = {}
 def permit(
     *types: str,
     key: bytes | None = None,
-    limits: Limits = LIMITS,
+    limits: ProgramLimits = LIMITS,
     capabilities: Capabilities | None = None,
 ) -> None:
     """Let methods that are received with types run in this process. By default, none may run.

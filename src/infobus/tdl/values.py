@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from infobus.objects.data import DataObject, type_of
 
 if TYPE_CHECKING:
-    from infobus.tdl.machine import Run
-    from infobus.tdl.reader import Position
+    from infobus.tdl.machine import Evaluation
+    from infobus.tdl.reader import SourcePosition
 
 Deep = Generator[Any, Any, Any]
 """An evaluation that may need others: it yields each of them, and is sent its value."""
@@ -58,7 +58,7 @@ class Function:
     __slots__ = ()
     name: str
 
-    def invoke(self, run: Run, arguments: list[Any], at: Position) -> Deep:
+    def invoke(self, run: Evaluation, arguments: list[Any], at: SourcePosition) -> Deep:
         """Return the evaluation of a call that is made at position `at`."""
         raise NotImplementedError
 

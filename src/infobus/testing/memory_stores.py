@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
-from infobus.stores.ledger.consumer_store import Progress, Registration
+from infobus.stores.ledger.consumer_store import ConsumerProgress, Registration
 from infobus.stores.ledger.reader import Leavings
 from infobus.stores.ledger.record import Position, Record, encode
 
@@ -35,7 +35,7 @@ class _LedgerFile:
 @dataclass
 class _ConsumerFile:
     registration: Registration
-    progress: dict[str, Progress] = field(default_factory=dict)
+    progress: dict[str, ConsumerProgress] = field(default_factory=dict)
 
 
 class MemoryDisk:
@@ -296,13 +296,13 @@ class MemoryConsumerStore(_Opened):
         """The filter, or empty."""
         return self._file.registration.where
 
-    def progress(self) -> dict[str, Progress]:
+    def progress(self) -> dict[str, ConsumerProgress]:
         """See `ConsumerStore.progress`."""
         return dict(self._progress)
 
     def position(self, ledger: str) -> int:
         """See `ConsumerStore.position`."""
-        return self._progress.get(ledger, Progress()).position
+        return self._progress.get(ledger, ConsumerProgress()).position
 
     def note(
         self,
@@ -314,7 +314,9 @@ class MemoryConsumerStore(_Opened):
         """See `ConsumerStore.note`."""
         if position < self.position(ledger) or any(number <= position for number in above):
             raise BadValue(f"{position} is behind {self.position(ledger)}, or not below {above}")
-        self._progress[ledger] = Progress(position, frozenset(above), dict(deliveries or {}))
+        self._progress[ledger] = ConsumerProgress(
+            position, frozenset(above), dict(deliveries or {})
+        )
 
     def flush(self) -> None:
         """See `ConsumerStore.flush`."""

@@ -19,7 +19,7 @@ from infobus.bench.common.bar import Bar
 from infobus.bench.common.engines import GRPC, INFOBUS, NATS, ZENOH, missing
 from infobus.bench.common.findings import Findings
 from infobus.bench.common.plots import rounds_figure
-from infobus.bench.common.processes import Worker, company_of
+from infobus.bench.common.processes import WorkerProcess, company_of
 from infobus.bench.common.rounds import (
     Key,
     OnStep,
@@ -71,7 +71,7 @@ def measure(
     out.
     """
     left_out: dict[str, str] = {}
-    clients: dict[str, Worker] = {}
+    clients: dict[str, WorkerProcess] = {}
     held = (0, 0.0)
     with ExitStack() as opened:
         for engine in ENGINES:
@@ -101,7 +101,7 @@ def measure(
     return rounds_of(taken), held, left_out
 
 
-def _turn(client: Worker, turn_s: float, at_a_time: int) -> dict[str, float]:
+def _turn(client: WorkerProcess, turn_s: float, at_a_time: int) -> dict[str, float]:
     waits_s: list[float] = client.ask(turn_s, at_a_time)
     return {
         "p50_s": percentile(waits_s, 0.5),

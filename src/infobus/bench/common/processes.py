@@ -41,7 +41,7 @@ class Broken(msgspec.Struct):
     reason: str
 
 
-class Worker:
+class WorkerProcess:
     """A spawned process and our end of its pipe."""
 
     def __init__(self, role: Role[What], what: What, address: str) -> None:
@@ -83,12 +83,14 @@ class Worker:
 
 
 @contextmanager
-def company_of(roles: Sequence[Role[What]], what: What, address: str) -> Iterator[list[Worker]]:
+def company_of(
+    roles: Sequence[Role[What]], what: What, address: str
+) -> Iterator[list[WorkerProcess]]:
     """All processes of a measurement, started together; none is left behind."""
-    company: list[Worker] = []
+    company: list[WorkerProcess] = []
     try:
         for role in roles:
-            company.append(Worker(role, what, address))
+            company.append(WorkerProcess(role, what, address))
         yield company
         for worker in company:
             worker.order(None)

@@ -78,10 +78,12 @@ def measure(spark: SparkSession, folder: Path, count: int) -> tuple[BacktestCoun
     from infobus.pipeline import events
     from infobus.pipeline.jobs import backtest
     from infobus.pipeline.jobs.history import histories
-    from infobus.pipeline.jobs.subscription import Subscription
+    from infobus.pipeline.jobs.subscription import TrialSubscription
 
     filters = [filter_of(one) for one in EQUAL.subscriptions(SUBSCRIPTIONS_COUNT)]
-    options = backtest.Options(subscriptions=[Subscription(where=one.text) for one in filters])
+    options = backtest.BacktestOptions(
+        subscriptions=[TrialSubscription(where=one.text) for one in filters]
+    )
     start_s = time.perf_counter()
     rows = backtest.over(histories(spark, folder), options).orderBy("subscription").collect()
     ours_s = time.perf_counter() - start_s

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 
 import msgspec
 
-from infobus.bench.common.processes import Connected, Worker, company_of
+from infobus.bench.common.processes import Connected, WorkerProcess, company_of
 from infobus.bench.common.rounds import percentile
 from infobus.bench.pubsub import workers
 from infobus.bench.pubsub.payload import FIRST_NUMBER, HELLO_NUMBER, encoded_bytes, venue_for
@@ -71,12 +71,12 @@ def _measure_rate(run: BenchRun, address: str, seconds: float) -> BenchRun:
     )
 
 
-def _greet(publisher: Worker, consumers: list[Worker]) -> None:
+def _greet(publisher: WorkerProcess, consumers: list[WorkerProcess]) -> None:
     """Publish greetings until every consumer has heard one.
 
     This works for any engine, even if it cannot say when a subscription is in place.
     """
-    waiting: dict[Connection, Worker] = {consumer.pipe: consumer for consumer in consumers}
+    waiting: dict[Connection, WorkerProcess] = {consumer.pipe: consumer for consumer in consumers}
     deadline_s = time.monotonic() + GREETING_S_MAX
     while waiting:
         if time.monotonic() > deadline_s:
@@ -88,7 +88,7 @@ def _greet(publisher: Worker, consumers: list[Worker]) -> None:
 
 
 def _round(
-    publisher: Worker, consumers: list[Worker], first: int, count: int
+    publisher: WorkerProcess, consumers: list[WorkerProcess], first: int, count: int
 ) -> tuple[int, list[workers.RoundTally]]:
     """Publish `count` events once all are ready; returns the start and what each consumer saw."""
     for worker in (*consumers, publisher):

@@ -20,7 +20,7 @@ from rich.table import Table
 from infobus.bench.common.bar import Bar
 from infobus.bench.common.findings import Findings
 from infobus.bench.common.plots import OURS, canvas, legend_below
-from infobus.bench.common.processes import Worker, company_of
+from infobus.bench.common.processes import WorkerProcess, company_of
 from infobus.bench.common.rounds import OnStep, percentile
 from infobus.bench.common.tables import table_of
 from infobus.bench.qos.workers import PAUSE_S, FloodLoad, Times, consume, spin, supply
@@ -122,7 +122,7 @@ def measure(load: FloodLoad, *, seconds: float) -> FloodTimes:
     )
 
 
-def _call(caller: Worker, consumer: Worker, seconds: float) -> tuple[Times, int]:
+def _call(caller: WorkerProcess, consumer: WorkerProcess, seconds: float) -> tuple[Times, int]:
     """Have emergencies published; returns what the consumer saw, and how many it missed."""
     sent: int = caller.ask("emergencies", seconds)
     times: Times = consumer.ask("times")

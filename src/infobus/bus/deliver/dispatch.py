@@ -12,7 +12,7 @@ from infobus.bus.deliver.audience import NOBODY, Audience, Audiences
 from infobus.bus.deliver.callbacks import Workers
 from infobus.bus.deliver.event import Run, objects_of, weight_of
 from infobus.bus.deliver.subscription import Subscription
-from infobus.bus.deliver.type_requests import Types
+from infobus.bus.deliver.type_requests import TypeRequests
 from infobus.bus.stats import Counters
 from infobus.errors import BadFrame
 from infobus.protocols.effects import ToAll
@@ -36,7 +36,7 @@ class Delivery:
         name: str,
         counters: Counters,
         workers: Workers,
-        types: Types,
+        types: TypeRequests,
         *,
         look_at_crowded: LookAt,
         on_bad_object: Callable[[str, BadFrame], None],

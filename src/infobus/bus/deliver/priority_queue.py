@@ -17,7 +17,7 @@ from infobus.bus.deliver.event import Event, Run, weight_of
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.frames.wire import Qos
 from infobus.protocols.qos.classes import Marks, Rate
-from infobus.protocols.qos.queues import ClassQueues, Entry
+from infobus.protocols.qos.queues import ClassQueues, QueueEntry
 from infobus.protocols.reliable.effects import Lost
 from infobus.protocols.reliable.peer import Terms
 
@@ -58,7 +58,7 @@ class Classed:
         self._run_count_max = marks.high
         # What the consumer has at hand, and its rank. What it took before there were classes is of
         # the default one, and older than anything that is offered.
-        self._hand: Entry[Waits] = Entry([], terms.classes.default, 0, math.inf, 0)
+        self._hand: QueueEntry[Waits] = QueueEntry([], terms.classes.default, 0, math.inf, 0)
         self._rank = terms.classes.rank(terms.classes.default)
         self.thinned = 0  # events left out because of `max_rate`
 

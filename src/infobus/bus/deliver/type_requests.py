@@ -12,7 +12,7 @@ from infobus.protocols.frames.transactions import GROUP
 _SOUGHT_COUNT_MAX = 10_000
 
 
-class Types:
+class TypeRequests:
     """The types of events that have come. Called under the hub's lock."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class DeadLetter(DataObject, name="infobus.DeadLetter"):
     object: Any
 
 
-def letter(consumer: str, dead: effects.DeadLetter) -> DeadLetter:
+def letter(consumer: str, dead: effects.Bury) -> DeadLetter:
     """The dead letter of an event."""
     entry, event = dead.entry, (dead.ledger, dead.entry.number)
     return DeadLetter(

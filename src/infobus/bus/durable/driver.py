@@ -38,7 +38,12 @@ from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerTerms
-from infobus.protocols.guaranteed.server import Failed, LedgerServer, ServerEffects, ServerTerms
+from infobus.protocols.guaranteed.server import (
+    LedgerFailed,
+    LedgerServer,
+    ServerEffects,
+    ServerTerms,
+)
 from infobus.protocols.reliable.effects import Lost
 from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
@@ -49,7 +54,7 @@ TAGS = range(20, 30)
 _CALL_S_MAX = 5.0
 _SERVER_TERMS, _CONSUMER_TERMS = ServerTerms(), ConsumerTerms()
 
-PublishDead = Callable[[str, effect.DeadLetter], None]
+PublishDead = Callable[[str, effect.Bury], None]
 
 
 class Guarantees:
@@ -337,19 +342,19 @@ class Guarantees:
 
     # Doing what only guaranteed delivery wants done.
 
-    def _do_served(self, one: Failed) -> None:
-        assert isinstance(one, Failed), f"nobody does {one!r}"
+    def _do_served(self, one: LedgerFailed) -> None:
+        assert isinstance(one, LedgerFailed), f"nobody does {one!r}"
         log.error("ledger %s is not served any more: %s", one.ledger, one.error)
         self._close(one.ledger, self._now_s())
 
     def _do(self, use: Use, one: effect.OwnEffect) -> None:
         match one:
-            case effect.Deliver(id, entry, deliveries):
+            case effect.HandOver(id, entry, deliveries):
                 self._deliver(use, id, entry, deliveries)
             case effect.Save(id, saved):
                 use.store.note(id, saved.position, saved.above, saved.deliveries)
                 use.store.flush()
-            case effect.DeadLetter():
+            case effect.Bury():
                 self._bury(use, one)
             case effect.LostForGood(id, first, last):
                 use.subscription.lost += 1
@@ -383,7 +388,7 @@ class Guarantees:
         place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
         use.subscription.offer(DurableEvent(entry.subject, data, *place, True, deliveries, answer))
 
-    def _bury(self, use: Use, dead: effect.DeadLetter) -> None:
+    def _bury(self, use: Use, dead: effect.Bury) -> None:
         """Publish an event that cannot be delivered on the dead-letter subject."""
         number = dead.entry.number
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from infobus.bus.settings import consumers_folder, ledgers_folder
-from infobus.stores.ledger.consumer_store import ConsumerStore, Progress
+from infobus.stores.ledger.consumer_store import ConsumerProgress, ConsumerStore
 from infobus.stores.ledger.folder import Seen, open_free, orphans
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.reader import Leavings
@@ -38,7 +38,7 @@ class KeptConsumer(Protocol):
     def registered_at(self) -> float: ...
     @property
     def patterns(self) -> tuple[str, ...]: ...
-    def progress(self) -> dict[str, Progress]: ...
+    def progress(self) -> dict[str, ConsumerProgress]: ...
     def note(
         self,
         ledger: str,

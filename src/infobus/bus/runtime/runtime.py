@@ -26,7 +26,7 @@ from infobus.bus.deliver.dispatch import Delivery
 from infobus.bus.deliver.expiry import Expiry
 from infobus.bus.deliver.full_queue import Crowd
 from infobus.bus.deliver.subscription import Subscription
-from infobus.bus.deliver.type_requests import Types, all_descriptors
+from infobus.bus.deliver.type_requests import TypeRequests, all_descriptors
 from infobus.bus.runtime.declarations import Listening
 from infobus.bus.runtime.outbox import Mail, Post
 from infobus.bus.runtime.peer_limits import Clients
@@ -99,7 +99,7 @@ class Runtime:
         self.node.is_held = self._is_held
         self.expiry = Expiry(name, self.counters, terms.classes.default)
         self.subscriptions: dict[Subscription, None] = {}
-        self.types = Types()
+        self.types = TypeRequests()
         self.unknown_types = self.types.unknown
         self.interest_version = 0  # counts what anyone here or elsewhere changes
         self.delivery = Delivery(

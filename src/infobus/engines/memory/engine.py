@@ -41,7 +41,7 @@ class Declared:
 
 
 @dataclass(eq=False)
-class Watch(Declared):
+class TokenWatch(Declared):
     """A registration for tokens, and what was reported to it so far."""
 
     view: dict[str, MemoryEngine] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class MemoryEngine:
         # Dicts as ordered sets: the order of an ordinary set differs from run to run.
         self.frames: dict[Declared, None] = {}
         self.answers: dict[Declared, None] = {}
-        self.watches: dict[Watch, None] = {}
+        self.watches: dict[TokenWatch, None] = {}
         self.tokens: dict[str, None] = {}
         self._is_forked = False
 
@@ -130,7 +130,7 @@ class MemoryEngine:
         self.network.show(self)
         return _Token(self, key)
 
-    def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Watch:
+    def watch(self, key: str, on_change: Callable[[str, bool], None]) -> TokenWatch:
         """Report tokens of other nodes on `key`, those that are visible now at once."""
         if not self.is_open:
             raise self._closed()
@@ -138,7 +138,7 @@ class MemoryEngine:
         def changed(change: tuple[str, bool]) -> None:
             on_change(*change)
 
-        watch = Watch(self, key, Guarded(key).wrap(changed))
+        watch = TokenWatch(self, key, Guarded(key).wrap(changed))
         self.watches[watch] = None
         self.network.call_and_wait(lambda: self.network.look_around(watch), _PATIENCE_S)
         return watch
@@ -158,7 +158,7 @@ class MemoryEngine:
 
     def remove(self, declared: Declared) -> None:
         """Forget one declaration; for `Declaration.undeclare`."""
-        if isinstance(declared, Watch):
+        if isinstance(declared, TokenWatch):
             self.watches.pop(declared, None)
         self.frames.pop(declared, None)
         self.answers.pop(declared, None)

@@ -20,7 +20,7 @@ from infobus.engines.memory.keys import keys_intersect
 from infobus.errors import UsageError
 
 if TYPE_CHECKING:
-    from infobus.engines.memory.engine import Declared, MemoryEngine, Watch
+    from infobus.engines.memory.engine import Declared, MemoryEngine, TokenWatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +330,7 @@ class Network:
         """Notify the watchers that the tokens of `holder` changed."""
         self._tokens_changed(holder, self._link_delay_s)
 
-    def look_around(self, watch: Watch) -> None:
+    def look_around(self, watch: TokenWatch) -> None:
         """Report every token that `watch` can see now."""
         for holder in list(self._engines.values()):
             if holder is not watch.engine and self._is_open(holder.node, watch.engine.node):
@@ -390,7 +390,7 @@ class Network:
                     after_s = self._drawn(self.faults.lease_s) if is_dark else self._link_delay_s()
                     self._schedule(after_s, not is_dark, self._look, watch, holder)
 
-    def _look(self, watch: Watch, holder: MemoryEngine) -> None:
+    def _look(self, watch: TokenWatch, holder: MemoryEngine) -> None:
         """Report what `watch` now sees of the tokens of `holder`, if that has changed."""
         path = (holder.node, watch.engine.node)
         if not watch.is_active or watch.engine.node in self._frozen:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from infobus.filters.matching.bitmap_axis import BitmapColumn, Part, Placed, Scale, kind_of
 from infobus.filters.matching.bitmaps import LIVE, Bitmaps, positions, slots_of
 from infobus.filters.matching.interval import Key
-from infobus.filters.matching.limit_array import Bounds
+from infobus.filters.matching.limit_array import LimitArray
 from infobus.filters.matching.row import EventView, MatcherRow
 
 BOUNDS_FROM = 512
@@ -52,7 +52,7 @@ class Block:
         """The columns again, in the form that is fastest to iterate for every event."""
         self.unplaced: dict[int, set[Key]] = {}
         """By slot, the attributes that a row uses but that have no column."""
-        self.bounds: Bounds | None = None
+        self.bounds: LimitArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows) - len(self.free)
@@ -73,7 +73,7 @@ class Block:
                 kind = kind_of(part)
                 column.divide(kind, self._placed(key, kind))
         if self.bounds is None and self.bitmaps.slots > BOUNDS_FROM:
-            self.bounds = Bounds(self.bitmaps.slots)
+            self.bounds = LimitArray(self.bitmaps.slots)
             for one in range(len(self.rows)):
                 self.tell_owners(one)
         elif row.owners:

@@ -15,7 +15,7 @@ KEYS_MAX = 16
 """The array covers no more attributes than this; with more it would be mostly empty."""
 
 
-class Bounds:
+class LimitArray:
     """Holds the lowest value of each attribute and the negative of the highest, for every row.
 
     So "between two values" becomes "at most" twice, and minus infinity means no condition. The

@@ -38,7 +38,7 @@ _MODULES = {
 NAMES = tuple(_MODULES)
 
 
-class Batch(Struct, frozen=True):
+class ResultPart(Struct, frozen=True):
     """A part of a result: the micro-batch of a query, or all of a batch read (number 0)."""
 
     query: str
@@ -110,7 +110,7 @@ def run(
         raise UsageError(f"job {name}: its result is published, so it needs a sink")
     if not events.isStreaming:
         if write is not None:
-            write(result, options, Batch(query, 0))
+            write(result, options, ResultPart(query, 0))
         else:
             _publish(result.write, sink, query).mode("append").save()
         return None
@@ -118,7 +118,7 @@ def run(
     if trigger:
         stream = stream.trigger(**trigger)
     if write is not None:
-        stream = stream.foreachBatch(lambda part, at: write(part, options, Batch(query, at)))
+        stream = stream.foreachBatch(lambda part, at: write(part, options, ResultPart(query, at)))
     else:
         stream = _publish(stream, sink, query)
     started: StreamingQuery = stream.start()

@@ -25,21 +25,21 @@ from infobus.filters import compile, covers
 from infobus.pipeline.jobs.history import event_bytes
 from infobus.pipeline.jobs.interest import (
     Array,
-    Interest,
+    InterestInRows,
     Rows,
     arrow_function,
     asked_columns,
     names_in,
     table_of,
 )
-from infobus.pipeline.jobs.subscription import Subscription
+from infobus.pipeline.jobs.subscription import TrialSubscription
 from infobus.subjects import SubjectTrie
 from infobus.subjects import covers as subject_covers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from infobus.pipeline.jobs import Batch
+    from infobus.pipeline.jobs import ResultPart
 
 UNSEEN_PAIRS_MAX = 1_000_000
 """Subscriptions that matched nothing are compared with all others, if these are no more pairs."""
@@ -60,7 +60,7 @@ _PARTIAL_DDL = (
 )
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BacktestOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The subscriptions to try, and how.
 
     Attributes:
@@ -72,13 +72,13 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         report: A file for the result, as JSON lines.
     """
 
-    subscriptions: list[Subscription] = []
+    subscriptions: list[TrialSubscription] = []
     file: str | None = None
     journal: str | None = None
     test: bool = False
     report: str = "backtest.jsonl"
 
-    def all(self) -> tuple[Subscription, ...]:
+    def all(self) -> tuple[TrialSubscription, ...]:
         """Return those given, and those of the file; their places are their numbers.
 
         Raises:
@@ -90,7 +90,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return found
 
 
-def read_file(path: str | Path) -> list[Subscription]:
+Options = BacktestOptions
+
+
+def read_file(path: str | Path) -> list[TrialSubscription]:
     """Return the subscriptions in a file.
 
     Raises:
@@ -106,15 +109,15 @@ def read_file(path: str | Path) -> list[Subscription]:
             continue
         try:
             if line.startswith("{"):
-                found.append(msgspec.json.decode(line, type=Subscription))
+                found.append(msgspec.json.decode(line, type=TrialSubscription))
             else:
-                found.append(Subscription(where=line))
+                found.append(TrialSubscription(where=line))
         except (UsageError, msgspec.MsgspecError) as error:
             raise UsageError(f"{path}, line {number}: {error}") from error
     return found
 
 
-def transform(events: DataFrame, options: Options) -> DataFrame:
+def transform(events: DataFrame, options: BacktestOptions) -> DataFrame:
     """Return one row for each subscription: what it would have matched among the events.
 
     Columns: `subscription` (its number), `subject`, `where`, `events`, `bytes`, `first` and `last`
@@ -127,7 +130,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     return over([events], options)
 
 
-def over(histories: Sequence[DataFrame], options: Options) -> DataFrame:
+def over(histories: Sequence[DataFrame], options: BacktestOptions) -> DataFrame:
     """As `transform`, for several DataFrames, each with events of one kind; one Spark job."""
     if any(frame.isStreaming for frame in histories):
         raise UsageError("a back-test looks at history: give it events of spark.read")
@@ -173,7 +176,7 @@ def over(histories: Sequence[DataFrame], options: Options) -> DataFrame:
     )
 
 
-def write(result: DataFrame, options: Options, batch: Batch) -> None:
+def write(result: DataFrame, options: BacktestOptions, batch: ResultPart) -> None:
     """Write the result to the file of the options, the busiest subscription first."""
     rows = result.orderBy(F.desc("events"), "subscription").toArrow().to_pylist()
     with Path(options.report).open("w", encoding="utf-8") as file:
@@ -182,7 +185,7 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
 
 
 def _counted(
-    frame: DataFrame, subscriptions: tuple[Subscription, ...], options: Options
+    frame: DataFrame, subscriptions: tuple[TrialSubscription, ...], options: BacktestOptions
 ) -> DataFrame:
     """Return the findings of each task: a row for each subscription with a match."""
     names = names_in(compile(one.where) for one in subscriptions if one.where is not None)
@@ -232,7 +235,7 @@ class _Sums:
 class _Tally:
     """Counts what the subscriptions want of the rows of one task."""
 
-    def __init__(self, interest: Interest, count: int) -> None:
+    def __init__(self, interest: InterestInRows, count: int) -> None:
         self._interest = interest
         self._sums = _Sums(count)
         self._seen_with: dict[int, list[int]] = {}
@@ -272,7 +275,7 @@ class _Tally:
 class _Family:
     """Subscriptions, and which of them certainly want everything that another wants."""
 
-    def __init__(self, subscriptions: tuple[Subscription, ...], journal: str | None) -> None:
+    def __init__(self, subscriptions: tuple[TrialSubscription, ...], journal: str | None) -> None:
         self._subscriptions, self._journal = subscriptions, journal
         self._filters = [None if one.where is None else compile(one.where) for one in subscriptions]
         self._unfiltered = SubjectTrie[int]()
@@ -281,9 +284,9 @@ class _Family:
                 self._unfiltered.add(one.subject, number)
 
     @cached_property
-    def interest(self) -> Interest:
+    def interest(self) -> InterestInRows:
         """Created on first use: comparing needs none, and building it may take a while."""
-        return Interest(self._subscriptions, self._journal)
+        return InterestInRows(self._subscriptions, self._journal)
 
     def above(self, number: int, seen_with: Sequence[int] | None) -> list[int]:
         """Return the numbers of those that subsume it; None: it was not seen with any."""
@@ -307,5 +310,5 @@ class _Family:
 
 # A Spark worker runs many tasks, and building an engine for many filters takes as long as some.
 @lru_cache(2)
-def _family(subscriptions: tuple[Subscription, ...], journal: str | None) -> _Family:
+def _family(subscriptions: tuple[TrialSubscription, ...], journal: str | None) -> _Family:
     return _Family(subscriptions, journal)

@@ -17,7 +17,7 @@ from infobus.filters import Filter, Matcher, compile
 from infobus.filters.language.tree import Name, nodes
 from infobus.filters.matching.columns import columns_of
 from infobus.objects import find_type
-from infobus.pipeline.jobs.subscription import Subscription
+from infobus.pipeline.jobs.subscription import TrialSubscription
 from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, REST, TIME
 from infobus.stores.journal.journal import Journal
 from infobus.stores.journal.rows import attributes_by_row, only_about
@@ -115,10 +115,12 @@ def _fingerprint(name: str | None, journal: str | None) -> int:
     return 0 if known is None else known.fingerprint
 
 
-class Interest:
+class InterestInRows:
     """Subscriptions by number, which answers which of them want which rows."""
 
-    def __init__(self, subscriptions: Sequence[Subscription], journal: str | None = None) -> None:
+    def __init__(
+        self, subscriptions: Sequence[TrialSubscription], journal: str | None = None
+    ) -> None:
         self.journal = journal
         self._plain, self._typed = Matcher(), Matcher()
         self._unfiltered = SubjectTrie[int]()

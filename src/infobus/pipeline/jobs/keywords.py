@@ -25,7 +25,7 @@ PROPERTY = "Property"
 _WORD = re.compile(r"\w+")
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KeywordsOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The words to find, and the name of the property."""
 
     categories: dict[str, list[str]]
@@ -44,7 +44,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return sorted({word.lower() for words in self.categories.values() for word in words})
 
 
-def transform(events: DataFrame, options: Options) -> DataFrame:
+Options = KeywordsOptions
+
+
+def transform(events: DataFrame, options: KeywordsOptions) -> DataFrame:
     """Return one property for each object whose text has such words, in their order there.
 
     The text is that of the object's own attributes, not of objects inside.

@@ -27,13 +27,13 @@ from infobus.stores.journal.rows import attributes_by_row
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from infobus.pipeline.jobs import Batch
+    from infobus.pipeline.jobs import ResultPart
 
 MARK = "replayed"
 """The attribute by which a replayed object is told from others."""
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplayOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How history is replayed, and on which bus.
 
     Attributes:
@@ -57,7 +57,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"speed={self.speed}: a number above 0, or full")
 
 
-def transform(events: DataFrame, options: Options) -> DataFrame:
+Options = ReplayOptions
+
+
+def transform(events: DataFrame, options: ReplayOptions) -> DataFrame:
     """Return the events in the order of publication, each with the time it is due.
 
     Columns: `due_s` (since the replay began), `subject`, `type`, `object_id`, `priority`, `test`
@@ -124,7 +127,7 @@ def _bodies(table: pa.Table) -> pa.Array:
     return pa.array(bodies, pa.binary())
 
 
-def write(result: DataFrame, options: Options, batch: Batch) -> None:
+def write(result: DataFrame, options: ReplayOptions, batch: ResultPart) -> None:
     """Join the bus and publish everything; returns when it is over."""
     bus = infobus.connect(
         options.bus, home=options.home, connect=options.connect, listen=options.listen
@@ -133,7 +136,7 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
         publish(bus, result, options)
 
 
-class Clock(Protocol):
+class ReplayClock(Protocol):
     """A clock that can wait."""
 
     def monotonic(self) -> float: ...
@@ -143,9 +146,9 @@ class Clock(Protocol):
 def publish(
     bus: infobus.Bus,
     result: DataFrame,
-    options: Options,
+    options: ReplayOptions,
     *,
-    clock: Clock = time,
+    clock: ReplayClock = time,
     on_event: Callable[[float], object] | None = None,
 ) -> int:
     """Publish the result of `transform`, each event when it is due; return how many.

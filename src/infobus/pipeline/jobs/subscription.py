@@ -8,7 +8,7 @@ from infobus.filters import compile
 from infobus.subjects import check_pattern
 
 
-class Subscription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrialSubscription(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for events: a subject and a filter, as in `subscribe`.
 
     Raises:

@@ -29,7 +29,7 @@ DIGESTS_MAX = 1_000
 """Of so many batches before the last one it is known what they were."""
 
 
-class Progress(Struct, kw_only=True):
+class SinkProgress(Struct, kw_only=True):
     """The position of one query's sink."""
 
     query: str
@@ -94,11 +94,11 @@ class SinkLedger:
             self.close()
             raise
 
-    def _load(self, query: str) -> Progress:
+    def _load(self, query: str) -> SinkProgress:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Progress)
+            return msgspec.json.decode(self._path.read_bytes(), type=SinkProgress)
         except FileNotFoundError:
-            return Progress(query=query)
+            return SinkProgress(query=query)
         except (OSError, msgspec.MsgspecError) as error:
             raise StoreCorrupt(
                 f"{self._path} cannot be read: {error}; it says what the query {query!r} has "

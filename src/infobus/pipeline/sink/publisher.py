@@ -25,7 +25,7 @@ from infobus import BusError, DataObject, UsageError, define_type
 from infobus.filters.language.values import attributes_of
 from infobus.objects import find_type, identify
 from infobus.objects.classes import class_for
-from infobus.pipeline.sink.ledger import Progress, SinkLedger, ledger_file
+from infobus.pipeline.sink.ledger import SinkLedger, SinkProgress, ledger_file
 from infobus.stores.journal.journal import Journal
 from infobus.stores.journal.schemas import word
 
@@ -33,7 +33,7 @@ CHUNK_COUNT = 1_000
 """Rows that are published at one stroke."""
 
 
-class Job(Struct, kw_only=True):
+class StagedBatch(Struct, kw_only=True):
     """A batch to be published: its rows, their type and subject, and the bus."""
 
     query: str
@@ -56,7 +56,7 @@ class Job(Struct, kw_only=True):
     """Where this query stages its rows, and nobody else."""
 
 
-def publish_batch(job: Job) -> int:
+def publish_batch(job: StagedBatch) -> int:
     """Publish the rows of a batch that were not published yet; return how many.
 
     Raises:
@@ -93,7 +93,7 @@ def publish_batch(job: Job) -> int:
         return published
 
 
-def _take_over(job: Job, former: str, ledger: SinkLedger) -> None:
+def _take_over(job: StagedBatch, former: str, ledger: SinkLedger) -> None:
     """Continue with the ledger under the former name, if it holds this batch.
 
     A stream that arrives with its first batch has a new checkpoint, unless the rows are the same;
@@ -118,7 +118,7 @@ def _take_over(job: Job, former: str, ledger: SinkLedger) -> None:
         old.remove()
 
 
-def _check_same(job: Job, progress: Progress) -> None:
+def _check_same(job: StagedBatch, progress: SinkProgress) -> None:
     """Check that rows that are written again are those that were written before."""
     is_last = job.batch == progress.batch
     known = progress.digest if is_last else progress.digests.get(job.batch)
@@ -151,7 +151,7 @@ def _clear(files: list[str]) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def _publish_rest(job: Job, ledger: SinkLedger) -> int:
+def _publish_rest(job: StagedBatch, ledger: SinkLedger) -> int:
     progress = ledger.progress
     rest = islice(_events(job, progress.files), progress.next, None)
     published = 0
@@ -173,7 +173,7 @@ def _publish_rest(job: Job, ledger: SinkLedger) -> int:
     return published
 
 
-def _events(job: Job, files: list[str]) -> Iterator[tuple[str, DataObject]]:
+def _events(job: StagedBatch, files: list[str]) -> Iterator[tuple[str, DataObject]]:
     """Return the rows of staged files as subjects and objects, in order."""
     cls: type[DataObject] | None = None
     for path in files:
@@ -191,7 +191,7 @@ def _events(job: Job, files: list[str]) -> Iterator[tuple[str, DataObject]]:
                 yield subject, cls(**given)
 
 
-def _subject(job: Job, row: dict[str, Any]) -> str | None:
+def _subject(job: StagedBatch, row: dict[str, Any]) -> str | None:
     """Return the subject of a row; None if a column that is a part of it has no value."""
     assert job.subject is not None
     columns = subject_columns(job.subject, row)
@@ -221,7 +221,7 @@ def subject_columns(subject: str, columns: Iterable[str]) -> list[str]:
     return [str(name) for name, *_ in parts]
 
 
-def _class(job: Job, schema: pa.Schema) -> type[DataObject]:
+def _class(job: StagedBatch, schema: pa.Schema) -> type[DataObject]:
     """Return the class of the type known by its name, or else one made from the columns."""
     if job.journal is not None:
         Journal.open(job.journal).types()  # this learns them
@@ -280,7 +280,7 @@ def _reader(type_: pa.DataType) -> Any:
 def main() -> None:
     """Publish the job on standard input; print the number of rows, or what failed."""
     try:
-        published = publish_batch(msgspec.json.decode(sys.stdin.buffer.read(), type=Job))
+        published = publish_batch(msgspec.json.decode(sys.stdin.buffer.read(), type=StagedBatch))
     except BusError as error:
         print(error, file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -29,7 +29,7 @@ from infobus.bus.settings import load_settings
 from infobus.errors import BusError, DeliveryError, UsageError
 from infobus.pipeline.schema import arrow_schema
 from infobus.pipeline.sink.ledger import SinkLedger
-from infobus.pipeline.sink.publisher import Job, kind_of, subject_columns
+from infobus.pipeline.sink.publisher import StagedBatch, kind_of, subject_columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -54,7 +54,7 @@ class Staged(WriterCommitMessage):
 class SinkOptions:
     """The options of a query that publishes; `job` lacks what is known only at the commit."""
 
-    job: Job
+    job: StagedBatch
     staging: Path
     checkpoint: str | None
 
@@ -84,7 +84,7 @@ class SinkOptions:
         settings = load_settings(bus=options.get("bus"), home=options.get("home"))
         home = settings.home.absolute()
         query, covers = options.get("query", ""), options.get("covers")
-        job = Job(
+        job = StagedBatch(
             query=f"{query}.{covers}" if query and covers else query,
             former=query if covers else None,
             batch=int(options.get("batch", 0)),
@@ -138,7 +138,7 @@ def _files(messages: list[WriterCommitMessage | None]) -> list[str]:
     return [one.path for one in messages if isinstance(one, Staged) and one.path]
 
 
-def _publish(job: Job) -> None:
+def _publish(job: StagedBatch) -> None:
     """Publish the job in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "infobus.pipeline.sink.publisher"],
@@ -159,7 +159,7 @@ def _told(done: subprocess.CompletedProcess[bytes]) -> str:
     return text or f"its process ended with {done.returncode}"
 
 
-def _forget(job: Job) -> None:
+def _forget(job: StagedBatch) -> None:
     """Remove staged files, except those in a ledger: a later commit continues with them.
 
     Raises:
@@ -203,7 +203,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         with suppress(BusError):
             _forget(self._job(batchId))
 
-    def _job(self, batch: int) -> Job:
+    def _job(self, batch: int) -> StagedBatch:
         """Return the job of a batch.
 
         A new checkpoint is a new query, whatever its name: it counts its batches from 0 again. If

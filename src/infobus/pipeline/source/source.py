@@ -104,7 +104,7 @@ class InfobusSource(DataSource):
         return StreamSink(SinkOptions.of(self.options, schema))
 
 
-class Part(InputPartition):
+class JournalPart(InputPartition):
     """The share of one task: some files of a selection."""
 
     def __init__(self, selection: Selection) -> None:
@@ -112,7 +112,7 @@ class Part(InputPartition):
         self.selection = selection
 
 
-def _parts(selection: Selection) -> list[Part]:
+def _parts(selection: Selection) -> list[JournalPart]:
     """Split a selection into tasks of about equal size: a large file, or several small ones."""
     count = sum(segment.count for segment in selection.segments)
     events = min(max(count // TASK_COUNT, TASK_EVENTS_MIN), TASK_EVENTS_MAX)
@@ -123,11 +123,11 @@ def _parts(selection: Selection) -> list[Part]:
         middle = before + share / 2
         parts.setdefault(int(middle * ceil(total) / total), []).append(segment)
         before += share
-    return [Part(selection.part(segments)) for segments in parts.values()]
+    return [JournalPart(selection.part(segments)) for segments in parts.values()]
 
 
 def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if isinstance(partition, Part):  # if there are no parts, Spark passes one of its own
+    if isinstance(partition, JournalPart):  # if there are no parts, Spark passes one of its own
         for batch in partition.selection.batches():
             yield fitted(batch, target)
     _make_collections_cheap(len(sys.modules))

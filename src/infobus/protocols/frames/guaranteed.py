@@ -106,7 +106,7 @@ class Kept(Struct, array_like=True, tag=23):
     descriptors: list[bytes] = []
 
 
-class Refused(Struct, array_like=True, tag=24):
+class NameRefused(Struct, array_like=True, tag=24):
     """I do not serve you, on one ledger or (empty) at all; `detail` is for people."""
 
     sender: NodeName
@@ -117,4 +117,4 @@ class Refused(Struct, array_like=True, tag=24):
     detail: Words = ""
 
 
-GuaranteedMessage = Durable | Ledgers | Fetch | Kept | Refused
+GuaranteedMessage = Durable | Ledgers | Fetch | Kept | NameRefused

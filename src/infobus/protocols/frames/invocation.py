@@ -165,7 +165,7 @@ class Retire(Struct, array_like=True, tag=40):
     subject: Subject
 
 
-class Gone(Struct, array_like=True, tag=41):
+class CallGone(Struct, array_like=True, tag=41):
     """I no longer have this call: it has run, or was stopped when you seemed dead."""
 
     sender: NodeName
@@ -184,12 +184,12 @@ ServiceMessage = (
     | Credit
     | Settled
     | Retire
-    | Gone
+    | CallGone
 )
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 SERVICE_TAGS = range(30, 50)
-"""Of these frames; those beyond `Gone` are for later versions."""
+"""Of these frames; those beyond `CallGone` are for later versions."""
 _decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Decoder(ServiceMessage)
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
@@ -205,6 +205,6 @@ def decode(payload: bytes) -> ServiceMessage | None:
     try:
         return _decoder.decode(payload)
     except _UNREADABLE as error:
-        if payload[1] > Gone.__struct_config__.tag:  # type: ignore[operator]
+        if payload[1] > CallGone.__struct_config__.tag:  # type: ignore[operator]
             return None
         raise BadFrame(f"malformed frame (tag {payload[1]}): {error}") from error

@@ -33,21 +33,21 @@ from infobus.protocols.frames.guaranteed import (
     GuaranteedMessage,
     Kept,
     Ledgers,
-    Refused,
+    NameRefused,
 )
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
     TOO_OFTEN,
+    Bury,
     ConsumerEffects,
     ConsumerTerms,
-    DeadLetter,
-    Deliver,
+    HandOver,
     LostForGood,
     Rewound,
     Save,
     UsedElsewhere,
 )
-from infobus.protocols.guaranteed.position import Saved, Stream, is_sound
+from infobus.protocols.guaranteed.position import LedgerStream, Saved, is_sound
 
 _OF_ALL = (UNKNOWN, IN_USE)  # refusals that are about all ledgers of the server
 
@@ -72,7 +72,7 @@ class DurableConsumer:
     ordered: bool = True
     terms: ConsumerTerms = field(default_factory=ConsumerTerms)
     saved: Mapping[str, Saved] = field(default_factory=dict)
-    streams: dict[str, Stream] = field(default_factory=dict)  # by ledger
+    streams: dict[str, LedgerStream] = field(default_factory=dict)  # by ledger
     held_count: int = 0
     held_bytes: int = 0
     out_count: int = 0
@@ -88,7 +88,7 @@ class DurableConsumer:
     def start(self, now_s: float, wall_s: float) -> ConsumerEffects:
         """Introduce the consumer to all nodes."""
         for ledger, saved in self.saved.items():
-            self.streams[ledger] = Stream.of(saved)
+            self.streams[ledger] = LedgerStream.of(saved)
         return self.tick(now_s, wall_s)
 
     def close(self) -> ConsumerEffects:
@@ -160,7 +160,7 @@ class DurableConsumer:
                 return self._on_ledgers(message, now_s)
             case Kept() if (message.name, message.session) == (self.name, self.session):
                 return self._on_kept(message, now_s)
-            case Refused() if (message.name, message.session) == (self.name, self.session):
+            case NameRefused() if (message.name, message.session) == (self.name, self.session):
                 return self._on_refused(message, now_s)
         return []
 
@@ -194,7 +194,7 @@ class DurableConsumer:
                 if len(self.streams) >= self.terms.ledgers_count_max:
                     what = f"serves more ledgers than durable consumer {self.name!r} can follow"
                     return [*effects, Complain(told.sender, what)]
-                stream = self.streams[ledger] = Stream()
+                stream = self.streams[ledger] = LedgerStream()
             if stream.server != told.sender or stream.is_refused:
                 stream.server, stream.asked, stream.is_refused = told.sender, None, False
                 effects += self._ask(ledger, stream, now_s)
@@ -222,7 +222,7 @@ class DurableConsumer:
         self._ready[kept.ledger] = None
         return effects + self._hand_over(now_s) + self._ask(kept.ledger, stream, now_s)
 
-    def _on_refused(self, refused: Refused, now_s: float) -> ConsumerEffects:
+    def _on_refused(self, refused: NameRefused, now_s: float) -> ConsumerEffects:
         sender = refused.sender
         for ledger, stream in self.streams.items():
             if stream.server == sender and (refused.ledger == ledger or refused.why in _OF_ALL):
@@ -241,7 +241,7 @@ class DurableConsumer:
         what = f"refuses durable consumer {self.name!r} on ledger {refused.ledger!r}: "
         return [Complain(sender, what + (refused.detail or refused.why))]
 
-    def _on_beyond(self, refused: Refused) -> ConsumerEffects:
+    def _on_beyond(self, refused: NameRefused) -> ConsumerEffects:
         stream = self.streams.get(refused.ledger)
         if stream is None or stream.server != refused.sender or stream.is_rewound:
             return []
@@ -250,7 +250,7 @@ class DurableConsumer:
 
     # Questions.
 
-    def _repeat(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
+    def _repeat(self, ledger: str, stream: LedgerStream, now_s: float) -> ConsumerEffects:
         if stream.asked is None:
             return self._ask(ledger, stream, now_s)
         if stream.is_refused:
@@ -263,7 +263,7 @@ class DurableConsumer:
             return self._fetch(ledger, stream, now_s)
         return []
 
-    def _ask(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
+    def _ask(self, ledger: str, stream: LedgerStream, now_s: float) -> ConsumerEffects:
         """Ask for more, unless an answer is outstanding or enough is held."""
         count, size = self._share()
         is_full = len(stream.held) > count // 2 or stream.held_bytes > size // 2
@@ -277,7 +277,7 @@ class DurableConsumer:
         stream.repeat_at_s = now_s + stream.repeat_wait_s
         return self._fetch(ledger, stream, now_s)
 
-    def _has_no_room(self, stream: Stream) -> bool:
+    def _has_no_room(self, stream: LedgerStream) -> bool:
         terms = self.terms
         return (
             self.held_count >= terms.held_count_max
@@ -285,7 +285,7 @@ class DurableConsumer:
             or len(stream.above) >= terms.above_count_max
         )
 
-    def _fetch(self, ledger: str, stream: Stream, now_s: float) -> ConsumerEffects:
+    def _fetch(self, ledger: str, stream: LedgerStream, now_s: float) -> ConsumerEffects:
         assert stream.asked is not None and stream.server is not None
         count, size = self._share()
         effects: ConsumerEffects = []
@@ -339,15 +339,17 @@ class DurableConsumer:
         # may be counted again because a later one crashes the process.
         return [*self.save(), *handed] if is_counted else handed
 
-    def _hand(self, ledger: str, stream: Stream, number: int, now_s: float) -> Deliver | DeadLetter:
+    def _hand(
+        self, ledger: str, stream: LedgerStream, number: int, now_s: float
+    ) -> HandOver | Bury:
         held = stream.held[number]
         expires = held.entry.expires
         if expires is not None and expires <= now_s + self._wall_ahead_s:
             stream.dying.add(number)
-            return DeadLetter(ledger, held.entry, held.deliveries, EXPIRED)
+            return Bury(ledger, held.entry, held.deliveries, EXPIRED)
         if held.deliveries >= self.terms.deliveries_max:
             stream.dying.add(number)
-            return DeadLetter(ledger, held.entry, held.deliveries, TOO_OFTEN)
+            return Bury(ledger, held.entry, held.deliveries, TOO_OFTEN)
         held.deliveries += 1
         # Counting costs a write to the disk. So a first delivery is counted only in the
         # first moments of a stream, because events that were out at a crash are delivered
@@ -360,9 +362,9 @@ class DurableConsumer:
             stream.is_changed = True
         stream.out.add(number)
         self.out_count += 1
-        return Deliver(ledger, held.entry, held.deliveries)
+        return HandOver(ledger, held.entry, held.deliveries)
 
-    def _taken_back(self, ledger: str, number: int) -> Stream | None:
+    def _taken_back(self, ledger: str, number: int) -> LedgerStream | None:
         stream = self.streams.get(ledger)
         if self.is_closed or stream is None or number not in stream.out:
             return None
@@ -370,20 +372,22 @@ class DurableConsumer:
         self.out_count -= 1
         return stream
 
-    def _dead(self, ledger: str, number: int) -> Stream | None:
+    def _dead(self, ledger: str, number: int) -> LedgerStream | None:
         stream = self.streams.get(ledger)
         if self.is_closed or stream is None or number not in stream.dying:
             return None
         stream.dying.remove(number)
         return stream
 
-    def _settle(self, ledger: str, stream: Stream, number: int, now_s: float) -> ConsumerEffects:
+    def _settle(
+        self, ledger: str, stream: LedgerStream, number: int, now_s: float
+    ) -> ConsumerEffects:
         self.held_bytes -= stream.settle(number)
         self.held_count -= 1
         self._ready[ledger] = None
         return self._hand_over(now_s) + self._ask(ledger, stream, now_s)
 
-    def _pause(self, stream: Stream, number: int, now_s: float) -> None:
+    def _pause(self, stream: LedgerStream, number: int, now_s: float) -> None:
         held = stream.held[number]
         doublings = min(max(held.deliveries - 1, 0), 30)
         due_s = now_s + min(self.terms.pause_s * 2**doublings, self.terms.pause_s_max)

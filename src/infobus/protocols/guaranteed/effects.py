@@ -14,7 +14,7 @@ EXPIRED = "expired"
 TOO_OFTEN = "delivered too often"
 
 
-class Deliver(Struct, frozen=True):
+class HandOver(Struct, frozen=True):
     """Hand the event to the application, then call `settled` or `nacked`."""
 
     ledger: str
@@ -22,7 +22,7 @@ class Deliver(Struct, frozen=True):
     deliveries: int  # this one included
 
 
-class DeadLetter(Struct, frozen=True):
+class Bury(Struct, frozen=True):
     """Publish the event on the dead-letter subject, guaranteed; then call `dead_lettered`.
 
     Ledger and number let a reader recognise a dead letter that appears twice. If it cannot be
@@ -68,7 +68,7 @@ class UsedElsewhere(Struct, frozen=True):
     holder: str
 
 
-OwnEffect = Deliver | DeadLetter | Save | LostForGood | Rewound | UsedElsewhere
+OwnEffect = HandOver | Bury | Save | LostForGood | Rewound | UsedElsewhere
 """What only a durable consumer wants done."""
 
 ConsumerEffects = list[

@@ -14,7 +14,7 @@ from infobus.protocols.frames.transactions import GROUP
 from infobus.subjects import SubjectTrie
 
 
-class Record(Protocol):
+class ReadableRecord(Protocol):
     """An event as a ledger stores it."""
 
     @property
@@ -35,10 +35,12 @@ class Record(Protocol):
     def priority(self) -> str: ...
 
 
-class Ledger(Protocol):
+class ReadableLedger(Protocol):
     """The part of a ledger that a server needs. It shows only what is safe on disk."""
 
-    def read(self, after: int, count_max: int, bytes_max: int) -> Sequence[tuple[int, Record]]:
+    def read(
+        self, after: int, count_max: int, bytes_max: int
+    ) -> Sequence[tuple[int, ReadableRecord]]:
         """Return the first records after `after`, ascending; at least one if there is any."""
 
     def first_since(self, time: float) -> int:
@@ -54,7 +56,7 @@ class Ledger(Protocol):
         """
 
 
-def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[Record], bool]:
+def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[ReadableRecord], bool]:
     """Return a function that tests whether a record is for the consumer.
 
     Raises:
@@ -62,7 +64,7 @@ def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[Record]
     """
     places = choosing(told.patterns, told.where, decode)
 
-    def wants(record: Record) -> bool:
+    def wants(record: ReadableRecord) -> bool:
         return (told.test or not record.test) and bool(places(record))
 
     return wants
@@ -70,7 +72,7 @@ def wanting(told: Durable, decode: Callable[[Any], object]) -> Callable[[Record]
 
 def choosing(
     patterns: Iterable[str], where: str, decode: Callable[[Any], object]
-) -> Callable[[Record | Entry], tuple[int, ...]]:
+) -> Callable[[ReadableRecord | Entry], tuple[int, ...]]:
     """Return a function that selects the wanted events of a record: their places in it.
 
     Raises:
@@ -89,7 +91,7 @@ def choosing(
         except BusError:
             return True  # a server that is unsure sends
 
-    def places(record: Record | Entry) -> tuple[int, ...]:
+    def places(record: ReadableRecord | Entry) -> tuple[int, ...]:
         if record.type != GROUP:
             return (0,) if is_wanted(record) else ()
         try:
@@ -111,7 +113,7 @@ def _filter(where: str) -> Callable[[object], bool] | None:
         return None
 
 
-def types_of(records: Iterable[Record | Entry]) -> set[int]:
+def types_of(records: Iterable[ReadableRecord | Entry]) -> set[int]:
     """Return the types of all objects in these records, nested ones included."""
     types: set[int] = set()
     bodies: list[bytes] = []
@@ -127,7 +129,7 @@ def types_of(records: Iterable[Record | Entry]) -> set[int]:
     return (types | codec.types_in(bodies)) - {0}
 
 
-def entry(number: int, record: Record) -> Entry:
+def entry(number: int, record: ReadableRecord) -> Entry:
     """Return the record as it is sent."""
     return Entry(
         number,

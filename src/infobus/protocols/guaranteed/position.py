@@ -36,7 +36,7 @@ class Held:
 
 
 @dataclass(slots=True, kw_only=True)
-class Stream:
+class LedgerStream:
     """One ledger, as a durable consumer sees it.
 
     Each number in `held` is in exactly one of `fresh`, `retries`, `out` and `dying`.
@@ -65,7 +65,7 @@ class Stream:
     repeat_wait_s: float = 0.0
 
     @classmethod
-    def of(cls, saved: Saved) -> Stream:
+    def of(cls, saved: Saved) -> LedgerStream:
         """Return the stream as it was saved."""
         return cls(
             position=saved.position,

@@ -38,19 +38,25 @@ from infobus.protocols.frames.guaranteed import (
     GuaranteedMessage,
     Kept,
     Ledgers,
-    Refused,
+    NameRefused,
 )
-from infobus.protocols.guaranteed.ledger_port import Ledger, Record, entry, types_of, wanting
+from infobus.protocols.guaranteed.ledger_port import (
+    ReadableLedger,
+    ReadableRecord,
+    entry,
+    types_of,
+    wanting,
+)
 
 
-class Failed(Struct, frozen=True):
+class LedgerFailed(Struct, frozen=True):
     """The ledger could not be read and is no longer served: report it, and close it."""
 
     ledger: str
     error: BusError
 
 
-ServerEffects = list[ToPeer[GuaranteedMessage] | ToAll[GuaranteedMessage] | Complain | Failed]
+ServerEffects = list[ToPeer[GuaranteedMessage] | ToAll[GuaranteedMessage] | Complain | LedgerFailed]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ class _Session:
     node: str
     number: int
     registered_at: float
-    wants: Callable[[Record], bool]
+    wants: Callable[[ReadableRecord], bool]
     heard_at_s: float
     questions: dict[str, _Question] = field(default_factory=dict)  # by ledger
     types: set[int] = field(default_factory=set)  # whose descriptors the consumer has
@@ -94,11 +100,13 @@ class _Session:
 class _Served:
     """A ledger that this node serves."""
 
-    ledger: Ledger
+    ledger: ReadableLedger
     last: int  # the last number that is safe on disk
     positions: dict[str, int]  # of every consumer that the ledger knows
     waiting: dict[str, None] = field(default_factory=dict)  # consumers with an open question
-    slice: tuple[int, Sequence[tuple[int, Record]]] | None = None  # read last, and after what
+    slice: tuple[int, Sequence[tuple[int, ReadableRecord]]] | None = (
+        None  # read last, and after what
+    )
 
 
 @dataclass(kw_only=True)
@@ -111,7 +119,7 @@ class LedgerServer:
     """
 
     name: str
-    decode: Callable[[Record], object]
+    decode: Callable[[ReadableRecord], object]
     describe: Callable[[Iterable[int]], list[bytes]]
     terms: ServerTerms = field(default_factory=ServerTerms)
     ledgers: dict[str, _Served] = field(default_factory=dict)
@@ -142,7 +150,7 @@ class LedgerServer:
     # What the node does.
 
     def opened(
-        self, id: str, ledger: Ledger, last: int, positions: Mapping[str, int], now_s: float
+        self, id: str, ledger: ReadableLedger, last: int, positions: Mapping[str, int], now_s: float
     ) -> ServerEffects:
         """This node owns the ledger now; `last` is its last number (0: none)."""
         served = self.ledgers[id] = _Served(ledger, last, dict(positions))
@@ -151,7 +159,7 @@ class LedgerServer:
             for name, session in self.sessions.items():
                 self._introduce(served, name, session)
         except BusError as error:
-            effects = [*self.closed(id), Failed(id, error)]
+            effects = [*self.closed(id), LedgerFailed(id, error)]
         return effects
 
     def closed(self, id: str) -> ServerEffects:
@@ -161,7 +169,7 @@ class LedgerServer:
         for name, session in self.sessions.items():
             self._due.pop((name, id), None)
             if session.questions.pop(id, None) is not None:
-                refused = Refused(self.name, name, session.number, id, NOT_SERVED)
+                refused = NameRefused(self.name, name, session.number, id, NOT_SERVED)
                 effects.append(ToPeer(session.node, refused))
         return effects
 
@@ -211,7 +219,7 @@ class LedgerServer:
                 try:
                     effects += self._answer(name, id, now_s)
                 except BusError as error:
-                    effects += [*self.closed(id), Failed(id, error)]
+                    effects += [*self.closed(id), LedgerFailed(id, error)]
         for served in self.ledgers.values():
             served.slice = None
         return effects
@@ -244,7 +252,7 @@ class LedgerServer:
             try:
                 self._introduce(served, told.name, session)
             except BusError as error:
-                failed += [*self.closed(id), Failed(id, error)]
+                failed += [*self.closed(id), LedgerFailed(id, error)]
         if not self.ledgers:
             return failed
         return [*failed, ToPeer(told.sender, Ledgers(self.name, list(self.ledgers)))]
@@ -307,7 +315,7 @@ class LedgerServer:
         entries: list[Entry] = []
         gone: tuple[int, int] | None = None
         size = 0
-        records: Sequence[tuple[int, Record]] = ()
+        records: Sequence[tuple[int, ReadableRecord]] = ()
         if question.scanned < last:
             records = self._read(served, question.scanned)
             if not records:  # everything up to the end is no longer stored
@@ -348,7 +356,7 @@ class LedgerServer:
         )
         return [ToPeer(session.node, kept, bulk=True)]
 
-    def _read(self, served: _Served, after: int) -> Sequence[tuple[int, Record]]:
+    def _read(self, served: _Served, after: int) -> Sequence[tuple[int, ReadableRecord]]:
         """Read a slice of the ledger. Consumers at the same position share one read."""
         if served.slice is None or served.slice[0] != after:
             found = served.ledger.read(after, self.terms.slice_count, self.terms.slice_bytes)
@@ -382,5 +390,5 @@ class LedgerServer:
 
 def _refusal(
     me: str, asked: Durable | Fetch, ledger: str, why: str, detail: str = ""
-) -> ToPeer[Refused]:
-    return ToPeer(asked.sender, Refused(me, asked.name, asked.session, ledger, why, detail))
+) -> ToPeer[NameRefused]:
+    return ToPeer(asked.sender, NameRefused(me, asked.name, asked.session, ledger, why, detail))

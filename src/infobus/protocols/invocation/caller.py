@@ -24,10 +24,10 @@ from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.discovery import (
     AllAnswered,
     Arrived,
-    Changed,
     Departed,
     Directory,
     DirectoryEffects,
+    PresenceUpdated,
 )
 from infobus.protocols.invocation.effects import (
     BUSY_S_MAX,
@@ -149,7 +149,7 @@ class Caller:
         result: CallerEffects = list(effects)
         for one in effects:
             match one:
-                case Arrived(participant) | Changed(participant):
+                case Arrived(participant) | PresenceUpdated(participant):
                     service = self._services.get(participant.presence.subject)
                     if service is not None and participant.presence.role == SERVER:
                         service.servers[participant.key] = participant.presence
@@ -213,7 +213,7 @@ class Caller:
                 return self._on_streamed(call, message, now_s)
             case wire.Refused():
                 return self._on_refused(peer, call, message, now_s)
-            case wire.Gone():
+            case wire.CallGone():
                 del peer.outstanding[number]
                 return self._bereaved(call, now_s)
         return []

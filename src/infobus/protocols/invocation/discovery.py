@@ -52,7 +52,7 @@ class Arrived(Struct, frozen=True):
     participant: Participant
 
 
-class Changed(Struct, frozen=True):
+class PresenceUpdated(Struct, frozen=True):
     """A participant has changed its description."""
 
     participant: Participant
@@ -74,7 +74,7 @@ DirectoryEffects = list[
     ToPeer[ServiceMessage]
     | ToAll[ServiceMessage]
     | Arrived
-    | Changed
+    | PresenceUpdated
     | Departed
     | AllAnswered
     | Complain
@@ -124,7 +124,7 @@ class Directory:
             return []
         presence = replace(presence, revision=self.own[presence.id].revision + 1)
         self.own[presence.id] = presence
-        return [*self._i_am([presence]), *self._here(Changed, presence)]
+        return [*self._i_am([presence]), *self._here(PresenceUpdated, presence)]
 
     def withdraw(self, id: int) -> DirectoryEffects:
         """A participant of this node ends."""
@@ -137,7 +137,7 @@ class Directory:
         return [ToAll(IAm(self.name, 0, self._next_id, presences, list(gone)))]
 
     def _here(
-        self, happened: type[Arrived | Changed | Departed], presence: Presence
+        self, happened: type[Arrived | PresenceUpdated | Departed], presence: Presence
     ) -> DirectoryEffects:
         if not self._is_asked_for(presence):
             return []
@@ -295,7 +295,7 @@ class Directory:
             return []
         found[presence.id] = presence
         participant = Participant(node, presence)
-        return [Changed(participant) if before else Arrived(participant)]
+        return [PresenceUpdated(participant) if before else Arrived(participant)]
 
     def _end(self, node: str, id: int) -> DirectoryEffects:
         gone = self._gone.setdefault(node, set())

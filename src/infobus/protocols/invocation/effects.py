@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames.invocation import Presence, ServiceMessage
-from infobus.protocols.invocation.discovery import AllAnswered, Arrived, Changed, Departed
+from infobus.protocols.invocation.discovery import AllAnswered, Arrived, Departed, PresenceUpdated
 from infobus.protocols.invocation.item_flow import Inflow
 from infobus.protocols.invocation.rules import Key
 
@@ -76,7 +76,7 @@ CallerEffects = list[
     | Learn
     | Complain
     | Arrived
-    | Changed
+    | PresenceUpdated
     | Departed
     | AllAnswered
 ]

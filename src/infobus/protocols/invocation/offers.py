@@ -17,7 +17,7 @@ Id = tuple[str, int]
 """A call: its caller's node, and its number there."""
 
 
-class Run(Struct, frozen=True):
+class RunCall(Struct, frozen=True):
     """Run a call, and call `finished` when it is done."""
 
     id: Id
@@ -58,7 +58,7 @@ class Drained(Struct, frozen=True):
 
 
 ServerEffects = list[
-    ToPeer[wire.ServiceMessage] | Run | Claim | Stop | Room | Acknowledged | Drained | Complain
+    ToPeer[wire.ServiceMessage] | RunCall | Claim | Stop | Room | Acknowledged | Drained | Complain
 ]
 
 
@@ -95,7 +95,7 @@ class Incoming(Struct, eq=False):
     descriptors: list[bytes] = field(default_factory=list)  # of all items of a stream
 
 
-class Caller(Struct):
+class CallsOfNode(Struct):
     """What a server remembers about the calls of one node."""
 
     top: int = 0

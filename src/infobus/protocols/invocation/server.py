@@ -28,14 +28,14 @@ from infobus.protocols.invocation.offers import (
     RUNNING,
     Acknowledged,
     Answer,
-    Caller,
+    CallsOfNode,
     Claim,
     Drained,
     Id,
     Incoming,
     Offer,
     Room,
-    Run,
+    RunCall,
     ServerEffects,
     Stop,
 )
@@ -57,7 +57,7 @@ class Server:
         self.directory = directory
         self.name = directory.name
         self.offers: dict[int, Offer] = {}
-        self._callers: dict[str, Caller] = {}
+        self._callers: dict[str, CallsOfNode] = {}
         self._once: dict[str, list[Incoming]] = {}  # calls under way that share one execution
         self._answers: dict[Id, int] = {}  # finished calls -> bytes, oldest first
         self._answers_bytes = 0
@@ -101,7 +101,7 @@ class Server:
         if one is None:
             return []
         if answer is None:
-            return [Run(id, one.call)]
+            return [RunCall(id, one.call)]
         if isinstance(answer, wire.Refused):
             effects: ServerEffects = []
             for other in self._once.pop(one.call.once, [one]):
@@ -183,7 +183,7 @@ class Server:
         if not caller.is_new(call.number):
             # Settled before, and late; or dropped when its caller, which still waits,
             # seemed dead.
-            return [*effects, ToPeer(call.sender, wire.Gone(self.name, call.number))]
+            return [*effects, ToPeer(call.sender, wire.CallGone(self.name, call.number))]
         offer = self.offers.get(call.presence)
         expires_s = now_s + call.left_s if call.left_s > 0 else float("inf")
         one = Incoming((call.sender, call.number), call, offer or _NOBODY, QUEUED, expires_s)
@@ -231,7 +231,7 @@ class Server:
         if one.call.once:
             self._once[one.call.once] = [one]
             return [Claim(one.id, one.call)]
-        return [Run(one.id, one.call)]
+        return [RunCall(one.id, one.call)]
 
     def _next(self, offer: Offer, now_s: float) -> ServerEffects:
         """Begin calls that wait, as far as there is room."""
@@ -325,7 +325,7 @@ class Server:
     def _on_credit(self, credit: wire.Credit) -> ServerEffects:
         one = self._get((credit.sender, credit.number))
         if one is None:
-            gone = ToPeer(credit.sender, wire.Gone(self.name, credit.number))
+            gone = ToPeer(credit.sender, wire.CallGone(self.name, credit.number))
             return [gone] if credit.again else []
         if one.outflow is not None:
             had_room = one.outflow.has_room()
@@ -354,14 +354,14 @@ class Server:
         caller = self._callers.get(id[0])
         return None if caller is None else caller.calls.get(id[1])
 
-    def _caller(self, name: str) -> Caller:
+    def _caller(self, name: str) -> CallsOfNode:
         caller = self._callers.get(name)
         if caller is None:
             if len(self._callers) >= CALLERS_COUNT_MAX:
                 idle = next((n for n, known in self._callers.items() if not known.calls), None)
                 if idle is not None:
                     del self._callers[idle]
-            caller = self._callers[name] = Caller()
+            caller = self._callers[name] = CallsOfNode()
         return caller
 
 

@@ -19,7 +19,7 @@ class Granted(Struct, frozen=True):
     class_: str
 
 
-class Raised(Struct, frozen=True):
+class RaisedClass(Struct, frozen=True):
     """The request is granted in a higher class than it asked for."""
 
     class_: str
@@ -31,7 +31,7 @@ class Denied(Struct, frozen=True):
     reason: str
 
 
-Verdict = Granted | Raised | Denied
+Verdict = Granted | RaisedClass | Denied
 
 
 class Policy(Struct, frozen=True):
@@ -94,4 +94,4 @@ class Policy(Struct, frozen=True):
             ),
             default=rank,
         )
-        return Raised(classes.names[raised]) if raised < rank else Granted(class_)
+        return RaisedClass(classes.names[raised]) if raised < rank else Granted(class_)

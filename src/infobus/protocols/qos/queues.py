@@ -35,7 +35,7 @@ T = TypeVar("T")
 _TIDY_COUNT = 32
 
 
-class Entry(Struct, Generic[T]):
+class QueueEntry(Struct, Generic[T]):
     """An entry that waits, or waited, in a class; `weight` is how many events it stands for.
 
     If it was taken while raised, `class_` is the class that it was raised to until
@@ -80,7 +80,7 @@ class _Lane(Struct, Generic[T], eq=False):
     name: str
     rank: int
     marks: Marks
-    queue: deque[Entry[T]] = field(default_factory=deque)
+    queue: deque[QueueEntry[T]] = field(default_factory=deque)
     left_count: int = 0  # entries that have left, but are still in the queue
     waiting: int = 0
     accepting: bool = True
@@ -95,7 +95,7 @@ class _Lane(Struct, Generic[T], eq=False):
     def is_raised(self, now_s: float) -> bool:
         return bool(self.raises) and self.raises[0][1] > now_s
 
-    def leave(self, entry: Entry[T]) -> None:
+    def leave(self, entry: QueueEntry[T]) -> None:
         """Account for an entry that no longer waits."""
         entry.is_waiting = False
         self.waiting -= entry.weight
@@ -160,9 +160,9 @@ class ClassQueues(Generic[T]):
         self._count = 0
         self._number = 0
         # A heap of what has an age limit. Entries that were taken in time stay in it for a while.
-        self._ageing: list[tuple[float, int, Entry[T]]] = []
+        self._ageing: list[tuple[float, int, QueueEntry[T]]] = []
         self._ageing_count = 0  # of those that still wait
-        self._expired: list[Entry[T]] = []  # left, not yet reported
+        self._expired: list[QueueEntry[T]] = []  # left, not yet reported
 
     def __len__(self) -> int:
         """How many entries wait."""
@@ -195,7 +195,7 @@ class ClassQueues(Generic[T]):
         """
         lane = self._lane(raised_from or class_)
         self._number += 1
-        entry = Entry(value, lane.name, weight, expires_s, self._number)
+        entry = QueueEntry(value, lane.name, weight, expires_s, self._number)
         lane.queue.append(entry)
         lane.waiting += weight
         self._count += 1
@@ -208,7 +208,7 @@ class ClassQueues(Generic[T]):
         if raised_from is not None and raised_until_s > now_s:
             self._raise(lane, raised_until_s, now_s)
 
-    def take(self, now_s: float) -> Entry[T] | None:
+    def take(self, now_s: float) -> QueueEntry[T] | None:
         """Return the next entry, or None. It is not too old; `expire` reports those that are."""
         if self._ageing and self._ageing[0][0] <= now_s:
             self._let_expire(now_s)
@@ -223,14 +223,14 @@ class ClassQueues(Generic[T]):
         self._left(lane, entry)
         return entry
 
-    def put_back(self, value: T, taken: Entry[T], now_s: float) -> None:
+    def put_back(self, value: T, taken: QueueEntry[T], now_s: float) -> None:
         """Let the rest of an entry that was taken wait again, before all others of its class.
 
         Call this before you take another entry of that class. The rest was already counted as gone:
         it has no weight, does not become too old, and is not dropped.
         """
         lane = self._lane(taken.raised_from or taken.class_)
-        lane.queue.appendleft(Entry(value, lane.name, 0, math.inf, taken.number))
+        lane.queue.appendleft(QueueEntry(value, lane.name, 0, math.inf, taken.number))
         self._count += 1
         until_s = taken.raised_until_s
         if until_s > now_s and not (lane.raises and lane.raises[0][1] >= until_s):
@@ -248,7 +248,7 @@ class ClassQueues(Generic[T]):
             return self._raised_rank
         return highest.rank
 
-    def expire(self, now_s: float) -> list[Entry[T]]:
+    def expire(self, now_s: float) -> list[QueueEntry[T]]:
         """Remove everything that is too old; return it, and what `take` found too old."""
         self._let_expire(now_s)
         expired, self._expired = self._expired, []
@@ -262,7 +262,7 @@ class ClassQueues(Generic[T]):
             heapq.heappop(self._ageing)
         return self._ageing[0][0] if self._ageing else math.inf
 
-    def drop_oldest(self, class_: str) -> Entry[T] | None:
+    def drop_oldest(self, class_: str) -> QueueEntry[T] | None:
         """Drop the first entry of a class that was never taken; None if there is none."""
         lane = self._lane(class_)
         for at, entry in enumerate(lane.queue):  # only the first may have been put back
@@ -358,7 +358,7 @@ class ClassQueues(Generic[T]):
                 lane.raises.clear()
                 self._raised.remove(lane)
 
-    def _left(self, lane: _Lane[T], entry: Entry[T]) -> None:
+    def _left(self, lane: _Lane[T], entry: QueueEntry[T]) -> None:
         """Account for an entry that was the head of its lane."""
         self._count -= 1
         lane.leave(entry)

@@ -24,7 +24,7 @@ NO_LIMIT = 2**63
 ANSWER_BYTES_MAX = 8 * 1024 * 1024
 
 
-class Run(Protocol):
+class NumberedRun(Protocol):
     """Consecutive events, of which only the number matters here."""
 
     def __len__(self) -> int: ...
@@ -36,7 +36,7 @@ class Deliver(Struct, frozen=True):
     """Hand these events, numbered from `first`, to the subscriptions."""
 
     first: int
-    items: Run
+    items: NumberedRun
 
 
 class AskAgain(Struct, frozen=True):
@@ -210,7 +210,7 @@ class Receiver(Struct, kw_only=True):
     tail_patience_s: float = 0.2
     held_count_max: int = 65_536
     paused: bool = False  # the node has no room: take nothing, ask for nothing
-    held: dict[int, Run] = field(default_factory=dict)
+    held: dict[int, NumberedRun] = field(default_factory=dict)
     held_count: int = 0
     end: int = 0  # one past the highest number known to exist
     asked_to: int = 0  # one past the highest number asked for
@@ -227,7 +227,7 @@ class Receiver(Struct, kw_only=True):
         self.next = first + count
         return True
 
-    def on_data(self, first: int, items: Run, now_s: float) -> list[Effect]:
+    def on_data(self, first: int, items: NumberedRun, now_s: float) -> list[Effect]:
         """Take a frame, whatever its place in the stream."""
         end = first + len(items)
         self.end = max(self.end, end)
@@ -305,13 +305,13 @@ class Receiver(Struct, kw_only=True):
         """Whether an event is known to exist that has not come."""
         return self.next is not None and self.next < self.end
 
-    def _hold(self, first: int, items: Run) -> None:
+    def _hold(self, first: int, items: NumberedRun) -> None:
         # What does not fit is let go, and asked for again once the stream has reached it.
         if first not in self.held and self.held_count + len(items) <= self.held_count_max:
             self.held[first] = items
             self.held_count += len(items)
 
-    def _unhold(self, first: int) -> Run:
+    def _unhold(self, first: int) -> NumberedRun:
         items = self.held.pop(first)
         self.held_count -= len(items)
         return items

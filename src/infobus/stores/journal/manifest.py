@@ -65,7 +65,7 @@ class Retired(Struct, frozen=True):
     at: float
 
 
-class Lost(Struct, frozen=True):
+class LostPart(Struct, frozen=True):
     """Events or a type's descriptor, lost because the file was damaged or missing."""
 
     type: str
@@ -105,7 +105,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     positions: Positions = {}
     """Which events of durable consumers are in the journal, at least the latest ones."""
     retired: tuple[Retired, ...] = ()
-    lost: tuple[Lost, ...] = field(default=())
+    lost: tuple[LostPart, ...] = field(default=())
 
 
 _decode = msgspec.json.Decoder(Manifest).decode

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from infobus.errors import StoreCorrupt
 from infobus.stores.journal.leftovers import DAMAGED, set_aside
-from infobus.stores.journal.manifest import Lost, Manifest, Retired, Segment, load
+from infobus.stores.journal.manifest import LostPart, Manifest, Retired, Segment, load
 from infobus.stores.journal.selection import DESCRIPTORS, damage, descriptor_damage, read_file
 from infobus.stores.journal.writer import JournalWriter
 
@@ -192,7 +192,7 @@ def verify(folder: Path) -> dict[str, str]:
     return problems
 
 
-def repair(writer: JournalWriter) -> tuple[Lost, ...]:
+def repair(writer: JournalWriter) -> tuple[LostPart, ...]:
     """Set damaged files aside, under another name, so that all others can be read again.
 
     A type whose descriptor is damaged or missing is removed from the list. You can still read its
@@ -200,7 +200,7 @@ def repair(writer: JournalWriter) -> tuple[Lost, ...]:
     another event.
 
     Returns:
-        What was lost: events, or a descriptor (see `Lost.descriptor`).
+        What was lost: events, or a descriptor (see `LostPart.descriptor`).
     """
     problems = verify(writer.folder)
     if not problems:
@@ -209,21 +209,21 @@ def repair(writer: JournalWriter) -> tuple[Lost, ...]:
     # missing, which the next repair sees. Segments are renamed after it, and the next writer
     # finishes that.
     before = writer.manifest
-    lost: list[Lost] = []
+    lost: list[LostPart] = []
     types: dict[str, tuple[str, ...]] = {}
     for name, fingerprints in before.types.items():
         bad = [one for one in fingerprints if str(writer.folder / DESCRIPTORS / one) in problems]
         for fingerprint in bad:
             path = writer.folder / DESCRIPTORS / fingerprint
             kept = set_aside(path, DAMAGED) if path.exists() else path
-            lost.append(Lost(name, 0, 0, 0, str(kept.relative_to(writer.folder))))
+            lost.append(LostPart(name, 0, 0, 0, str(kept.relative_to(writer.folder))))
         if left := tuple(one for one in fingerprints if one not in bad):
             types[name] = left
     damaged = [segment for segment in before.segments if segment.path in problems]
     for one in damaged:
         is_there = (writer.folder / one.path).exists()
         where = f"{one.path}.{DAMAGED}" if is_there else one.path
-        lost.append(Lost(one.type, one.first, one.last, one.count, where))
+        lost.append(LostPart(one.type, one.first, one.last, one.count, where))
     whole = tuple(one for one in before.segments if one not in damaged)
     writer.commit(structs.replace(before, segments=whole, types=types, lost=(*before.lost, *lost)))
     for segment in damaged:

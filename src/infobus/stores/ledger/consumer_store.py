@@ -19,12 +19,12 @@ import msgspec
 from infobus.errors import BadValue, BusClosed, DurableInUse, StoreCorrupt, StoreError
 from infobus.stores.ledger.repair import replace_damaged, whole_fact
 from infobus.stores.sqlite import database
-from infobus.stores.sqlite.database import FACTS, Database, Facts, Kind
+from infobus.stores.sqlite.database import FACTS, Database, DatabaseKind, Facts
 from infobus.stores.sqlite.group_commit import GroupCommit
 from infobus.stores.sqlite.locks import FileLock
 from infobus.stores.sqlite.salvage import Row
 
-KIND = Kind(
+KIND = DatabaseKind(
     name="durable consumer",
     application_id=0x69624463,
     format=1,
@@ -46,7 +46,7 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
     where: str
 
 
-class Progress(msgspec.Struct, frozen=True, array_like=True):
+class ConsumerProgress(msgspec.Struct, frozen=True, array_like=True):
     """The position of a durable consumer in one ledger."""
 
     position: int = -1
@@ -69,7 +69,7 @@ class ConsumerStore:
         self.path = path
         self._lock = lock
         self._guard = threading.Lock()
-        self._unsaved: dict[str, Progress] = {}
+        self._unsaved: dict[str, ConsumerProgress] = {}
         self._commit_count = 0
         self._is_closed = False
         looked_at = Database(path, KIND, self.name)
@@ -127,7 +127,7 @@ class ConsumerStore:
         """The filter, or empty."""
         return self._registration.where
 
-    def progress(self) -> dict[str, Progress]:
+    def progress(self) -> dict[str, ConsumerProgress]:
         """Return the latest progress of the consumer in each ledger, noted or on disk."""
         with self._guard:
             return dict(self._progress)
@@ -151,7 +151,7 @@ class ConsumerStore:
         Raises:
             BadValue: The position would go back, or a number above it is not.
         """
-        news = Progress(position, frozenset(above), dict(deliveries or {}))
+        news = ConsumerProgress(position, frozenset(above), dict(deliveries or {}))
         if any(number <= position for number in news.above):
             raise BadValue(f"{min(news.above)} is settled twice: it is not above {position}")
         with self._guard:
@@ -201,7 +201,7 @@ class ConsumerStore:
                 raise opened.corrupt(problems or ["its registration is missing"])
             self._registration = msgspec.convert(found, Registration)
             self._progress = {
-                ledger: msgspec.convert(value, Progress)
+                ledger: msgspec.convert(value, ConsumerProgress)
                 for ledger, value in opened.facts.under("progress/").items()
             }
 
@@ -235,7 +235,7 @@ class ConsumerStore:
             raise
 
 
-_NOWHERE = Progress()
+_NOWHERE = ConsumerProgress()
 
 
 def consumer_path(folder: Path, name: str) -> Path:

@@ -10,9 +10,9 @@ import msgspec
 
 from infobus.errors import StoreError
 from infobus.stores.ledger import consumer_store, ledger, reader
-from infobus.stores.ledger.consumer_store import Progress, Registration, consumer_path
+from infobus.stores.ledger.consumer_store import ConsumerProgress, Registration, consumer_path
 from infobus.stores.ledger.ledger import ledger_path
-from infobus.stores.sqlite.database import Damage, Database, Kind
+from infobus.stores.sqlite.database import Damage, Database, DatabaseKind
 from infobus.stores.sqlite.locks import FileLock
 
 
@@ -25,7 +25,7 @@ class ConsumerGlance:
     is_in_use: bool
     """Whether a live subscription of this home has the name."""
     registration: Registration
-    progress: dict[str, Progress]
+    progress: dict[str, ConsumerProgress]
     """How far it has come, by the id of the ledger."""
 
 
@@ -83,15 +83,17 @@ def _check_there(path: Path, kind: str, id: str) -> None:
         raise StoreError(f"there is no {kind} {id} in {path.parent}", path=str(path))
 
 
-def _kept(opened: Database) -> tuple[Registration, dict[str, Progress]]:
+def _kept(opened: Database) -> tuple[Registration, dict[str, ConsumerProgress]]:
     found = opened.facts.get("registration")
     if found is None:
         raise Damage("its registration is missing")
     progress = opened.facts.under("progress/")
-    return msgspec.convert(found, Registration), msgspec.convert(progress, dict[str, Progress])
+    return msgspec.convert(found, Registration), msgspec.convert(
+        progress, dict[str, ConsumerProgress]
+    )
 
 
-def _check(path: Path, kind: Kind, id: str, find: Callable[[Database], list[str]]) -> None:
+def _check(path: Path, kind: DatabaseKind, id: str, find: Callable[[Database], list[str]]) -> None:
     with FileLock(path.with_suffix(".lock")) as lock:
         is_free = lock.acquire()
         opened = Database(path, kind, id)

@@ -32,10 +32,10 @@ from infobus.stores.ledger.reader import Extent
 from infobus.stores.ledger.record import Position, Record
 from infobus.stores.ledger.writer import Append, Make, Writer
 from infobus.stores.sqlite import database
-from infobus.stores.sqlite.database import FACTS, Damage, Database, Kind
+from infobus.stores.sqlite.database import FACTS, Damage, Database, DatabaseKind
 from infobus.stores.sqlite.locks import FileLock
 
-KIND = Kind(
+KIND = DatabaseKind(
     name="ledger",
     application_id=0x69624C67,
     format=1,

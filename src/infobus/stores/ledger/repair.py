@@ -22,8 +22,8 @@ from infobus.stores.ledger.ledger import KIND, Ledger, ledger_path
 from infobus.stores.ledger.reader import RecordRow, find_problems, is_misplaced, is_whole, measure
 from infobus.stores.sqlite.database import (
     Database,
+    DatabaseKind,
     Facts,
-    Kind,
     companions,
     create,
     fact_checksum,
@@ -85,7 +85,7 @@ def _report(ledger: Ledger, aside: Path | None) -> Repaired:
 
 
 def replace_damaged(
-    path: Path, kind: Kind, refill: Callable[[sqlite3.Connection, Iterator[Row]], None]
+    path: Path, kind: DatabaseKind, refill: Callable[[sqlite3.Connection, Iterator[Row]], None]
 ) -> Path:
     """Replace a damaged file by one that `refill` fills; return where the old one is now."""
     aside = next(

@@ -18,11 +18,11 @@ from sqlite3 import Connection
 
 from infobus.errors import BusError, StoreError
 from infobus.stores.sqlite import database
-from infobus.stores.sqlite.database import FACTS, Damage, Database, Kind, roll_back
+from infobus.stores.sqlite.database import FACTS, Damage, Database, DatabaseKind, roll_back
 from infobus.stores.sqlite.group_commit import GroupCommit
 from infobus.stores.sqlite.locks import FileLock
 
-KIND = Kind(
+KIND = DatabaseKind(
     name="store of replies",
     application_id=0x69625270,
     format=1,

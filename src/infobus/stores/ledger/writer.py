@@ -17,7 +17,7 @@ from infobus.errors import StoreError
 from infobus.stores.ledger import reader
 from infobus.stores.ledger.reader import Extent
 from infobus.stores.ledger.record import Position, Record, checksum, encode
-from infobus.stores.sqlite.database import FAILURES, Database, Kind, roll_back
+from infobus.stores.sqlite.database import FAILURES, Database, DatabaseKind, roll_back
 from infobus.stores.sqlite.group_commit import GroupCommit
 
 CHECKPOINT_BYTES = 4 << 20
@@ -49,7 +49,7 @@ class Writer:
     def __init__(
         self,
         path: Path,
-        kind: Kind,
+        kind: DatabaseKind,
         extent: Extent,
         types: set[int],
         no_readers: AbstractContextManager[object],

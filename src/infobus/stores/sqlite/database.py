@@ -43,7 +43,7 @@ quotes damaged text."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class DatabaseKind:
     """A kind of file: how it is marked, laid out and repaired."""
 
     name: str
@@ -60,7 +60,7 @@ class Database:
     A `Database` that only reads leaves the file and its log unchanged, even if both are damaged.
     """
 
-    def __init__(self, path: Path, kind: Kind, id: str, *, mode: Mode = "ro") -> None:
+    def __init__(self, path: Path, kind: DatabaseKind, id: str, *, mode: Mode = "ro") -> None:
         self.path = path
         self.kind = kind
         self.id = id
@@ -247,7 +247,7 @@ def open_connection(path: Path, mode: Mode) -> sqlite3.Connection:
 
 
 def create(
-    path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], object] = lambda _: None
+    path: Path, kind: DatabaseKind, fill: Callable[[sqlite3.Connection], object] = lambda _: None
 ) -> None:
     """Create a complete file with the content that `fill` writes, replacing an existing one.
 

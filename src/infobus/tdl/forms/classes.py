@@ -24,8 +24,8 @@ from infobus.objects.spelling import optional, parse_kind
 from infobus.tdl.boundary import checked, nothing, outward
 from infobus.tdl.compiler import Scope, compiled, expect, group_in, name_in, special, symbol_name
 from infobus.tdl.conditions import Unwinding
-from infobus.tdl.machine import Code, Frame, Run, translated
-from infobus.tdl.reader import Atom, Form, Group, bad_form
+from infobus.tdl.machine import Code, Evaluation, Frame, translated
+from infobus.tdl.reader import Atom, Form, Parenthesized, bad_form
 from infobus.tdl.values import Deep, Symbol, attribute_name, full_name
 
 _KINDS = {"string": "str", "integer": "int", "boolean": "bool", "t": "any", "null": "None",
@@ -35,7 +35,7 @@ _KINDS = {"string": "str", "integer": "int", "boolean": "bool", "t": "any", "nul
 def kind_in(form: Form) -> Kind:
     """Return the kind that a `:type` names: `str`, `list[str]`, (list-of str), (or str null)."""
     try:
-        if isinstance(form, Group):
+        if isinstance(form, Parenthesized):
             return _composed(form)
         text = form.value.name if form.value.__class__ is Symbol else form.value
         if isinstance(text, str):
@@ -45,7 +45,7 @@ def kind_in(form: Form) -> Kind:
     raise bad_form(form.at, "expected a type")
 
 
-def _composed(form: Group) -> Kind:
+def _composed(form: Parenthesized) -> Kind:
     parts = form.items
     head = symbol_name(parts[0]) if len(parts) in (2, 3) else None
     if head in ("list-of", "map-of") and len(parts) == 2:
@@ -59,7 +59,7 @@ def _composed(form: Group) -> Kind:
 
 
 @dataclass
-class Slot:
+class WrittenSlot:
     """A compiled slot; its initform is evaluated when the class is defined."""
 
     name: str
@@ -76,14 +76,14 @@ class ClassForm:
 
     name: str
     supertypes: list[str]
-    slots: list[Slot]
+    slots: list[WrittenSlot]
     doc: str = ""
     operations: list[Operation] = field(default_factory=list)
     travels: bool = False
 
 
 @special("defclass", "define-condition")
-def _defclass(form: Group, scope: Scope) -> Code:
+def _defclass(form: Parenthesized, scope: Scope) -> Code:
     head = symbol_name(form.items[0])
     usage = f"({head} name (superclass ...) (slot ...) option ...)"
     named, above, slots, *options = expect(form, 3, None, usage)
@@ -105,7 +105,7 @@ def _defclass(form: Group, scope: Scope) -> Code:
     if len(set(members)) < len(members):
         raise bad_form(form.at, f"class {written.name} has two members of one name")
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         try:
             attributes = []
             for slot in written.slots:
@@ -128,12 +128,12 @@ def _defclass(form: Group, scope: Scope) -> Code:
     return Code(deep, is_deep=True)
 
 
-def _slot(form: Form, scope: Scope) -> Slot:
-    parts = form.items if isinstance(form, Group) else (form,)
+def _slot(form: Form, scope: Scope) -> WrittenSlot:
+    parts = form.items if isinstance(form, Parenthesized) else (form,)
     if len(parts) % 2 == 0:
         raise bad_form(form.at, "expected (slot :option value ...)")
     name = name_in(parts[0], "the name of a slot")
-    slot = Slot(name, parse_kind("any"))
+    slot = WrittenSlot(name, parse_kind("any"))
     for option, value in zip(parts[1::2], parts[2::2], strict=True):
         match symbol_name(option):
             case ":type":
@@ -195,7 +195,7 @@ def _operation(form: Form) -> Operation:
 
 
 def _parameter(form: Form) -> Parameter:
-    parts = form.items if isinstance(form, Group) else (form,)
+    parts = form.items if isinstance(form, Parenthesized) else (form,)
     if not 1 <= len(parts) <= 3:
         raise bad_form(form.at, "expected (parameter type default)")
     name = check_member_name(attribute_name(name_in(parts[0], "a parameter")), "operation")

@@ -21,8 +21,8 @@ from infobus.tdl.compiler import (
     symbol_name,
 )
 from infobus.tdl.conditions import Leave, Signal
-from infobus.tdl.machine import Code, Frame, Run
-from infobus.tdl.reader import Atom, Form, Group, bad_form, datum
+from infobus.tdl.machine import Code, Evaluation, Frame
+from infobus.tdl.reader import Atom, Form, Parenthesized, bad_form, datum
 from infobus.tdl.values import Deep, Symbol, full_name, precedence
 
 HANDLING_STEPS = 10
@@ -30,13 +30,13 @@ HANDLING_STEPS = 10
 
 
 @special("quote")
-def _quote(form: Group, scope: Scope) -> Code:
+def _quote(form: Parenthesized, scope: Scope) -> Code:
     (quoted,) = expect(form, 1, 1, "(quote value)")
     return constant(datum(quoted))
 
 
 @special("if")
-def _if(form: Group, scope: Scope) -> Code:
+def _if(form: Parenthesized, scope: Scope) -> Code:
     parts = expect(form, 2, 3, "(if test then else)")
     test, then, *other = [compiled(part, scope) for part in parts]
     return choice([(test, then)], other[0] if other else NOTHING)
@@ -50,7 +50,7 @@ def choice(clauses: Sequence[tuple[Code, Code | None]], other: Code) -> Code:
     parts = [code for clause in clauses for code in clause if code is not None] + [other]
     if any(part.is_deep for part in parts):
 
-        def deep(run: Run, frame: Frame) -> Deep:
+        def deep(run: Evaluation, frame: Frame) -> Deep:
             chosen: Code | None = other
             for test, then in clauses:
                 value = test.run(run, frame)
@@ -67,7 +67,7 @@ def choice(clauses: Sequence[tuple[Code, Code | None]], other: Code) -> Code:
 
         return Code(deep, is_deep=True)
 
-    def direct(run: Run, frame: Frame) -> object:
+    def direct(run: Evaluation, frame: Frame) -> object:
         for test, then in clauses:
             value = test.run(run, frame)
             if value is not None:
@@ -78,7 +78,7 @@ def choice(clauses: Sequence[tuple[Code, Code | None]], other: Code) -> Code:
 
 
 @special("cond")
-def _cond(form: Group, scope: Scope) -> Code:
+def _cond(form: Parenthesized, scope: Scope) -> Code:
     clauses: list[tuple[Code, Code | None]] = []
     for clause in form.items[1:]:
         test, *body = _clause(clause, "(test form ...)")
@@ -94,7 +94,7 @@ def _clause(form: Form, usage: str) -> tuple[Form, ...]:
 
 
 @special("when", "unless")
-def _when(form: Group, scope: Scope) -> Code:
+def _when(form: Parenthesized, scope: Scope) -> Code:
     name = symbol_name(form.items[0])
     test, *body = expect(form, 1, None, f"({name} test form ...)")
     codes = compiled(test, scope), sequence(body, scope)
@@ -102,7 +102,7 @@ def _when(form: Group, scope: Scope) -> Code:
 
 
 @special("case")
-def _case(form: Group, scope: Scope) -> Code:
+def _case(form: Parenthesized, scope: Scope) -> Code:
     key, *clauses = expect(form, 1, None, "(case key (value form ...) ...)")
     inner = Scope([" key"], scope)
     compared, tests = Atom(Symbol(" key"), form.at), []
@@ -113,18 +113,18 @@ def _case(form: Group, scope: Scope) -> Code:
         if symbol_name(found) in ("otherwise", "t"):
             other = code
             break
-        values = found if isinstance(found, Group) else Group((found,), found.at)
-        quoted = Group((Atom(Symbol("quote"), found.at), values), found.at)
-        test = Group((Atom(Symbol("member"), found.at), compared, quoted), found.at)
+        values = found if isinstance(found, Parenthesized) else Parenthesized((found,), found.at)
+        quoted = Parenthesized((Atom(Symbol("quote"), found.at), values), found.at)
+        test = Parenthesized((Atom(Symbol("member"), found.at), compared, quoted), found.at)
         tests.append((compiled(test, inner), code))
     return bound([compiled(key, scope)], choice(tests, other))
 
 
 @special("and")
-def _and(form: Group, scope: Scope) -> Code:
+def _and(form: Parenthesized, scope: Scope) -> Code:
     codes = [compiled(item, scope) for item in form.items[1:]]
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         value: object = True
         for code in codes:
             value = code.run(run, frame)
@@ -134,7 +134,7 @@ def _and(form: Group, scope: Scope) -> Code:
                 break
         return value
 
-    def direct(run: Run, frame: Frame) -> object:
+    def direct(run: Evaluation, frame: Frame) -> object:
         value: object = True
         for code in codes:
             value = code.run(run, frame)
@@ -147,17 +147,17 @@ def _and(form: Group, scope: Scope) -> Code:
 
 
 @special("or")
-def _or(form: Group, scope: Scope) -> Code:
+def _or(form: Parenthesized, scope: Scope) -> Code:
     return choice([(compiled(item, scope), None) for item in form.items[1:]], NOTHING)
 
 
 @special("progn")
-def _progn(form: Group, scope: Scope) -> Code:
+def _progn(form: Parenthesized, scope: Scope) -> Code:
     return sequence(form.items[1:], scope)
 
 
 @special("prog1")
-def _prog1(form: Group, scope: Scope) -> Code:
+def _prog1(form: Parenthesized, scope: Scope) -> Code:
     first, *rest = expect(form, 1, None, "(prog1 form ...)")
     inner = Scope([" first"], scope)
     body = sequence([*rest, Atom(Symbol(" first"), form.at)], inner)
@@ -165,7 +165,7 @@ def _prog1(form: Group, scope: Scope) -> Code:
 
 
 @special("let")
-def _let(form: Group, scope: Scope) -> Code:
+def _let(form: Parenthesized, scope: Scope) -> Code:
     head, *body = expect(form, 1, None, "(let ((name value) ...) form ...)")
     bindings = [_binding(item) for item in group_in(head, "((name value) ...)").items]
     values = [compiled(value, scope) for _, value in bindings]
@@ -174,7 +174,7 @@ def _let(form: Group, scope: Scope) -> Code:
 
 
 @special("let*")
-def _let_in_order(form: Group, scope: Scope) -> Code:
+def _let_in_order(form: Parenthesized, scope: Scope) -> Code:
     head, *body = expect(form, 1, None, "(let* ((name value) ...) form ...)")
     inner = Scope((), scope)
     values = []
@@ -184,7 +184,7 @@ def _let_in_order(form: Group, scope: Scope) -> Code:
         inner.names.append(name)
     code = sequence(body, inner)
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         frame = [frame]
         for step in values:
             value = step.run(run, frame)
@@ -200,19 +200,19 @@ def _let_in_order(form: Group, scope: Scope) -> Code:
 
 
 def _binding(form: Form) -> tuple[str, Form]:
-    if not isinstance(form, Group):
-        return name_in(form, "(name value)"), Group((), form.at)
+    if not isinstance(form, Parenthesized):
+        return name_in(form, "(name value)"), Parenthesized((), form.at)
     if not 1 <= len(form.items) <= 2:
         raise bad_form(form.at, "expected (name value)")
     name = name_in(form.items[0], "the name of a variable")
-    return name, form.items[1] if len(form.items) == 2 else Group((), form.at)
+    return name, form.items[1] if len(form.items) == 2 else Parenthesized((), form.at)
 
 
 def bound(values: Sequence[Code], body: Code) -> Code:
     """Return code that evaluates `body` in a new frame with these values."""
     if body.is_deep or any(value.is_deep for value in values):
 
-        def deep(run: Run, frame: Frame) -> Deep:
+        def deep(run: Evaluation, frame: Frame) -> Deep:
             inner: Frame = [frame]
             for step in values:
                 value = step.run(run, frame)
@@ -230,16 +230,16 @@ def bound(values: Sequence[Code], body: Code) -> Code:
 
 
 @special("lambda")
-def _lambda(form: Group, scope: Scope) -> Code:
+def _lambda(form: Parenthesized, scope: Scope) -> Code:
     head, *body = expect(form, 1, None, "(lambda (parameter ...) form ...)")
     parameters = group_in(head, "parameters").items
     return closure_code(lambda_list("lambda", parameters, body, scope), scope)
 
 
 @special("function")
-def _function(form: Group, scope: Scope) -> Code:
+def _function(form: Parenthesized, scope: Scope) -> Code:
     (named,) = expect(form, 1, 1, "(function name)")
-    if isinstance(named, Group):
+    if isinstance(named, Parenthesized):
         if not named.items or symbol_name(named.items[0]) != "lambda":
             raise bad_form(named.at, "expected the name of a function, or a lambda")
         return compiled(named, scope)
@@ -247,7 +247,7 @@ def _function(form: Group, scope: Scope) -> Code:
     if name in BUILTINS:
         return constant(BUILTINS[name])
 
-    def find(run: Run, frame: Frame) -> object:
+    def find(run: Evaluation, frame: Frame) -> object:
         try:
             return run.interpreter.function(name)
         except Signal as signal:
@@ -258,20 +258,20 @@ def _function(form: Group, scope: Scope) -> Code:
 
 
 @special("block")
-def _block(form: Group, scope: Scope) -> Code:
+def _block(form: Parenthesized, scope: Scope) -> Code:
     named, *body = expect(form, 1, None, "(block name form ...)")
     name = symbol_name(named)
     if name is None:
         raise bad_form(named.at, "expected the name of a block")
     code = sequence(body, Scope((), scope, name))
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         return (yield from leaving(run, code, [frame]))
 
     return Code(deep, is_deep=True)
 
 
-def leaving(run: Run, code: Code, frame: Frame) -> Deep:
+def leaving(run: Evaluation, code: Code, frame: Frame) -> Deep:
     """Evaluate the code; if its frame is left early, return the value of that `Leave`."""
     depth = len(run.calls)
     try:
@@ -284,7 +284,7 @@ def leaving(run: Run, code: Code, frame: Frame) -> Deep:
 
 
 @special("return", "return-from")
-def _return(form: Group, scope: Scope) -> Code:
+def _return(form: Parenthesized, scope: Scope) -> Code:
     head = symbol_name(form.items[0])
     parts = list(form.items[1:])
     name: str | None = "nil"
@@ -298,18 +298,18 @@ def _return(form: Group, scope: Scope) -> Code:
         raise bad_form(form.at, f"there is no block {name} around this")
     value = compiled(parts[0], scope) if parts else NOTHING
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         result = yield from run.value_of(value, frame)
         raise Leave(outwards(frame, hops), result)
 
-    def direct(run: Run, frame: Frame) -> object:
+    def direct(run: Evaluation, frame: Frame) -> object:
         raise Leave(outwards(frame, hops), value.run(run, frame))
 
     return Code(deep if value.is_deep else direct, value.is_deep)
 
 
 @special("handler-case", "ignore-errors")
-def _handler_case(form: Group, scope: Scope) -> Code:
+def _handler_case(form: Parenthesized, scope: Scope) -> Code:
     if symbol_name(form.items[0]) == "ignore-errors":
         body, clauses = sequence(form.items[1:], scope), [("tdl.Error", NOTHING)]
     else:
@@ -317,7 +317,7 @@ def _handler_case(form: Group, scope: Scope) -> Code:
         body = compiled(protected, scope)
         clauses = [_handler(handler, scope) for handler in handlers]
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         depth = len(run.calls)
         try:
             value = body.run(run, frame)

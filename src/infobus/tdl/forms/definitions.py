@@ -18,8 +18,8 @@ from infobus.tdl.compiler import (
 )
 from infobus.tdl.conditions import Unwinding
 from infobus.tdl.generics import QUALIFIERS, Eql, Method, Specializer, call_next
-from infobus.tdl.machine import Code, Frame, Run
-from infobus.tdl.reader import Atom, Form, Group, bad_form
+from infobus.tdl.machine import Code, Evaluation, Frame
+from infobus.tdl.reader import Atom, Form, Parenthesized, bad_form
 from infobus.tdl.values import Deep, Symbol, full_name
 
 NEXT = " next"
@@ -28,7 +28,7 @@ NEXT = " next"
 
 def function_name(form: Form) -> str:
     """Return the name of the function being defined: a symbol, or `(setf name)`."""
-    if isinstance(form, Group):
+    if isinstance(form, Parenthesized):
         parts = [symbol_name(item) for item in form.items]
         if len(parts) == 2 and parts[0] == "setf" and parts[1] is not None:
             return f"(setf {parts[1]})"
@@ -42,14 +42,14 @@ def without_doc(body: Sequence[Form]) -> Sequence[Form]:
 
 
 @special("defun")
-def _defun(form: Group, scope: Scope) -> Code:
+def _defun(form: Parenthesized, scope: Scope) -> Code:
     head, parameters, *body = expect(form, 2, None, "(defun name (parameter ...) form ...)")
     name = function_name(head)
     listed = group_in(parameters, "parameters").items
     written = lambda_list(name, listed, without_doc(body), scope, block=name)
     make = closure_code(written, scope)
 
-    def define(run: Run, frame: Frame) -> object:
+    def define(run: Evaluation, frame: Frame) -> object:
         try:
             run.interpreter.define_function(name, make.run(run, frame))
         except Unwinding as unwinding:
@@ -61,13 +61,13 @@ def _defun(form: Group, scope: Scope) -> Code:
 
 
 @special("defvar", "defparameter")
-def _defvar(form: Group, scope: Scope) -> Code:
+def _defvar(form: Parenthesized, scope: Scope) -> Code:
     head, *rest = expect(form, 1, 3, "(defvar name value)")
     name = name_in(head, "the name of a variable")
     value = compiled(rest[0], scope) if rest else NOTHING
     keeps = symbol_name(form.items[0]) == "defvar"
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         if not (keeps and name in run.interpreter.variables):
             found = yield from run.value_of(value, frame)
             run.interpreter.set_variable(name, found)
@@ -77,13 +77,13 @@ def _defvar(form: Group, scope: Scope) -> Code:
 
 
 @special("defgeneric")
-def _defgeneric(form: Group, scope: Scope) -> Code:
+def _defgeneric(form: Parenthesized, scope: Scope) -> Code:
     head, parameters, *_ = expect(form, 2, None, "(defgeneric name (parameter ...))")
     name = function_name(head)
     listed = group_in(parameters, "parameters").items
     written = lambda_list(name, listed, (), scope)
 
-    def define(run: Run, frame: Frame) -> object:
+    def define(run: Evaluation, frame: Frame) -> object:
         try:
             run.interpreter.generic(name, written.required)
         except Unwinding as unwinding:
@@ -95,7 +95,7 @@ def _defgeneric(form: Group, scope: Scope) -> Code:
 
 
 @special("defmethod")
-def _defmethod(form: Group, scope: Scope) -> Code:
+def _defmethod(form: Parenthesized, scope: Scope) -> Code:
     usage = "(defmethod name :before ((parameter class) ...) form ...)"
     head, *rest = expect(form, 2, None, usage)
     name = function_name(head)
@@ -115,7 +115,7 @@ def _defmethod(form: Group, scope: Scope) -> Code:
     )
     make = closure_code(written, scope)
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         found: list[Specializer] = []
         try:
             for specializer in specializers:
@@ -144,7 +144,7 @@ def _specialized(parameters: Sequence[Form], scope: Scope) -> tuple[list[Form], 
         is_required = is_required and not (symbol_name(form) or "").startswith("&")
         if not is_required:
             listed.append(form)
-        elif isinstance(form, Group):
+        elif isinstance(form, Parenthesized):
             if len(form.items) != 2:
                 raise bad_form(form.at, "expected (parameter class)")
             listed.append(form.items[0])
@@ -156,7 +156,7 @@ def _specialized(parameters: Sequence[Form], scope: Scope) -> tuple[list[Form], 
 
 
 def _specializer(form: Form, scope: Scope) -> str | Code:
-    if isinstance(form, Group):
+    if isinstance(form, Parenthesized):
         if len(form.items) == 2 and symbol_name(form.items[0]) == "eql":
             return compiled(form.items[1], scope)
         raise bad_form(form.at, "expected a class, or (eql value)")
@@ -165,7 +165,7 @@ def _specializer(form: Form, scope: Scope) -> str | Code:
 
 
 @special("call-next-method", "next-method-p")
-def _call_next_method(form: Group, scope: Scope) -> Code:
+def _call_next_method(form: Parenthesized, scope: Scope) -> Code:
     place = scope.find(NEXT)
     if place is None:
         raise bad_form(form.at, f"{symbol_name(form.items[0])} is for methods only")
@@ -173,14 +173,14 @@ def _call_next_method(form: Group, scope: Scope) -> Code:
     if symbol_name(form.items[0]) == "next-method-p":
         expect(form, 0, 0, "(next-method-p)")
 
-        def test(run: Run, frame: Frame) -> object:
+        def test(run: Evaluation, frame: Frame) -> object:
             found = following.run(run, frame)
             return True if found is not None and found.exists else None
 
         return Code(test)
     codes = [compiled(item, scope) for item in form.items[1:]]
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         values = []
         try:
             for code in codes:

@@ -29,14 +29,14 @@ from infobus.tdl.compiler import (
 from infobus.tdl.conditions import Leave, wrong_type
 from infobus.tdl.library.numbers import number
 from infobus.tdl.library.sequences import elements
-from infobus.tdl.machine import Code, Frame, Run
-from infobus.tdl.reader import Form, Group, bad_form
+from infobus.tdl.machine import Code, Evaluation, Frame
+from infobus.tdl.reader import Form, Parenthesized, bad_form
 from infobus.tdl.text import short
 from infobus.tdl.values import Cell, Deep, make_list
 
 
 @special("dolist", "dotimes")
-def _dolist(form: Group, scope: Scope) -> Code:
+def _dolist(form: Parenthesized, scope: Scope) -> Code:
     head = symbol_name(form.items[0])
     usage = f"({head} (name {'list' if head == 'dolist' else 'count'} result) form ...)"
     control, *body = expect(form, 1, None, usage)
@@ -48,7 +48,7 @@ def _dolist(form: Group, scope: Scope) -> Code:
     code = sequence(body, inner)
     result = compiled(parts[2], inner) if len(parts) > 2 else NOTHING
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         limit = yield from run.value_of(over, frame)
         block: Frame = [frame]
         depth = len(run.calls)
@@ -77,13 +77,13 @@ def _count(value: Any) -> int:
 
 
 @special("loop")
-def _loop(form: Group, scope: Scope) -> Code:
+def _loop(form: Parenthesized, scope: Scope) -> Code:
     if len(form.items) > 1 and symbol_name(form.items[1]) is not None:
         return _Parser(form, scope).code()
     block = Scope((), scope, "nil")
     body = sequence(form.items[1:], block)
 
-    def deep(run: Run, frame: Frame) -> Deep:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         inner: Frame = [frame]
         depth = len(run.calls)
         try:
@@ -107,13 +107,13 @@ class _Harvest:
         self.is_list = False
         self.value: Any = None
 
-    def result(self, run: Run) -> Any:
+    def result(self, run: Evaluation) -> Any:
         if not self.is_list:
             return self.value
         run.allocate(len(self.items))
         return make_list(self.items)
 
-    def take(self, run: Run, how: str, value: Any) -> None:
+    def take(self, run: Evaluation, how: str, value: Any) -> None:
         if how in ("collect", "append"):
             self.is_list = True
             added = [value] if how == "collect" else elements(run, value)
@@ -132,7 +132,7 @@ class _End(Exception):
     """Ends the loop: a `while` or `until` decided so, or a variable has no more values."""
 
 
-Action = Callable[[Run, Frame, _Harvest], Deep]
+Action = Callable[[Evaluation, Frame, _Harvest], Deep]
 
 
 @dataclass
@@ -141,7 +141,7 @@ class _Variable:
 
     index: int
     start: list[Code]
-    values: Callable[[Run, list[Any]], Iterator[Any]] | None = None
+    values: Callable[[Evaluation, list[Any]], Iterator[Any]] | None = None
     then: Code | None = None
 
 
@@ -165,7 +165,7 @@ _STARTS = {*GATHERING, *_SPELLINGS, *"for with repeat while until do when unless
 class _Parser:
     """Parses the clauses of a `loop`. All its variables share one frame, which is its block."""
 
-    def __init__(self, form: Group, scope: Scope) -> None:
+    def __init__(self, form: Parenthesized, scope: Scope) -> None:
         self._form = form
         self._left = list(form.items[1:])
         self._scope = Scope((), scope, "nil")
@@ -177,7 +177,7 @@ class _Parser:
         plan, final = self._plan, sequence(self._plan.final, self._scope)
         width = len(self._scope.names)
 
-        def deep(run: Run, frame: Frame) -> Deep:
+        def deep(run: Evaluation, frame: Frame) -> Deep:
             inner: Frame = [frame, *[None] * width]
             depth = len(run.calls)
             try:
@@ -262,7 +262,7 @@ class _Parser:
             raise bad_form(self._form.at, "expected in, on, across, =, from, to or below after for")
         names = list(parts)
 
-        def values(run: Run, ends: list[Any]) -> Iterator[Any]:
+        def values(run: Evaluation, ends: list[Any]) -> Iterator[Any]:
             return _numbers(
                 {name: number(end, "loop") for name, end in zip(names, ends, strict=True)}
             )
@@ -295,7 +295,7 @@ class _Parser:
         return actions
 
 
-def _turns(run: Run, frame: Frame, plan: _Plan, final: Code) -> Deep:
+def _turns(run: Evaluation, frame: Frame, plan: _Plan, final: Code) -> Deep:
     harvest = _Harvest()
     for index, code in plan.initial:
         frame[index] = yield from run.value_of(code, frame)
@@ -349,14 +349,14 @@ def _numbers(parts: dict[str, Any]) -> Iterator[Any]:
 
 
 def _doing(code: Code) -> Action:
-    def act(run: Run, frame: Frame, harvest: _Harvest) -> Deep:
+    def act(run: Evaluation, frame: Frame, harvest: _Harvest) -> Deep:
         yield from run.value_of(code, frame)
 
     return act
 
 
 def _ending(test: Code, goes_on: bool) -> Action:
-    def act(run: Run, frame: Frame, harvest: _Harvest) -> Deep:
+    def act(run: Evaluation, frame: Frame, harvest: _Harvest) -> Deep:
         if ((yield from run.value_of(test, frame)) is not None) != goes_on:
             raise _End
 
@@ -364,21 +364,21 @@ def _ending(test: Code, goes_on: bool) -> Action:
 
 
 def _returning(code: Code) -> Action:
-    def act(run: Run, frame: Frame, harvest: _Harvest) -> Deep:
+    def act(run: Evaluation, frame: Frame, harvest: _Harvest) -> Deep:
         raise Leave(frame, (yield from run.value_of(code, frame)))
 
     return act
 
 
 def _gathering(how: str, code: Code) -> Action:
-    def act(run: Run, frame: Frame, harvest: _Harvest) -> Deep:
+    def act(run: Evaluation, frame: Frame, harvest: _Harvest) -> Deep:
         harvest.take(run, how, (yield from run.value_of(code, frame)))
 
     return act
 
 
 def _choosing(test: Code, then: list[Action], other: list[Action]) -> Action:
-    def act(run: Run, frame: Frame, harvest: _Harvest) -> Deep:
+    def act(run: Evaluation, frame: Frame, harvest: _Harvest) -> Deep:
         chosen = then if (yield from run.value_of(test, frame)) is not None else other
         for action in chosen:
             yield from action(run, frame, harvest)

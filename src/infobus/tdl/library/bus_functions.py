@@ -9,11 +9,11 @@ from infobus.errors import BadValue, BusError
 from infobus.objects.data import DataObject
 from infobus.tdl.boundary import inward, outward, weigh
 from infobus.tdl.compiler import builtin
-from infobus.tdl.conditions import Refused, failed, wrong_type
+from infobus.tdl.conditions import BusRefused, failed, wrong_type
 from infobus.tdl.library.instances import keywords
 from infobus.tdl.library.sequences import function
 from infobus.tdl.library.strings import text
-from infobus.tdl.machine import Run
+from infobus.tdl.machine import Evaluation
 from infobus.tdl.text import short
 from infobus.tdl.values import Symbol, attribute_name
 
@@ -21,31 +21,31 @@ STEPS = 100
 """The fuel that one use of the bus costs."""
 
 
-def _capability(run: Run, name: str) -> Callable[..., Any]:
+def _capability(run: Evaluation, name: str) -> Callable[..., Any]:
     run.spend(STEPS)
     run.interpreter.send_methods_along()
     given = getattr(run.interpreter.capabilities, name)
     if given is None:
-        raise failed(f"the host does not let this program {name}", Refused)
+        raise failed(f"the host does not let this program {name}", BusRefused)
 
     def use(*arguments: Any) -> Any:
         try:
             return given(*arguments)
         except Exception as error:  # a service may raise any exception
             kind = "" if isinstance(error, BusError) else f"{type(error).__name__}: "
-            raise failed(f"{name}: {kind}{error}", Refused) from None
+            raise failed(f"{name}: {kind}{error}", BusRefused) from None
 
     return use
 
 
-def _sendable(run: Run, value: Any) -> Any:
+def _sendable(run: Evaluation, value: Any) -> Any:
     sent = outward(run, value)
     weigh(run, sent)
     return sent
 
 
 @builtin("publish", 2)
-def _publish(run: Run, subject: Any, value: Any) -> Any:
+def _publish(run: Evaluation, subject: Any, value: Any) -> Any:
     """Publish an object, or a hash table as an untyped object."""
     use = _capability(run, "publish")
     sent = _sendable(run, value)
@@ -56,7 +56,7 @@ def _publish(run: Run, subject: Any, value: Any) -> Any:
 
 
 @builtin("subscribe", 2)
-def _subscribe(run: Run, pattern: Any, called: Any) -> Any:
+def _subscribe(run: Evaluation, pattern: Any, called: Any) -> Any:
     """Call a function with the subject and object of each event that matches a pattern."""
     use = _capability(run, "subscribe")
     interpreter, called = run.interpreter, function(called, run)
@@ -70,7 +70,7 @@ def _subscribe(run: Run, pattern: Any, called: Any) -> Any:
 
 
 @builtin("serve", 2)
-def _serve(run: Run, subject: Any, obj: Any) -> Any:
+def _serve(run: Evaluation, subject: Any, obj: Any) -> Any:
     """Serve the operations of an object to others."""
     use = _capability(run, "serve")
     if not isinstance(obj, DataObject) or not obj.__bus_type__.operations:
@@ -81,7 +81,7 @@ def _serve(run: Run, subject: Any, obj: Any) -> Any:
 
 
 @builtin("call", 2, None)
-def _call(run: Run, subject: Any, operation: Any, *arguments: Any) -> Any:
+def _call(run: Evaluation, subject: Any, operation: Any, *arguments: Any) -> Any:
     """Call an operation of a service; named arguments follow as keywords."""
     use = _capability(run, "call")
     name = attribute_name(text(operation, "call"))
@@ -89,7 +89,7 @@ def _call(run: Run, subject: Any, operation: Any, *arguments: Any) -> Any:
 
 
 @builtin("operate", 2, None)
-def _operate(run: Run, obj: Any, operation: Any, *arguments: Any) -> Any:
+def _operate(run: Evaluation, obj: Any, operation: Any, *arguments: Any) -> Any:
     """Call an operation of an object that Python implements."""
     use = _capability(run, "operate")
     if not isinstance(obj, DataObject):
@@ -108,7 +108,7 @@ def operate(obj: DataObject, operation: str, given: list[Any], named: dict[str, 
     return getattr(obj, operation)(*given, **named)
 
 
-def _arguments(run: Run, arguments: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
+def _arguments(run: Evaluation, arguments: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
     count = next(
         (i for i, a in enumerate(arguments) if a.__class__ is Symbol and a.is_keyword),
         len(arguments),

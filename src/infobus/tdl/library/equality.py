@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from infobus.tdl.compiler import builtin
-from infobus.tdl.machine import Run
+from infobus.tdl.machine import Evaluation
 from infobus.tdl.values import Cell, Symbol
 
 
@@ -19,7 +19,7 @@ def is_same(one: Any, other: Any) -> bool:
     return one.__class__ in (int, float, str, Symbol, bytes, datetime) and bool(one == other)
 
 
-def is_equal(run: Run, one: Any, other: Any) -> bool:
+def is_equal(run: Evaluation, one: Any, other: Any) -> bool:
     """Return whether two values are the same, or lists of equal elements.
 
     An object equals only itself.
@@ -40,30 +40,30 @@ def is_equal(run: Run, one: Any, other: Any) -> bool:
 
 
 @builtin("eq", 2)
-def _eq(run: Run, one: Any, other: Any) -> Any:
+def _eq(run: Evaluation, one: Any, other: Any) -> Any:
     return is_same(one, other) or None
 
 
 @builtin("eql", 2)
-def _eql(run: Run, one: Any, other: Any) -> Any:
+def _eql(run: Evaluation, one: Any, other: Any) -> Any:
     return is_same(one, other) or None
 
 
 @builtin("equal", 2)
-def _equal(run: Run, one: Any, other: Any) -> Any:
+def _equal(run: Evaluation, one: Any, other: Any) -> Any:
     return is_equal(run, one, other) or None
 
 
 @builtin("not", 1)
-def _not(run: Run, value: Any) -> Any:
+def _not(run: Evaluation, value: Any) -> Any:
     return True if value is None else None
 
 
 @builtin("null", 1)
-def _null(run: Run, value: Any) -> Any:
+def _null(run: Evaluation, value: Any) -> Any:
     return True if value is None else None
 
 
 @builtin("identity", 1)
-def _identity(run: Run, value: Any) -> Any:
+def _identity(run: Evaluation, value: Any) -> Any:
     return value

@@ -11,8 +11,8 @@ from infobus.tdl.compiler import builtin
 from infobus.tdl.conditions import Error, Signal, failed, wrong_type
 from infobus.tdl.library.sequences import new_list
 from infobus.tdl.library.strings import text
-from infobus.tdl.machine import Run
-from infobus.tdl.reader import Position
+from infobus.tdl.machine import Evaluation
+from infobus.tdl.reader import SourcePosition
 from infobus.tdl.text import formatted, short
 from infobus.tdl.values import (
     Deep,
@@ -25,7 +25,7 @@ from infobus.tdl.values import (
 )
 
 
-def make(run: Run, named: Any, initial: tuple[Any, ...]) -> DataObject:
+def make(run: Evaluation, named: Any, initial: tuple[Any, ...]) -> DataObject:
     """Make an object of the class `named`; keywords set its slots.
 
     This never calls the class's own Python methods, not even its `__init__`.
@@ -57,7 +57,7 @@ def keywords(arguments: tuple[Any, ...]) -> list[tuple[str, Any]]:
 
 
 @builtin("make-instance", 1, None, is_deep=True)
-def _make_instance(run: Run, at: Position, named: Any, *initial: Any) -> Deep:
+def _make_instance(run: Evaluation, at: SourcePosition, named: Any, *initial: Any) -> Deep:
     obj = make(run, named, initial)
     initialize = run.interpreter.function("initialize-instance")
     yield initialize.invoke(run, [obj, *initial], at)
@@ -71,7 +71,7 @@ def _slot(obj: Any, named: Any, who: str) -> str:
 
 
 @builtin("slot-value", 2)
-def slot_value(run: Run, obj: Any, named: Any) -> Any:
+def slot_value(run: Evaluation, obj: Any, named: Any) -> Any:
     """Return the value of a slot; unknown attributes of received objects count as slots."""
     name = _slot(obj, named, "slot-value")
     if name in obj.__bus_plan__.attributes:
@@ -84,7 +84,7 @@ def slot_value(run: Run, obj: Any, named: Any) -> Any:
 
 
 @builtin("(setf slot-value)", 3)
-def set_slot_value(run: Run, value: Any, obj: Any, named: Any) -> Any:
+def set_slot_value(run: Evaluation, value: Any, obj: Any, named: Any) -> Any:
     """Set a slot; the value must be of the slot's type."""
     name = _slot(obj, named, "slot-value")
     attribute = obj.__bus_plan__.attributes.get(name)
@@ -95,13 +95,13 @@ def set_slot_value(run: Run, value: Any, obj: Any, named: Any) -> Any:
 
 
 @builtin("slot-exists-p", 2)
-def _slot_exists(run: Run, obj: Any, named: Any) -> Any:
+def _slot_exists(run: Evaluation, obj: Any, named: Any) -> Any:
     name = _slot(obj, named, "slot-exists-p")
     return True if name in obj.__bus_plan__.attributes or name in unknown_attributes(obj) else None
 
 
 @builtin("slot-names", 1)
-def _slot_names(run: Run, of: Any) -> Any:
+def _slot_names(run: Evaluation, of: Any) -> Any:
     """Return the slots of an object, or of the class with this name."""
     if isinstance(of, DataObject):
         names = [*of.__bus_plan__.attributes, *unknown_attributes(of)]
@@ -112,25 +112,25 @@ def _slot_names(run: Run, of: Any) -> Any:
 
 
 @builtin("class-precedence-list", 1)
-def _class_precedence_list(run: Run, named: Any) -> Any:
+def _class_precedence_list(run: Evaluation, named: Any) -> Any:
     cls = run.interpreter.class_named(full_name(text(named, "class-precedence-list")))
     names = class_precedence(cls, cls.__bus_type__.lineage)
     return new_list(run, [Symbol(shown_name(name)) for name in names])
 
 
 @builtin("type-of", 1)
-def _type_of(run: Run, value: Any) -> Any:
+def _type_of(run: Evaluation, value: Any) -> Any:
     return Symbol(shown_name(precedence(value)[0]))
 
 
 @builtin("typep", 2)
-def _typep(run: Run, value: Any, named: Any) -> Any:
+def _typep(run: Evaluation, value: Any, named: Any) -> Any:
     name = "t" if named is True else full_name(text(named, "typep"))
     return True if name in precedence(value) else None
 
 
 @builtin("error", 1, None)
-def _error(run: Run, what: Any, *arguments: Any) -> Any:
+def _error(run: Evaluation, what: Any, *arguments: Any) -> Any:
     """Signal an error: a format text with values, a class with slots, or a condition."""
     if isinstance(what, str):
         raise Signal(Error(message=formatted(run, what, arguments)))

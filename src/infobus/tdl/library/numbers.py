@@ -8,7 +8,7 @@ from typing import Any
 
 from infobus.tdl.compiler import builtin
 from infobus.tdl.conditions import Arithmetic, failed, wrong_type
-from infobus.tdl.machine import Run
+from infobus.tdl.machine import Evaluation
 from infobus.tdl.reader import INTEGER_BITS_MAX
 from infobus.tdl.text import short
 
@@ -33,7 +33,7 @@ def integer(value: Any, who: str) -> int:
 
 
 @builtin("+", 0, None)
-def _add(run: Run, *values: Any) -> Any:
+def _add(run: Evaluation, *values: Any) -> Any:
     total = 0
     for value in values:
         total += number(value, "+")
@@ -41,7 +41,7 @@ def _add(run: Run, *values: Any) -> Any:
 
 
 @builtin("*", 0, None)
-def _multiply(run: Run, *values: Any) -> Any:
+def _multiply(run: Evaluation, *values: Any) -> Any:
     product = 1
     for value in values:
         product = number(product * number(value, "*"), "*")
@@ -49,7 +49,7 @@ def _multiply(run: Run, *values: Any) -> Any:
 
 
 @builtin("-", 1, None)
-def _subtract(run: Run, first: Any, *values: Any) -> Any:
+def _subtract(run: Evaluation, first: Any, *values: Any) -> Any:
     total = number(first, "-")
     if not values:
         return number(-total, "-")
@@ -59,7 +59,7 @@ def _subtract(run: Run, first: Any, *values: Any) -> Any:
 
 
 @builtin("/", 1, None)
-def _divide(run: Run, first: Any, *values: Any) -> Any:
+def _divide(run: Evaluation, first: Any, *values: Any) -> Any:
     """Divide; the result is an integer if there is no remainder, else a float."""
     if not values:
         first, values = 1, (first,)
@@ -77,7 +77,7 @@ def _divide(run: Run, first: Any, *values: Any) -> Any:
 
 def _compare(name: str, holds: Callable[[Any, Any], bool]) -> None:
     @builtin(name, 1, None)
-    def compare(run: Run, first: Any, *values: Any) -> Any:
+    def compare(run: Evaluation, first: Any, *values: Any) -> Any:
         before = number(first, name)
         for value in values:
             if not holds(before, number(value, name)):
@@ -94,24 +94,24 @@ _compare(">=", lambda a, b: bool(a >= b))
 
 
 @builtin("/=", 1, None)
-def _differ(run: Run, *values: Any) -> Any:
+def _differ(run: Evaluation, *values: Any) -> Any:
     found = [number(value, "/=") for value in values]
     return True if len(set(found)) == len(found) else None
 
 
 @builtin("max", 1, None)
-def _max(run: Run, *values: Any) -> Any:
+def _max(run: Evaluation, *values: Any) -> Any:
     return max(number(value, "max") for value in values)
 
 
 @builtin("min", 1, None)
-def _min(run: Run, *values: Any) -> Any:
+def _min(run: Evaluation, *values: Any) -> Any:
     return min(number(value, "min") for value in values)
 
 
 def _unary(name: str, function: Callable[[Any], Any]) -> None:
     @builtin(name, 1)
-    def apply(run: Run, value: Any) -> Any:
+    def apply(run: Evaluation, value: Any) -> Any:
         result = function(number(value, name))
         return number(result, name) if result.__class__ is not bool else result or None
 
@@ -126,18 +126,18 @@ _unary("minusp", lambda value: value < 0)
 
 
 @builtin("evenp", 1)
-def _evenp(run: Run, value: Any) -> Any:
+def _evenp(run: Evaluation, value: Any) -> Any:
     return True if integer(value, "evenp") % 2 == 0 else None
 
 
 @builtin("oddp", 1)
-def _oddp(run: Run, value: Any) -> Any:
+def _oddp(run: Evaluation, value: Any) -> Any:
     return True if integer(value, "oddp") % 2 else None
 
 
 def _rounding(name: str, function: Callable[[Any], Any]) -> None:
     @builtin(name, 1, 2)
-    def apply(run: Run, value: Any, divisor: Any = 1) -> Any:
+    def apply(run: Evaluation, value: Any, divisor: Any = 1) -> Any:
         value, divisor = number(value, name), number(divisor, name)
         if divisor == 0:
             raise failed("division by zero", Arithmetic)
@@ -156,14 +156,14 @@ _rounding("round", round)
 
 
 @builtin("mod", 2)
-def _mod(run: Run, value: Any, divisor: Any) -> Any:
+def _mod(run: Evaluation, value: Any, divisor: Any) -> Any:
     if number(divisor, "mod") == 0:
         raise failed("division by zero", Arithmetic)
     return number(value, "mod") % divisor
 
 
 @builtin("rem", 2)
-def _rem(run: Run, value: Any, divisor: Any) -> Any:
+def _rem(run: Evaluation, value: Any, divisor: Any) -> Any:
     if number(divisor, "rem") == 0:
         raise failed("division by zero", Arithmetic)
     result = abs(number(value, "rem")) % abs(divisor)
@@ -171,7 +171,7 @@ def _rem(run: Run, value: Any, divisor: Any) -> Any:
 
 
 @builtin("expt", 2)
-def _expt(run: Run, base: Any, power: Any) -> Any:
+def _expt(run: Evaluation, base: Any, power: Any) -> Any:
     base, power = number(base, "expt"), number(power, "expt")
     if base == 0 and power < 0:
         raise failed("division by zero", Arithmetic)
@@ -187,7 +187,7 @@ def _expt(run: Run, base: Any, power: Any) -> Any:
 
 
 @builtin("sqrt", 1)
-def _sqrt(run: Run, value: Any) -> Any:
+def _sqrt(run: Evaluation, value: Any) -> Any:
     if number(value, "sqrt") < 0:
         raise failed("sqrt: a negative number has no root", Arithmetic)
     return math.sqrt(value)

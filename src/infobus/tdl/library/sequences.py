@@ -9,13 +9,13 @@ from infobus.tdl.compiler import builtin
 from infobus.tdl.conditions import WrongType, failed, wrong_type
 from infobus.tdl.library.equality import is_equal
 from infobus.tdl.limits import CHARACTER_BYTES
-from infobus.tdl.machine import Run
-from infobus.tdl.reader import Position
+from infobus.tdl.machine import Evaluation
+from infobus.tdl.reader import SourcePosition
 from infobus.tdl.text import short
 from infobus.tdl.values import Cell, Deep, Function, Symbol, make_list, walk
 
 
-def elements(run: Run, value: Any) -> list[Any]:
+def elements(run: Evaluation, value: Any) -> list[Any]:
     """Return the elements of a list, or the characters of a string."""
     if isinstance(value, str):
         run.spend(len(value))
@@ -31,13 +31,13 @@ def elements(run: Run, value: Any) -> list[Any]:
     return found
 
 
-def new_list(run: Run, items: list[Any], rest: Any = None) -> Any:
+def new_list(run: Evaluation, items: list[Any], rest: Any = None) -> Any:
     """Make the list of `items`, and charge the run for it."""
     run.allocate(len(items))
     return make_list(items, rest)
 
 
-def _like(run: Run, original: Any, items: list[Any]) -> Any:
+def _like(run: Evaluation, original: Any, items: list[Any]) -> Any:
     """Return `items` as a sequence of the same kind as `original`."""
     if isinstance(original, str):
         run.allocate(len(items), CHARACTER_BYTES)
@@ -45,7 +45,7 @@ def _like(run: Run, original: Any, items: list[Any]) -> Any:
     return new_list(run, items)
 
 
-def function(value: Any, run: Run) -> Function:
+def function(value: Any, run: Evaluation) -> Function:
     """Return a value that is a function, or the function that a symbol names."""
     if value.__class__ is Symbol:
         return run.interpreter.function(value.name)
@@ -61,18 +61,18 @@ def _cell(name: str, value: Any) -> Any:
 
 
 @builtin("cons", 2)
-def _cons(run: Run, first: Any, rest: Any) -> Any:
+def _cons(run: Evaluation, first: Any, rest: Any) -> Any:
     run.allocate(1)
     return Cell(first, rest)
 
 
 @builtin("list", 0, None)
-def _list(run: Run, *items: Any) -> Any:
+def _list(run: Evaluation, *items: Any) -> Any:
     return new_list(run, list(items))
 
 
 @builtin("list*", 1, None)
-def _list_onto(run: Run, *items: Any) -> Any:
+def _list_onto(run: Evaluation, *items: Any) -> Any:
     return new_list(run, list(items[:-1]), items[-1])
 
 
@@ -86,7 +86,7 @@ _ends("first", "rest")
 
 
 @builtin("nthcdr", 2)
-def _nthcdr(run: Run, count: Any, value: Any) -> Any:
+def _nthcdr(run: Evaluation, count: Any, value: Any) -> Any:
     if count.__class__ is not int or count < 0:
         raise wrong_type("nthcdr", "an integer from 0", short(count))
     while count > 0 and value.__class__ is Cell:
@@ -96,7 +96,7 @@ def _nthcdr(run: Run, count: Any, value: Any) -> Any:
 
 
 @builtin("nth", 2)
-def _nth(run: Run, count: Any, value: Any) -> Any:
+def _nth(run: Evaluation, count: Any, value: Any) -> Any:
     rest = _nthcdr(run, count, value)
     return rest and rest.first
 
@@ -106,7 +106,7 @@ for _place, _name in enumerate(("second", "third", "fourth"), 1):
 
 
 @builtin("last", 1)
-def _last(run: Run, value: Any) -> Any:
+def _last(run: Evaluation, value: Any) -> Any:
     while value.__class__ is Cell and value.rest.__class__ is Cell:
         run.spend(1)
         value = value.rest
@@ -114,7 +114,7 @@ def _last(run: Run, value: Any) -> Any:
 
 
 @builtin("elt", 2)
-def _elt(run: Run, value: Any, index: Any) -> Any:
+def _elt(run: Evaluation, value: Any, index: Any) -> Any:
     items = elements(run, value)
     if index.__class__ is not int or not 0 <= index < len(items):
         raise failed(f"elt: {short(index)} is no index of a sequence of {len(items)} elements")
@@ -122,12 +122,12 @@ def _elt(run: Run, value: Any, index: Any) -> Any:
 
 
 @builtin("length", 1)
-def _length(run: Run, value: Any) -> Any:
+def _length(run: Evaluation, value: Any) -> Any:
     return len(value) if isinstance(value, str) else len(elements(run, value))
 
 
 @builtin("append", 0, None)
-def _append(run: Run, *lists: Any) -> Any:
+def _append(run: Evaluation, *lists: Any) -> Any:
     result = lists[-1] if lists else None
     for one in reversed(lists[:-1]):
         result = new_list(run, elements(run, _cell("append", one)), result)
@@ -135,12 +135,12 @@ def _append(run: Run, *lists: Any) -> Any:
 
 
 @builtin("reverse", 1)
-def _reverse(run: Run, value: Any) -> Any:
+def _reverse(run: Evaluation, value: Any) -> Any:
     return _like(run, value, elements(run, value)[::-1])
 
 
 @builtin("subseq", 2, 3)
-def _subseq(run: Run, value: Any, start: Any, end: Any = None) -> Any:
+def _subseq(run: Evaluation, value: Any, start: Any, end: Any = None) -> Any:
     count = _length(run, value)
     end = count if end is None else end
     if start.__class__ is not int or end.__class__ is not int or not 0 <= start <= end <= count:
@@ -151,18 +151,18 @@ def _subseq(run: Run, value: Any, start: Any, end: Any = None) -> Any:
     return new_list(run, elements(run, value)[start:end])
 
 
-Verdict = Callable[[Run, Any, list[Any], list[bool]], Any]
+Verdict = Callable[[Evaluation, Any, list[Any], list[bool]], Any]
 """Computes a result from a sequence, its elements, and whether each element matched."""
 
 
 def _looking(name: str, result: Verdict) -> None:
     """Define a function that searches a sequence for an item, and one that uses a test."""
 
-    def by_item(run: Run, item: Any, value: Any) -> Any:
+    def by_item(run: Evaluation, item: Any, value: Any) -> Any:
         items = elements(run, value)
         return result(run, value, items, [is_equal(run, item, other) for other in items])
 
-    def by_test(run: Run, at: Position, test: Any, value: Any) -> Deep:
+    def by_test(run: Evaluation, at: SourcePosition, test: Any, value: Any) -> Deep:
         test, items, found = function(test, run), elements(run, value), []
         for item in items:
             found.append((yield test.invoke(run, [item], at)) is not None)
@@ -172,19 +172,19 @@ def _looking(name: str, result: Verdict) -> None:
     builtin(f"{name}-if", 2, is_deep=True)(by_test)
 
 
-def _kept(run: Run, value: Any, items: list[Any], found: list[bool]) -> Any:
+def _kept(run: Evaluation, value: Any, items: list[Any], found: list[bool]) -> Any:
     return _like(run, value, [item for item, hit in zip(items, found, strict=True) if not hit])
 
 
-def _found(run: Run, value: Any, items: list[Any], found: list[bool]) -> Any:
+def _found(run: Evaluation, value: Any, items: list[Any], found: list[bool]) -> Any:
     return items[found.index(True)] if True in found else None
 
 
-def _position(run: Run, value: Any, items: list[Any], found: list[bool]) -> Any:
+def _position(run: Evaluation, value: Any, items: list[Any], found: list[bool]) -> Any:
     return found.index(True) if True in found else None
 
 
-def _count(run: Run, value: Any, items: list[Any], found: list[bool]) -> Any:
+def _count(run: Evaluation, value: Any, items: list[Any], found: list[bool]) -> Any:
     return found.count(True)
 
 
@@ -195,7 +195,7 @@ _looking("count", _count)
 
 
 @builtin("remove-if-not", 2, is_deep=True)
-def _remove_if_not(run: Run, at: Position, test: Any, value: Any) -> Deep:
+def _remove_if_not(run: Evaluation, at: SourcePosition, test: Any, value: Any) -> Deep:
     test, kept = function(test, run), []
     for item in elements(run, value):
         if (yield test.invoke(run, [item], at)) is not None:
@@ -204,7 +204,7 @@ def _remove_if_not(run: Run, at: Position, test: Any, value: Any) -> Deep:
 
 
 @builtin("member", 2)
-def _member(run: Run, item: Any, value: Any) -> Any:
+def _member(run: Evaluation, item: Any, value: Any) -> Any:
     rest = value
     while rest.__class__ is Cell:
         run.spend(1)
@@ -215,7 +215,7 @@ def _member(run: Run, item: Any, value: Any) -> Any:
 
 
 @builtin("assoc", 2)
-def _assoc(run: Run, key: Any, pairs: Any) -> Any:
+def _assoc(run: Evaluation, key: Any, pairs: Any) -> Any:
     for pair in walk(_cell("assoc", pairs)):
         run.spend(1)
         if pair.__class__ is Cell and is_equal(run, key, pair.first):
@@ -224,7 +224,7 @@ def _assoc(run: Run, key: Any, pairs: Any) -> Any:
 
 
 @builtin("getf", 2, 3)
-def _getf(run: Run, properties: Any, key: Any, default: Any = None) -> Any:
+def _getf(run: Evaluation, properties: Any, key: Any, default: Any = None) -> Any:
     items = elements(run, properties)
     for name, value in zip(items[::2], items[1::2], strict=False):
         if is_equal(run, key, name):
@@ -233,7 +233,7 @@ def _getf(run: Run, properties: Any, key: Any, default: Any = None) -> Any:
 
 
 @builtin("mapcar", 2, None, is_deep=True)
-def _mapcar(run: Run, at: Position, called: Any, *lists: Any) -> Deep:
+def _mapcar(run: Evaluation, at: SourcePosition, called: Any, *lists: Any) -> Deep:
     called, results = function(called, run), []
     for items in zip(*[elements(run, one) for one in lists], strict=False):
         run.allocate(1)
@@ -242,7 +242,7 @@ def _mapcar(run: Run, at: Position, called: Any, *lists: Any) -> Deep:
 
 
 @builtin("mapc", 2, is_deep=True)
-def _mapc(run: Run, at: Position, called: Any, items: Any) -> Deep:
+def _mapc(run: Evaluation, at: SourcePosition, called: Any, items: Any) -> Deep:
     called = function(called, run)
     for item in elements(run, items):
         yield called.invoke(run, [item], at)
@@ -250,7 +250,7 @@ def _mapc(run: Run, at: Position, called: Any, items: Any) -> Deep:
 
 
 @builtin("every", 2, is_deep=True)
-def _every(run: Run, at: Position, test: Any, items: Any) -> Deep:
+def _every(run: Evaluation, at: SourcePosition, test: Any, items: Any) -> Deep:
     test = function(test, run)
     for item in elements(run, items):
         if (yield test.invoke(run, [item], at)) is None:
@@ -259,7 +259,7 @@ def _every(run: Run, at: Position, test: Any, items: Any) -> Deep:
 
 
 @builtin("some", 2, is_deep=True)
-def _some(run: Run, at: Position, test: Any, items: Any) -> Deep:
+def _some(run: Evaluation, at: SourcePosition, test: Any, items: Any) -> Deep:
     test = function(test, run)
     for item in elements(run, items):
         value = yield test.invoke(run, [item], at)
@@ -269,7 +269,7 @@ def _some(run: Run, at: Position, test: Any, items: Any) -> Deep:
 
 
 @builtin("reduce", 2, 3, is_deep=True)
-def _reduce(run: Run, at: Position, called: Any, items: Any, *initial: Any) -> Deep:
+def _reduce(run: Evaluation, at: SourcePosition, called: Any, items: Any, *initial: Any) -> Deep:
     called = function(called, run)
     values = [*initial, *elements(run, items)]
     if not values:
@@ -281,7 +281,7 @@ def _reduce(run: Run, at: Position, called: Any, items: Any, *initial: Any) -> D
 
 
 @builtin("sort", 2, is_deep=True)
-def _sort(run: Run, at: Position, value: Any, before: Any) -> Deep:
+def _sort(run: Evaluation, at: SourcePosition, value: Any, before: Any) -> Deep:
     """Sort stably: elements that the predicate does not order keep their order."""
     before = function(before, run)
     runs = [[item] for item in elements(run, value)]
@@ -294,7 +294,7 @@ def _sort(run: Run, at: Position, value: Any, before: Any) -> Deep:
 
 
 def _merge(
-    run: Run, at: Position, one: list[Any], other: list[Any], before: Function
+    run: Evaluation, at: SourcePosition, one: list[Any], other: list[Any], before: Function
 ) -> Deep:  # fmt: skip
     run.spend(len(one) + len(other))
     merged = []
@@ -310,11 +310,11 @@ def _merge(
 
 
 @builtin("funcall", 1, None, is_deep=True)
-def _funcall(run: Run, at: Position, called: Any, *arguments: Any) -> Deep:
+def _funcall(run: Evaluation, at: SourcePosition, called: Any, *arguments: Any) -> Deep:
     return (yield function(called, run).invoke(run, list(arguments), at))
 
 
 @builtin("apply", 2, None, is_deep=True)
-def _apply(run: Run, at: Position, called: Any, *arguments: Any) -> Deep:
+def _apply(run: Evaluation, at: SourcePosition, called: Any, *arguments: Any) -> Deep:
     spread = [*arguments[:-1], *elements(run, arguments[-1])]
     return (yield function(called, run).invoke(run, spread, at))

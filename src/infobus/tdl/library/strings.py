@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from infobus.tdl.compiler import builtin
-from infobus.tdl.conditions import Refused, failed, wrong_type
+from infobus.tdl.conditions import BusRefused, failed, wrong_type
 from infobus.tdl.library.sequences import elements, function, new_list
 from infobus.tdl.limits import CHARACTER_BYTES
-from infobus.tdl.machine import Run
-from infobus.tdl.reader import Position
+from infobus.tdl.machine import Evaluation
+from infobus.tdl.reader import SourcePosition
 from infobus.tdl.text import formatted, short, written
 from infobus.tdl.values import Cell, Deep, Symbol, Table
 
@@ -27,12 +27,12 @@ def text(value: Any, who: str) -> str:
 
 
 @builtin("string", 1)
-def _string(run: Run, value: Any) -> Any:
+def _string(run: Evaluation, value: Any) -> Any:
     return text(value, "string")
 
 
 @builtin("concatenate", 1, None)
-def _concatenate(run: Run, kind: Any, *parts: Any) -> Any:
+def _concatenate(run: Evaluation, kind: Any, *parts: Any) -> Any:
     if kind == Symbol("list"):
         return new_list(run, [item for part in parts for item in elements(run, part)])
     if kind != Symbol("string"):
@@ -44,7 +44,7 @@ def _concatenate(run: Run, kind: Any, *parts: Any) -> Any:
 
 def _changed(name: str, change: Callable[[str], str]) -> None:
     @builtin(name, 1)
-    def apply(run: Run, value: Any) -> Any:
+    def apply(run: Evaluation, value: Any) -> Any:
         value = text(value, name)
         run.allocate(len(value), CHARACTER_BYTES)
         return change(value)
@@ -57,7 +57,7 @@ _changed("string-trim", str.strip)
 
 def _compared(name: str, holds: Callable[[str, str], bool]) -> None:
     @builtin(name, 2)
-    def compare(run: Run, one: Any, other: Any) -> Any:
+    def compare(run: Evaluation, one: Any, other: Any) -> Any:
         one, other = text(one, name), text(other, name)
         run.spend(min(len(one), len(other)) // 64)
         return holds(one, other) or None
@@ -69,7 +69,7 @@ _compared("string>", lambda one, other: one > other)
 
 
 @builtin("search", 2)
-def _search(run: Run, part: Any, whole: Any) -> Any:
+def _search(run: Evaluation, part: Any, whole: Any) -> Any:
     part, whole = text(part, "search"), text(whole, "search")
     run.spend((len(part) + len(whole)) // 16)
     place = whole.find(part)
@@ -77,7 +77,7 @@ def _search(run: Run, part: Any, whole: Any) -> Any:
 
 
 @builtin("string-split", 1, 2)
-def _split(run: Run, value: Any, separator: Any = None) -> Any:
+def _split(run: Evaluation, value: Any, separator: Any = None) -> Any:
     """Return the parts between separators; without a separator, the words."""
     value = text(value, "string-split")
     run.allocate(len(value), CHARACTER_BYTES)
@@ -89,7 +89,7 @@ def _split(run: Run, value: Any, separator: Any = None) -> Any:
 
 
 @builtin("string-join", 2)
-def _join(run: Run, parts: Any, separator: Any) -> Any:
+def _join(run: Evaluation, parts: Any, separator: Any) -> Any:
     texts = [text(part, "string-join") for part in elements(run, parts)]
     separator = text(separator, "string-join")
     run.allocate(sum(map(len, texts)) + len(separator) * len(texts), CHARACTER_BYTES)
@@ -97,7 +97,7 @@ def _join(run: Run, parts: Any, separator: Any) -> Any:
 
 
 @builtin("parse-integer", 1)
-def _parse_integer(run: Run, value: Any) -> Any:
+def _parse_integer(run: Evaluation, value: Any) -> Any:
     written_so = text(value, "parse-integer").strip()
     digits = written_so[1:] if written_so[:1] in ("+", "-") else written_so
     if not (digits.isascii() and digits.isdigit() and len(digits) <= DIGIT_COUNT_MAX):
@@ -106,7 +106,7 @@ def _parse_integer(run: Run, value: Any) -> Any:
 
 
 @builtin("parse-float", 1)
-def _parse_float(run: Run, value: Any) -> Any:
+def _parse_float(run: Evaluation, value: Any) -> Any:
     run.spend(len(text(value, "parse-float")))
     try:
         return float(text(value, "parse-float"))
@@ -115,24 +115,24 @@ def _parse_float(run: Run, value: Any) -> Any:
 
 
 @builtin("symbol-name", 1)
-def _symbol_name(run: Run, value: Any) -> Any:
+def _symbol_name(run: Evaluation, value: Any) -> Any:
     if value.__class__ is not Symbol:
         raise wrong_type("symbol-name", "a symbol", short(value))
     return value.name.removeprefix(":")
 
 
 @builtin("princ-to-string", 1)
-def _princ_to_string(run: Run, value: Any) -> Any:
+def _princ_to_string(run: Evaluation, value: Any) -> Any:
     return written(run, value, is_plain=True)
 
 
 @builtin("prin1-to-string", 1)
-def _prin1_to_string(run: Run, value: Any) -> Any:
+def _prin1_to_string(run: Evaluation, value: Any) -> Any:
     return written(run, value)
 
 
 @builtin("format", 2, None)
-def _format(run: Run, target: Any, control: Any, *values: Any) -> Any:
+def _format(run: Evaluation, target: Any, control: Any, *values: Any) -> Any:
     made = formatted(run, text(control, "format"), values)
     if target is None:
         return made
@@ -142,28 +142,28 @@ def _format(run: Run, target: Any, control: Any, *values: Any) -> Any:
     return None
 
 
-def _write(run: Run, made: str) -> None:
+def _write(run: Evaluation, made: str) -> None:
     write = run.interpreter.capabilities.write
     if write is None:
-        raise failed("the host does not let this program print", Refused)
+        raise failed("the host does not let this program print", BusRefused)
     run.spend(len(made) // 16)
     write(made)
 
 
 @builtin("print", 1)
-def _print(run: Run, value: Any) -> Any:
+def _print(run: Evaluation, value: Any) -> Any:
     _write(run, f"{written(run, value)}\n")
     return value
 
 
 @builtin("princ", 1)
-def _princ(run: Run, value: Any) -> Any:
+def _princ(run: Evaluation, value: Any) -> Any:
     _write(run, written(run, value, is_plain=True))
     return value
 
 
 @builtin("terpri", 0)
-def _terpri(run: Run) -> Any:
+def _terpri(run: Evaluation) -> Any:
     _write(run, "\n")
 
 
@@ -185,41 +185,41 @@ def _key(value: Any) -> tuple[type, Any]:
 
 
 @builtin("make-hash-table", 0)
-def _make_hash_table(run: Run) -> Any:
+def _make_hash_table(run: Evaluation) -> Any:
     run.allocate(4)
     return Table()
 
 
 @builtin("gethash", 2, 3)
-def _gethash(run: Run, key: Any, entries: Any, default: Any = None) -> Any:
+def _gethash(run: Evaluation, key: Any, entries: Any, default: Any = None) -> Any:
     return table(entries, "gethash").entries.get(_key(key), default)
 
 
 @builtin("(setf gethash)", 3, 4)
-def _set_gethash(run: Run, value: Any, key: Any, entries: Any, default: Any = None) -> Any:
+def _set_gethash(run: Evaluation, value: Any, key: Any, entries: Any, default: Any = None) -> Any:
     run.allocate(4)
     table(entries, "gethash").entries[_key(key)] = value
     return value
 
 
 @builtin("remhash", 2)
-def _remhash(run: Run, key: Any, entries: Any) -> Any:
+def _remhash(run: Evaluation, key: Any, entries: Any) -> Any:
     held = table(entries, "remhash").entries
     return True if held.pop(_key(key), held) is not held else None
 
 
 @builtin("hash-table-count", 1)
-def _hash_table_count(run: Run, entries: Any) -> Any:
+def _hash_table_count(run: Evaluation, entries: Any) -> Any:
     return len(table(entries, "hash-table-count").entries)
 
 
 @builtin("hash-table-keys", 1)
-def _hash_table_keys(run: Run, entries: Any) -> Any:
+def _hash_table_keys(run: Evaluation, entries: Any) -> Any:
     return new_list(run, [key for _, key in table(entries, "hash-table-keys").entries])
 
 
 @builtin("maphash", 2, is_deep=True)
-def _maphash(run: Run, at: Position, called: Any, entries: Any) -> Deep:
+def _maphash(run: Evaluation, at: SourcePosition, called: Any, entries: Any) -> Deep:
     called, held = function(called, run), table(entries, "maphash").entries
     run.spend(len(held))
     for (_, key), value in list(held.items()):
@@ -232,7 +232,7 @@ def _maphash(run: Run, at: Position, called: Any, entries: Any) -> Deep:
 
 def _predicate(name: str, *classes: type) -> None:
     @builtin(name, 1)
-    def test(run: Run, value: Any) -> Any:
+    def test(run: Evaluation, value: Any) -> Any:
         return True if value.__class__ in classes else None
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
-from infobus.stores.ledger.consumer_store import Progress
+from infobus.stores.ledger.consumer_store import ConsumerProgress
 from infobus.stores.ledger.record import Position, Record
 
 PLENTY = 1 << 30
@@ -59,7 +59,7 @@ class ConsumerLike(Protocol):
     def patterns(self) -> tuple[str, ...]: ...
     @property
     def where(self) -> str: ...
-    def progress(self) -> dict[str, Progress]: ...
+    def progress(self) -> dict[str, ConsumerProgress]: ...
     def position(self, ledger: str) -> int: ...
     def note(
         self,
@@ -379,8 +379,8 @@ class ConsumerConformance:
         store.note("l1", 4)
         self.crash()
         again = self.open_consumer("billing", [">"], now_s=5.0)
-        assert again.progress()["l2"] == Progress(0)
-        assert again.progress()["l1"] == Progress(3, frozenset({5, 9}), {4: 2})
+        assert again.progress()["l2"] == ConsumerProgress(0)
+        assert again.progress()["l1"] == ConsumerProgress(3, frozenset({5, 9}), {4: 2})
         again.close()
 
     def test_closing_flushes(self) -> None:
@@ -400,7 +400,7 @@ class ConsumerConformance:
         for position, above in ((2, ()), (5, (5,))):
             with pytest.raises(BadValue):
                 store.note("l1", position, above)
-        assert store.progress()["l1"] == Progress(3, frozenset({5}))
+        assert store.progress()["l1"] == ConsumerProgress(3, frozenset({5}))
         store.close()
 
     def test_one_user_of_a_name_at_a_time(self) -> None:

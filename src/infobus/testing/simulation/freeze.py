@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 from infobus.testing.simulation.accounts.freeze import FreezeAccount
 from infobus.testing.simulation.accounts.reliable import Account
-from infobus.testing.simulation.reliable import Run, replayable
+from infobus.testing.simulation.reliable import SimulationRun, replayable
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FreezeOutcome:
     """What happened in a run that kept all promises."""
 
     seed: int
@@ -30,7 +30,7 @@ class Outcome:
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int) -> FreezeOutcome:
     """Do the run that `seed` draws.
 
     Raises:
@@ -42,7 +42,7 @@ def simulate(seed: int) -> Outcome:
         settled_after_s = run.settle()
         run.say_one_more_thing()
     account = run.freeze_account
-    return Outcome(
+    return FreezeOutcome(
         seed,
         account.missable_count,
         account.lost_count,
@@ -51,7 +51,7 @@ def simulate(seed: int) -> Outcome:
     )
 
 
-class FreezeRun(Run):
+class FreezeRun(SimulationRun):
     """One run in which nodes stand still, drawn from a seed."""
 
     freeze_account: FreezeAccount

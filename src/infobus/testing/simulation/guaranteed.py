@@ -34,8 +34,8 @@ from infobus.testing.simulation.accounts.reliable import Uneven
 from infobus.testing.simulation.harm import Harm, drawn_network
 from infobus.testing.simulation.nodes.guaranteed import (
     WALL_AHEAD_S,
+    DurableInterest,
     GuaranteedNode,
-    Interest,
     let_go,
 )
 from infobus.testing.simulation.reliable import replayable
@@ -49,7 +49,7 @@ _FILTERS = ["", "", "n > 2", "n == 1"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GuaranteedOutcome:
     """What happened in a run that kept all promises."""
 
     seed: int
@@ -64,7 +64,7 @@ class Outcome:
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int) -> GuaranteedOutcome:
     """Do the run that `seed` draws.
 
     Raises:
@@ -76,7 +76,7 @@ def simulate(seed: int) -> Outcome:
         settled_after_s = run.settle()
         run.say_one_more_thing()
     account = run.account
-    return Outcome(
+    return GuaranteedOutcome(
         seed,
         account.accepted_count,
         account.delivered_count,
@@ -119,7 +119,7 @@ class _Run:
         self.account.nack_chance = is_on[3] * draw.uniform(0, 0.3)
         self.account.full_disk_chance = is_on[4] * draw.uniform(0, 0.5)
         self.homes = [MemoryDisk(name) for name in "hij"[: draw.randint(1, 3)]]
-        self.interests: dict[str, Interest] = {}
+        self.interests: dict[str, DurableInterest] = {}
         self.harm = harm = Harm(draw, self.network, lambda: list(self.account.nodes))
         self._born_count = self._groups_count = 0
         self._actions: list[Callable[[], None]] = [self._publish] * 10 + [self._take_over] * 2
@@ -247,7 +247,7 @@ class _Run:
     def _register(self) -> None:
         if len(self.interests) < 4:
             name = f"c{len(self.interests)}"
-            self.interests[name] = Interest(
+            self.interests[name] = DurableInterest(
                 name,
                 self.random.choice(self.homes),
                 self.random.choice(_PATTERNS),

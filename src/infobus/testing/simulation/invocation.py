@@ -37,7 +37,7 @@ _SUBJECTS = ["a", "b"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class InvocationOutcome:
     """What happened in a run that kept all promises."""
 
     seed: int
@@ -65,7 +65,7 @@ class _Call:
     items: int = 0
 
 
-class Account:
+class CallAccount:
     """Holds the nodes to their promises."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Account:
                 raise Uneven(f"item {body!r} of {call.arguments['name']} comes as {call.items}")
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int) -> InvocationOutcome:
     """Do the run that `seed` draws.
 
     Raises:
@@ -149,7 +149,7 @@ def simulate(seed: int) -> Outcome:
         run.ask_once_more()
     account = run.account
     ends = Counter(call.ended for call in account.calls.values())
-    return Outcome(
+    return InvocationOutcome(
         seed,
         len(account.calls),
         ends["Returned"],
@@ -167,7 +167,7 @@ class _Run:
         self.random = draw = random.Random(seed)
         is_on = [draw.random() < 0.5 for _ in range(8)]
         self.network = drawn_network(draw, is_on)
-        self.account = Account()
+        self.account = CallAccount()
         self.homes = [MemoryReplies(name) for name in "hi"]
         self.nodes: dict[str, InvocationNode] = {}
         self.harm = harm = Harm(draw, self.network, lambda: self.nodes)

@@ -33,7 +33,7 @@ _ORDERS = [("emergency", "business", "regular")] * 4 + [("high", "low"), ("only"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class QosOutcome:
     """What happened in a run that kept all promises; counts are of runs of events."""
 
     seed: int
@@ -50,7 +50,7 @@ class Outcome:
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int) -> QosOutcome:
     """Do the run that `seed` draws.
 
     Raises:
@@ -61,7 +61,7 @@ def simulate(seed: int) -> Outcome:
         run.do_harm()
         settled_after_s = run.settle()
     counts = run.counts
-    return Outcome(
+    return QosOutcome(
         seed,
         counts["delivered"],
         counts["expired"],

@@ -60,14 +60,14 @@ class Outcome:
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-class Clock(Protocol):
+class VirtualClock(Protocol):
     """Something that knows the virtual time."""
 
     now_s: float
 
 
 @contextmanager
-def replayable(module: str, seed: int, clock: Clock) -> Iterator[None]:
+def replayable(module: str, seed: int, clock: VirtualClock) -> Iterator[None]:
     """Let whatever goes wrong say how it can be seen again."""
     try:
         with quiet():
@@ -86,7 +86,7 @@ def simulate(seed: int) -> Outcome:
     Raises:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
-    run = Run(seed)
+    run = SimulationRun(seed)
     with replayable("infobus.testing.simulation.reliable", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
@@ -103,7 +103,7 @@ def simulate(seed: int) -> Outcome:
     )
 
 
-class Run:
+class SimulationRun:
     """One run, drawn from a seed; others may add to what happens in it."""
 
     frame_bytes_max = 200

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from infobus.testing.simulation.accounts.transactions import TransactionAccount
 from infobus.testing.simulation.nodes.transactions import TransactionNode
-from infobus.testing.simulation.reliable import SUBJECTS, Run, replayable
+from infobus.testing.simulation.reliable import SUBJECTS, SimulationRun, replayable
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TransactionsOutcome:
     """What happened in a run that kept all promises."""
 
     seed: int
@@ -33,7 +33,7 @@ class Outcome:
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
 
-def simulate(seed: int) -> Outcome:
+def simulate(seed: int) -> TransactionsOutcome:
     """Do the run that `seed` draws.
 
     Raises:
@@ -45,7 +45,7 @@ def simulate(seed: int) -> Outcome:
         settled_after_s = run.settle()
         run.say_one_more_thing()
     account = run.account
-    return Outcome(
+    return TransactionsOutcome(
         seed,
         account.groups_count,
         account.taken_count,
@@ -57,7 +57,7 @@ def simulate(seed: int) -> Outcome:
     )
 
 
-class TransactionRun(Run):
+class TransactionRun(SimulationRun):
     """A run in which transactions are published, too."""
 
     account: TransactionAccount

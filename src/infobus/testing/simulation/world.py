@@ -16,7 +16,7 @@ from typing import Any
 
 from infobus.bus.clock import Clock
 from infobus.bus.threads import Job, Worker
-from infobus.engines.memory.engine import Declared, MemoryEngine, Network, Watch
+from infobus.engines.memory.engine import Declared, MemoryEngine, Network, TokenWatch
 
 WALL_AHEAD_S = 1_000.0
 """How far the wall clock is ahead of the network's: nobody may take one for the other."""
@@ -138,7 +138,7 @@ class WatchedEngine(MemoryEngine):
         """Call `on_frame` with each frame that other nodes put on `key`."""
         return super().declare(key, self._watched(on_frame))
 
-    def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Watch:
+    def watch(self, key: str, on_change: Callable[[str, bool], None]) -> TokenWatch:
         """Report tokens of other nodes on `key`."""
         return super().watch(key, self._watched(on_change))
 

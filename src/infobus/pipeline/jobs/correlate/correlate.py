@@ -22,15 +22,15 @@ from infobus.filters.language.values import read
 from infobus.pipeline.jobs.correlate.live import (
     FOUND,
     SHARE_COUNT,
+    CorrelateOptions,
     Follower,
-    Options,
     encode,
     hits_in,
     row_of,
 )
 from infobus.pipeline.jobs.correlate.rules import Aggregate, Hit, Memory, Template, follow
 from infobus.pipeline.jobs.interest import (
-    Interest,
+    InterestInRows,
     Rows,
     asked_columns,
     names_in,
@@ -40,6 +40,7 @@ from infobus.pipeline.jobs.interest import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+Options = CorrelateOptions
 AHEAD_S = 3600
 """Live events whose time is further ahead of the clock here are left out."""
 
@@ -59,7 +60,7 @@ _FOUND = pa.schema(
 )
 
 
-def transform(events: DataFrame, options: Options) -> DataFrame:
+def transform(events: DataFrame, options: CorrelateOptions) -> DataFrame:
     """Return the findings of the rules: one row for each, to be published.
 
     Columns: `_subject`, `rule`, `key`, `first` and `last` (its time), `count` (of its events),
@@ -98,7 +99,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     )
 
 
-def _hits_of(events: DataFrame, options: Options) -> DataFrame:
+def _hits_of(events: DataFrame, options: CorrelateOptions) -> DataFrame:
     """Return the events that rules want: one row for each Arrow batch, rule and key.
 
     One by one they would cross between Spark and Python three times, which took most of the time.
@@ -115,7 +116,7 @@ def _hits_of(events: DataFrame, options: Options) -> DataFrame:
 class _Known:
     """The rules, ready to be applied to batches of events."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CorrelateOptions) -> None:
         self._rules = options.rules
         steps = [
             (number, step, one)
@@ -123,7 +124,7 @@ class _Known:
             for step, one in enumerate(rule.wanted())
         ]
         self._places = [(number, step) for number, step, _ in steps]
-        self._interest = Interest([one for *_, one in steps], options.journal)
+        self._interest = InterestInRows([one for *_, one in steps], options.journal)
         self._keys = [Template(rule.key) for rule in options.rules]
         self._values = [
             tuple(rule.of.split(".")) if isinstance(rule, Aggregate) and rule.of else None
@@ -135,7 +136,7 @@ class _Known:
         self.names |= {path[0] for path in self._values if path}
 
     @staticmethod
-    def of(options: Options) -> _Known:
+    def of(options: CorrelateOptions) -> _Known:
         """Return the same object for the same options: a Spark worker runs many tasks."""
         return _known(msgspec.json.encode(options))
 
@@ -185,13 +186,13 @@ def _number(value: Any) -> float | None:
 
 @lru_cache(4)
 def _known(encoded: bytes) -> _Known:
-    return _Known(msgspec.json.decode(encoded, type=Options))
+    return _Known(msgspec.json.decode(encoded, type=CorrelateOptions))
 
 
 # History: all events of a key at once.
 
 
-def _follower(options: Options) -> Any:
+def _follower(options: CorrelateOptions) -> Any:
     def follow_all(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         number, value = (one.as_py() for one in key)
         rule = options.rules[number]

@@ -16,7 +16,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from infobus.errors import UsageError
-from infobus.pipeline.jobs.correlate.rules import AnyRule, Found, Hit, Memory, Template, follow
+from infobus.pipeline.jobs.correlate.rules import AnyRule, Finding, Hit, Memory, Template, follow
 from infobus.subjects import check_subject
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SHARE_COUNT = 64
 _FoundRow = Row(*(column.split()[0] for column in FOUND.split(", ")))
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CorrelateOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The rules, and how their findings are published.
 
     Attributes:
@@ -67,7 +67,7 @@ def hits_in(packed: Iterable[bytes]) -> list[Hit]:
     return [hit for some in packed for hit in _decode_hits(some)]
 
 
-def row_of(options: Options, rule: AnyRule, key: str, found: Found) -> tuple[Any, ...]:
+def row_of(options: CorrelateOptions, rule: AnyRule, key: str, found: Finding) -> tuple[Any, ...]:
     """Return a finding, by the columns `FOUND`."""
     subject = _subject(options.subject, rule.name, key)
     times = (found.first_us, found.last_us)
@@ -109,10 +109,10 @@ class Share(Struct, array_like=True):
 
     def look(
         self, rule: AnyRule, new: Mapping[str, Iterable[Hit]], until_ms: int
-    ) -> list[tuple[str, Found]]:
+    ) -> list[tuple[str, Finding]]:
         """Add new hits, and return the findings up to the watermark, by key."""
         due = [key for key, kept in self.keys.items() if kept.due_ms <= until_ms]
-        found: list[tuple[str, Found]] = []
+        found: list[tuple[str, Finding]] = []
         for key in dict.fromkeys([*due, *new]):
             kept = self.keys.get(key)
             state = _State(Memory(), []) if kept is None else _decode_state(kept.state)
@@ -132,7 +132,7 @@ class Share(Struct, array_like=True):
         return min((kept.due_ms for kept in self.keys.values()), default=None)
 
 
-def _follow(rule: AnyRule, state: _State, until_us: int) -> list[Found]:
+def _follow(rule: AnyRule, state: _State, until_us: int) -> list[Finding]:
     """Return the findings from the events up to this time, and from the time itself."""
     ready = [hit for hit in state.waiting if hit.time_us <= until_us]
     state.waiting = [hit for hit in state.waiting if hit.time_us > until_us]
@@ -156,7 +156,7 @@ class Follower(StatefulProcessor):
     takes longer than examining a key.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: CorrelateOptions) -> None:
         self._options = options
 
     def init(self, handle: StatefulProcessorHandle) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from infobus.errors import UsageError
 from infobus.filters import compile
 from infobus.filters.language.values import read
-from infobus.pipeline.jobs.subscription import Subscription
+from infobus.pipeline.jobs.subscription import TrialSubscription
 
 STEPS_COUNT_MAX = 32
 _ANY_TIME = -(2**62)
@@ -34,7 +34,7 @@ class Hit(Struct, array_like=True, frozen=True):
     value: float | None = None
 
 
-class Found(Struct, frozen=True):
+class Finding(Struct, frozen=True):
     """A finding of a rule: events from `first_us` to `last_us` that mean something together."""
 
     first_us: int
@@ -96,15 +96,15 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
             count = len(self.wanted())
             raise UsageError(f"rule {self.name}: 1 to {STEPS_COUNT_MAX} steps, not {count}")
 
-    def wanted(self) -> list[Subscription]:
+    def wanted(self) -> list[TrialSubscription]:
         """Return the events that the rule is about, one subscription for each step."""
         raise NotImplementedError
 
-    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+    def take(self, memory: Memory, hit: Hit) -> list[Finding]:
         """Process the next event, in the order of time; return what it completes."""
         raise NotImplementedError
 
-    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+    def pass_time(self, memory: Memory, until_us: int) -> list[Finding]:
         """Process that all events up to this time have been seen: end windows, and forget."""
         _forget(memory, until_us - self.within_us)
         return []
@@ -123,12 +123,12 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 class Sequence(Rule, frozen=True, kw_only=True, tag="sequence"):
     """One event for each step, one after the other."""
 
-    steps: list[Subscription]
+    steps: list[TrialSubscription]
 
-    def wanted(self) -> list[Subscription]:
+    def wanted(self) -> list[TrialSubscription]:
         return self.steps
 
-    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+    def take(self, memory: Memory, hit: Hit) -> list[Finding]:
         # chains[i] holds events for the first i+1 steps. Of several chains, the one that
         # began last has the most time left, so no other is needed.
         chains = memory.hits = memory.hits or [[] for _ in self.steps]
@@ -146,12 +146,12 @@ class Sequence(Rule, frozen=True, kw_only=True, tag="sequence"):
 class Conjunction(Rule, frozen=True, kw_only=True, tag="conjunction"):
     """One event for each step, in any order."""
 
-    steps: list[Subscription]
+    steps: list[TrialSubscription]
 
-    def wanted(self) -> list[Subscription]:
+    def wanted(self) -> list[TrialSubscription]:
         return self.steps
 
-    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+    def take(self, memory: Memory, hit: Hit) -> list[Finding]:
         latest = memory.hits = memory.hits or [[] for _ in self.steps]
         for step in hit.steps:
             latest[step] = [hit]
@@ -165,7 +165,7 @@ class Conjunction(Rule, frozen=True, kw_only=True, tag="conjunction"):
 class Repetition(Rule, frozen=True, kw_only=True, tag="repetition"):
     """A number of events of one kind."""
 
-    step: Subscription
+    step: TrialSubscription
     count: int
 
     def __post_init__(self) -> None:
@@ -173,10 +173,10 @@ class Repetition(Rule, frozen=True, kw_only=True, tag="repetition"):
         if self.count < 1:
             raise UsageError(f"rule {self.name}: count={self.count} must be at least 1")
 
-    def wanted(self) -> list[Subscription]:
+    def wanted(self) -> list[TrialSubscription]:
         return [self.step]
 
-    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+    def take(self, memory: Memory, hit: Hit) -> list[Finding]:
         memory.hits = memory.hits or [[]]
         memory.hits[0].append(hit)
         if len(memory.hits[0]) < self.count:
@@ -185,7 +185,7 @@ class Repetition(Rule, frozen=True, kw_only=True, tag="repetition"):
         memory.hits = []
         return [_found(whole)]
 
-    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+    def pass_time(self, memory: Memory, until_us: int) -> list[Finding]:
         since_us = until_us - self.within_us
         memory.hits = [[one for one in some if one.time_us >= since_us] for some in memory.hits]
         return []
@@ -194,13 +194,13 @@ class Repetition(Rule, frozen=True, kw_only=True, tag="repetition"):
 class Absence(Rule, frozen=True, kw_only=True, tag="absence"):
     """An event, and no event of another kind within the time after it."""
 
-    after: Subscription
-    missing: Subscription
+    after: TrialSubscription
+    missing: TrialSubscription
 
-    def wanted(self) -> list[Subscription]:
+    def wanted(self) -> list[TrialSubscription]:
         return [self.after, self.missing]
 
-    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+    def take(self, memory: Memory, hit: Hit) -> list[Finding]:
         if 1 in hit.steps:
             memory.hits = []
         if 0 in hit.steps:
@@ -208,14 +208,14 @@ class Absence(Rule, frozen=True, kw_only=True, tag="absence"):
             memory.hits[0].append(hit)
         return []
 
-    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+    def pass_time(self, memory: Memory, until_us: int) -> list[Finding]:
         if not memory.hits:
             return []
         waiting = memory.hits[0]
         over = [one for one in waiting if one.time_us + self.within_us <= until_us]
         memory.hits = [waiting[len(over) :]] if len(over) < len(waiting) else []
         return [
-            Found(one.time_us, one.time_us + self.within_us, 1, one.value, (one.id,))
+            Finding(one.time_us, one.time_us + self.within_us, 1, one.value, (one.id,))
             for one in over
         ]
 
@@ -236,7 +236,7 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
         having: A filter on `value` and `count`; other findings are not reported.
     """
 
-    step: Subscription
+    step: TrialSubscription
     function: Function
     of: str | None = None
     having: str | None = None
@@ -248,10 +248,10 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
         if self.of is None and self.function != "count":
             raise UsageError(f"rule {self.name}: {self.function} of what? Set `of`")
 
-    def wanted(self) -> list[Subscription]:
+    def wanted(self) -> list[TrialSubscription]:
         return [self.step]
 
-    def take(self, memory: Memory, hit: Hit) -> list[Found]:
+    def take(self, memory: Memory, hit: Hit) -> list[Finding]:
         if hit.value is None and self.function != "count":
             return []
         if memory.window is None:
@@ -264,7 +264,7 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
         window.least, window.greatest = min(window.least, value), max(window.greatest, value)
         return []
 
-    def pass_time(self, memory: Memory, until_us: int) -> list[Found]:
+    def pass_time(self, memory: Memory, until_us: int) -> list[Finding]:
         window = memory.window
         if window is None or window.start_us + self.within_us > until_us + 1:
             return []
@@ -281,7 +281,7 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
             if not compile(self.having).matches(told):
                 return []
         end_us = window.start_us + self.within_us
-        return [Found(window.start_us, end_us, window.count, value)]
+        return [Finding(window.start_us, end_us, window.count, value)]
 
     def next_us(self, memory: Memory) -> int | None:
         return None if memory.window is None else memory.window.start_us + self.within_us - 1
@@ -290,7 +290,7 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
 AnyRule = Sequence | Conjunction | Repetition | Absence | Aggregate
 
 
-def follow(rule: Rule, memory: Memory, hits: list[Hit], until_us: int) -> list[Found]:
+def follow(rule: Rule, memory: Memory, hits: list[Hit], until_us: int) -> list[Finding]:
     """Process events in the order of their times, and then the time itself.
 
     >>> twice = Repetition(name="twice", within_s=1, step=Subscription(), count=2)
@@ -298,7 +298,7 @@ def follow(rule: Rule, memory: Memory, hits: list[Hit], until_us: int) -> list[F
     >>> [one.ids for one in follow(twice, Memory(), hits, 900_000)]
     [('a', 'b')]
     """
-    found: list[Found] = []
+    found: list[Finding] = []
     for hit in sorted(hits, key=_order):
         found += rule.pass_time(memory, hit.time_us - 1)
         found += rule.take(memory, hit)
@@ -309,10 +309,10 @@ def _order(hit: Hit) -> tuple[int, int]:
     return hit.time_us, hit.offset
 
 
-def _found(hits: Any) -> Found:
+def _found(hits: Any) -> Finding:
     chain = list(hits)
     ids = tuple(one.id for one in chain)
-    return Found(chain[0].time_us, chain[-1].time_us, len(chain), None, ids)
+    return Finding(chain[0].time_us, chain[-1].time_us, len(chain), None, ids)
 
 
 def _forget(memory: Memory, since_us: int) -> None:

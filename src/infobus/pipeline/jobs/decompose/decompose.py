@@ -16,11 +16,11 @@ import pyarrow as pa
 from msgspec import Struct
 
 from infobus.errors import StoreCorrupt, UsageError
-from infobus.pipeline.jobs import Batch
+from infobus.pipeline.jobs import ResultPart
 from infobus.pipeline.jobs.decompose.tables import write_tables
 from infobus.repository import Repository
 from infobus.repository.database import parse_url
-from infobus.repository.to_rows import Record
+from infobus.repository.to_rows import ObjectRecord
 from infobus.stores.journal.columns import GENERIC, REST
 from infobus.stores.journal.journal import Journal
 from infobus.stores.journal.rows import attributes_by_row
@@ -36,7 +36,7 @@ log = logging.getLogger("infobus")
 COLUMNS = ["_offset", "_subject", "_type", "_object_id", "_event_id", "_time", REST]
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DecomposeOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where to store objects: a database, a folder of Parquet tables, or both."""
 
     journal: str
@@ -53,7 +53,10 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             parse_url(self.db)
 
 
-def transform(events: DataFrame, options: Options) -> DataFrame:
+Options = DecomposeOptions
+
+
+def transform(events: DataFrame, options: DecomposeOptions) -> DataFrame:
     """Return the columns to store, without test events.
 
     Raises:
@@ -67,7 +70,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     return events.where("not coalesce(_test, false)").select(*COLUMNS)
 
 
-def write(result: DataFrame, options: Options, batch: Batch) -> None:
+def write(result: DataFrame, options: DecomposeOptions, batch: ResultPart) -> None:
     """Store one batch; returning means that it is stored, once.
 
     Raises:
@@ -85,7 +88,7 @@ def write(result: DataFrame, options: Options, batch: Batch) -> None:
     result.unpersist()
 
 
-def records_in(table: pa.Table, journal: Journal) -> list[Record]:
+def records_in(table: pa.Table, journal: Journal) -> list[ObjectRecord]:
     """Return the objects of events, of any type, as they were published."""
     journal.types()  # this learns them
     table = table.cast(pa.schema([GENERIC.field(name) for name in table.column_names]))
@@ -96,7 +99,7 @@ def records_in(table: pa.Table, journal: Journal) -> list[Record]:
         # An object without an id of its own is identified by the event that brought it.
         id = envelope["_object_id"][at] or envelope["_event_id"][at]
         obj = attributes if name is None else object_of(name, attributes, id)
-        found.append(Record(obj, id, envelope["_subject"][at], envelope["_time"][at]))
+        found.append(ObjectRecord(obj, id, envelope["_subject"][at], envelope["_time"][at]))
     return found
 
 
@@ -146,7 +149,7 @@ def store(repository: Repository, table: pa.Table, folder: str, query: str) -> i
         return len(records)
 
 
-def _store_one_by_one(repository: Repository, records: Sequence[Record]) -> None:
+def _store_one_by_one(repository: Repository, records: Sequence[ObjectRecord]) -> None:
     """Store each object on its own.
 
     Repeated after a crash, this changes nothing: an object replaces its own state.

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from sqlalchemy import Column, Table
 
-    from infobus.repository.to_rows import Record
+    from infobus.repository.to_rows import ObjectRecord
 
 LEFT_OUT = ("_version",)
 """It counts versions in one database, and here is none."""
 
-Records = Callable[[pa.Table, Journal], "list[Record]"]
+Records = Callable[[pa.Table, Journal], "list[ObjectRecord]"]
 
 
 def write_tables(

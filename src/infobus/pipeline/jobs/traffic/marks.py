@@ -25,7 +25,7 @@ HIGH_MIN = 16
 """A lower mark would hold a class for the events of one frame."""
 
 
-class Service(Struct, frozen=True, kw_only=True):
+class ServiceRate(Struct, frozen=True, kw_only=True):
     """The capacity of the consumers, and the limits on waiting.
 
     Attributes:
@@ -53,7 +53,7 @@ class Advice(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
 
-def backlogs(arrivals: Sequence[Array], bin_s: float, service: Service) -> list[Array]:
+def backlogs(arrivals: Sequence[Array], bin_s: float, service: ServiceRate) -> list[Array]:
     """Return how many events of each class wait at the end of each time bin; highest first.
 
     >>> service = Service(events_per_s=10, reaction_s=0.1, patience_s={})
@@ -74,7 +74,7 @@ def backlogs(arrivals: Sequence[Array], bin_s: float, service: Service) -> list[
 
 
 def advise(
-    names: Sequence[str], arrivals: Sequence[Array], bin_s: float, service: Service
+    names: Sequence[str], arrivals: Sequence[Array], bin_s: float, service: ServiceRate
 ) -> list[Advice]:
     """Return marks for each class, from arrivals by time bins; the highest class first."""
     waiting = backlogs(arrivals, bin_s, service)
@@ -104,7 +104,7 @@ def _advice(
     *,
     left_per_s: float,
     bin_s: float,
-    service: Service,
+    service: ServiceRate,
     is_highest: bool,
 ) -> Advice:
     mean_per_s, peak_per_s = float(arrivals.mean()) / bin_s, float(arrivals.max()) / bin_s

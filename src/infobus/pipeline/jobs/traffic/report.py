@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from infobus.pipeline.jobs.traffic.marks import Advice, backlogs
-from infobus.pipeline.jobs.traffic.traffic import Options, Series, recommended, series, service_of
+from infobus.pipeline.jobs.traffic.traffic import (
+    Series,
+    TrafficOptions,
+    recommended,
+    series,
+    service_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -28,7 +34,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def write_report(rows: list[Row], options: Options, folder: Path) -> Path:
+def write_report(rows: list[Row], options: TrafficOptions, folder: Path) -> Path:
     """Write `report.md`, and `traffic.svg` and `.png` if there is something to draw."""
     folder.mkdir(parents=True, exist_ok=True)
     found = series(rows, options)
@@ -91,7 +97,7 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _advice(advice: list[Advice], found: Series | None, options: Options) -> list[str]:
+def _advice(advice: list[Advice], found: Series | None, options: TrafficOptions) -> list[str]:
     if found is None:
         return ["Without events there is nothing to learn from."]
     service = service_of(found, options)
@@ -114,7 +120,7 @@ def _advice(advice: list[Advice], found: Series | None, options: Options) -> lis
     return parts
 
 
-def draw(found: Series, advice: list[Advice], options: Options, path: Path) -> None:
+def draw(found: Series, advice: list[Advice], options: TrafficOptions, path: Path) -> None:
     """Draw arrivals and what would wait, by class, as SVG and PNG."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure

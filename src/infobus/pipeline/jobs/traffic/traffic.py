@@ -20,14 +20,14 @@ from pyspark.sql import functions as F
 from infobus.errors import UsageError
 from infobus.pipeline.jobs.history import event_bytes, histories
 from infobus.pipeline.jobs.interest import Array
-from infobus.pipeline.jobs.traffic.marks import Advice, Service, advise
+from infobus.pipeline.jobs.traffic.marks import Advice, ServiceRate, advise
 from infobus.protocols.qos.classes import DEFAULT_CLASSES
 from infobus.stores.journal.journal import Journal, Segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from infobus.pipeline.jobs import Batch
+    from infobus.pipeline.jobs import ResultPart
 
 COMMIT_S = 2.0
 """A file holds the events of one commit if they were published within so much time."""
@@ -37,7 +37,7 @@ _OBSERVED = "_subject _class _sender _time _test _bytes _arrived".split()
 _ARRIVAL_DDL = "of string, first long, last long, at long"
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrafficOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to measure traffic.
 
     Attributes:
@@ -68,14 +68,17 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise UsageError(f"service_per_s={self.service_per_s}: must be above 0")
 
 
+Options = TrafficOptions
+
+
 def observed(spark: SparkSession, journal: str | Path) -> DataFrame:
     """Return all events of a journal, of any type, as `transform` expects them."""
-    options = Options(journal=str(journal))
+    options = TrafficOptions(journal=str(journal))
     frames = [_observed(frame, options) for frame in histories(spark, journal)]
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
-def _observed(events: DataFrame, options: Options) -> DataFrame:
+def _observed(events: DataFrame, options: TrafficOptions) -> DataFrame:
     """Return the columns about traffic; add `_bytes` and `_arrived` if they are missing."""
     kept = events
     if "_bytes" not in kept.columns:
@@ -110,7 +113,7 @@ def _span_s(segment: Segment) -> float:
     return float("inf") if least is None or greatest is None else (greatest - least) / 1e6
 
 
-def transform(events: DataFrame, options: Options) -> DataFrame:
+def transform(events: DataFrame, options: TrafficOptions) -> DataFrame:
     """Return one row for each subject, class and node: what it has sent, and how that arrived.
 
     Columns: `by` (subject, class or node), `name`, `events`, `bytes`, `bytes_max`, `first` and
@@ -167,7 +170,7 @@ def transform(events: DataFrame, options: Options) -> DataFrame:
     )
 
 
-def _binned(seen: DataFrame, options: Options) -> DataFrame:
+def _binned(seen: DataFrame, options: TrafficOptions) -> DataFrame:
     """Return the busiest bin of each, and all bins of the classes."""
     bin_us = round(options.bin_s * 1e6)
     bins = (
@@ -212,7 +215,7 @@ def _changes(seen: DataFrame) -> DataFrame:
     )
 
 
-def write(result: DataFrame, options: Options, batch: Batch) -> None:
+def write(result: DataFrame, options: TrafficOptions, batch: ResultPart) -> None:
     """Write the report, `report.md` and its pictures, into the folder of the options."""
     from infobus.pipeline.jobs.traffic.report import write_report
 
@@ -229,7 +232,7 @@ class Series(Struct, frozen=True):
     bin_s: float
 
 
-def series(rows: list[Row], options: Options) -> Series | None:
+def series(rows: list[Row], options: TrafficOptions) -> Series | None:
     """Return the findings about the classes; None if there were no events."""
     by_class = {row["name"]: row["bins"] for row in rows if row["by"] == "class"}
     names = (*(one for one in options.classes if one in by_class),)
@@ -250,18 +253,18 @@ def series(rows: list[Row], options: Options) -> Series | None:
     return Series(names, tuple(sent), tuple(arrived), options.bin_s * step)
 
 
-def service_of(found: Series, options: Options) -> Service:
+def service_of(found: Series, options: TrafficOptions) -> ServiceRate:
     """Return how many events are taken: from the options, or from the best bin."""
     taken = np.sum(found.arrived, axis=0) if np.any(found.arrived) else np.sum(found.sent, axis=0)
     best = float(taken.max()) / found.bin_s
-    return Service(
+    return ServiceRate(
         events_per_s=options.service_per_s or best,
         reaction_s=options.reaction_s,
         patience_s=options.patience_s,
     )
 
 
-def recommended(rows: list[Row], options: Options) -> list[Advice]:
+def recommended(rows: list[Row], options: TrafficOptions) -> list[Advice]:
     """Return watermarks for each class, from the result of `transform`."""
     found = series(rows, options)
     if found is None:

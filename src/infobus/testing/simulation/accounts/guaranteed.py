@@ -28,9 +28,9 @@ from infobus.protocols.frames.transactions import GROUP
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
+    Bury,
     ConsumerTerms,
-    DeadLetter,
-    Deliver,
+    HandOver,
     LostForGood,
     Save,
 )
@@ -39,7 +39,7 @@ from infobus.stores.ledger.record import Record
 from infobus.subjects import matches
 from infobus.testing.memory_stores import MemoryLedger
 from infobus.testing.simulation.accounts.reliable import Uneven
-from infobus.testing.simulation.nodes.guaranteed import GuaranteedNode, Interest, events_of
+from infobus.testing.simulation.nodes.guaranteed import DurableInterest, GuaranteedNode, events_of
 
 _compiled = cache(compile)
 
@@ -64,7 +64,7 @@ class GuaranteedAccount:
     nodes: dict[str, GuaranteedNode] = field(default_factory=dict)  # those alive
     ledgers: dict[str, MemoryLedger] = field(default_factory=dict)
     accepted: dict[str, dict[int, Record]] = field(default_factory=dict)  # by ledger
-    interests: dict[str, Interest] = field(default_factory=dict)  # those registered
+    interests: dict[str, DurableInterest] = field(default_factory=dict)  # those registered
     trace: list[tuple[object, ...]] = field(default_factory=list)
     error: Exception | None = None
     accepted_count: int = 0
@@ -99,7 +99,7 @@ class GuaranteedAccount:
         self.ledgers[ledger.id] = ledger
         self.accepted.setdefault(ledger.id, {})
 
-    def registered(self, interest: Interest, registered_at: float) -> None:
+    def registered(self, interest: DurableInterest, registered_at: float) -> None:
         """Note what is owed to a consumer that is there for the first time."""
         if interest.name not in self.interests:
             self.interests[interest.name] = interest
@@ -129,7 +129,7 @@ class GuaranteedAccount:
         self,
         node: GuaranteedNode,
         consumer: DurableConsumer,
-        given: Deliver,
+        given: HandOver,
         places: Sequence[int],
     ) -> None:
         """Check that the application may see the event now, and all that it wants of it."""
@@ -172,7 +172,7 @@ class GuaranteedAccount:
             self._last[place] = number
         out.add(number)
 
-    def nacks(self, consumer: DurableConsumer, given: Deliver) -> bool:
+    def nacks(self, consumer: DurableConsumer, given: HandOver) -> bool:
         """Let the application nack what is poison, and other events now and then."""
         ledger, number = given.ledger, given.entry.number
         self._out_at(consumer.node, consumer)[ledger].remove(number)
@@ -183,7 +183,7 @@ class GuaranteedAccount:
         self._of(consumer.name, ledger).owed.pop(number, None)
         return False
 
-    def buries(self, consumer: DurableConsumer, dead: DeadLetter) -> bool:
+    def buries(self, consumer: DurableConsumer, dead: Bury) -> bool:
         """Check that the event has to go to the dead-letter subject; there may be no room."""
         record = self.accepted[dead.ledger][dead.entry.number]
         if dead.why == EXPIRED:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from infobus.protocols.qos.classes import Classes, Marks, Upgrade
-from infobus.protocols.qos.queues import Entry, FellBack, Upgraded
+from infobus.protocols.qos.queues import FellBack, QueueEntry, Upgraded
 
 T = TypeVar("T")
 
@@ -190,6 +190,6 @@ class ObviousQueues:
             self.accepting[entry.class_] = True
 
 
-def as_told(entry: Entry[T] | None) -> tuple[object, str | None, float] | None:
+def as_told(entry: QueueEntry[T] | None) -> tuple[object, str | None, float] | None:
     """An entry of `ClassQueues` in the words of `ObviousQueues.take`."""
     return None if entry is None else (entry.value, entry.raised_from, entry.raised_until_s)

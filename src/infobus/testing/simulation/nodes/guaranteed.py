@@ -36,9 +36,9 @@ from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import (
+    Bury,
     ConsumerTerms,
-    DeadLetter,
-    Deliver,
+    HandOver,
     LostForGood,
     Save,
     UsedElsewhere,
@@ -55,7 +55,14 @@ from infobus.testing.simulation.world import (
     clock_of,
 )
 
-__all__ = ["WALL_AHEAD_S", "GuaranteedNode", "Interest", "Witness", "events_of", "let_go"]
+__all__ = [
+    "WALL_AHEAD_S",
+    "DurableInterest",
+    "GuaranteedNode",
+    "GuaranteedWitness",
+    "events_of",
+    "let_go",
+]
 
 TICK_S = 0.1
 COMMIT_S_MAX = 0.02
@@ -67,7 +74,7 @@ class Crashed(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Interest:
+class DurableInterest:
     """A durable name, the home it belongs to, and what is wanted under it."""
 
     name: str
@@ -92,13 +99,13 @@ def let_go(ledger: MemoryLedger, upto: int) -> None:
     ledger.prune(0.0, keep_s=inf, keep_bytes=2**63, unsettled_keep_bytes=keep_bytes)
 
 
-class Witness(Protocol):
+class GuaranteedWitness(Protocol):
     """Whoever wants to hear what a node does, and decides what its application does."""
 
     def opened(self, ledger: MemoryLedger) -> None:
         """A node owns a ledger."""
 
-    def registered(self, interest: Interest, registered_at: float) -> None:
+    def registered(self, interest: DurableInterest, registered_at: float) -> None:
         """A node uses a durable name, perhaps for the first time."""
 
     def committed(
@@ -110,7 +117,7 @@ class Witness(Protocol):
         self,
         node: GuaranteedNode,
         consumer: DurableConsumer,
-        given: Deliver,
+        given: HandOver,
         places: Sequence[int],
     ) -> None:
         """An event is handed to the application; of a transaction, the events at these places."""
@@ -121,10 +128,10 @@ class Witness(Protocol):
     def lost(self, consumer: DurableConsumer, lost: LostForGood) -> None:
         """A loss is reported to the application."""
 
-    def nacks(self, consumer: DurableConsumer, given: Deliver) -> bool:
+    def nacks(self, consumer: DurableConsumer, given: HandOver) -> bool:
         """Whether the application could not use the event; if not, it is settled."""
 
-    def buries(self, consumer: DurableConsumer, dead: DeadLetter) -> bool:
+    def buries(self, consumer: DurableConsumer, dead: Bury) -> bool:
         """Whether there is room for a dead letter."""
 
     def crashed(self, node: GuaranteedNode) -> None:
@@ -144,7 +151,7 @@ class GuaranteedNode:
         name: str,
         terms: tuple[ServerTerms, ConsumerTerms],
         turns: LedgerTurns,
-        witness: Witness,
+        witness: GuaranteedWitness,
     ) -> None:
         self.network, self.home, self.name = network, home, name
         self.witness = witness
@@ -176,7 +183,7 @@ class GuaranteedNode:
         """Serve ledgers of the home that nobody serves, if something is lacking there."""
         self._guarantees.look_for_ledgers()
 
-    def consume(self, interest: Interest) -> None:
+    def consume(self, interest: DurableInterest) -> None:
         """Use a durable name."""
         self.watched(partial(self._consume, interest))
 
@@ -222,7 +229,7 @@ class GuaranteedNode:
         records = [replace(record, time=self.wall_s) for record in records]
         self._guarantees.append(lambda: (records, {}))
 
-    def _consume(self, interest: Interest) -> None:
+    def _consume(self, interest: DurableInterest) -> None:
         sink = self.sinks[interest.name] = _Sink(self, interest)
         use = self._guarantees.subscribe(
             sink,
@@ -243,7 +250,7 @@ class GuaranteedNode:
         self._guarantees.release(self.sinks.pop(name))
         del self.consumers[name]
 
-    def _bury(self, name: str, dead: DeadLetter) -> None:
+    def _bury(self, name: str, dead: Bury) -> None:
         consumer = self.consumers[name]
         if not self.witness.buries(consumer, dead):
             raise StoreFull("the disk is full", path=name)
@@ -252,13 +259,13 @@ class GuaranteedNode:
 
     # The application.
 
-    def handle(self, sink: _Sink, event: DurableEvent, given: Deliver) -> None:
+    def handle(self, sink: _Sink, event: DurableEvent, given: HandOver) -> None:
         """An application has done, or not, what it wanted to do with an event."""
         if self.consumers.get(sink.name) is sink.consumer:
             nacks = self.witness.nacks(sink.consumer, given)
             (event.nack if nacks else event.ack)()
 
-    def hand_over(self, sink: _Sink, event: DurableEvent, given: Deliver) -> None:
+    def hand_over(self, sink: _Sink, event: DurableEvent, given: HandOver) -> None:
         """An application has got an event."""
         places = [0]
         if isinstance(event.data, Transaction):
@@ -272,12 +279,12 @@ class _Sink:
 
     consumer: DurableConsumer
 
-    def __init__(self, node: GuaranteedNode, interest: Interest) -> None:
+    def __init__(self, node: GuaranteedNode, interest: DurableInterest) -> None:
         self.interest = interest
         self.name = interest.name
         self.patterns = interest.patterns
         self.lost = 0
-        self.given: Deliver | None = None  # that is just being handed over
+        self.given: HandOver | None = None  # that is just being handed over
         self._node = node
 
     def offer(self, entry: DurableEvent | BusError) -> None:
@@ -342,7 +349,7 @@ class _Guarantees(Guarantees):
         match one:
             case Save():
                 self._node.witness.saved(use.consumer, one)
-            case Deliver():
+            case HandOver():
                 use.subscription.given = one  # type: ignore[attr-defined]
             case LostForGood():
                 self._node.witness.lost(use.consumer, one)

@@ -24,7 +24,7 @@ from infobus.protocols.invocation.effects import (
     Returned,
     Yielded,
 )
-from infobus.protocols.invocation.offers import Acknowledged, Claim, Id, Offer, Room, Run, Stop
+from infobus.protocols.invocation.offers import Acknowledged, Claim, Id, Offer, Room, RunCall, Stop
 from infobus.protocols.invocation.server import Server
 
 TICK_S = 0.2
@@ -43,7 +43,7 @@ class MemoryReplies:
         self.rows: dict[str, tuple[str, bytes]] = {}
 
 
-class Witness(Protocol):
+class InvocationWitness(Protocol):
     """Whoever wants to hear what a node does."""
 
     def executed(self, node: InvocationNode, arguments: dict[str, Any]) -> None:
@@ -63,7 +63,7 @@ class InvocationNode:
     """Joins one `Directory`, one `Caller`, one `Server` and one `MemoryEngine`."""
 
     def __init__(
-        self, network: Network, name: str, replies: MemoryReplies, witness: Witness
+        self, network: Network, name: str, replies: MemoryReplies, witness: InvocationWitness
     ) -> None:
         self.network = network
         self.name = name
@@ -225,7 +225,7 @@ class InvocationNode:
                     self._engine.put(f"n/{peer}", _encode(message))
                 case ToAll(message):
                     self._engine.put("all", _encode(message))
-                case Run(id, call):
+                case RunCall(id, call):
                     self._run(id, call)
                 case Claim(id, call):
                     self._later(0.01, partial(self._claim, id, call))

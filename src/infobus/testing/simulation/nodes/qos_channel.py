@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
-from infobus.protocols.qos.queues import ClassQueues, Entry, FellBack, Upgraded
+from infobus.protocols.qos.queues import ClassQueues, FellBack, QueueEntry, Upgraded
 from infobus.testing.simulation.accounts.qos_oracle import ObviousQueues, as_told
 from infobus.testing.simulation.accounts.reliable import Uneven
 
@@ -42,7 +42,9 @@ class Channel:
     tick_s: float
     next: Channel | None  # None: the consumer is connected here
     down_until_s: float = 0.0
-    link: deque[tuple[float, Entry[Letter]]] = field(default_factory=deque)  # with time of arrival
+    link: deque[tuple[float, QueueEntry[Letter]]] = field(
+        default_factory=deque
+    )  # with time of arrival
     coming: Counter[str] = field(default_factory=Counter)  # class -> weight on links to this one
 
     def __post_init__(self) -> None:
@@ -66,7 +68,7 @@ class Channel:
         waiting = self.queues.waiting(class_) + self.coming[class_]
         return self.queues.is_accepting(class_) and waiting <= self.marks[class_].high
 
-    def offer(self, letter: Letter, entry: Entry[Letter] | None, now_s: float) -> None:
+    def offer(self, letter: Letter, entry: QueueEntry[Letter] | None, now_s: float) -> None:
         """Take a letter in: from a supplier, or as the entry that a neighbour took."""
         raised_from = entry.raised_from if entry else None
         until_s = entry.raised_until_s if entry else 0.0
@@ -84,7 +86,7 @@ class Channel:
         if raised_from:
             self.stuck_since_s.pop(raised_from, None)  # an upgrade from elsewhere begins
 
-    def take(self, now_s: float) -> Entry[Letter] | None:
+    def take(self, now_s: float) -> QueueEntry[Letter] | None:
         """What goes next, if the link has room for it and the neighbour accepts its class."""
         if self.rate.allow(now_s, 1, 0) > 0:
             return None
@@ -101,13 +103,13 @@ class Channel:
             self._taken(entry, now_s)
         return entry
 
-    def send(self, entry: Entry[Letter], now_s: float) -> None:
+    def send(self, entry: QueueEntry[Letter], now_s: float) -> None:
         """Put on the link to the next channel what was taken."""
         assert self.next is not None
         self.next.coming[entry.value.class_] += entry.weight
         self.link.append((now_s + self.delay_s, entry))
 
-    def arrive(self) -> Entry[Letter]:
+    def arrive(self) -> QueueEntry[Letter]:
         """Take from the link what is at its end."""
         assert self.next is not None
         _, entry = self.link.popleft()
@@ -183,7 +185,7 @@ class Channel:
         if is_fair and stuck_s > self.upgrade.after_s + self.upgrade.period_s + 2 * self.tick_s:
             raise Uneven(f"{self.name}: {class_} has not moved for {stuck_s} s")
 
-    def _taken(self, entry: Entry[Letter], now_s: float) -> None:
+    def _taken(self, entry: QueueEntry[Letter], now_s: float) -> None:
         letter = entry.value
         if entry.expires_s <= now_s:
             raise Uneven(f"{self.name} took {letter} too late, at {now_s}")
