@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.processes.patient.sitecustomize import be_patient
-from tests.processes.programs.node import PATIENT
+from tests.patience import make_programs_patient
+from tests.processes.programs.node import SOURCE
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    be_patient(monkeypatch.setattr)
-    monkeypatch.setenv("PYTHONPATH", PATIENT)
+    make_programs_patient(monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))

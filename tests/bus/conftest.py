@@ -9,14 +9,15 @@ import pytest
 
 import infobus
 from infobus import Bus
-from tests.bus.helpers import make_nodes_patient
+from tests.bus.helpers import make_waits_long
+from tests.patience import PATIENT
 
 Connect = Callable[..., Bus]
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_nodes_patient(monkeypatch)
+    make_waits_long(monkeypatch)
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def connect(bus_name: str) -> Iterator[Connect]:
     with contextlib.ExitStack() as stack:
 
         def connect(**options: Any) -> Bus:
-            bus = infobus.connect(bus_name, **{"engine": "memory", **options})
+            bus = infobus.connect(bus_name, **{"engine": "memory", "patience": PATIENT, **options})
             stack.callback(bus.close, 0.2)
             return bus
 

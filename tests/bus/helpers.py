@@ -6,40 +6,15 @@ from typing import Any
 
 import pytest
 
-import infobus
-from infobus import Bus, Event, LossError, Patience, Subscription
-from infobus.bus.qos_group import QosMember
-from infobus.engines.memory import engine
+from infobus import Bus, Event, LossError, Subscription
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import wire
 from infobus.protocols.invocation import caller
-from infobus.services import client
-
-PATIENCE_S = 20.0
-"""How long a test waits for what is certain to come, however long the machine stalls."""
-
-PATIENT = Patience(
-    sync_s=PATIENCE_S,
-    subscribe_s=PATIENCE_S,
-    close_s=PATIENCE_S,
-    types_s=PATIENCE_S,
-    state_s=PATIENCE_S,
-    policy_s=PATIENCE_S,
-    discovery_s=PATIENCE_S,
-)
+from tests.patience import PATIENCE_S
 
 
-def make_nodes_patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nodes wait for each other's answers for as long as a test would.
-
-    A program goes on after a second or two without an answer; a test would then see what is
-    right for nodes that do not answer, and not what it is about.
-    """
-    monkeypatch.setitem(infobus.connect.__kwdefaults__, "patience", PATIENT)
-    for function in (Subscription.change_filter, QosMember.__init__):
-        monkeypatch.setitem(function.__kwdefaults__, "timeout_s", PATIENCE_S)
-    monkeypatch.setattr(engine, "_PATIENCE_S", PATIENCE_S)
-    monkeypatch.setattr(client, "_ANSWERS_S", PATIENCE_S)
+def make_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengthen the waits that are not yet values of `Patience`."""
     monkeypatch.setattr(caller, "ANSWERS_S", PATIENCE_S)
 
 

@@ -10,6 +10,7 @@ import infobus
 from infobus import Batch, Bus, BusClosed
 from tests.bus.conftest import Connect
 from tests.bus.helpers import numbers_of, send, take, wait_until
+from tests.patience import PATIENT
 
 
 def test_what_was_gathered_is_sent_and_confirmed(connect: Connect) -> None:
@@ -152,7 +153,7 @@ def test_a_callback_may_close_the_bus(bus: Bus, other: Bus) -> None:
 
 
 def test_leaving_the_with_block_closes(bus_name: str) -> None:
-    with infobus.connect(bus_name, engine="memory") as bus:
+    with infobus.connect(bus_name, engine="memory", patience=PATIENT) as bus:
         with bus.subscribe("x") as sub:
             pass
         assert sub.is_closed

@@ -11,7 +11,8 @@ import pytest
 from infobus import Bus
 from infobus.bus.durable.subscription import DurableSubscription
 from tests.bus.conftest import Connect
-from tests.bus.helpers import PATIENCE_S, wait_until
+from tests.bus.helpers import wait_until
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture

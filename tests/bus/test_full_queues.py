@@ -12,33 +12,44 @@ from infobus.bus.deliver import full_queue
 from infobus.bus.deliver.subscription import WhenFull
 from infobus.patience import Patience
 from tests.bus.conftest import Connect
-from tests.bus.helpers import PATIENT, account, numbers_of, send, take, wait_until
+from tests.bus.helpers import account, numbers_of, send, take, wait_until
+from tests.patience import PATIENT
 
 WINDOW_COUNT = 32
 FRAME_COUNT = 512  # as many tiny events as fit the 32 KiB of a gathered frame
 
 
-SLOW = {
-    "patience": replace(PATIENT, stall_s=60.0, send_s=60.0),
-    "bounds": Bounds(window_count_max=WINDOW_COUNT),
-}
-"""Small windows, and nodes that wait for their receivers longer than a machine stalls."""
+Spans = dict[str, float]
+
+
+def full_queues_hold(**spans: float) -> pytest.MarkDecorator:
+    """How long the full queues of both nodes hold their senders."""
+    return pytest.mark.parametrize("spans", [spans], ids=[""])
 
 
 @pytest.fixture
-def slow_bus(connect: Connect) -> Bus:
-    return connect(**SLOW)
+def spans() -> Spans:
+    return {}
+
+
+@pytest.fixture
+def slow(spans: Spans) -> dict[str, object]:
+    """Small windows, and nodes that wait for their receivers longer than a machine stalls."""
+    patience = replace(PATIENT, stall_s=60.0, send_s=60.0, **spans)
+    return {"patience": patience, "bounds": Bounds(window_count_max=WINDOW_COUNT)}
+
+
+@pytest.fixture
+def slow_bus(connect: Connect, slow: dict[str, object]) -> Bus:
+    return connect(**slow)
 
 
 @pytest.fixture(params=["here", "elsewhere"])
-def consumer(request: pytest.FixtureRequest, slow_bus: Bus, connect: Connect) -> Bus:
+def consumer(
+    request: pytest.FixtureRequest, slow_bus: Bus, connect: Connect, slow: dict[str, object]
+) -> Bus:
     """The node of the slow subscription: that of the publisher, or another one."""
-    return slow_bus if request.param == "here" else connect(**SLOW)
-
-
-def be_patient(consumer: Bus, **spans: float) -> None:
-    """How long the full queues of a node hold their senders."""
-    consumer._hub.crowd.patience = Patience(**spans)
+    return slow_bus if request.param == "here" else connect(**slow)
 
 
 def publish_until_refused(bus: Bus) -> tuple[int, Backpressure]:
@@ -155,10 +166,10 @@ class TestBlock:
 
 
 class TestPace:
+    @full_queues_hold(pace_s=0.3, stuck_s=60.0)
     def test_senders_are_held_for_a_bounded_time_then_the_oldest_go(
         self, slow_bus: Bus, consumer: Bus
     ) -> None:
-        be_patient(consumer, pace_s=0.3, stuck_s=60.0)
         sub = consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
@@ -176,20 +187,20 @@ class TestPace:
         # It has caught up: the next time it is waited for again.
         assert not sub.queue.watched
 
+    @full_queues_hold(pace_s=60.0, stuck_s=0.3)
     def test_nobody_waits_long_for_a_consumer_that_takes_nothing(
         self, slow_bus: Bus, consumer: Bus
     ) -> None:
-        be_patient(consumer, pace_s=60.0, stuck_s=0.3)
         consumer.subscribe("x", queue_count_max=16)
         started_s = time.monotonic()
         for number in range(3000):
             slow_bus.publish("x", {"n": number})
         assert 0.25 < time.monotonic() - started_s < 30
 
+    @full_queues_hold(pace_s=60.0)
     def test_a_slow_consumer_is_waited_for_while_it_moves(
         self, slow_bus: Bus, consumer: Bus, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        be_patient(consumer, pace_s=60.0)
         seen: list[int] = []
 
         class Hold(full_queue.Hold):
@@ -216,9 +227,9 @@ class TestPace:
         assert seen == list(range(200))
         assert sub.lost == 0
 
+    @full_queues_hold(pace_s=60.0, stuck_s=60.0)
     def test_a_consumer_that_keeps_up_loses_nothing(self, slow_bus: Bus, consumer: Bus) -> None:
         # It keeps up even if the machine stalls it for a while.
-        be_patient(consumer, pace_s=60.0, stuck_s=60.0)
         sub = consumer.subscribe("x", queue_count_max=8)
         received: list[int] = []
 
@@ -335,10 +346,10 @@ class TestDisconnect:
 
 
 @pytest.mark.parametrize("when_full", ["pace", "drop_oldest", "disconnect"])
+@full_queues_hold(pace_s=0.2)
 def test_another_consumer_on_the_node_gets_everything(
     slow_bus: Bus, consumer: Bus, when_full: WhenFull
 ) -> None:
-    be_patient(consumer, pace_s=0.2)
     seen: list[int] = []
     release = threading.Event()
 

@@ -15,6 +15,7 @@ import infobus
 from infobus import BadSubject, BadValue, Batch, Bus, BusClosed, DataObject, UsageError
 from tests.bus.conftest import Connect
 from tests.bus.helpers import LossyEngine, numbers_of, send, take, wait_until
+from tests.patience import PATIENT
 
 
 class Tick(DataObject):
@@ -109,7 +110,7 @@ class TestWhoGetsWhat:
         assert list(sub) == []
 
     def test_names_keep_buses_apart(self, bus: Bus) -> None:
-        with infobus.connect(bus.name + "-else", engine="memory") as stranger:
+        with infobus.connect(bus.name + "-else", engine="memory", patience=PATIENT) as stranger:
             sub = stranger.subscribe(">")
             bus.publish("x.y", {})
             assert bus.stats().quenched == 1

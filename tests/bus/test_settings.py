@@ -1,18 +1,23 @@
 """Where settings come from, and how wrong ones are answered."""
 
 import threading
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from infobus.protocols.invocation.frames import Presence
 from msgspec.structs import replace
 
 import infobus
-from infobus import Batch, Bounds, Bus, BusError, EngineError, Patience, UsageError
+from infobus import BadValue, Batch, Bounds, Bus, BusError, EngineError, Patience, UsageError
 from infobus.bus.settings import load_settings
 from infobus.engines.base import Declaration
 from infobus.engines.memory.engine import MemoryEngine, live_network
-from tests.bus.helpers import PATIENT, wait_until
+from infobus.engines.zenoh.settings import session_settings
+from infobus.protocols.invocation.rules import Key
+from tests.bus.helpers import wait_until
+from tests.patience import PATIENT
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +26,17 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(infobus.connect.__kwdefaults__, "patience", None)  # as for users
 
 
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+class Echo:
+    def echo(self, what: int) -> int:
+        return what
 
 
 class TestPrecedence:
@@ -121,6 +130,79 @@ class TestPatienceAndBounds:
             bus.types()
         assert waited[:3] == [11.0, 1.5, 13.0]
         assert 11.0 < waited[3] <= 12.0
+
+    def test_a_changed_filter_waits_as_long_as_a_new_one(self) -> None:
+        patience = replace(PATIENT, subscribe_s=11.0)
+        waited: list[float] = []
+        with infobus.connect("x", engine="memory", patience=patience) as bus:
+            sub = bus.subscribe("x")
+            bus._hub.change_filter = lambda *given: waited.append(given[-1])  # type: ignore[method-assign, assignment]
+            sub.change_filter("n > 1")
+            sub.change_filter("n > 1", timeout_s=1.5)
+        assert waited == [11.0, 1.5]
+
+    def test_full_queues_are_as_patient_as_their_node(self) -> None:
+        patience = Patience(pace_s=7.0, stuck_s=6.0)
+        with infobus.connect("x", engine="memory", patience=patience) as bus:
+            assert bus._hub.crowd.patience == patience
+
+    def test_calls_and_their_search_for_servers_take_as_long_as_the_node_says(self) -> None:
+        patience = replace(PATIENT, call_s=70.0, answers_s=60.0)
+        waited: list[float] = []
+        with infobus.connect("x", engine="memory", patience=patience) as bus:
+            bus.serve("svc.echo", Echo())
+            exchange = bus._services.exchange
+            search = exchange.servers
+
+            def note(subject: str, timeout_s: float) -> dict[Key, Presence]:
+                waited.append(timeout_s)
+                return search(subject, timeout_s)
+
+            exchange.servers = note  # type: ignore[method-assign]
+            service = bus.service("svc.echo")
+            assert service.echo.timeout_s == 70.0
+            assert len(service.servers()) == len(service.servers(50.0)) == 1
+            brief = service.options(policy=lambda found: found[0], timeout_s=40.0)
+            assert (brief.echo.timeout_s, brief.echo(1)) == (40.0, 1)
+        assert waited == [60.0, 50.0, 40.0]
+
+    @pytest.mark.parametrize(
+        ("patience", "frozen_s"),
+        [
+            (Patience(), 0.4),
+            (Patience(lease_s=5.0), 2.0),
+            (Patience(lease_s=5.0, freeze_s=1.0), 1.0),
+            (Patience(lease_s=0.1), 0.2),  # a tick that is a little late is no freeze
+            (Patience.realtime(), 0.12),
+        ],
+        ids=str,
+    )
+    def test_who_has_a_lease_knows_when_it_was_taken_for_dead(
+        self, patience: Patience, frozen_s: float
+    ) -> None:
+        with infobus.connect(
+            "x", engine="memory", patience=replace(patience, stranger_s=9.0)
+        ) as bus:
+            terms = bus._hub.node.terms
+        assert terms.freeze_s == pytest.approx(frozen_s)
+        assert terms.stranger_s == 9.0
+
+    def test_the_engine_is_as_patient_as_its_node(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        patience = Patience.realtime()
+        told: dict[str, object] = {}
+
+        def note(bus: str, **settings: object) -> dict[str, object]:
+            told.update(settings)
+            return session_settings(bus, **settings)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("infobus.engines.zenoh.engine.session_settings", note)
+        name = f"test-{uuid.uuid4().hex}"
+        with infobus.connect(name, patience=replace(patience, handshake_s=0.7)):
+            assert (told["lease_ms"], told["handshake_ms"]) == (300, 700)
+
+    def test_a_lease_that_the_engine_cannot_keep_is_refused(self) -> None:
+        with pytest.raises(BadValue, match=r"lease_s: expected at least 0\.1, got 0\.05"):
+            infobus.connect("x", patience=Patience(lease_s=0.05))
 
     def test_a_subscription_holds_as_many_events_as_its_node_says(self) -> None:
         with infobus.connect("x", engine="memory", bounds=Bounds(queue_count_max=3)) as bus:

@@ -16,8 +16,8 @@ from infobus.stores.ledger import folder as shelf
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.repair import repair
 from tests.bus.conftest import Connect
-from tests.bus.helpers import PATIENCE_S
 from tests.objects.worlds import another_process
+from tests.patience import PATIENCE_S
 
 
 class Paper(DataObject, name="kept.Paper"):

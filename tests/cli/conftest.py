@@ -8,12 +8,12 @@ import pytest
 
 import infobus
 from infobus.cli.main import main
-from tests.processes.patient.sitecustomize import be_patient
+from tests.patience import make_programs_patient
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
-    be_patient(monkeypatch.setattr)
+    make_programs_patient(monkeypatch)
 
 
 @pytest.fixture

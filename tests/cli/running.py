@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pexpect
 
+from tests.patience import SETTINGS
+
 COMMAND = [sys.executable, "-m", "infobus.cli"]
 SOURCE = Path(__file__).parents[2] / "src"
-PATIENT = Path(__file__).parents[1] / "processes" / "patient"
 
 
 class Shell:
@@ -23,7 +24,8 @@ class Shell:
             **{name: text for name, text in os.environ.items() if "INFOBUS" not in name},
             "INFOBUS_BUS": self.bus,
             "INFOBUS_HOME": str(folder),
-            "PYTHONPATH": f"{SOURCE}{os.pathsep}{PATIENT}",
+            "INFOBUS_SETTINGS": str(SETTINGS),
+            "PYTHONPATH": str(SOURCE),
             "COLUMNS": "100",
         }
         self._started = []

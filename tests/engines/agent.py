@@ -6,7 +6,6 @@ It declares `c/**`, shows a token `l/<node>` and watches `l/*`.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[2] / "src"
-PATIENT = Path(__file__).parents[1] / "processes" / "patient"
+PATIENT = Path(__file__).parents[1] / "patient.toml"
 
 
 class Agent:
@@ -28,7 +27,6 @@ class Agent:
         patient: bool = True,
         **options: Any,
     ) -> None:
-        path = [SOURCE, PATIENT] if patient else [SOURCE]
         arguments = json.dumps([bus, node, options])
         self.node = node
         self._process = subprocess.Popen(
@@ -37,8 +35,9 @@ class Agent:
             stdout=subprocess.PIPE,
             text=True,
             env={
-                "PYTHONPATH": os.pathsep.join(map(str, path)),
+                "PYTHONPATH": str(SOURCE),
                 "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                **({"INFOBUS_SETTINGS": str(PATIENT)} if patient else {}),
             },
         )
         self.pid = self._process.pid
@@ -87,10 +86,11 @@ class Agent:
 
 
 def main() -> None:
+    from infobus.bus.settings import load_settings
     from infobus.engines.zenoh.engine import ZenohEngine
 
     bus, node, options = json.loads(sys.argv[1])
-    engine = ZenohEngine(bus, **options)
+    engine = ZenohEngine(bus, patience=load_settings().patience, **options)
     started_s = time.monotonic()
     engine.open(node)
     answer: Any = time.monotonic() - started_s

@@ -8,6 +8,7 @@ from infobus.engines import Engine
 from infobus.engines.memory.engine import Faults, MemoryEngine, Network, live_network
 from infobus.engines.zenoh.engine import ZenohEngine
 from infobus.testing.conformance.engines import EngineConformance
+from tests.patience import PATIENT_PROGRAM
 
 
 class TestSimulatedNetwork(EngineConformance):
@@ -37,9 +38,9 @@ class TestZenoh(EngineConformance):
         self._bus = uuid.uuid4().hex
 
     def new_engine(self) -> Engine:
-        return ZenohEngine(self._bus)
+        return ZenohEngine(self._bus, patience=PATIENT_PROGRAM)
 
 
 class TestZenohWithoutMulticast(TestZenoh):
     def new_engine(self) -> Engine:
-        return ZenohEngine(self._bus, multicast="off")
+        return ZenohEngine(self._bus, multicast="off", patience=PATIENT_PROGRAM)

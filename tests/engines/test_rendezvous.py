@@ -47,11 +47,8 @@ os.kill(os.getpid(), 9)
     assert not file.exists()
 
 
-def test_whoever_stands_in_the_gate_too_long_is_walked_past(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rendezvous, "_GATE_PATIENCE_S", 0.05)
-    with Rendezvous("bus").gate(), Rendezvous("bus").gate():
+def test_whoever_stands_in_the_gate_too_long_is_walked_past() -> None:
+    with Rendezvous("bus").gate(0.05), Rendezvous("bus").gate(0.05):
         pass
 
 
@@ -59,7 +56,7 @@ def test_a_folder_that_cannot_be_made_is_done_without(folder: Path) -> None:
     folder.parent.mkdir(exist_ok=True)
     folder.write_text("a file is in the way")
     place = Rendezvous("bus")
-    with place.gate():
+    with place.gate(1.0):
         assert place.neighbours() == {}
         place.enter("1a", "tcp/127.0.0.1:4001")
     place.leave()

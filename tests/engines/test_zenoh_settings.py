@@ -61,10 +61,12 @@ def test_zenoh_takes_the_settings_as_they_are() -> None:
         neighbours=["tcp/127.0.0.1:40001"],
         multicast="eth0",
         lease_ms=300,
+        handshake_ms=700,
         shared_memory=True,
     )
     config = zenoh.Config.from_json5(json.dumps(settings))
     assert json.loads(config.get_json("transport/link/tx/lease")) == 300
+    assert json.loads(config.get_json("transport/unicast/open_timeout")) == 700
     assert json.loads(config.get_json("scouting/multicast/interface")) == "eth0"
 
 

@@ -5,13 +5,14 @@ import time
 import uuid
 
 from infobus.engines.zenoh.engine import ZenohEngine
+from tests.patience import PATIENT_PROGRAM
 
 FRAMES_COUNT = 20_000
 
 
 def test_frames_of_a_key_that_wait_do_not_delay_those_of_another():
     bus = f"test-{uuid.uuid4().hex}"
-    sender, receiver = ZenohEngine(bus), ZenohEngine(bus)
+    sender, receiver = (ZenohEngine(bus, patience=PATIENT_PROGRAM) for _ in range(2))
     release, known, urgent, taken = *(threading.Event() for _ in range(3)), []
 
     def stuck(frame):

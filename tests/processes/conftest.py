@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes.patient.sitecustomize import be_patient
+from tests.patience import make_programs_patient
 from tests.processes.programs.node import Node
 
 Start = Callable[..., Node]
@@ -16,7 +16,7 @@ Start = Callable[..., Node]
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test's own nodes are as patient as those of its programs."""
-    be_patient(monkeypatch.setattr)
+    make_programs_patient(monkeypatch)
 
 
 @pytest.fixture

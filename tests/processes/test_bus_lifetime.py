@@ -13,7 +13,7 @@ import pytest
 import infobus
 from infobus import Bus, DataObject, LossError
 from tests.bus.helpers import wait_until
-from tests.processes.programs.node import PATIENT
+from tests.processes.programs.node import SOURCE
 
 FILL = "x" * 50
 
@@ -32,7 +32,7 @@ def run(bus: Bus, code: str, timeout_s: float = 60.0) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**os.environ, "PYTHONPATH": PATIENT, "INFOBUS_BUS": bus.name},
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "INFOBUS_BUS": bus.name},
     )
 
 
@@ -84,7 +84,7 @@ class TestForgettingToClose:
             )
         )
         sub = bus.subscribe("x.y")
-        environment = {**os.environ, "PYTHONPATH": PATIENT, "INFOBUS_BUS": bus.name}
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "INFOBUS_BUS": bus.name}
         subprocess.run([sys.executable, script], check=True, timeout=110, env=environment)
         for _ in ("spawn", "fork"):
             assert [sub.receive(30).data["n"] for _ in range(3000)] == list(range(3000))
@@ -236,7 +236,7 @@ class TestTypesOfOthers:
                 "input()\n",
             ],
             stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": PATIENT, "INFOBUS_BUS": bus.name},
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "INFOBUS_BUS": bus.name},
         )
         try:
             sub.receive(30)

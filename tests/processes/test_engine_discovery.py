@@ -13,9 +13,11 @@ import pytest
 
 from infobus.engines.zenoh.settings import well_known_port
 from tests.engines.agent import Agent
-from tests.processes.patient.sitecustomize import PATIENCE_S
+from tests.patience import PATIENT_PROGRAM
 
 Start = Callable[..., Agent]
+
+PATIENCE_S = PATIENT_PROGRAM.handshake_s
 
 ZENOH_PATIENCE_S = 8.0
 """Zenoh waits 10 s for one that does not answer; the engine must be through well before that."""

@@ -9,16 +9,19 @@ import uuid
 
 import pytest
 
-from tests.processes.programs.node import PATIENT, SOURCE
+from tests.processes.programs.node import SOURCE
 
 TWO_ENGINES = """
 import multiprocessing, os, sys, threading, time
+from infobus.bus.settings import load_settings
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.engines.zenoh.engine import ZenohEngine
 from infobus.errors import BusClosed
 
 def connected(node):
-    engine = MemoryEngine(live_network("bus")) if kind == "memory" else ZenohEngine(bus)
+    patience = load_settings().patience
+    is_memory = kind == "memory"
+    engine = MemoryEngine(live_network("bus")) if is_memory else ZenohEngine(bus, patience=patience)
     engine.open(node)
     return engine
 
@@ -111,7 +114,7 @@ def run(program: str, kind: str, ending: str = "") -> subprocess.CompletedProces
     bus = uuid.uuid4().hex
     return subprocess.run(
         [sys.executable, "-c", TWO_ENGINES + textwrap.dedent(program), bus, kind, ending],
-        env={**os.environ, "PYTHONPATH": PATIENT},
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
         timeout=60,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.bus.helpers import wait_until
-from tests.processes.programs.node import PATIENT
+from tests.processes.programs.node import SOURCE
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20"))
 
@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Iterator[object]:
                 [sys.executable, "-c", code, *map(str, arguments)],
                 env={
                     **os.environ,
-                    "PYTHONPATH": PATIENT,
+                    "PYTHONPATH": str(SOURCE),
                     "INFOBUS_BUS": bus,
                     "INFOBUS_HOME": str(tmp_path / home),
                 },

@@ -12,7 +12,7 @@ import pytest
 
 import infobus
 from infobus.errors import BadValue
-from tests.processes.programs.node import PATIENT
+from tests.processes.programs.node import SOURCE
 
 ROUNDS = int(os.environ.get("INFOBUS_KILL_ROUNDS", "20")) // 4
 
@@ -62,7 +62,7 @@ def serve(bus_name, tmp_path):
     def serve(version, how="serve"):
         environment = {
             **os.environ,
-            "PYTHONPATH": PATIENT,
+            "PYTHONPATH": str(SOURCE),
             "INFOBUS_BUS": bus_name,
             "INFOBUS_HOME": str(tmp_path / "home"),
         }

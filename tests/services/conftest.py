@@ -6,12 +6,13 @@ import uuid
 import pytest
 
 import infobus
-from tests.bus.helpers import PATIENCE_S, make_nodes_patient
+from tests.bus.helpers import make_waits_long
+from tests.patience import PATIENT
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    make_nodes_patient(monkeypatch)
+    make_waits_long(monkeypatch)
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def connect(tmp_path):
     with contextlib.ExitStack() as stack:
 
         def connect(**options):
-            usual = {"engine": "memory", "home": tmp_path, "sync_timeout_s": PATIENCE_S}
+            usual = {"engine": "memory", "home": tmp_path, "patience": PATIENT}
             bus = infobus.connect(name, **{**usual, **options})
             stack.callback(bus.close, 0.5)
             return bus

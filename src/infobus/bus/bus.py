@@ -87,6 +87,7 @@ class Bus:
         self._clock = clock
         self._lifetime = life = Lifetime()
         self._hub = hub = Runtime(name, terms, engine, clock, threads, patience)
+        hub.crowd.patience = patience
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
         self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)
@@ -500,7 +501,8 @@ class Bus:
             policy: Which of several servers is called: the `first` one that answered, the
                 `least_loaded`, `all` (the result is a list of `Answer`), or a function that gets
                 a list of `Found` and returns one, or several of them, best first.
-            timeout_s: How long each call may take, finding a server included (10 s). Of a stream,
+            timeout_s: How long each call may take, finding a server included; the patience of the
+                node if not given. Of a stream,
                 how long each item may take.
             exactly_once: The call has an id under which the servers keep its reply, until this
                 node has it; so it can be tried again, also after a crash, and still runs once.
@@ -636,7 +638,6 @@ class Bus:
                 self._group,
                 policy.admission,
                 policy.classes,
-                timeout_s=self.patience.policy_s,
                 on_policy=forget,
             )
         self._guaranteed.open()

@@ -145,6 +145,8 @@ def _terms(settings: Settings) -> Terms:
         idle_beat_s=patience.idle_beat_s,
         tell_s=patience.tell_s,
         give_up_s=patience.give_up_s,
+        freeze_s=patience.frozen_s,
+        stranger_s=patience.stranger_s,
         peers_count_max=bounds.peers_count_max,
         lanes_count_max=bounds.lanes_count_max,
         rows_count_max=bounds.rows_count_max,
@@ -168,13 +170,13 @@ def _engine(settings: Settings, must_listen: bool) -> Engine:
                 must_listen=must_listen,
                 connect=settings.connect,
                 multicast=settings.multicast,
-                lease_ms=round(1000 * settings.patience.lease_s),
+                patience=settings.patience,
                 config=settings.zenoh,
             )
         case "memory":
             from infobus.engines.memory.engine import MemoryEngine, live_network
 
-            return MemoryEngine(live_network(settings.bus))
+            return MemoryEngine(live_network(settings.bus), settings.patience)
         case unknown:
             raise UsageError(f"engine {unknown!r} is not known; choose 'zenoh' or 'memory'")
 

@@ -216,7 +216,8 @@ class QosMember:
         group: The group's name.
         admission: What the node itself can bear. From now on only the member changes it.
         classes: The priority classes of the bus.
-        timeout_s: How long to wait for a manager's policy, and for each of its answers.
+        timeout_s: How long to wait for a manager's policy, and for each of its answers; the
+            patience of the node if None.
         on_policy: Called whenever there is another policy.
     """
 
@@ -227,7 +228,7 @@ class QosMember:
         admission: Admission,
         classes: Classes,
         *,
-        timeout_s: float = 1.0,
+        timeout_s: float | None = None,
         on_policy: Callable[[], None] = lambda: None,
     ) -> None:
         self._subject = _subject_of(group)
@@ -236,7 +237,7 @@ class QosMember:
         self._bus = bus
         self._admission = admission
         self._classes = classes
-        self._timeout_s = timeout_s
+        self._timeout_s = bus.patience.policy_s if timeout_s is None else timeout_s
         self._on_new_policy = on_policy
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
@@ -251,7 +252,7 @@ class QosMember:
         )
         self._tell()
         if self._is_managed():
-            self._policy_came.wait(timeout_s)
+            self._policy_came.wait(self._timeout_s)
 
     def judge(self, pattern: str, class_: str) -> str:
         """The class in which a supplier or consumer of `pattern` goes that asks for `class_`.

@@ -88,8 +88,7 @@ class Services:
         """See `Bus.service`."""
         from infobus.services import ServiceClient
 
-        options.setdefault("timeout_s", self._patience.call_s)
-        return ServiceClient(self.exchange, subject, **options)
+        return ServiceClient(self.exchange, subject, patience=self._patience, **options)
 
     def who_is_out_there(
         self, pattern: str, timeout_s: float | None, role: str | None, where: str

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from infobus.errors import UsageError
 from infobus.objects.members import Members
+from infobus.patience import DEFAULT_PATIENCE, Patience
 from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.effects import Outgoing
 from infobus.protocols.invocation.rules import Key
@@ -28,9 +29,7 @@ __all__ = [
     "Stream",
 ]
 
-TIMEOUT_S = 10.0
 TIMEOUT_S_MAX = 366 * 86_400.0
-_ANSWERS_S = 0.25
 
 Choose = Callable[[list[Found]], Found | Sequence[Found]]
 Policy = Literal["first", "least_loaded", "all"] | Choose
@@ -53,11 +52,13 @@ class ServiceClient:
         subject: str,
         *,
         policy: Policy = "first",
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float | None = None,
         exactly_once: bool | str = False,
         idempotent: bool = False,
         is_async: bool = False,
+        patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
+        timeout_s = patience.call_s if timeout_s is None else timeout_s
         check_subject(subject)
         if not callable(policy) and policy not in _POLICIES:
             raise UsageError(
@@ -73,6 +74,7 @@ class ServiceClient:
             "exactly_once": exactly_once,
             "idempotent": idempotent,
             "is_async": is_async,
+            "patience": patience,
         }
 
     def options(self, **options: Any) -> ServiceClient:
@@ -92,10 +94,12 @@ class ServiceClient:
             raise no_server(self.subject, "", self._options["timeout_s"], "")
         return found[0].interface
 
-    def servers(self, timeout_s: float = TIMEOUT_S) -> list[Found]:
+    def servers(self, timeout_s: float | None = None) -> list[Found]:
         """Who serves it now; waits up to `timeout_s` for the first one to appear."""
+        patience: Patience = self._options["patience"]
+        timeout_s = patience.call_s if timeout_s is None else timeout_s
         deadline_s = time.monotonic() + timeout_s
-        servers = self._exchange.servers(self.subject, min(timeout_s, _ANSWERS_S))
+        servers = self._exchange.servers(self.subject, min(timeout_s, patience.answers_s))
         while not servers and time.monotonic() < deadline_s:
             time.sleep(0.01)
             servers = self._exchange.servers(self.subject, 0.0)
@@ -129,6 +133,7 @@ class RemoteOperation:
         exactly_once: bool | str,
         idempotent: bool,
         is_async: bool,
+        patience: Patience,
     ) -> None:
         self.subject = subject
         self.name = name
@@ -138,6 +143,7 @@ class RemoteOperation:
         self._exactly_once = exactly_once
         self._idempotent = idempotent
         self._is_async = is_async
+        self._patience = patience
         self._is_simple = policy in ("first", "least_loaded")
         self._last: tuple[bytes, ServiceOperation] | None = None  # as the last server has it
 
@@ -220,7 +226,7 @@ class RemoteOperation:
 
     def _chosen(self) -> list[Key]:
         """The servers that the application's own policy prefers, best first."""
-        found = ServiceClient(self._exchange, self.subject).servers(self.timeout_s)
+        found = self._servers()
         if not found:
             raise no_server(self.subject, self.name, self.timeout_s, "")
         assert callable(self._policy)
@@ -230,9 +236,13 @@ class RemoteOperation:
             raise UsageError(f"the policy must return some of what it is given, got {chosen!r}")
         return [one.key for one in preferred]
 
+    def _servers(self) -> list[Found]:
+        service = ServiceClient(self._exchange, self.subject, patience=self._patience)
+        return service.servers(self.timeout_s)
+
     def _ask_all(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Answer]:
         """Call every server; their answers, in the order of the servers."""
-        found = ServiceClient(self._exchange, self.subject).servers(self.timeout_s)
+        found = self._servers()
         if not found:
             raise no_server(self.subject, self.name, self.timeout_s, "")
         pending = [(one, self._start(args, kwargs, [one.key])) for one in found]

@@ -16,20 +16,21 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[3] / "src"
-PATIENT = f"{SOURCE}{os.pathsep}{Path(__file__).parents[1] / 'patient'}"
-"""The PYTHONPATH of programs that do not take each other for dead when they are only slow."""
 
 
 class Node:
     """The test's end of such a program; if it is not patient, it is taken for dead in a second."""
 
     def __init__(self, bus: str, patient: bool = True, **options: Any) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+        if not patient:
+            environment.pop("INFOBUS_SETTINGS", None)
         self._process = subprocess.Popen(
             [sys.executable, __file__, json.dumps([bus, options])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": PATIENT if patient else str(SOURCE)},
+            env=environment,
         )
         self.pid = self._process.pid
         self.name = ""

@@ -19,6 +19,7 @@ from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of
 from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox, Look
 from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
+from infobus.patience import Patience
 from infobus.protocols.frames.lanes import channel_in, class_in, in_words
 from infobus.protocols.frames.wire import Items, Request
 from infobus.protocols.interest.own_rows import channel_pattern, touches
@@ -52,6 +53,9 @@ class Owner(Protocol):
 
     def on_bad_object(self, sender: str, error: BadFrame) -> None:
         """An object of `sender` cannot be read; its event is left out."""
+
+    patience: Patience
+    """How long it waits for the other nodes."""
 
     unknown_types: set[int]
     """Types of events that have come, whose descriptors have not."""
@@ -193,16 +197,22 @@ class Subscription:
                 raise StopAsyncIteration
             return event
 
-    def change_filter(self, where: str | Filter | None, *, timeout_s: float = 2.0) -> None:
+    def change_filter(self, where: str | Filter | None, *, timeout_s: float | None = None) -> None:
         """Receive only what `where` is true of; with None, whatever the patterns match.
 
         Returning means that every live node this one can see knows. An event that both filters
         let through is delivered, once, whenever it was published; what is in the queue stays.
 
+        Args:
+            where: The new filter.
+            timeout_s: How long to wait for the nodes' answers; the patience of the node if None.
+
         Raises:
             BadFilter: `where` is not a filter; nothing has changed.
         """
-        self._owner.change_filter(self, where, timeout_s)
+        owner = self._owner
+        timeout_s = owner.patience.subscribe_s if timeout_s is None else timeout_s
+        owner.change_filter(self, where, timeout_s)
 
     def close(self) -> None:
         """Stop receiving. What is in the queue can still be taken; then iteration ends."""

@@ -18,10 +18,11 @@ from typing import Any
 from infobus.engines.base import Guarded, abandon_in_forked_child, closed_error, log
 from infobus.engines.memory.network import Faults, Network, Timer
 from infobus.errors import UsageError
+from infobus.patience import DEFAULT_PATIENCE, Patience
 
 __all__ = ["Faults", "LiveNetwork", "MemoryEngine", "Network", "Timer", "live_network"]
 
-_PATIENCE_S = 1.0
+_ROOM_S = 1.0
 _WAITING_MAX = 10_000
 
 
@@ -74,8 +75,9 @@ class _Token:
 class MemoryEngine:
     """One node of a `Network`; see `Engine` for the promises."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, patience: Patience = DEFAULT_PATIENCE) -> None:
         self.network = network
+        self._patience = patience
         self.node = ""
         self.is_open = False
         # Dicts as ordered sets: the order of an ordinary set differs from run to run.
@@ -140,7 +142,9 @@ class MemoryEngine:
 
         watch = TokenWatch(self, key, Guarded(key).wrap(changed))
         self.watches[watch] = None
-        self.network.call_and_wait(lambda: self.network.look_around(watch), _PATIENCE_S)
+        self.network.call_and_wait(
+            lambda: self.network.look_around(watch), self._patience.handshake_s
+        )
         return watch
 
     def close(self) -> None:
@@ -223,7 +227,7 @@ class LiveNetwork(Network):
     def _wait_for_room(self) -> None:
         if threading.current_thread() is self._thread:
             return
-        deadline_s = time.monotonic() + _PATIENCE_S
+        deadline_s = time.monotonic() + _ROOM_S
         while self._waiting.qsize() > _WAITING_MAX and time.monotonic() < deadline_s:
             time.sleep(0.001)
 

@@ -38,7 +38,6 @@ from infobus.engines.zenoh.library import (
 from infobus.engines.zenoh.links import LinkKeeper
 from infobus.engines.zenoh.rendezvous import Rendezvous
 from infobus.engines.zenoh.settings import (
-    LEASE_MS,
     STALL_PART_OF_LEASE,
     extra_settings,
     merged,
@@ -46,11 +45,11 @@ from infobus.engines.zenoh.settings import (
     session_settings,
 )
 from infobus.errors import BadValue, EngineError, UsageError
+from infobus.patience import DEFAULT_PATIENCE, Patience
 from infobus.waiters import Changed
 
-_NEIGHBOURS_PATIENCE_S = 1.0  # for nodes that are known to be there
-_STRANGERS_PATIENCE_S = 0.2  # for nodes that only port or multicast can find
-_TOKENS_PATIENCE_S = 0.5
+# Tokens that are known here are listed at once: to wait for them for long is of no use.
+_TOKENS_PART_OF_HANDSHAKE = 0.5
 _CLOSE_PATIENCE_S = 1.5
 _EXIT_PATIENCE_S = 1.0
 _DATA_PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW")
@@ -75,7 +74,8 @@ class ZenohEngine:
         connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; tried for ever.
         multicast: `loopback`, `off`, or the network interface on which to find nodes of other
             hosts (and to be found: this opens a port on that interface).
-        lease_ms: A node that is silent for so long is taken for dead.
+        patience: Who is silent for its `lease_s` is taken for dead; who is slow to open a link, or
+            to be found, is waited for as it says.
         config: Settings of Zenoh itself that override ours: a map, or a JSON5 file's path.
     """
 
@@ -87,19 +87,22 @@ class ZenohEngine:
         must_listen: bool = True,
         connect: Iterable[str] = (),
         multicast: str = "loopback",
-        lease_ms: int = LEASE_MS,
+        patience: Patience = DEFAULT_PATIENCE,
         config: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
         if not bus:
             raise BadValue("the name of a bus must not be empty", path="bus")
-        if lease_ms < 100:
-            raise BadValue(f"lease_ms: expected at least 100, got {lease_ms}", path="lease_ms")
+        if patience.lease_s < 0.1:
+            what = f"lease_s: expected at least 0.1, got {patience.lease_s}"
+            raise BadValue(what, path="lease_s")
         self._bus = bus
         self._listen = tuple(listen)
         self._must_listen = must_listen
         self._connect = tuple(connect)
         self._multicast = multicast
-        self._lease_ms = lease_ms
+        self._patience = patience
+        self._lease_ms = round(1000 * patience.lease_s)
+        self._tokens_s = _TOKENS_PART_OF_HANDSHAKE * patience.handshake_s
         self._extra = extra_settings(config)
         self._rendezvous = Rendezvous(bus)
         self._lock = threading.Lock()
@@ -134,7 +137,7 @@ class ZenohEngine:
             )
         self._zenoh = zenoh_library()
         keep_freed_memory()
-        with self._rendezvous.gate(), _reserved_port() as port:
+        with self._rendezvous.gate(self._patience.handshake_s), _reserved_port() as port:
             self._zid = zid = session_id(time.time_ns(), secrets.randbits(63))
             neighbours = self._rendezvous.neighbours()
             self._session = self._open_session(zid, port, neighbours.values())
@@ -153,7 +156,7 @@ class ZenohEngine:
         self._meet(set(neighbours))
 
     def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
-        """Send `payload` on `key`. Data waits at most 0.75 s for a full link, control 1 ms."""
+        """Send `payload` on `key`. Data waits 3/4 of the lease for a full link, control 1 ms."""
         try:
             send = self._control_puts[key] if control else self._data_puts[key]
         except KeyError:
@@ -265,7 +268,7 @@ class ZenohEngine:
         # gone. The tokens listed here are only those that the subscriber is expected to
         # report.
         there = self._tokens(key)
-        somebody_seen.wait_for(lambda: there <= seen, _TOKENS_PATIENCE_S)
+        somebody_seen.wait_for(lambda: there <= seen, self._tokens_s)
         return declared
 
     def close(self) -> None:
@@ -309,6 +312,7 @@ class ZenohEngine:
                 neighbours=neighbours,
                 multicast=self._multicast,
                 lease_ms=self._lease_ms,
+                handshake_ms=max(1, round(1000 * self._patience.handshake_s)),
                 shared_memory=shared_memory,
             )
             config = zenoh.Config.from_json5(json.dumps(merged(settings, self._extra)))
@@ -333,8 +337,9 @@ class ZenohEngine:
 
     def _meet(self, neighbours: set[str]) -> None:
         """Wait until the declarations of all `neighbours` (or of any stranger) are known here."""
-        patient = neighbours or self._connect
-        patience_s = _NEIGHBOURS_PATIENCE_S if patient else _STRANGERS_PATIENCE_S
+        is_somebody_there = neighbours or self._connect
+        patience = self._patience
+        patience_s = patience.handshake_s if is_somebody_there else patience.search_s
         deadline_s = time.monotonic() + patience_s
         while time.monotonic() < deadline_s:
             met = self._greeters()
@@ -348,7 +353,7 @@ class ZenohEngine:
         return {token.removeprefix(f"{_HELLO}/") for token in tokens} - {self._zid}
 
     def _tokens(self, key: str) -> set[str]:
-        replies = self._checked_session().liveliness().get(key, timeout=_TOKENS_PATIENCE_S)
+        replies = self._checked_session().liveliness().get(key, timeout=self._tokens_s)
         return {str(reply.ok.key_expr) for reply in replies if reply.ok is not None}
 
     def _publisher(self, key: str, control: bool, urgency: int) -> Callable[[bytes], None]:

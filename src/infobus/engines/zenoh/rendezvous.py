@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _GATE = "gate"
-_GATE_PATIENCE_S = 1.0
 
 
 class Rendezvous:
@@ -30,16 +29,16 @@ class Rendezvous:
         self._path: Path | None = None
 
     @contextmanager
-    def gate(self) -> Iterator[None]:
+    def gate(self, patience_s: float) -> Iterator[None]:
         """Let the nodes of this bus open one after the other.
 
         So each node sees all earlier ones ready, and none half open. A node that stays in the gate
-        for too long (a frozen process) is bypassed.
+        for longer than `patience_s` (a frozen process) is bypassed.
         """
         gate: int | None = None
         try:
             gate = self._open(_GATE)
-            deadline_s = time.monotonic() + _GATE_PATIENCE_S
+            deadline_s = time.monotonic() + patience_s
             while not _lock(gate) and time.monotonic() < deadline_s:
                 time.sleep(0.002)
         except OSError:

@@ -19,14 +19,12 @@ from urllib.parse import quote
 
 from infobus.errors import BadValue
 
-LEASE_MS = 1000  # 300 ms already raises no false alarm with 8 busy processes on 2 cores.
 # How long a receiver that takes nothing may hold up a sender: see `links`. Zenoh's own limit is the
 # second line of defence. While a sender is held up, it sends nothing to other nodes either, so both
 # limits must stay below the lease, or those nodes take the sender for dead. Never -1 ("for ever"):
 # Zenoh panics.
 STALL_PART_OF_LEASE = 0.25  # The system looks rarely: at 0.25 s it ends after 0.3 to 0.7 s.
 BLOCK_PART_OF_LEASE = 0.75
-HANDSHAKE_MS = 1000
 
 # Below the ports that Linux (32768) and others (49152) assign by themselves, so that no outgoing
 # connection of a stranger takes them; two ranges, so that the two never meet.
@@ -83,6 +81,7 @@ def session_settings(
     neighbours: Iterable[str],
     multicast: str,
     lease_ms: int,
+    handshake_ms: int,
     shared_memory: bool,
 ) -> dict[str, Any]:
     """Return the configuration of one session.
@@ -120,7 +119,7 @@ def session_settings(
             "retry": {"period_init_ms": 250, "period_max_ms": 2000, "period_increase_factor": 2},
         },
         "scouting": _scouting(bus, multicast),
-        "transport": _transport(lease_ms, shared_memory),
+        "transport": _transport(lease_ms, handshake_ms, shared_memory),
     }
 
 
@@ -146,10 +145,10 @@ def _scouting(bus: str, multicast: str) -> dict[str, Any]:
     }
 
 
-def _transport(lease_ms: int, shared_memory: bool) -> dict[str, Any]:
+def _transport(lease_ms: int, handshake_ms: int, shared_memory: bool) -> dict[str, Any]:
     block_us = int(lease_ms * BLOCK_PART_OF_LEASE * 1000)
     return {
-        "unicast": {"open_timeout": HANDSHAKE_MS, "accept_timeout": HANDSHAKE_MS},
+        "unicast": {"open_timeout": handshake_ms, "accept_timeout": handshake_ms},
         "link": {
             "tx": {
                 "lease": lease_ms,
