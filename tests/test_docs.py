@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import re
 import subprocess
@@ -13,9 +15,6 @@ from pathlib import Path
 import pytest
 
 from infobus import Bounds, Patience
-from infobus.objects.codec import PAYLOAD_BYTES_MAX
-from infobus.protocols.frames import wire
-from infobus.protocols.frames.transactions import EVENTS_COUNT_MAX
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCKS = [
@@ -143,7 +142,61 @@ def test_the_page_of_limits_lists_each_with_its_default(kind: type) -> None:
     assert rows_of(limits, kind.__name__) == defaults
 
 
+BOUNDED = [
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for room in (
+        *("subjects.py", "objects", "filters/language", "filters/algebra", "protocols", "engines"),
+        *("stores", "services", "bus"),
+    )
+    for path in (
+        [PACKAGE / room] if room.endswith(".py") else sorted((PACKAGE / room).rglob("*.py"))
+    )
+]
+
+PROTECTS_NOTHING = {
+    # What people see on a screen.
+    ("objects.data", "_SHOWN_COUNT_MAX"),
+    ("objects.printer", "TEXT_LENGTH_MAX"),
+    ("objects.printer", "ITEM_COUNT_MAX"),
+    ("objects.printer", "LINE_COUNT_MAX"),
+    ("filters.language.explanation", "VALUE_LENGTH_MAX"),
+    # What Python, SQLite or a file format bears.
+    ("bus.deliver.subscription", "_TIMEOUT_S_MAX"),
+    ("filters.language.values", "INT32_MAX"),
+    ("filters.language.values", "INT64_MAX"),
+    ("objects.kinds", "INT_MAX"),
+    ("services.client", "TIMEOUT_S_MAX"),
+    ("stores.journal.columns", "_TIME_US_MAX"),
+    ("stores.sqlite.salvage", "_ROW_BYTES_MAX"),
+    # Where another way becomes the faster one.
+    ("bus.publish.gathering", "RECEIVERS_COUNT_MAX"),
+    ("bus.publish.publisher", "_RUN_BODY_BYTES_MAX"),
+    ("filters.algebra.merge", "_HOMES_MAX"),
+    ("filters.algebra.merge", "_PASSES_MAX"),
+    ("filters.algebra.union", "_BEGINNING_CHARS_MAX"),
+    ("filters.language.compiler", "GENERATED_NODES_MAX"),
+    ("objects.flat", "_COUNT_MAX"),
+    ("stores.journal.parquet", "BATCH_COUNT_MAX"),
+    ("stores.journal.pruning", "TEXT_LIMIT_MAX"),
+}
+
+
 def test_the_page_of_limits_lists_what_nobody_can_change() -> None:
-    fixed = (wire.FRAME_BYTES_MAX, wire.FILTER_CHARS_MAX, EVENTS_COUNT_MAX, PAYLOAD_BYTES_MAX)
-    rows = rows_of((DOCS / "limits.md").read_text(), "What you cannot change")
-    assert [*rows.values()] == [*map(str, fixed)]
+    [_, part] = (DOCS / "limits.md").read_text().split("## What you cannot change")
+    rows = re.findall(r"^\| `([\w.]+)` \| `(\w+)` \| (\S+) \| \S.* \|$", part, re.MULTILINE)
+    assert len(rows) == part.count("\n| `"), "every row has a module, a name, a value and a reason"
+    for module, name, value in rows:
+        found = getattr(importlib.import_module(f"infobus.{module}"), name, None)
+        assert str(found) == value, f"{module}.{name} is {found}"
+    listed = {(module, name) for module, name, _ in rows}
+    bounds = {(module, name) for module in BOUNDED for name in bounds_in(module)}
+    assert ("protocols.invocation.server", "ANSWERS_COUNT_MAX") in bounds  # pairs are found, too
+    assert not bounds - listed - PROTECTS_NOTHING
+
+
+def bounds_in(module: str) -> list[str]:
+    """The constants of a module whose names say that they are the most of something."""
+    tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text())
+    targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
+    names = [name for target in targets for name in ast.walk(target)]
+    return [one.id for one in names if isinstance(one, ast.Name) and one.id.endswith("_MAX")]

@@ -23,6 +23,9 @@ class Bounds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     batch_bytes_max: int = 16 * 1024 * 1024  # that `connect(batch=...)` may ask for
     # Events that wait for a consumer.
     queue_count_max: int = 65_536  # in one subscription's queue, if `subscribe` says nothing else
+    # Frames and calls that wait for this node.
+    frames_count_max: int = 32_768  # of one engine key; past it, those of other keys wait, too
+    calls_count_max: int = 100_000  # in one service's queue, if `serve` says nothing else
     # What is remembered.
     peers_count_max: int = 10_000  # other nodes, dead ones included
     lanes_count_max: int = 50_000  # on which one peer's events are taken in
@@ -30,6 +33,10 @@ class Bounds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     filters_count_max: int = 64  # told of one pattern; past it, they are reduced
     spare_count_max: int = 10_000  # rows held; past it, only those of channels published on
     decisions_count_max: int = 200_000  # subjects of which it is remembered who wants them
+    audiences_count_max: int = 200_000  # the same, of subjects of events that come
+    types_count_max: int = 10_000  # unknown, whose descriptors were asked for
+    keys_count_max: int = 4_096  # of the engine, on which this node sends
+    complaints_count_max: int = 1_000  # sources of bad input that are told apart
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

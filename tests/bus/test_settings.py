@@ -217,6 +217,34 @@ class TestPatienceAndBounds:
                 bus.publish(f"x.y{number}", {})
             assert len(bus._routing.decisions) <= 5
 
+    def test_a_node_holds_no_more_of_what_comes_than_its_bounds_say(self) -> None:
+        bounds = Bounds(audiences_count_max=5, types_count_max=4, complaints_count_max=3)
+        with infobus.connect("x", engine="memory", bounds=bounds) as bus:
+            hub = bus._hub
+            with hub.lock:
+                for number in range(50):
+                    hub.audiences.of(f"x.y{number}")
+                    hub.types.must_ask_for(1_000_000 + number, 0.0)
+                    hub.counters.complain(f"peer {number}", "sends nonsense")
+                assert len(hub.audiences.found) <= 5
+                assert len(hub.types.unknown) <= 4
+            assert len(bus.stats().complaints) == 3
+
+    def test_a_service_holds_as_many_calls_as_its_node_says(self) -> None:
+        with infobus.connect("x", engine="memory", bounds=Bounds(calls_count_max=7)) as bus:
+            bus.serve("svc.echo", Echo())
+            bus.serve("svc.loud", Echo(), queue_count_max=9)
+            offers = bus._services.exchange.server.offers.values()
+            assert [offer.queue_count_max for offer in offers] == [7, 9]
+
+    def test_the_engine_remembers_as_many_keys_as_its_node_says(self) -> None:
+        name = f"test-{uuid.uuid4().hex}"
+        with infobus.connect(name, bounds=Bounds(keys_count_max=3, frames_count_max=100)) as bus:
+            engine = bus._hub.engine
+            for number in range(20):
+                engine.put(f"c/{number}", b"")
+            assert len(engine._data_puts) <= 3  # type: ignore[attr-defined]
+
 
 class TestWhatIsWrong:
     @pytest.mark.parametrize(

@@ -88,6 +88,9 @@ class Bus:
         self._lifetime = life = Lifetime()
         self._hub = hub = Runtime(name, terms, engine, clock, threads, patience)
         hub.crowd.patience = patience
+        hub.counters.complaints_count_max = bounds.complaints_count_max
+        hub.types.sought_count_max = bounds.types_count_max
+        hub.audiences.found_count_max = bounds.audiences_count_max
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
         self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)
@@ -100,7 +103,7 @@ class Bus:
         self.publish = self._publisher.one  # type: ignore[method-assign]
         self._state = InitialState(hub, routing.outlets, routing.outlet, self._publisher.state_item)
         self._subscriptions = Subscriptions(hub, policy, self._state, life, test=test)
-        self._services = Services(hub, bus_name, home, life, patience, test=test)
+        self._services = Services(hub, bus_name, home, life, patience, bounds, test=test)
         self.aio = AioBus(self)
 
     # Publishing.

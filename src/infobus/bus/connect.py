@@ -171,6 +171,7 @@ def _engine(settings: Settings, must_listen: bool) -> Engine:
                 connect=settings.connect,
                 multicast=settings.multicast,
                 patience=settings.patience,
+                bounds=settings.bounds,
                 config=settings.zenoh,
             )
         case "memory":

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from infobus.bounds import Bounds
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.settings import replies_folder
@@ -41,6 +42,7 @@ class Services:
         home: Path,
         lifetime: Lifetime,
         patience: Patience,
+        bounds: Bounds,
         *,
         test: bool,
     ) -> None:
@@ -49,6 +51,7 @@ class Services:
         self._home = home
         self._lifetime = lifetime
         self._patience = patience
+        self._bounds = bounds
         self._test = test
         self._port: Serving | None = None
         self._beginning = threading.Lock()
@@ -66,6 +69,7 @@ class Services:
         from infobus.services import Offered  # late: most programs serve nothing
 
         port = self._begun()
+        options.setdefault("queue_count_max", self._bounds.calls_count_max)
         offered = Offered(port.exchange, port.loop, subject, service, **options)
         self._offers = [one for one in self._offers if not one.is_retired] + [offered]
         return offered

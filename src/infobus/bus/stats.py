@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from infobus.bounds import DEFAULT_BOUNDS
 from infobus.subjects import TEST_SPACE
 
 if TYPE_CHECKING:
     from infobus.bus.runtime.runtime import Runtime
 
 log = logging.getLogger("infobus")
-
-_COMPLAINTS_COUNT_MAX = 1_000
-"""Sources of bad input that are told apart: their names, too, come from outside."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):
@@ -81,12 +79,13 @@ class Counters(Struct):
     bad_frames: int = 0
     bad_objects: int = 0
     complaints: dict[str, str] = field(default_factory=dict)
+    complaints_count_max: int = DEFAULT_BOUNDS.complaints_count_max  # names come from outside, too
 
     def complain(self, source: str, what: str) -> None:
         """Log once per `source`, and note, that it did something wrong."""
         source = source[:200]
         if source not in self.complaints:
-            if len(self.complaints) >= _COMPLAINTS_COUNT_MAX:
+            if len(self.complaints) >= self.complaints_count_max:
                 return
             log.warning("%s: %s (said once)", source, what)
         self.complaints[source] = what

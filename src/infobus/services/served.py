@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from infobus.bounds import DEFAULT_BOUNDS
 from infobus.errors import UsageError
 from infobus.objects import codec
 from infobus.protocols.frames import invocation as wire
@@ -26,7 +27,6 @@ from infobus.services.threads import Loop
 from infobus.subjects import check_subject
 
 CONCURRENCY = 64
-QUEUE_COUNT_MAX = 100_000
 
 
 class Offered:
@@ -48,7 +48,7 @@ class Offered:
         tags: Sequence[str] = (),
         info: Mapping[str, Any] | None = None,
         concurrency: int = CONCURRENCY,
-        queue_count_max: int = QUEUE_COUNT_MAX,
+        queue_count_max: int = DEFAULT_BOUNDS.calls_count_max,
         rule: Rule | None = None,
         rank: int = 0,
     ) -> None:

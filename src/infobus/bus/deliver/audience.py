@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from infobus.bounds import DEFAULT_BOUNDS
 from infobus.bus.deliver.subscription import Subscription
 from infobus.errors import BadSubject, UsageError
 from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subject
@@ -18,8 +19,6 @@ from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subje
 if TYPE_CHECKING:
     from infobus.filters import Filter
     from infobus.filters.matching.matcher import Matcher
-
-_FOUND_COUNT_MAX = 200_000
 
 
 class Sieve:
@@ -90,6 +89,7 @@ class Audiences:
         self._trie: SubjectTrie[Subscription | Sieve] = SubjectTrie()
         self._sieves: dict[str, Sieve] = {}
         self.found: dict[str, Audience] = {}  # what was asked for before
+        self.found_count_max = DEFAULT_BOUNDS.audiences_count_max
 
     def add(self, subscription: Subscription) -> None:
         """One more subscription."""
@@ -137,7 +137,7 @@ class Audiences:
         found = self.found.get(subject)
         if found is None:
             check_subject(subject)
-            if len(self.found) >= _FOUND_COUNT_MAX:
+            if len(self.found) >= self.found_count_max:
                 self.found.clear()
             entries = dict.fromkeys(self._trie.match(subject))
             if subject.startswith(TEST_SPACE):  # not for those who asked for everything else

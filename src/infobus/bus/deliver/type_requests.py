@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from infobus.bounds import DEFAULT_BOUNDS
 from infobus.errors import BadFrame
 from infobus.objects import all_types, codec
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.transactions import GROUP
-
-_SOUGHT_COUNT_MAX = 10_000
 
 
 class TypeRequests:
@@ -19,6 +18,7 @@ class TypeRequests:
         self.known: set[int] = {0, GROUP}  # neither has a descriptor
         self.unknown: set[int] = set()  # those that consumers still wait for
         self.asked_at_s = 0.0  # the last of them
+        self.sought_count_max = DEFAULT_BOUNDS.types_count_max
         self._sought: set[int] = set()  # asked for once; only the first event is held up
 
     def must_ask_for(self, fingerprint: int, now_s: float) -> bool:
@@ -28,7 +28,7 @@ class TypeRequests:
             return False
         if fingerprint in self._sought:
             return False
-        if len(self._sought) >= _SOUGHT_COUNT_MAX:
+        if len(self._sought) >= self.sought_count_max:
             self._sought.clear()
             self.unknown.clear()  # events that were dropped would leave theirs here for ever
         self._sought.add(fingerprint)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.engines.base import (
     Declaration,
     Guarded,
@@ -53,11 +54,6 @@ _TOKENS_PART_OF_HANDSHAKE = 0.5
 _CLOSE_PATIENCE_S = 1.5
 _EXIT_PATIENCE_S = 1.0
 _DATA_PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW")
-_PUBLISHERS_MAX = 4096
-# Frames of one key that may wait for their turn. Beyond that, Zenoh stops reading the link, and
-# then frames of other keys wait behind them, however urgent. Zenoh's own 256 are soon reached; a
-# sender's window holds no more events than this, and so no more frames.
-_WAITING_FRAMES_MAX = 32_768
 # Wildcards do not match elements that begin with `@`, so no user of the engine meets these.
 _HELLO = "@hello"
 
@@ -76,6 +72,7 @@ class ZenohEngine:
             hosts (and to be found: this opens a port on that interface).
         patience: Who is silent for its `lease_s` is taken for dead; who is slow to open a link, or
             to be found, is waited for as it says.
+        bounds: How many frames of one key may wait, and how many keys are remembered.
         config: Settings of Zenoh itself that override ours: a map, or a JSON5 file's path.
     """
 
@@ -88,6 +85,7 @@ class ZenohEngine:
         connect: Iterable[str] = (),
         multicast: str = "loopback",
         patience: Patience = DEFAULT_PATIENCE,
+        bounds: Bounds = DEFAULT_BOUNDS,
         config: Mapping[str, Any] | str | Path | None = None,
     ) -> None:
         if not bus:
@@ -101,6 +99,7 @@ class ZenohEngine:
         self._connect = tuple(connect)
         self._multicast = multicast
         self._patience = patience
+        self._bounds = bounds
         self._lease_ms = round(1000 * patience.lease_s)
         self._tokens_s = _TOKENS_PART_OF_HANDSHAKE * patience.handshake_s
         self._extra = extra_settings(config)
@@ -188,7 +187,11 @@ class ZenohEngine:
                 return None
 
         def declare(session: Any) -> Any:
-            channel = self._zenoh.handlers.FifoChannel(_WAITING_FRAMES_MAX)
+            # Frames of one key that may wait for their turn. Beyond that, Zenoh stops reading
+            # the link, and then frames of other keys wait behind them, however urgent. Zenoh's
+            # own 256 are soon reached; the default is a window of a sender, in which each event
+            # may be a frame.
+            channel = self._zenoh.handlers.FifoChannel(self._bounds.frames_count_max)
             subscriber = session.declare_subscriber(key, channel)
             start_callback_thread(listen, subscriber.handler)
             return subscriber
@@ -363,7 +366,7 @@ class ZenohEngine:
             raise UsageError(f"key {key!r} is a pattern; frames are put on one key")
         with self._lock:
             puts = self._control_puts if control else self._data_puts
-            if len(puts) >= _PUBLISHERS_MAX:
+            if len(puts) >= self._bounds.keys_count_max:
                 # These are inboxes of nodes long gone. Those still in use are
                 # declared anew.
                 puts.clear()
