@@ -51,7 +51,20 @@ def disk():
 
 @pytest.fixture
 def group(disk):
-    return GroupCommit("here", disk.commit)
+    return GroupCommit("here", disk.commit, idle_s=0.001)
+
+
+@pytest.fixture
+def patience_s():
+    return 60.0
+
+
+@pytest.fixture
+def patient_group(disk, patience_s, monkeypatch):
+    """A group whose rounds wait so long for somebody to come."""
+    ticks = itertools.count(0.0, patience_s)  # each commit takes as long, by this clock
+    monkeypatch.setattr(group_commit.time, "perf_counter", ticks.__next__)
+    return GroupCommit("here", disk.commit, patience_s_max=patience_s)
 
 
 def wait_for_waiting(group, count):
@@ -175,17 +188,13 @@ def test_one_that_gave_up_before_its_turn_is_not_committed(group, disk, monkeypa
         second = Publisher(group, 1)
         second.join(60)
     assert isinstance(second.error, KeyboardInterrupt)
+    while group._thread is not None:  # it has nothing to do any more
+        threading.Event().wait(0.001)
     assert_next_is_served(group, disk, first)
 
 
-def be_patient(monkeypatch, seconds):
-    """Rounds wait that long for somebody to come."""
-    monkeypatch.setattr(group_commit, "_PATIENCE_S_MAX", seconds)
-    monkeypatch.setattr(group_commit.time, "perf_counter", itertools.count(0.0, seconds).__next__)
-
-
-def test_those_of_the_last_round_are_waited_for(group, disk, monkeypatch):
-    be_patient(monkeypatch, 60.0)
+def test_those_of_the_last_round_are_waited_for(patient_group, disk):
+    group = patient_group
     publishers = publishers_behind_one(group, disk, [1, 2, 3])
     disk.may_end.release(3)
     for one in publishers:
@@ -198,9 +207,9 @@ def test_those_of_the_last_round_are_waited_for(group, disk, monkeypatch):
     assert [sorted(commit) for commit in disk.commits] == [[0], [1, 2, 3], [4, 5, 6]]
 
 
-def test_those_that_waited_behind_the_last_round_are_waited_for(group, disk, monkeypatch):
+def test_those_that_waited_behind_the_last_round_are_waited_for(patient_group, disk):
     """Else some would always wait for the commit of the others."""
-    be_patient(monkeypatch, 60.0)
+    group = patient_group
     publishers = publishers_behind_one(group, disk, [1, 2])
     disk.may_end.release()
     assert disk.begun.acquire(timeout=60)  # of 1 and 2
@@ -217,8 +226,9 @@ def test_those_that_waited_behind_the_last_round_are_waited_for(group, disk, mon
     assert [sorted(commit) for commit in disk.commits] == [[0], [1, 2], [3, 4, 5]]
 
 
-def test_nobody_is_waited_for_in_vain_more_than_once(group, disk, monkeypatch):
-    be_patient(monkeypatch, 0.1)
+@pytest.mark.parametrize("patience_s", [0.1])
+def test_nobody_is_waited_for_in_vain_more_than_once(patient_group, disk):
+    group = patient_group
     publishers = publishers_behind_one(group, disk, [1, 2, 3])
     disk.may_end.release(4)
     for one in publishers:
@@ -229,8 +239,7 @@ def test_nobody_is_waited_for_in_vain_more_than_once(group, disk, monkeypatch):
     assert disk.threads[-1] is threading.current_thread()
 
 
-def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_again(group, disk, monkeypatch):
-    monkeypatch.setattr(group_commit, "_IDLE_S", 0.001)
+def test_the_thread_ends_when_there_is_nothing_to_do_and_comes_again(group, disk):
     for _ in range(2):
         publishers = publishers_behind_one(group, disk, [1])
         disk.may_end.release(2)
@@ -294,8 +303,8 @@ class TestTasks:
         assert disk.commits == [[0, 1, 2, 3, 4]]
         assert disk.threads != [threading.current_thread()]
 
-    def test_they_come_back_together(self, group, disk, monkeypatch):
-        be_patient(monkeypatch, 60.0)
+    def test_they_come_back_together(self, patient_group, disk):
+        group = patient_group
         disk.may_end.release(10)
 
         async def publish(number):

@@ -81,8 +81,17 @@ def _complete(futures: Sequence[Future[None]], error: BaseException | None) -> N
 class GroupCommit(Generic[T]):
     """Gathers work for `commit`, which makes all of it durable or raises."""
 
-    def __init__(self, path: str, commit: Callable[[Sequence[T]], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        commit: Callable[[Sequence[T]], None],
+        *,
+        patience_s_max: float = _PATIENCE_S_MAX,
+        idle_s: float = _IDLE_S,
+    ) -> None:
         self._path = path
+        self._patience_s_max = patience_s_max
+        self._idle_s = idle_s
         self._commit = commit
         self._guard = threading.Lock()
         self._gathering: _Round[T] = _Round()
@@ -108,7 +117,7 @@ class GroupCommit(Generic[T]):
             if is_alone:
                 self._close_round()
             else:
-                if mine.gate is None:
+                if mine.gate is None or not mine.works:  # all who came gave up: the thread may end
                     self._prepare(mine, for_thread=True)
                 mine.thread_count += 1
             mine.works.append(work)
@@ -200,7 +209,7 @@ class GroupCommit(Generic[T]):
     def _work(self) -> None:
         while True:
             try:
-                self._bell.get(timeout=_IDLE_S)
+                self._bell.get(timeout=self._idle_s)
             except Empty:
                 with self._guard:
                     if not (self._is_attended or self._gathering.works):
@@ -224,7 +233,7 @@ class GroupCommit(Generic[T]):
                 self._lead(mine)
                 continue
             try:
-                self._bell.get(timeout=min(self._last_s, _PATIENCE_S_MAX))
+                self._bell.get(timeout=min(self._last_s, self._patience_s_max))
             except Empty:
                 seen_count = count
 
