@@ -19,7 +19,6 @@ from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols.frames import guaranteed as guaranteed_wire
 from infobus.protocols.frames import wire
 from infobus.stores.ledger.consumer_store import ConsumerStore
-from infobus.stores.sqlite import group_commit
 from infobus.stores.sqlite.database import Facts
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
@@ -315,9 +314,8 @@ class TestSettling:
         assert [sub.receive(20).subject for _ in range(3)] == ["one", "two", "three"]
 
     def test_tasks_of_several_event_loops_publish_at_once_and_again_after_a_rest(
-        self, shop: Bus, office: Bus, monkeypatch: pytest.MonkeyPatch
+        self, shop: Bus, office: Bus
     ) -> None:
-        monkeypatch.setattr(group_commit, "_IDLE_S", 0.01)
         sub = office.subscribe("orders.>", durable="billing")
 
         async def publish_each(numbers: range) -> None:

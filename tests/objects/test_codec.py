@@ -13,8 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadFrame, BadValue
-from infobus.objects import DataObject, Property, codec, define_type, id_of, identify, type_of
+from infobus.objects import (
+    DataObject,
+    Property,
+    codec,
+    define_type,
+    id_of,
+    identify,
+    registry,
+    type_of,
+)
+from infobus.objects.classes import LEARNED_COUNT_MAX
 from infobus.objects.codec import decode, descriptors, encode, known, learn
+from infobus.objects.kinds import PAYLOAD_BYTES_MAX
 from tests.objects import worlds
 
 
@@ -188,13 +199,12 @@ def test_nesting_is_allowed_to_the_same_depth_on_both_sides():
         encode(nested(65))
 
 
-def test_large_objects_are_sent_up_to_the_limit(monkeypatch):
-    monkeypatch.setattr(codec, "PAYLOAD_BYTES_MAX", 1000)
-    monkeypatch.setattr(Quote.__bus_plan__, "flat", None)  # it has the limit from the start
-    for bad in (Quote(symbol="x" * 1000, price=1), Link(value="x" * 1000), {"a": "x" * 1000}):
-        with pytest.raises(BadValue, match="1000 are allowed"):
+def test_large_objects_are_sent_up_to_the_limit():
+    text = "x" * PAYLOAD_BYTES_MAX
+    for bad in (Quote(symbol=text, price=1), Link(value=text), {"a": text}):
+        with pytest.raises(BadValue, match="16777216 are allowed"):
             encode(bad)
-    assert encode(Quote(symbol="x" * 900, price=1))
+    assert encode(Quote(symbol=text[100:], price=1))
 
 
 def test_large_untyped_values_come_back_equal():
@@ -232,11 +242,11 @@ def test_descriptors_come_supertypes_first_and_are_learned_once():
         assert descriptors([12345]) == []
 
 
-def test_the_number_of_types_from_outside_is_bounded(monkeypatch):
-    monkeypatch.setattr("infobus.objects.classes.LEARNED_COUNT_MAX", 3)
+def test_the_number_of_types_from_outside_is_bounded():
     with worlds.another_process():
         written = [type_of(define_type(f"T{i}")).descriptor for i in range(4)]
     with worlds.another_process():
+        registry.learned.update(dict.fromkeys(range(LEARNED_COUNT_MAX - 3), 1))
         for descriptor in written[:3]:
             learn(descriptor)
         with pytest.raises(BadFrame, match="T3 not learned"):

@@ -7,7 +7,6 @@ import uuid
 
 import pytest
 
-from infobus.services import threads as module
 from infobus.services.threads import OperationThreads
 from tests.bus.helpers import wait_until
 
@@ -60,9 +59,8 @@ def test_an_error_does_not_end_the_thread(name, caplog):
     assert count_of(name) == 1
 
 
-def test_threads_end_when_they_are_idle_and_no_job_is_lost_thereby(name, monkeypatch):
-    monkeypatch.setattr(module, "_IDLE_S", 0.0005)
-    threads, done = OperationThreads(name), []
+def test_threads_end_when_they_are_idle_and_no_job_is_lost_thereby(name):
+    threads, done = OperationThreads(name, idle_s=0.0005), []
 
     def give(first):
         for number in range(first, first + 100):

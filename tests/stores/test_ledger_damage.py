@@ -8,7 +8,7 @@ import pytest
 
 from infobus.errors import StoreCorrupt, StoreError
 from infobus.stores.ledger import folder as shelf
-from infobus.stores.ledger import inspection, writer
+from infobus.stores.ledger import inspection
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.repair import repair
 from infobus.stores.sqlite import database
@@ -230,11 +230,10 @@ def test_the_log_cut_short_anywhere_ends_at_a_commit(patients):
             assert patient.outcome() == patient.ends[sum(frames[:number])]
 
 
-def test_damage_after_a_crash_between_copying_the_log_and_writing_it_anew(tmp_path, monkeypatch):
+def test_damage_after_a_crash_between_copying_the_log_and_writing_it_anew(tmp_path):
     """Then older pages of the log lie over newer ones of the main file."""
-    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 0)
-    ledger = Ledger.open(tmp_path / "home")
-    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 1 << 30)
+    ledger = Ledger.open(tmp_path / "home", checkpoint_bytes=1 << 30)
+    ledger._writer._unmarked_bytes = 0
     write(ledger, 20)
     ledger._writer._unmarked_bytes = 1 << 31
     ends = [ledger.next - 1, *write(ledger, 1)]

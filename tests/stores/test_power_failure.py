@@ -6,7 +6,6 @@ import uuid
 import pytest
 
 from infobus.errors import StoreFull
-from infobus.stores.ledger import writer
 from infobus.stores.ledger.consumer_store import ConsumerStore
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.sqlite import database
@@ -43,8 +42,7 @@ def contents(folder):
 
 def test_a_ledger_keeps_what_was_appended(disk, tmp_path, monkeypatch):
     """Commits, checkpoints, pruning and closing, with the power failing at every step."""
-    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 40_000)
-    ledger = Ledger.open(tmp_path / "home")
+    ledger = Ledger.open(tmp_path / "home", checkpoint_bytes=40_000)
     start = contents(tmp_path / "home")
     disk.steps.clear()
     marks = [(0, (0, 0))]
@@ -85,8 +83,9 @@ def test_a_ledger_keeps_what_was_appended(disk, tmp_path, monkeypatch):
 
 
 def test_a_consumer_store_keeps_what_was_flushed(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr("infobus.stores.ledger.consumer_store.CHECKPOINT_COUNT", 4)
-    store = ConsumerStore.open(tmp_path / "home", "billing", ["orders.>"], now_s=5.0)
+    store = ConsumerStore.open(
+        tmp_path / "home", "billing", ["orders.>"], now_s=5.0, checkpoint_count=4
+    )
     start = contents(tmp_path / "home")
     disk.steps.clear()
     marks = [(0, -1)]
@@ -139,8 +138,7 @@ def test_a_ledger_can_be_closed_on_a_full_disk(disk, tmp_path):
 
 
 def test_a_log_that_cannot_be_copied_for_lack_of_room_is_kept(disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "CHECKPOINT_BYTES", 0)
-    ledger = Ledger.open(tmp_path)
+    ledger = Ledger.open(tmp_path, checkpoint_bytes=0)
     # The disk becomes full just when the commit is through and the copying begins.
     copy = ledger._writer._database.checkpoint
 

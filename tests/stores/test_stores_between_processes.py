@@ -128,16 +128,19 @@ def test_a_live_process_takes_over_what_a_killed_one_left(start, tmp_path):
         assert not folder.orphans(tmp_path)
 
 
-def test_a_large_ledger_is_left_to_those_who_serve_it(tmp_path, monkeypatch):
+def test_a_large_ledger_is_left_to_those_who_serve_it(tmp_path):
     with Ledger.open(tmp_path) as large:
         large.append(records(1, 1_000))
-    monkeypatch.setattr(folder, "TAKE_BYTES_MAX", 64 * 1024)
-    with folder.open_free(tmp_path) as small:
+    size = 64 * 1024
+    with folder.open_free(tmp_path, take_bytes_max=size) as small:
         assert small.id != large.id
         assert list(folder.orphans(tmp_path)) == [large.id]
     with Ledger.open(tmp_path, large.id) as pruned:
         pruned.prune(9_999.0, keep_s=0.0, keep_bytes=0)
-    with folder.open_free(tmp_path) as one, folder.open_free(tmp_path) as other:
+    with (
+        folder.open_free(tmp_path, take_bytes_max=size) as one,
+        folder.open_free(tmp_path, take_bytes_max=size) as other,
+    ):
         assert {one.id, other.id} == {small.id, large.id}
 
 

@@ -27,8 +27,9 @@ class OperationThreads:
     either wakes a thread, or sees that one was woken which has not looked yet.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, idle_s: float = _IDLE_S) -> None:
         self._name = f"{name}-operation"
+        self._idle_s = idle_s
         self._jobs: deque[Callable[[], None]] = deque()
         self._idle: list[threading.Lock] = []  # of threads that sleep
         self._is_waking = False  # somebody was woken, and has not looked yet
@@ -60,7 +61,7 @@ class OperationThreads:
             self._is_waking = False
             self._do_what_waits()
             self._idle.append(wake)
-            if not wake.acquire(timeout=_IDLE_S):
+            if not wake.acquire(timeout=self._idle_s):
                 try:
                     self._idle.remove(wake)
                 except ValueError:  # somebody is just waking this thread

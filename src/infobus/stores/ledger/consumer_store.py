@@ -64,13 +64,16 @@ class ConsumerStore:
     `open` acquires and releases it.
     """
 
-    def __init__(self, path: Path, lock: FileLock) -> None:
+    def __init__(
+        self, path: Path, lock: FileLock, *, checkpoint_count: int = CHECKPOINT_COUNT
+    ) -> None:
         self.name = unquote(path.stem)
         self.path = path
         self._lock = lock
         self._guard = threading.Lock()
         self._unsaved: dict[str, ConsumerProgress] = {}
         self._commit_count = 0
+        self._checkpoint_count = checkpoint_count
         self._is_closed = False
         looked_at = Database(path, KIND, self.name)
         try:
@@ -82,12 +85,20 @@ class ConsumerStore:
 
     @classmethod
     def open(
-        cls, folder: Path, name: str, patterns: Sequence[str], where: str = "", *, now_s: float
+        cls,
+        folder: Path,
+        name: str,
+        patterns: Sequence[str],
+        where: str = "",
+        *,
+        now_s: float,
+        checkpoint_count: int = CHECKPOINT_COUNT,
     ) -> ConsumerStore:
         """Open the file of a durable consumer, or register it at `now_s`.
 
         Patterns and filter may differ from those before: they apply from now on, also to earlier
-        events; `registered_at` and the progress stay.
+        events; `registered_at` and the progress stay. After `checkpoint_count` commits, the log
+        is copied into the main file.
 
         Raises:
             DurableInUse: The name is in use, in this or another process of the folder.
@@ -101,7 +112,7 @@ class ConsumerStore:
             first = Registration(1, now_s, tuple(patterns), where)
             if not path.exists():
                 database.create(path, KIND, lambda made: Facts(made).put("registration", first))
-            store = cls(path, lock)
+            store = cls(path, lock, checkpoint_count=checkpoint_count)
         except BaseException:
             lock.release()
             raise
@@ -226,7 +237,7 @@ class ConsumerStore:
                     facts.put(f"progress/{ledger}", progress)
                 connection.execute("COMMIT")
                 self._commit_count += 1
-                if self._commit_count % CHECKPOINT_COUNT == 0:
+                if self._commit_count % self._checkpoint_count == 0:
                     self._database.checkpoint()
         except BaseException:
             database.roll_back(connection)

@@ -39,7 +39,7 @@ def ledger_ids(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.db"))
 
 
-def open_free(folder: Path) -> Ledger:
+def open_free(folder: Path, *, take_bytes_max: int = TAKE_BYTES_MAX) -> Ledger:
     """Take over a ledger that nobody owns and that accepts records, or create a new one.
 
     A ledger that is damaged or of a newer format is skipped, with a line in the log. So is a large
@@ -48,7 +48,7 @@ def open_free(folder: Path) -> Ledger:
     for path, lock in _unowned(folder):
         try:
             with _opened(path) as opened:
-                if opened.used_bytes() > TAKE_BYTES_MAX:
+                if opened.used_bytes() > take_bytes_max:
                     continue
             ledger = Ledger(path, lock)
         except StoreError as error:

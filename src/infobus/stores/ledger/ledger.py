@@ -30,7 +30,7 @@ from infobus.errors import BadValue, BusClosed, LedgerInUse, StoreError
 from infobus.stores.ledger import reader as scanning
 from infobus.stores.ledger.reader import Extent
 from infobus.stores.ledger.record import Position, Record
-from infobus.stores.ledger.writer import Append, Make, Writer
+from infobus.stores.ledger.writer import CHECKPOINT_BYTES, Append, Make, Writer
 from infobus.stores.sqlite import database
 from infobus.stores.sqlite.database import FACTS, Damage, Database, DatabaseKind
 from infobus.stores.sqlite.locks import FileLock
@@ -57,7 +57,9 @@ class Ledger:
     `open` acquires and releases it.
     """
 
-    def __init__(self, path: Path, lock: FileLock) -> None:
+    def __init__(
+        self, path: Path, lock: FileLock, *, checkpoint_bytes: int = CHECKPOINT_BYTES
+    ) -> None:
         self.id = path.stem
         self.path = path
         self._lock = lock
@@ -75,14 +77,18 @@ class Ledger:
             # Descriptors that are missing here are written with the next record that
             # needs them.
             types = {key for key, one in found.items() if not scanning.is_misplaced(one, key)}
-            self._writer = Writer(path, KIND, extent, types, no_readers=self._reading)
+            self._writer = Writer(path, KIND, extent, types, self._reading, checkpoint_bytes)
         except BaseException:
             reader.close()
             raise
 
     @classmethod
-    def open(cls, folder: Path, id: str | None = None) -> Ledger:
+    def open(
+        cls, folder: Path, id: str | None = None, *, checkpoint_bytes: int = CHECKPOINT_BYTES
+    ) -> Ledger:
         """Open a ledger, or create one if you pass no `id`. Its structure is checked first.
+
+        A log of more than `checkpoint_bytes` is copied into the main file.
 
         Raises:
             LedgerInUse: Another ledger object, of this or another process, has it open.
@@ -99,7 +105,7 @@ class Ledger:
         try:
             if id is None:
                 database.create(path, KIND)
-            return cls(path, lock)
+            return cls(path, lock, checkpoint_bytes=checkpoint_bytes)
         except BaseException:
             lock.release()
             raise

@@ -53,6 +53,7 @@ class Writer:
         extent: Extent,
         types: set[int],
         no_readers: AbstractContextManager[object],
+        checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> None:
         self.extent = self._working = extent
         self._types = types
@@ -60,7 +61,8 @@ class Writer:
         self._guard = threading.Lock()  # for the positions that are not on disk yet
         self._unsaved: dict[str, Position] = {}
         self._saved_s = 0.0
-        self._unmarked_bytes = CHECKPOINT_BYTES  # nothing is known about the last owner's log
+        self._checkpoint_bytes = checkpoint_bytes
+        self._unmarked_bytes = checkpoint_bytes  # nothing is known about the last owner's log
         self._database = Database(path, kind, path.stem, mode="rw")
         self._commits: GroupCommit[Append | Step] = GroupCommit(str(path), self._commit)
         self.append: Callable[[Append], None] = self._commits.run
@@ -106,7 +108,7 @@ class Writer:
     def _commit(self, works: Sequence[Append | Step]) -> None:
         appends = [one for one in works if isinstance(one, Append)]
         has_steps = len(appends) < len(works)
-        is_full = self._unmarked_bytes > CHECKPOINT_BYTES
+        is_full = self._unmarked_bytes > self._checkpoint_bytes
         unsaved = self._due_positions(is_urgent=has_steps or is_full) if self._unsaved else {}
         try:
             rows, types = self._numbered(appends)
