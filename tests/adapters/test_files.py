@@ -226,14 +226,11 @@ class TestWhatIsTold:
         put(folder / "new", 1)
         assert told(subscription) == ("created", "new", 1)
 
-    def test_a_file_that_goes_with_its_renamed_directory(
-        self, monkeypatch, buses, subscriber, folder
-    ):
-        monkeypatch.setattr(files, "LOOK_AGAIN_S", 0.05)
+    def test_a_file_that_goes_with_its_renamed_directory(self, buses, subscriber, folder):
         path = folder / "inner" / "a"
         path.parent.mkdir()
         path.touch()
-        with FileMonitor(buses[0], folder) as monitor:
+        with FileMonitor(buses[0], folder, look_again_s=0.05) as monitor:
             subscription = subscriber.subscribe("files.changed", where=where(path=path))
             wait_for(monitor, path)
             path.parent.rename(folder / "moved")
@@ -246,10 +243,9 @@ class TestWhatIsTold:
         def refuse(*_):
             raise OSError("OS file watch limit reached")
 
-        monkeypatch.setattr(files, "LOOK_AGAIN_S", 0.05)
         monkeypatch.setattr(files, "RustNotify", refuse)
         (folder / "a").touch()
-        with FileMonitor(buses[0], folder) as monitor:
+        with FileMonitor(buses[0], folder, look_again_s=0.05) as monitor:
             subscription = subscriber.subscribe("files.changed", where=where(path=folder / "a"))
             wait_until(lambda: "watch limit" in caplog.text)
             assert monitor.watching == frozenset()

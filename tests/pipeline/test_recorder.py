@@ -190,7 +190,6 @@ def test_a_filter_and_test_events(bus, tmp_path):
 
 
 def test_without_room_it_waits_and_loses_nothing(bus, tmp_path, monkeypatch):
-    monkeypatch.setattr("infobus.pipeline.recorder.RETRY_S", 0.01)
     append, refusals = JournalWriter.append, iter(range(3))
 
     def full(self, *arguments, **options):
@@ -199,7 +198,7 @@ def test_without_room_it_waits_and_loses_nothing(bus, tmp_path, monkeypatch):
         return append(self, *arguments, **options)
 
     monkeypatch.setattr(JournalWriter, "append", full)
-    with recording(bus, tmp_path / "j") as recorder:
+    with recording(bus, tmp_path / "j", retry_s=0.01) as recorder:
         bus.publish("ticks.a", {"n": 0}, guaranteed=True)
         bus.publish("ticks.a", {"n": 1})
         wait_for(recorder, 2)

@@ -178,9 +178,8 @@ def pipeline(tmp_path, monkeypatch):
     """A pipeline of one job, and a Spark that does nothing."""
     journal = write(tmp_path / "journal", stories(range(3)))
     monkeypatch.setattr(running, "open_session", lambda plan, folder: MagicMock())
-    monkeypatch.setattr(running, "PAUSE_S", 0.0)
-    monkeypatch.setattr(running, "LOOK_S", 0.0)
-    return Pipeline(plan_for(tmp_path, journal=str(journal.folder)))
+    plan = plan_for(tmp_path, journal=str(journal.folder))
+    return Pipeline(plan, look_s=0.0, pause_s=0.0)
 
 
 def test_a_job_that_cannot_be_started_is_tried_again(pipeline, tmp_path, monkeypatch):
@@ -219,7 +218,6 @@ def annotate(spark, tmp_path, monkeypatch):
     """Runs a pipeline that publishes a keyword for each story, and tells whether it ended well."""
     register(spark)
     monkeypatch.setattr(running, "open_session", lambda plan, folder: Kept(spark))
-    monkeypatch.setattr(running, "PAUSE_S", 0.1)
 
     def run(when, word="story", state="state"):
         sink = {"type": "Property", "bus": "b", "home": str(tmp_path / "h"), "guaranteed": True}
@@ -237,7 +235,7 @@ def annotate(spark, tmp_path, monkeypatch):
             sinks={"s": sink},
             jobs={"found": use},
         )
-        return Pipeline(plan).run()
+        return Pipeline(plan, pause_s=0.1).run()
 
     return run
 

@@ -16,7 +16,6 @@ import infobus
 from infobus import DataObject, Property, id_of
 from infobus.errors import DurableInUse
 from infobus.repository import Repository, database
-from infobus.repository import capture as capturing
 from infobus.repository.capture import Capture
 from infobus.repository.to_rows import Taking
 from tests.bus.helpers import wait_until
@@ -178,7 +177,6 @@ def test_an_object_that_nobody_reckoned_with_does_not_end_the_capture(tmp_path, 
 
 
 def test_a_subscription_that_ends_is_made_anew(tmp_path, buses, monkeypatch):
-    monkeypatch.setattr(capturing, "PAUSE_S_MAX", 0.01)
     publisher, node = buses
     durable = []
     subscribe = Capture._subscribe
@@ -189,7 +187,7 @@ def test_a_subscription_that_ends_is_made_anew(tmp_path, buses, monkeypatch):
 
     monkeypatch.setattr(Capture, "_subscribe", remember)
     with Repository(f"sqlite:///{tmp_path}/again.db") as repository:
-        with repository.capture(node, ["news.>"]) as capture:
+        with Capture(repository, node, ["news.>"], name="capture", pause_s_max=0.01) as capture:
             durable[0].offer(DurableInUse("another one has it", name="capture"))
             wait_until(lambda: len(durable) == 2, PATIENCE_S)
             story = Story(title="guaranteed")
@@ -198,10 +196,9 @@ def test_a_subscription_that_ends_is_made_anew(tmp_path, buses, monkeypatch):
         assert repository.query("capture.Story") == [story]
 
 
-def test_while_the_database_is_busy_events_wait(tmp_path, buses, monkeypatch):
-    monkeypatch.setattr(database, "BUSY_S", 0.05)
+def test_while_the_database_is_busy_events_wait(tmp_path, buses):
     publisher, node = buses
-    with Repository(f"sqlite:///{tmp_path}/busy.db") as repository:
+    with Repository(f"sqlite:///{tmp_path}/busy.db", busy_s=0.05) as repository:
         repository.store([Story(title="before")])
         with repository.capture(node, ["news.>"]) as capture:
             other = sqlite3.connect(tmp_path / "busy.db", isolation_level=None)

@@ -71,6 +71,7 @@ class FileMonitor:
         directory: Nothing outside this directory is ever watched.
         subject: The subject to publish under.
         on_watching: Called with the watched paths whenever they change.
+        look_again_s: How often to check that a watched path still leads to the same file.
 
     Raises:
         UsageError: There is no such directory.
@@ -83,7 +84,9 @@ class FileMonitor:
         *,
         subject: str = SUBJECT,
         on_watching: Callable[[frozenset[str]], object] | None = None,
+        look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
+        self._look_again_s = look_again_s
         self.directory = os.path.abspath(directory)
         if not os.path.isdir(self.directory):
             raise UsageError(f"there is no directory {self.directory!r}")
@@ -161,14 +164,15 @@ class FileMonitor:
                     self._take_hints(watcher, planned)
                 elif not watcher:
                     # If nothing can be watched, look from time to time.
-                    self._is_stale.wait(None if wanted == Targets() else LOOK_AGAIN_S)
+                    self._is_stale.wait(None if wanted == Targets() else self._look_again_s)
         self._say(frozenset())
 
     def _take_hints(self, watcher: RustNotify, watched: frozenset[str]) -> None:
         """Look where the watcher says, until different paths must be watched."""
-        inodes, look_again_s = _inodes(watched), time.monotonic() + LOOK_AGAIN_S
+        pause_s = self._look_again_s
+        inodes, look_again_s = _inodes(watched), time.monotonic() + pause_s
         while not self._is_stale.is_set():
-            hints = watcher.watch(GATHER_MS, STEP_MS, int(1000 * LOOK_AGAIN_S), self._is_stale)
+            hints = watcher.watch(GATHER_MS, STEP_MS, int(1000 * pause_s), self._is_stale)
             if not isinstance(hints, str):
                 for path in sorted({path for _, path in hints}):
                     if self._seen_for.have(path):
@@ -179,7 +183,7 @@ class FileMonitor:
             if time.monotonic() >= look_again_s:
                 if _inodes(watched) != inodes:
                     return
-                look_again_s = time.monotonic() + LOOK_AGAIN_S
+                look_again_s = time.monotonic() + pause_s
 
     def _is_upheaval(self, change: int, path: str, watched: frozenset[str]) -> bool:
         """Whether different paths may have to be watched after this."""

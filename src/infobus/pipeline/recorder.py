@@ -64,6 +64,7 @@ class Recorder:
         test: Test events, too.
         upkeep: What is kept, and for how long.
         linger_s: How long an event waits for others to be written with.
+        retry_s: How long to wait for room on a full disk before the next attempt.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Recorder:
         test: bool = False,
         upkeep: Upkeep = Upkeep(),  # noqa: B008 - it is frozen
         linger_s: float = LINGER_S,
+        retry_s: float = RETRY_S,
     ) -> None:
+        self._retry_s = retry_s
         self.progress = RecorderProgress()
         self._writer = JournalWriter.open(folder)
         self.name = name or f"journal-{self._writer.manifest.journal[:12]}"
@@ -192,7 +195,7 @@ class Recorder:
             except StoreFull as error:
                 # What is guaranteed is not lost by waiting; senders of the rest are held.
                 log.error("%s; trying again until there is room", error)
-                if self._is_stopping.wait(RETRY_S):
+                if self._is_stopping.wait(self._retry_s):
                     raise
 
     def _tend(self) -> None:

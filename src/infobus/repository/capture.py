@@ -50,8 +50,15 @@ class Capture:
     """
 
     def __init__(
-        self, repository: Repository, bus: Bus, patterns: Sequence[str], *, name: str
+        self,
+        repository: Repository,
+        bus: Bus,
+        patterns: Sequence[str],
+        *,
+        name: str,
+        pause_s_max: float = PAUSE_S_MAX,
     ) -> None:
+        self._pause_s_max = pause_s_max
         self.stored = self.set_aside = self.lost = 0
         self.problem = ""
         self._repository = repository
@@ -179,7 +186,7 @@ class Capture:
         while True:
             log.warning("capture: %s; it is tried again", error)
             self.problem = str(error)
-            if self._is_closed.wait(PAUSE_S_MAX):
+            if self._is_closed.wait(self._pause_s_max):
                 return None
             try:
                 source = subscribe()
@@ -241,7 +248,7 @@ class Capture:
                 self.problem = str(error)
                 if self._is_closed.wait(pause_s):
                     raise
-                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+                pause_s = min(2 * pause_s, self._pause_s_max)
             except Exception as error:  # one bad object must not stop the others
                 return error
 

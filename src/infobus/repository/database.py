@@ -44,8 +44,10 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
-def open_database(url: str) -> Engine:
+def open_database(url: str, *, busy_s: float = BUSY_S) -> Engine:
     """Return an engine for the SQLite or PostgreSQL database at `url`.
+
+    Who finds an SQLite file in use waits `busy_s` for it.
 
     Raises:
         UsageError: `url` is not a valid URL, or names another kind of database.
@@ -55,7 +57,7 @@ def open_database(url: str) -> Engine:
         parsed = parsed.set(drivername="postgresql+psycopg")
     try:
         if parsed.get_backend_name() == "sqlite":
-            engine = create_engine(parsed, connect_args={"timeout": BUSY_S})
+            engine = create_engine(parsed, connect_args={"timeout": busy_s})
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
         else:

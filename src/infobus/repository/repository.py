@@ -20,7 +20,7 @@ from infobus.filters import Filter, compile
 from infobus.objects import find_type, identify, spelled
 from infobus.repository.catalog import Catalog, Layout, TypeTable, read_catalog, read_generation
 from infobus.repository.column_forms import moment_text
-from infobus.repository.database import open_database, reading, sqlstate, writing
+from infobus.repository.database import BUSY_S, open_database, reading, sqlstate, writing
 from infobus.repository.migration import create_own_tables, grow, has_own_tables, mend_views
 from infobus.repository.order import terms_of
 from infobus.repository.quarantine import SetAside, all_set_aside, set_aside
@@ -53,6 +53,7 @@ class Repository:
 
     Args:
         url: `sqlite:///FILE` or `postgresql://USER@HOST/NAME`.
+        busy_s: How long to wait for an SQLite file that another process writes to.
 
     Raises:
         UsageError: The URL is not one of these, or SQLAlchemy is not installed.
@@ -69,8 +70,8 @@ class Repository:
     [Reading(celsius=21.0, tags=['oven'])]
     """
 
-    def __init__(self, url: str) -> None:
-        self._engine = open_database(url)
+    def __init__(self, url: str, *, busy_s: float = BUSY_S) -> None:
+        self._engine = open_database(url, busy_s=busy_s)
         self.url = self._engine.url.render_as_string(hide_password=True)
         self._is_postgresql = self._engine.dialect.name == "postgresql"
         self._lock = threading.RLock()

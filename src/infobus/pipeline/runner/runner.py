@@ -47,13 +47,20 @@ OnStatus = Callable[[Status], object]
 
 
 class Pipeline:
-    """One run of a pipeline. `run` does all of it; `stop` may be called from anywhere."""
+    """One run of a pipeline. `run` does all of it; `stop` may be called from anywhere.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        plan: What to run.
+        look_s: How often to look at the jobs.
+        pause_s: How long a job rests after it has failed; twice as long each time.
+    """
+
+    def __init__(self, plan: Plan, *, look_s: float = LOOK_S, pause_s: float = PAUSE_S) -> None:
         self.plan = plan
+        self._look_s = look_s
         self.folder = plan.state_folder
         self._is_stopping = threading.Event()
-        self._uses = {name: _Use(name, use, plan) for name, use in plan.jobs.items()}
+        self._uses = {name: _Use(name, use, plan, pause_s) for name, use in plan.jobs.items()}
         self._began_at = time.time()
         self._phase = "starting"
         self._on_status: OnStatus = lambda status: None
@@ -116,7 +123,7 @@ class Pipeline:
             for use in self._uses.values():
                 use.look(spark)
             self._tell("live" if any(use.use.when == "live" for use in self._live()) else "at work")
-            self._is_stopping.wait(LOOK_S)
+            self._is_stopping.wait(self._look_s)
 
     def _finish(self, spark: SparkSession) -> None:
         """Let the jobs read the events that have arrived, and stop them between two batches.
@@ -142,7 +149,7 @@ class Pipeline:
                 return
             if (now := sum(use.progress.offset for use in self._live())) > read:
                 read, moved_s = now, time.monotonic()
-            time.sleep(LOOK_S / 5)
+            time.sleep(self._look_s / 5)
 
     def _live(self) -> list[_Use]:
         return [use for use in self._uses.values() if use.progress.state == "running"]
@@ -165,8 +172,9 @@ class Pipeline:
 class _Use:
     """One use of a job, while the pipeline runs."""
 
-    def __init__(self, name: str, use: JobUse, plan: Plan) -> None:
+    def __init__(self, name: str, use: JobUse, plan: Plan, pause_s: float) -> None:
         self.name, self.use = name, use
+        self._pause_s = pause_s
         self.job = use.job or name
         self.progress = JobProgress(name=name)
         given = texts(plan.sources[use.source])
@@ -273,7 +281,7 @@ class _Use:
             self.progress.state = "failed"
         else:
             self._start_at_s = time.monotonic() + min(
-                PAUSE_S * 2 ** (self._failures - 1), PAUSE_S_MAX
+                self._pause_s * 2 ** (self._failures - 1), PAUSE_S_MAX
             )
 
     def _note_progress(self, query: StreamingQuery) -> None:
