@@ -9,15 +9,9 @@ import pytest
 
 import infobus
 from infobus import Bus
-from tests.bus.helpers import make_waits_long
 from tests.patience import PATIENT
 
 Connect = Callable[..., Bus]
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_waits_long(monkeypatch)
 
 
 @pytest.fixture

@@ -4,18 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from infobus import Bus, Event, LossError, Subscription
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import wire
-from infobus.protocols.invocation import caller
 from tests.patience import PATIENCE_S
-
-
-def make_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lengthen the waits that are not yet values of `Patience`."""
-    monkeypatch.setattr(caller, "ANSWERS_S", PATIENCE_S)
 
 
 def wait_until(is_so: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:

@@ -6,13 +6,7 @@ import uuid
 import pytest
 
 import infobus
-from tests.bus.helpers import make_waits_long
 from tests.patience import PATIENT
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch):
-    make_waits_long(monkeypatch)
 
 
 @pytest.fixture

@@ -86,11 +86,7 @@ class Bus:
         self._group = group
         self._clock = clock
         self._lifetime = life = Lifetime()
-        self._hub = hub = Runtime(name, terms, engine, clock, threads, patience)
-        hub.crowd.patience = patience
-        hub.counters.complaints_count_max = bounds.complaints_count_max
-        hub.types.sought_count_max = bounds.types_count_max
-        hub.audiences.found_count_max = bounds.audiences_count_max
+        self._hub = hub = Runtime(name, terms, engine, clock, threads, patience, bounds)
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
         self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)

@@ -30,6 +30,7 @@ class Serving:
         self.name = hub.name
         self.test = test
         self.now_s = hub.clock.now_s
+        self.answers_s = hub.patience.answers_s
         self._hub = hub
         self._folder = replies_folder
         self._replies: Replies | None = None

@@ -72,6 +72,7 @@ class Subscriptions:
             on_loss=on_loss,
             when_full=when_full,
             queue_count_max=queue_count_max,
+            clock=self._hub.clock,
         )
         silent = self._hub.subscribe(subscription, timeout_s)
         if silent:

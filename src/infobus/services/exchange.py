@@ -47,7 +47,7 @@ class Exchange:
         self._threads = threads
         self.lock = threading.Lock()
         self.directory = Directory(node.name, node.alive, self._load_of)
-        self.caller = Caller(self.directory, codec.descriptors)
+        self.caller = Caller(self.directory, codec.descriptors, node.answers_s)
         self.server = Server(self.directory)
         self.keys = itertools.count(1)
         self.waiters: dict[int, Waiter] = {}

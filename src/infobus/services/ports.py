@@ -42,6 +42,8 @@ class NodePort(Protocol):
     """A program under development."""
     now_s: Callable[[], float]
     """The time that never goes back."""
+    answers_s: float
+    """How long a caller who compares servers waits for those that do not answer."""
 
     def alive(self) -> Collection[str]:
         """The peers that can be seen."""

@@ -14,11 +14,11 @@ from infobus.protocols.frames.transactions import GROUP
 class TypeRequests:
     """The types of events that have come. Called under the hub's lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, sought_count_max: int = DEFAULT_BOUNDS.types_count_max) -> None:
         self.known: set[int] = {0, GROUP}  # neither has a descriptor
         self.unknown: set[int] = set()  # those that consumers still wait for
         self.asked_at_s = 0.0  # the last of them
-        self.sought_count_max = DEFAULT_BOUNDS.types_count_max
+        self._sought_count_max = sought_count_max
         self._sought: set[int] = set()  # asked for once; only the first event is held up
 
     def must_ask_for(self, fingerprint: int, now_s: float) -> bool:
@@ -28,7 +28,7 @@ class TypeRequests:
             return False
         if fingerprint in self._sought:
             return False
-        if len(self._sought) >= self.sought_count_max:
+        if len(self._sought) >= self._sought_count_max:
             self._sought.clear()
             self.unknown.clear()  # events that were dropped would leave theirs here for ever
         self._sought.add(fingerprint)

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, assert_never
 
+from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import Clock
 from infobus.bus.deliver.audience import filter_of, text_of
 from infobus.bus.deliver.callbacks import Workers
@@ -80,11 +81,9 @@ class Runtime:
         clock: Clock,
         threads: Threads,
         patience: Patience,
+        bounds: Bounds = DEFAULT_BOUNDS,
     ) -> None:
         self.name = name
-        self.clock = clock
-        self.threads = threads
-        self.patience = patience
         self.node = Node(name, terms, codec.descriptors)
         self.engine = engine
         self.clock = clock
@@ -94,12 +93,13 @@ class Runtime:
         self.changed = Changed(self.lock)
         self.counters = Counters()
         self.workers = Workers(f"infobus-{name}")
-        self.crowd = Crowd(self.node, self.counters, self._unregister)
+        self.counters.complaints_count_max = bounds.complaints_count_max
+        self.crowd = Crowd(self.node, self.counters, self._unregister, patience)
         self.clients = Clients(terms.limits)
         self.node.is_held = self._is_held
         self.expiry = Expiry(name, self.counters, terms.classes.default)
         self.subscriptions: dict[Subscription, None] = {}
-        self.types = TypeRequests()
+        self.types = TypeRequests(bounds.types_count_max)
         self.unknown_types = self.types.unknown
         self.interest_version = 0  # counts what anyone here or elsewhere changes
         self.delivery = Delivery(
@@ -109,8 +109,10 @@ class Runtime:
             self.types,
             look_at_crowded=self.crowd.look_at,
             on_bad_object=self.on_bad_object,
+            clock=clock,
         )
         self.audiences = self.delivery.audiences
+        self.audiences.found_count_max = bounds.audiences_count_max
         self._now_s = clock.now_s
         self._interest_watchers: list[Callable[[], None]] = []
         self._recoverers: list[Callable[[Subscription], None]] = []

@@ -18,6 +18,7 @@ from functools import partial
 
 from msgspec import Struct, field
 
+from infobus.patience import DEFAULT_PATIENCE
 from infobus.protocols.effects import Complain, Learn, ToPeer
 from infobus.protocols.frames import invocation as wire
 from infobus.protocols.frames.invocation import Presence
@@ -45,8 +46,6 @@ from infobus.protocols.invocation.item_flow import Inflow
 from infobus.protocols.invocation.rules import HOPS_MAX, Key, ruled
 
 SERVER = "server"
-ANSWERS_S = 0.25
-"""How long a caller who compares servers waits for those that do not answer."""
 CREDIT_COUNT = 64
 """Items of a stream that may be on their way or wait for the caller to take them."""
 SETTLED_COUNT_MAX = 1000
@@ -78,9 +77,13 @@ class Caller:
     """All calls of one node. `describe` returns the descriptors of types that calls need."""
 
     def __init__(
-        self, directory: Directory, describe: Callable[[Iterable[int]], list[bytes]]
+        self,
+        directory: Directory,
+        describe: Callable[[Iterable[int]], list[bytes]],
+        answers_s: float = DEFAULT_PATIENCE.answers_s,
     ) -> None:
         self.directory = directory
+        self._answers_s = answers_s
         self.calls: dict[int, Outgoing] = {}
         self.loads: dict[Key, int] = {}  # of servers, as far as known
         self._describe = describe
@@ -308,7 +311,7 @@ class Caller:
         """Send a call to a server, or let it wait for one."""
         if now_s >= call.deadline_s:
             return self.cancel(call.key, now_s, "late")
-        may_compare = service.is_complete or now_s >= call.started_s + ANSWERS_S
+        may_compare = service.is_complete or now_s >= call.started_s + self._answers_s
         has_misfit = False
         while may_compare or not call.by_load:
             server = self._choose(call, service)
@@ -327,7 +330,9 @@ class Caller:
         if targets is not None and not any(key in service.servers for key in targets):
             return [self._give_up(call, "no server")]
         service.waiting[call.key] = call
-        call.resend_at_s = now_s + (ANSWERS_S if call.by_load and not may_compare else call.busy_s)
+        call.resend_at_s = now_s + (
+            self._answers_s if call.by_load and not may_compare else call.busy_s
+        )
         call.busy_s = min(BUSY_S_MAX, call.busy_s * 2)
         return []
 
