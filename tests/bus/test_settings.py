@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from infobus.protocols.invocation.frames import Presence
 from msgspec.structs import replace
 
 import infobus
@@ -15,6 +14,7 @@ from infobus.bus.settings import load_settings
 from infobus.engines.base import Declaration
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.engines.zenoh.settings import session_settings
+from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.rules import Key
 from tests.bus.helpers import wait_until
 from tests.patience import PATIENT
