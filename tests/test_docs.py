@@ -81,26 +81,52 @@ def test_the_map_of_a_room_shows_its_folders_and_nothing_that_is_not_there(
 
 def test_every_path_on_the_plan_of_the_house_leads_somewhere() -> None:
     paths = set(re.findall(r"`([\w/]+/[\w./]+|\w+\.(?:py|md|svg))`", PLAN))
-    paths -= {"docs/limits.md"} if not (DOCS / "limits.md").exists() else set()
     assert "bus/deliver/full_queue.py" in paths  # the search finds what is there
     homes = [PACKAGE, DOCS.parent, *(PACKAGE / room for names in MAPS for room in names)]
     assert not [path for path in paths if not any((home / path).exists() for home in homes)]
 
 
-def test_every_lock_on_the_plan_of_the_house_is_where_it_says() -> None:
+def locks_on_the_plan() -> set[tuple[str, str]]:
+    """Every path in the part about locks, with each name behind it."""
     locks = PLAN.partition("## Locks")[2].partition("\n## ")[0]
     parts = re.split(r"`([\w/]+\.py)`", locks)[1:]
-    named = [
+    return {
         (path, name)
         for path, text in zip(parts[::2], parts[1::2], strict=True)
         for name in re.findall(r"`(\w+)`", text)
-    ]
+    }
+
+
+def test_every_lock_on_the_plan_of_the_house_is_where_it_says() -> None:
+    named = locks_on_the_plan()
     assert ("bus/runtime/runtime.py", "lock") in named  # the search finds what is there
     assert not [
         f"{path}: {name}"
         for path, name in named
         if not re.search(rf"\b{name}\b.* = .*R?Lock\(", (PACKAGE / path).read_text())
     ]
+
+
+@pytest.mark.parametrize("room", ["bus", "services", "stores", "engines"])
+def test_every_lock_of_a_node_is_on_the_plan_of_the_house(room: str) -> None:
+    made = re.compile(r"^ +self\.(\w+) = (?:threading\.)?R?Lock\(", re.MULTILINE)
+    locks = {
+        (path.relative_to(PACKAGE).as_posix(), name)
+        for path in PACKAGE.glob(f"{room}/**/*.py")
+        for name in made.findall(path.read_text())
+    }
+    assert locks  # the search finds what is there
+    assert locks <= locks_on_the_plan()
+
+
+def test_the_plan_of_the_house_says_what_every_simulator_runs() -> None:
+    simulators = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.glob("testing/simulation/*.py")
+        if "\ndef simulate(" in path.read_text()
+    }
+    proven = PLAN.partition("## How it is proven")[2]
+    assert simulators == set(re.findall(r"`(testing/simulation/\w+\.py)`", proven))
 
 
 def test_the_picture_of_the_house_is_what_the_code_says() -> None:
