@@ -195,7 +195,7 @@ PROTECTS_NOTHING = {
     ("stores.journal.columns", "_TIME_US_MAX"),
     ("stores.sqlite.salvage", "_ROW_BYTES_MAX"),
     # Where another way becomes the faster one.
-    ("bus.publish.gathering", "RECEIVERS_COUNT_MAX"),
+    ("bus.publish.gather", "RECEIVERS_COUNT_MAX"),
     ("bus.publish.publisher", "_RUN_BODY_BYTES_MAX"),
     ("filters.algebra.merge", "_HOMES_MAX"),
     ("filters.algebra.merge", "_PASSES_MAX"),
