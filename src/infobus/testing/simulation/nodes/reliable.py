@@ -147,6 +147,7 @@ class SimulatedNode:
             on_loss="raise",
             when_full="block",
             queue_count_max=self.network.random.choice(_QUEUE_COUNTS),
+            clock=self.runtime.clock,
         )
         self.runtime.subscribe(subscription.real, timeout_s=0.0)
         subscription.filters.append((self.node.own.version, new))
