@@ -44,7 +44,7 @@ class Policy(Struct, frozen=True):
     >>> policy.judge("city.library.>", "emergency", DEFAULT_CLASSES).reason
     "class 'emergency' is only for city.911.>"
     >>> policy.judge("bank.orders", "regular", DEFAULT_CLASSES)
-    Raised(class_='business')
+    RaisedClass(class_='business')
 
     Args:
         deny: Subject patterns that are denied, and why.

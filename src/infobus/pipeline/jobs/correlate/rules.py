@@ -293,7 +293,7 @@ AnyRule = Sequence | Conjunction | Repetition | Absence | Aggregate
 def follow(rule: Rule, memory: Memory, hits: list[Hit], until_us: int) -> list[Finding]:
     """Process events in the order of their times, and then the time itself.
 
-    >>> twice = Repetition(name="twice", within_s=1, step=Subscription(), count=2)
+    >>> twice = Repetition(name="twice", within_s=1, step=TrialSubscription(), count=2)
     >>> hits = [Hit(0, 0, (0,), "a"), Hit(500_000, 1, (0,), "b"), Hit(800_000, 2, (0,), "c")]
     >>> [one.ids for one in follow(twice, Memory(), hits, 900_000)]
     [('a', 'b')]

@@ -56,7 +56,7 @@ class Advice(Struct, frozen=True, kw_only=True):
 def backlogs(arrivals: Sequence[Array], bin_s: float, service: ServiceRate) -> list[Array]:
     """Return how many events of each class wait at the end of each time bin; highest first.
 
-    >>> service = Service(events_per_s=10, reaction_s=0.1, patience_s={})
+    >>> service = ServiceRate(events_per_s=10, reaction_s=0.1, patience_s={})
     >>> [one.tolist() for one in backlogs([np.array([8, 8, 0]), np.array([5, 5, 5])], 1, service)]
     [[0.0, 0.0, 0.0], [3.0, 6.0, 1.0]]
     """
