@@ -42,14 +42,14 @@ class Gathering:
         "frame_bytes",
         "is_batch",
         "pending",
-        "pending_bytes",
+        "room_bytes",
     )
 
     def __init__(self, frame_bytes: int, is_batch: bool = False) -> None:
         self.frame_bytes = frame_bytes
         self.is_batch = is_batch  # gather always, and exactly so much: the user has asked for it
         self.pending: list[Item] = []
-        self.pending_bytes = 0
+        self.room_bytes = 0  # beside those that wait; none while nothing does
         self.bytes_max = frame_bytes
         self.behind_until_s = 0.0  # events before that wait for others
 
@@ -58,27 +58,26 @@ class Gathering:
 
         `more` says that others follow it, and that their publisher sees to it that they leave.
         """
-        pending = self.pending
-        if pending:
-            if self.pending_bytes >= self.bytes_max:
-                return FULL
-            pending.append(item)
-            self.pending_bytes += size + ITEM_BYTES
+        if self.room_bytes > 0:
+            self.pending.append(item)
+            self.room_bytes -= size + ITEM_BYTES
             return JOINED
+        if self.pending:
+            return FULL
         waits = more or self.is_batch or item.time < self.behind_until_s
         if not waits or size >= self.bytes_max:
             return ALONE
-        pending.append(item)
-        self.pending_bytes = size + ITEM_BYTES
+        self.pending.append(item)
+        self.room_bytes = self.bytes_max - size - ITEM_BYTES
         return FIRST
 
     def is_full(self) -> bool:
         """Whether the next event would have to wait for a frame to leave."""
-        return self.pending_bytes >= self.bytes_max
+        return bool(self.pending) and self.room_bytes <= 0
 
     def release(self, receivers_count: int) -> list[Item]:
         """Everything that waits, to leave now for so many receivers."""
-        pending, self.pending, self.pending_bytes = self.pending, [], 0
+        pending, self.pending, self.room_bytes = self.pending, [], 0
         if not self.is_batch:
             self.bytes_max = self.frame_bytes * min(receivers_count or 1, RECEIVERS_COUNT_MAX)
         return pending

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from infobus.bus.clock import Clock
 from infobus.bus.deliver.event import Run
-from infobus.bus.publish.gather import ALONE, FULL, JOINED, Gathering
+from infobus.bus.publish.gather import ALONE, FULL, ITEM_BYTES, Gathering
 from infobus.bus.threads import Threads, Worker
 from infobus.errors import BusError, UsageError
 from infobus.protocols.frames.lane_upgrade import LaneUpgrade
@@ -81,9 +81,11 @@ class Outlet:
             if types is not self._types:
                 self._announce(types)
             gathering = self._gathering
-            taken = gathering.take(item, size, gather)
-            if taken is JOINED:
+            if gathering.room_bytes > 0:  # `take`, written out: nearly every event comes this way
+                gathering.pending.append(item)
+                gathering.room_bytes -= size + ITEM_BYTES
                 return
+            taken = gathering.take(item, size, gather)
             if taken is FULL:
                 self.flush()  # first, so that an error leaves `item` out and the others in
                 taken = gathering.take(item, size, gather)
