@@ -147,8 +147,15 @@ class Publisher:
         max_age: float | None = None,
     ) -> None:
         """Publish one event; see `Bus.publish`, of which this is the implementation."""
-        is_usual = quench and quality == "reliable" and priority is None and max_age is None
-        if test or guaranteed or not is_usual or self.plain is not PLAIN:
+        if (
+            test
+            or guaranteed
+            or not quench
+            or priority is not None
+            or max_age is not None
+            or quality != "reliable"
+            or self.plain is not PLAIN
+        ):
             wish = self.wish(quality, quench, test, guaranteed, priority, max_age)
             self._one(subject, obj, wish)
             return
