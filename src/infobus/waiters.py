@@ -82,8 +82,15 @@ class Mailbox(SimpleQueue[T]):
     def put(self, entry: T, block: bool = True, timeout: float | None = None) -> None:
         """Put an entry in, and wake those who wait. Never waits."""
         _put(self, entry)
-        if self.sleepers:
-            _wake(self.sleepers)
+        if self.sleepers or self.bell is not None:
+            self.wake()
+
+    post = SimpleQueue.put
+    """As `put`, in one step, but only threads are woken: `wake` is for the others."""
+
+    def wake(self) -> None:
+        """Wake the tasks that wait, and ring the bell."""
+        _wake(self.sleepers)
         if self.bell is not None:
             self.bell()
 

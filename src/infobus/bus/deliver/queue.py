@@ -88,7 +88,10 @@ class Inbox:
             self._put_in_parts(run)
         else:
             self.offered += weight_of(items)
-            self.mail.put(run)
+            mail = self.mail  # `put`, written out: every run of events comes this way
+            mail.post(run)
+            if mail.sleepers or mail.bell is not None:
+                mail.wake()
 
     def _put_in_parts(self, run: Run) -> None:
         # The oldest run is dropped as a whole: a small queue must not lose everything by that.

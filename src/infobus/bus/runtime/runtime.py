@@ -333,39 +333,39 @@ class Runtime:
     # What the engine calls.
 
     def on_frame(self, payload: bytes) -> None:
-        """Take one frame in: it is for whoever is registered for its tag."""
-        self._by_tag.get(payload[1:2], self.take_reliable)(payload)
-
-    def take_reliable(self, payload: bytes) -> None:
-        """Take a frame of reliable delivery in, or one that nobody is registered for."""
+        """Take one frame in: whoever is registered for its tag does, else reliable delivery."""
+        registered = self._by_tag.get(payload[1:2])
+        if registered is not None:
+            registered(payload)
+            return
+        # Here and not in a method of its own: every frame of events comes this way.
         try:
             message = wire.decode(payload)
         except PeerError as error:
             self.on_bad_frame(error)
             return
-        mail: Mail = []
+        size = len(payload)
         with self.lock:
-            self.counters.received_frames += 1
-            self.counters.received_bytes += len(payload)
+            counters = self.counters
+            counters.received_frames += 1
+            counters.received_bytes += size
+            effects: Effects | None = None
             if message.__class__ is Data:
                 if self.clients.has_limits:
-                    size = len(payload)
                     self.clients.note(message.sender, len(message.items), size, self._now_s())
-                effects = self.node.take_next(message, len(payload))
+                effects = self.node.take_next(message, size)
                 if effects is not None:
-                    self.delivery.dispatch(
-                        message.sender, message.lane, message.first, message.items
-                    )
-                    if not (effects or self.delivery.late):
+                    delivery = self.delivery
+                    delivery.dispatch(message.sender, message.lane, message.first, message.items)
+                    if not (effects or delivery.late):
                         return
                     effects = effects + self._late()
             elif message is None or message.__class__ not in MESSAGES:
                 return  # a newer minor version has added it, or nobody here is registered for it
-            else:
-                effects = None
             if effects is None:
                 effects = self.node.take(message, self._now_s())
                 self.changed.notify_all()
+            mail: Mail = []
             self.carry_out(self._do, effects, mail, is_locked=True)
         self._post.send(mail)
 

@@ -63,15 +63,16 @@ class Items(Struct, array_like=True, gc=False):
         >>> run.subjects, run.numbers, run.times, run.types, run.bodies
         (['a'], [7], [0.5, 0.7], [0], [b'x', b'y'])
         """
-        if not items:
-            return cls([], [], [], [], [])
-        if len(items) == 1:  # as usual when there is time
-            [one] = items
+        count = len(items)
+        if count == 1:  # as usual when there is time
+            one = items[0]
             named = {0: one.object_id} if one.object_id else {}
             asked: list[Qos | None] = [] if one.qos is None else [one.qos]
             times, bodies = [one.time], [one.body]
             return cls([one.subject], [one.number], times, [one.type], bodies, named, asked)
-        count, first = len(items), items[0].number
+        if not count:
+            return cls([], [], [], [], [])
+        first = items[0].number
         subjects = [item.subject for item in items]
         numbers = [item.number for item in items]
         types = [item.type for item in items]

@@ -269,7 +269,7 @@ class _WitnessedRuntime(Runtime):
         self._dispatch = self.delivery.dispatch
         self.delivery.dispatch = self._witnessed_dispatch  # type: ignore[method-assign]
 
-    def take_reliable(self, payload: bytes) -> None:
+    def on_frame(self, payload: bytes) -> None:
         message = wire.decode(payload)
         assert message is not None
         if isinstance(message, wire.Known):
@@ -277,7 +277,7 @@ class _WitnessedRuntime(Runtime):
         elif isinstance(message, wire.Data):
             end = message.first + len(message.items)
             self._witness.heard(self._simulated, message.sender, message.lane, end)
-        super().take_reliable(payload)
+        super().on_frame(payload)
         self._simulated.took(message)
 
     def _on_token(self, key: str, alive: bool) -> None:
