@@ -203,6 +203,8 @@ class TestPublicFace:
     def test_importing_the_package_loads_only_what_every_program_needs(self):
         late = {"infobus.services", "infobus.stores", "infobus.bus.durable"}
         late |= {"infobus.bus.durable.dead_letters", "sqlite3"}
+        late |= {"infobus.bus.aio", "infobus.bus.publish.transaction", "infobus.bus.qos_group"}
+        late |= {"infobus.bus.quench", "infobus.protocols.frames.invocation"}
         assert not late & set(run_python("import sys, infobus; print(*sys.modules)").split())
 
     @pytest.mark.world

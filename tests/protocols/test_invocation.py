@@ -12,7 +12,7 @@ from infobus.errors import BadFrame
 from infobus.protocols.effects import Complain, ToAll, ToPeer
 from infobus.protocols.frames import invocation as wire
 from infobus.protocols.frames.invocation import Call, Presence
-from infobus.protocols.frames.wire import Message
+from infobus.protocols.frames.wire import SERVICE_TAGS, Message
 from infobus.protocols.invocation.caller import Caller
 from infobus.protocols.invocation.discovery import Arrived, Departed, Directory
 from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing, Returned
@@ -35,7 +35,7 @@ class TestWire:
     @given(st.binary(max_size=60), st.integers(30, 49))
     def test_mangled_frames_are_refused_or_skipped(self, junk, tag):
         payload = bytes([0x93, tag]) + junk
-        assert payload[1] in wire.SERVICE_TAGS
+        assert payload[1] in SERVICE_TAGS
         with suppress(BadFrame):
             wire.decode(payload)
 
@@ -54,7 +54,7 @@ class TestWire:
 
     def test_no_other_frame_has_one_of_these_tags(self):
         others = [kind.__struct_config__.tag for kind in get_args(Message)]
-        assert not set(others).intersection(wire.SERVICE_TAGS)
+        assert not set(others).intersection(SERVICE_TAGS)
 
 
 class TestDirectory:

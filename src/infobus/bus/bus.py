@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
-from infobus.bus.aio import AioBus
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import patterns_of
 from infobus.bus.deliver.event import Event
@@ -25,7 +24,6 @@ from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Batch, Flusher
 from infobus.bus.publish.publisher import Publisher, Quality
 from infobus.bus.publish.routing import Routing
-from infobus.bus.publish.transaction import TransactionBlock
 from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.services import Services
 from infobus.bus.stats import Stats, snapshot
@@ -42,8 +40,10 @@ from infobus.subjects import TEST_SPACE, check_pattern
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from infobus.bus.aio import AioBus
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.publish.reservation import Reservation
+    from infobus.bus.publish.transaction import TransactionBlock
     from infobus.bus.quench import Quench
     from infobus.filters import Filter
     from infobus.services import Found, Offered, ServiceClient, Watch
@@ -100,7 +100,13 @@ class Bus:
         self._state = InitialState(hub, routing.outlets, routing.outlet, self._publisher.state_item)
         self._subscriptions = Subscriptions(hub, policy, self._state, life, test=test)
         self._services = Services(hub, bus_name, home, life, patience, bounds, test=test)
-        self.aio = AioBus(self)
+
+    @cached_property
+    def aio(self) -> AioBus:
+        """The same methods, for use in an event loop."""
+        from infobus.bus.aio import AioBus  # late: most programs have no event loop
+
+        return AioBus(self)
 
     # Publishing.
 
@@ -195,6 +201,8 @@ class Bus:
         exception, nothing was sent. They may have different subjects; if any of them is wanted
         somewhere, all of them go there. With `guaranteed`, durable consumers get it, too.
         """
+        from infobus.bus.publish.transaction import TransactionBlock  # late: few programs need it
+
         wish = self._publisher.wish("reliable", True, test, guaranteed, priority, max_age)
         publish_group = partial(self._publisher.group, wish=wish)
         return TransactionBlock(publish_group, TEST_SPACE if wish.test else "")

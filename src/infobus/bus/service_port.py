@@ -11,8 +11,7 @@ from infobus.bus.runtime.outbox import Mail
 from infobus.bus.runtime.runtime import ALL_KEY, Runtime
 from infobus.errors import BadFrame, BusError, StoreError
 from infobus.protocols.effects import ToPeer
-from infobus.protocols.frames.invocation import SERVICE_TAGS
-from infobus.protocols.frames.wire import encode
+from infobus.protocols.frames.wire import SERVICE_TAGS, encode
 from infobus.services.exactly_once import acknowledge
 from infobus.services.exchange import Exchange
 from infobus.services.threads import Loop, OperationThreads

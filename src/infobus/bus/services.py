@@ -13,7 +13,7 @@ from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.settings import replies_folder
 from infobus.errors import BusClosed, UsageError
 from infobus.patience import Patience
-from infobus.protocols.frames.invocation import SERVICE_TAGS
+from infobus.protocols.frames.wire import SERVICE_TAGS
 from infobus.subjects import check_pattern, check_subject
 
 if TYPE_CHECKING:

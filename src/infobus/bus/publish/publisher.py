@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +27,6 @@ from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
 from infobus.bus.publish.routing import UNWANTED, Routing
-from infobus.bus.publish.transaction import Draft
 from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import Backpressure, UsageError
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
@@ -38,6 +37,9 @@ from infobus.protocols.frames.transactions import Group
 from infobus.protocols.frames.wire import Item, Items, Qos
 from infobus.protocols.qos.classes import check_positive
 from infobus.subjects import TEST_SPACE, check_subject
+
+if TYPE_CHECKING:
+    from infobus.bus.publish.transaction import Draft
 
 log = logging.getLogger("infobus")
 

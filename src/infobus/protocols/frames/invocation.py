@@ -188,8 +188,6 @@ ServiceMessage = (
 )
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-SERVICE_TAGS = range(30, 50)
-"""Of these frames; those beyond `CallGone` are for later versions."""
 _decoder: msgspec.msgpack.Decoder[ServiceMessage] = msgspec.msgpack.Decoder(ServiceMessage)
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 

@@ -31,6 +31,9 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 #: A longer filter is not told to peers: its pattern counts as unfiltered.
 FILTER_CHARS_MAX = 64 * 1024
 
+#: Of the frames in `invocation`, which most programs never import; some are for later versions.
+SERVICE_TAGS = range(30, 50)
+
 NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 LaneName = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]
