@@ -205,6 +205,7 @@ class TestPublicFace:
         late |= {"infobus.bus.durable.dead_letters", "sqlite3"}
         late |= {"infobus.bus.aio", "infobus.bus.publish.transaction", "infobus.bus.qos_group"}
         late |= {"infobus.bus.quench", "infobus.protocols.frames.invocation"}
+        late |= {"infobus.objects.printer", "infobus.protocols.frames.lane_upgrade"}
         assert not late & set(run_python("import sys, infobus; print(*sys.modules)").split())
 
     @pytest.mark.world

@@ -52,7 +52,6 @@ from infobus.objects import (
     Property,
     Type,
     define_type,
-    describe,
     id_of,
     type_of,
 )
@@ -62,6 +61,7 @@ from infobus.protocols.qos.classes import Limits
 if TYPE_CHECKING:
     from infobus.bus.durable.dead_letters import DeadLetter
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
+    from infobus.objects import describe
     from infobus.services import Service, current_call, idempotent
 
 __version__ = "0.1.0"
@@ -124,13 +124,14 @@ __all__ = [
 ]
 
 
-# Most programs serve nothing and keep nothing, and importing is to be quick.
+# Most programs serve nothing, keep nothing and print nothing, and importing is to be quick.
 _LATE = {
     "DeadLetter": "infobus.bus.durable.dead_letters",
     "DurableEvent": "infobus.bus.durable.subscription",
     "DurableSubscription": "infobus.bus.durable.subscription",
     "Service": "infobus.services",
     "current_call": "infobus.services",
+    "describe": "infobus.objects.printer",
     "idempotent": "infobus.services",
 }
 

@@ -136,7 +136,7 @@ def from_key(key: str) -> str:
     chunks = key.split("/")
     if chunks[-2:] == ["*", "**"]:
         chunks[-2:] = [">"]
-    pattern = ".".join(_ESCAPE.sub(_unescaped, chunk) for chunk in chunks)
+    pattern = ".".join(re.sub(_ESCAPE, _unescaped, chunk) for chunk in chunks)
     check_pattern(pattern)
     # Translating again refuses every other spelling of a name, so that one name has one key.
     canonical = _key_of(pattern.split("."))
@@ -279,8 +279,8 @@ def _is_open(pattern: str) -> bool:
     return pattern == ">" or pattern.endswith(".>")
 
 
+_ESCAPE = "%([0-9A-F]{2})"
 _RESERVED = str.maketrans({char: f"%{ord(char):02X}" for char in "/*$#?%"})
-_ESCAPE = re.compile("%([0-9A-F]{2})")
 
 
 def _key_of(elements: list[str]) -> str:

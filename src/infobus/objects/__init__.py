@@ -4,12 +4,16 @@ You declare a class; the bus derives its type. A type travels as a descriptor, s
 does not have the class can still read, print, change and forward its objects.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from infobus.objects.classes import define_type
 from infobus.objects.data import DataObject, Property, id_of, identify, spelled, type_of
 from infobus.objects.members import Attribute, Operation
-from infobus.objects.printer import describe
 from infobus.objects.registry import all_types, find_type
 from infobus.objects.types import Type
+
+if TYPE_CHECKING:
+    from infobus.objects.printer import describe
 
 __all__ = [
     "Attribute",
@@ -26,3 +30,11 @@ __all__ = [
     "spelled",
     "type_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "describe":
+        from infobus.objects.printer import describe  # late: most programs print nothing
+
+        return describe
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,11 +15,13 @@ from infobus.bus.deliver.event import Run
 from infobus.bus.publish.gather import ALONE, FULL, ITEM_BYTES, Gathering
 from infobus.bus.threads import Threads, Worker
 from infobus.errors import BusError, UsageError
-from infobus.protocols.frames.lane_upgrade import LaneUpgrade
 from infobus.protocols.frames.lanes import in_words
 from infobus.protocols.frames.wire import FRAME_BYTES_MAX, Data, Item, Items, encode
 from infobus.protocols.qos.classes import Upgrade
 from infobus.protocols.reliable.peer import Route
+
+if TYPE_CHECKING:
+    from infobus.protocols.frames.lane_upgrade import LaneUpgrade
 
 log = logging.getLogger("infobus")
 
@@ -68,7 +71,11 @@ class Outlet:
         self._wait_for_room = wait_for_room
         self._on_expired = on_expired
         self._flusher = flusher
-        self._upgrade = LaneUpgrade(upgrade) if upgrade is not None else None
+        self._upgrade: LaneUpgrade | None = None
+        if upgrade is not None:
+            from infobus.protocols.frames.lane_upgrade import LaneUpgrade  # late: for publishers
+
+            self._upgrade = LaneUpgrade(upgrade)
         self._wall_s = clock.wall_s
         self._gathering = Gathering(flusher.frame_bytes, flusher.batch is not None)
         self._types: tuple[int, ...] | None = ()  # of the last event; None once closed
