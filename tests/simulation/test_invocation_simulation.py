@@ -7,6 +7,8 @@ import os
 
 import pytest
 
+from infobus.protocols.invocation.effects import GivenUp
+from infobus.services.exchange import Exchange
 from infobus.testing.simulation.invocation import _Run, simulate
 from infobus.testing.simulation.reliable import SimulationFailed
 
@@ -41,3 +43,16 @@ def test_a_failure_says_how_to_replay_it(monkeypatch):
     with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
         simulate(7)
     assert "python -m infobus.testing.simulation.invocation 7" in str(failure.value)
+
+
+def test_a_fault_of_the_shipped_driver_is_seen(monkeypatch):
+    do = Exchange._do_rare
+
+    def forget_to_tell(self, one):
+        if not isinstance(one, GivenUp):
+            do(self, one)
+
+    monkeypatch.setattr(Exchange, "_do_rare", forget_to_tell)
+    with pytest.raises(SimulationFailed, match="has no end"):
+        for seed in range(20):
+            simulate(seed)

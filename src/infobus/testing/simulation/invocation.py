@@ -25,7 +25,9 @@ from typing import Any
 
 import msgspec
 
+from infobus.errors import CallMayHaveRun
 from infobus.protocols.invocation.effects import GivenUp, Raised, Returned, Yielded
+from infobus.services.failures import read_error
 from infobus.testing.simulation.accounts.reliable import Uneven
 from infobus.testing.simulation.harm import Harm, drawn_network
 from infobus.testing.simulation.nodes.invocation import TICK_S, InvocationNode, MemoryReplies
@@ -116,9 +118,10 @@ class CallAccount:
                 if call.items != call.arguments["count"]:
                     raise Uneven(f"{name} ended after {call.items} items")
             case Raised(_, error):
-                if error == b"interrupted" and not count:
+                is_interrupted = isinstance(read_error(error), CallMayHaveRun)
+                if is_interrupted and not count:
                     raise Uneven(f"{name} is said to have been interrupted, but it never ran")
-                call.ended = "interrupted" if error == b"interrupted" else "stopped"
+                call.ended = "interrupted" if is_interrupted else "stopped"
             case GivenUp(_, why, server, detail, store):
                 call.ended = f"given up, {why}"
                 if server is None and detail != "died" and count and not call.is_again:

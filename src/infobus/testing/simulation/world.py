@@ -17,6 +17,7 @@ from typing import Any
 from infobus.bus.clock import Clock
 from infobus.bus.threads import Job, Worker
 from infobus.engines.memory.engine import Declared, MemoryEngine, Network, TokenWatch
+from infobus.services.threads import OperationThreads
 
 WALL_AHEAD_S = 1_000.0
 """How far the wall clock is ahead of the network's: nobody may take one for the other."""
@@ -125,6 +126,34 @@ class VirtualThreads:
         first_s = self._network.random.uniform(0, period_s)
         self._network.call_later(first_s, tick, node=self._node)
         return end
+
+
+OPERATION_DELAY_MAX_S = 0.01
+
+
+class VirtualOperations(OperationThreads):
+    """Threads of operations, none of which waits for another: each job has its own time."""
+
+    def __init__(self, network: Network, node: str, on_error: OnError) -> None:
+        super().__init__(node)
+        self._network = network
+        self._node = node
+        self._on_error = on_error
+
+    def do(self, job: Job) -> None:
+        """Have something done a little later."""
+        self.do_after(self._network.random.uniform(0, OPERATION_DELAY_MAX_S), job)
+
+    def do_after(self, delay_s: float, job: Job) -> None:
+        """Have something done at a certain time."""
+
+        def work() -> None:
+            try:
+                job()
+            except Exception as error:
+                self._on_error(error)
+
+        self._network.call_later(delay_s, work, node=self._node)
 
 
 class WatchedEngine(MemoryEngine):

@@ -1,38 +1,45 @@
-"""A node that serves and calls, over a simulated network; its services only count."""
+"""A node that serves and calls, over a simulated network; its services only count.
+
+What takes frames in, dispatches, sends and claims is the code that ships: the exchange of calls, on
+the runtime. Here are the callers and the operations, and what the run witnesses of them.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from infobus.engines.memory.engine import MemoryEngine, Network
-from infobus.protocols.effects import ToAll, ToPeer
+from infobus.bus.runtime.runtime import Runtime
+from infobus.bus.service_port import Serving
+from infobus.engines.memory.engine import Network
+from infobus.patience import Patience
 from infobus.protocols.frames import invocation as wire
 from infobus.protocols.frames.invocation import Presence
-from infobus.protocols.invocation.caller import SERVER, Caller
-from infobus.protocols.invocation.discovery import Directory
-from infobus.protocols.invocation.effects import (
-    Bound,
-    CallerEffects,
-    GivenUp,
-    Outgoing,
-    Raised,
-    Returned,
-    Yielded,
+from infobus.protocols.invocation.caller import SERVER
+from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing, Raised, Returned, Yielded
+from infobus.protocols.invocation.offers import Id, Offer
+from infobus.protocols.invocation.rules import Key
+from infobus.protocols.reliable.peer import Terms
+from infobus.services.exactly_once import claim, written
+from infobus.services.exchange import Exchange
+from infobus.services.failures import write_error
+from infobus.testing.simulation.accounts.reliable import Uneven
+from infobus.testing.simulation.world import (
+    VirtualOperations,
+    VirtualThreads,
+    WatchedEngine,
+    clock_of,
 )
-from infobus.protocols.invocation.offers import Acknowledged, Claim, Id, Offer, Room, RunCall, Stop
-from infobus.protocols.invocation.server import Server
 
 TICK_S = 0.2
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
-_answers: msgspec.msgpack.Decoder[wire.Reply | wire.Failed] = msgspec.msgpack.Decoder(
-    wire.Reply | wire.Failed
-)
 
 
 class MemoryReplies:
@@ -40,7 +47,31 @@ class MemoryReplies:
 
     def __init__(self, name: str) -> None:
         self.id = name
-        self.rows: dict[str, tuple[str, bytes]] = {}
+        self._rows: dict[str, tuple[str, bytes]] = {}
+
+    def claim(self, call: str, owner: str) -> tuple[str, bytes]:
+        """Begin a call, unless somebody has: then who, and the answer if there is one."""
+        found = self._rows.get(call, ("", b""))
+        self._rows.setdefault(call, (owner, b""))
+        return found
+
+    def take_over(self, call: str, owner: str, new_owner: str) -> bool:
+        """Begin a call once more that `owner` had begun; False if somebody else was quicker."""
+        is_free = self._rows[call] == (owner, b"")
+        if is_free:
+            self._rows[call] = (new_owner, b"")
+        return is_free
+
+    def keep(self, call: str, answer: bytes) -> None:
+        """A call has its answer."""
+        self._rows[call] = (self._rows[call][0], answer)
+
+    def forget(self, calls: Collection[str], instead: bytes) -> None:
+        """The callers have the answers."""
+        for call in calls:
+            owner, answer = self._rows.get(call, ("", b""))
+            if answer:
+                self._rows[call] = (owner, instead)
 
 
 class InvocationWitness(Protocol):
@@ -56,11 +87,11 @@ class InvocationWitness(Protocol):
         """A stream has items."""
 
     def failed(self, error: Exception) -> None:
-        """The node, or the witness itself, has raised within an engine's callback."""
+        """The node, or the witness itself, has raised within a callback or a job."""
 
 
 class InvocationNode:
-    """Joins one `Directory`, one `Caller`, one `Server` and one `MemoryEngine`."""
+    """One node of a run: the shipped exchange and runtime on a simulated network."""
 
     def __init__(
         self, network: Network, name: str, replies: MemoryReplies, witness: InvocationWitness
@@ -68,41 +99,39 @@ class InvocationNode:
         self.network = network
         self.name = name
         self.replies = replies
-        self.is_alive = True
-        self._peers: dict[str, None] = {}
-        self._witness = witness
-        self._running: dict[Id, wire.Call] = {}
-        self._paused: dict[Id, int] = {}  # streams whose callers have no room -> items produced
-        self._engine = MemoryEngine(network)
-        self._engine.open(name)
-        self.directory = Directory(name, lambda: self._peers, lambda id: self.server.load(id))
-        self.caller = Caller(self.directory, lambda types: [])
-        self.server = Server(self.directory)
-        for key in (f"n/{name}", "all"):
-            self._engine.declare(key, self._on_frame)
-        self._engine.announce(f"l/{name}")
-        self._engine.watch("l/*", self._on_token)
-        self._tick_later()
+        self.witness = witness
+        runtime = Runtime(
+            name,
+            Terms(idle_beat_s=60.0),  # nobody publishes here
+            WatchedEngine(network, witness.failed),
+            clock_of(network),
+            VirtualThreads(network, name, witness.failed),
+            Patience(tick_s=TICK_S),
+        )
+        self.threads = VirtualOperations(network, name, witness.failed)
+        self.exchange = _Serving(runtime, replies, self.threads).exchange
+        self.caller, self.server = self.exchange.caller, self.exchange.server
+        runtime.join()
 
     # What the application does.
 
     def serve(self, subject: str, draw: random.Random) -> None:
         """Offer something, with limits and a rule that are drawn."""
         rule = draw.choice(["", "", "elected", "balanced", "primary"])
+        limits = draw.choice([1, 2, 8]), draw.choice([0, 2, 100])
         presence = Presence(
             1, 0, subject, SERVER, self.network.now_s, rule=rule, store=self.replies.id
         )
         if rule:
-            self.do(self.caller.watch(subject, self.network.now_s))
-        presence, effects = self.directory.announce(presence)
-        limits = draw.choice([1, 2, 8]), draw.choice([0, 2, 100])
-        self.server.offer(Offer(presence.id, subject, *limits, rule))
-        self.do(self.caller.noted(effects, self.network.now_s))
+            self.exchange.servers(subject, 0.0)
+        self.exchange.announce_offer(
+            presence, lambda id: Offer(id, subject, *limits, rule), _CountingRunner(self, subject)
+        )
 
     def retire(self, offer: Offer) -> None:
         """Offer something no longer."""
-        self.do(self.caller.noted(self.directory.withdraw(offer.id), self.network.now_s))
-        self.do(self.server.retire(offer.id))
+        self.exchange.withdraw(offer.id)
+        self.exchange.retire(offer.id)
 
     def call(self, key: int, subject: str, arguments: dict[str, Any], **options: Any) -> None:
         """Call the one operation there is; of a stream, `arguments["count"]` items."""
@@ -112,148 +141,141 @@ class InvocationNode:
             is_stream=arguments["count"] > 0,
         )
         call = Outgoing(key, subject, "count", lambda presence: bound, **options)
-        self.do(self.caller.start(call, self.network.now_s))
+        self.exchange.call(call, _WitnessedCall(self, key))
 
     def cancel(self, key: int) -> None:
         """Give up a call."""
-        self.do(self.caller.cancel(key, self.network.now_s))
+        self.exchange.cancel(key)
 
     def crash(self) -> None:
         """Be no more, in the middle of whatever runs."""
-        self.is_alive = False
         self.network.crash(self.name)
 
-    # What runs.
+
+class _Serving(Serving):
+    """The shipped node as services see it, with a store and threads of this world."""
+
+    def __init__(
+        self, runtime: Runtime, replies: MemoryReplies, threads: VirtualOperations
+    ) -> None:
+        super().__init__(runtime, Path("nowhere"), test=False)
+        self._replies = replies  # type: ignore[assignment]
+        self._threads = self.exchange._threads = threads
+
+    def carry_out(
+        self, effects: Sequence[Any], do: Callable[[Any], None], may_wait: bool
+    ) -> Sequence[Any]:
+        def do_once(one: Any) -> None:
+            is_end = isinstance(one, Returned | Raised | GivenUp)
+            if is_end and one.key not in self.exchange.waiters:
+                raise Uneven(f"call {one.key} ends as {one}, after it had ended")
+            do(one)
+
+        return super().carry_out(effects, do_once, may_wait)
+
+
+class _WitnessedCall:
+    """Whoever made a call; takes the items of a stream as they come."""
+
+    def __init__(self, node: InvocationNode, key: int) -> None:
+        self._node = node
+        self._key = key
+        self._taken_count = 0
+
+    def returned(self, body: bytes, server: Key) -> None:
+        self._node.witness.answered(self._node, Returned(self._key, body, server))
+
+    def raised(self, error: bytes, server: Key) -> None:
+        self._node.witness.answered(self._node, Raised(self._key, error, server))
+
+    def yielded(self, bodies: list[bytes]) -> None:
+        self._node.witness.yielded(self._node, Yielded(self._key, bodies))
+        self._taken_count += len(bodies)
+        self._node.exchange.taken(self._key, self._taken_count)
+
+    def given_up(self, given_up: GivenUp) -> None:
+        self._node.witness.answered(self._node, given_up)
+
+    def ended(self, error: Exception) -> None:
+        raise AssertionError(f"{self._node.name} is never closed, but says {error}")
+
+
+@dataclass(eq=False)
+class _Operation:
+    """One call while it runs."""
+
+    call: wire.Call
+    arguments: dict[str, Any]
+    produced: int = 0
+    has_room: bool = True
+    is_held: bool = False  # until the caller of a stream has room
+
+
+class _CountingRunner:
+    """Runs the calls of an offer as a thread of each would, if it could wait here."""
+
+    def __init__(self, node: InvocationNode, subject: str) -> None:
+        self._node = node
+        self._subject = subject
+        self._running: dict[Id, _Operation] = {}
+
+    @property
+    def _exchange(self) -> Exchange:
+        return self._node.exchange
+
+    def run(self, id: Id, call: wire.Call) -> Callable[[], None]:
+        return partial(self._claim if call.once else self._begin, id, call)
+
+    def stop(self, id: Id) -> None:
+        """An operation that nobody waits for stops by raising."""
+        error = write_error(InterruptedError("stopped"), with_traceback=False)
+        self._node.threads.do(partial(self._finish, id, wire.Failed("-", id[1], error)))
+
+    def go_on(self, id: Id) -> None:
+        if (operation := self._running.get(id)) is not None:
+            operation.has_room = True
+            if operation.is_held:
+                operation.is_held = False
+                self._node.threads.do(partial(self._count, id))
+
+    def drained(self) -> None:
+        if self._running:
+            raise Uneven(f"an offer of {self._node.name} is drained, but {self._running} run")
+
+    def asked_to_retire(self) -> None:
+        raise AssertionError("nobody asks for it")
 
     def _claim(self, id: Id, call: wire.Call) -> None:
-        owner, answer = self.replies.rows.setdefault(call.once, (self.name, b""))
-        claimed: Any = None
-        if answer:
-            claimed = _answers.decode(answer)
-        elif owner != self.name:
-            if owner in self._peers:
-                claimed = wire.Refused(self.name, id[1], wire.BUSY)
-            elif _decode(call.arguments)["idempotent"]:
-                self.replies.rows[call.once] = (self.name, b"")
-            else:
-                claimed = wire.Failed(self.name, id[1], b"interrupted")
-        self.do(self.server.claimed(id, claimed, self.network.now_s))
-
-    def _run(self, id: Id, call: wire.Call) -> None:
-        self._running[id] = call
-        arguments = _decode(call.arguments)
-        self._witness.executed(self, arguments)
-        self._later(self.network.random.choice([0.0, 0.05, 1.0]), partial(self._go_on, id, 0))
-
-    def _go_on(self, id: Id, produced: int) -> None:
-        """Run on until the operation ends, or the caller of a stream has no room."""
-        call = self._running.get(id)
-        if call is None:
-            return
-        arguments = _decode(call.arguments) if call.arguments else {"count": 0}
-        while produced < arguments["count"]:
-            produced += 1
-            has_room, effects = self.server.produced(id, _encode(produced), [])
-            if not has_room:
-                self._paused[id] = produced  # before the caller, perhaps this node, makes room
-            self.do(effects)
-            if not has_room:
-                return
-        del self._running[id]
-        answer = wire.Reply(self.name, id[1], _encode(arguments.get("result")))
-        if call.once:
-            self.replies.rows[call.once] = (self.name, _encode(answer))
-        self.do(self.server.finished(id, answer, self.network.now_s))
-
-    # What the world does.
-
-    def _on_frame(self, payload: bytes) -> None:
-        self._watched(self._take, wire.decode(payload))
-
-    def _on_token(self, key: str, alive: bool) -> None:
-        self._watched(self._see, key.rpartition("/")[2], alive)
-
-    def _watched(self, function: Callable[..., None], *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except Exception as error:  # the engine would log it and go on
-            self._witness.failed(error)
-
-    def _see(self, peer: str, alive: bool) -> None:
-        now_s = self.network.now_s
-        if alive:
-            self._peers[peer] = None
-            self.do(self.directory.peer_up(peer, now_s))
+        is_idempotent = _decode(call.arguments)["idempotent"]
+        node = self._exchange.node
+        answer = claim(node, call, self._subject, is_idempotent=is_idempotent)
+        if answer is not None:
+            self._exchange.claimed(id, answer)
         else:
-            self._peers.pop(peer, None)
-            self.do(self.caller.noted(self.directory.peer_down(peer), now_s))
-            self.do(self.caller.peer_down(peer, now_s))
-            self.do(self.server.peer_down(peer))
+            self._begin(id, call)
 
-    def _take(self, message: Any) -> None:
-        now_s = self.network.now_s
-        match message:
-            case wire.Who():
-                self.do(self.directory.take_who(message))
-            case wire.IAm():
-                self.do(self.caller.noted(self.directory.take_i_am(message), now_s))
-            case wire.Call() | wire.Settled() | wire.Credit():
-                self.do(self.server.take(message, now_s))
-            case _:
-                self.do(self.caller.take(message, now_s))
+    def _begin(self, id: Id, call: wire.Call) -> None:
+        arguments = _decode(call.arguments)
+        self._running[id] = _Operation(call, arguments)
+        self._node.witness.executed(self._node, arguments)
+        delay_s = self._node.network.random.choice([0.0, 0.05, 1.0])
+        self._node.threads.do_after(delay_s, partial(self._count, id))
 
-    def _later(self, delay_s: float, function: Callable[[], None]) -> None:
-        self.network.call_later(delay_s, partial(self._watched, function), node=self.name)
+    def _count(self, id: Id) -> None:
+        """Run on until the operation ends, or the caller of a stream has no room."""
+        if (operation := self._running.get(id)) is None:
+            return
+        while operation.produced < operation.arguments["count"]:
+            operation.produced += 1
+            operation.has_room = False  # before the caller, perhaps this node, makes room
+            has_room = self._exchange.produced(id, _encode(operation.produced), [])
+            if not has_room and not operation.has_room:
+                operation.is_held = True
+                return
+        self._finish(id, wire.Reply("-", id[1], _encode(operation.arguments["result"])))
 
-    def _tick_later(self) -> None:
-        self._later(TICK_S, self._tick)
-
-    def _tick(self) -> None:
-        now_s = self.network.now_s
-        self.do(self.caller.noted(self.directory.tick(now_s), now_s))
-        self.do(self.caller.tick(now_s))
-        self.do(self.server.tick(now_s))
-        self._tick_later()
-
-    def do(self, effects: CallerEffects | Any) -> None:
-        """Carry out what the halves say."""
-        for one in effects:
-            match one:
-                case ToPeer(self.name, message):
-                    self._take(message)
-                case ToPeer(peer, message):
-                    self._engine.put(f"n/{peer}", _encode(message))
-                case ToAll(message):
-                    self._engine.put("all", _encode(message))
-                case RunCall(id, call):
-                    self._run(id, call)
-                case Claim(id, call):
-                    self._later(0.01, partial(self._claim, id, call))
-                case Room(id):
-                    if (produced := self._paused.pop(id, None)) is not None:
-                        self._go_on(id, produced)
-                case Stop(id):
-                    self._stop(id)
-                case Acknowledged(once):
-                    if self.replies.rows.get(once, ("", b""))[1]:
-                        # Not forgotten: an old copy of the call may still be on its way.
-                        done = wire.Failed(self.name, 1, b"acknowledged")
-                        self.replies.rows[once] = (self.name, _encode(done))
-                case Returned() | Raised() | GivenUp():
-                    self._witness.answered(self, one)
-                case Yielded():
-                    self._witness.yielded(self, one)
-                    self.do(self.caller.taken(one.key, self._taken(one)))
-                case _:
-                    pass  # the rest is for people
-
-    def _taken(self, yielded: Yielded) -> int:
-        call = self.caller.calls.get(yielded.key)
-        return call.inflow.received if call is not None and call.inflow is not None else 0
-
-    def _stop(self, id: Id) -> None:
-        """An operation that nobody waits for stops by raising."""
-        self._paused.pop(id, None)
-        if self._running.pop(id, None) is not None:
-            answer = wire.Failed(self.name, id[1], b"stopped")
-            self.do(self.server.finished(id, answer, self.network.now_s))
+    def _finish(self, id: Id, answer: wire.Reply | wire.Failed) -> None:
+        if (operation := self._running.pop(id, None)) is not None:
+            if operation.call.once:
+                self._node.replies.keep(operation.call.once, written(answer))
+            self._exchange.finished(id, answer)
