@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
+
+T = TypeVar("T")
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
@@ -72,22 +74,25 @@ class Items(Struct, array_like=True, gc=False):
             return cls([one.subject], [one.number], times, [one.type], bodies, named, asked)
         if not count:
             return cls([], [], [], [], [])
-        first = items[0].number
-        subjects = [item.subject for item in items]
+        subject, type_, first = items[0].subject, items[0].type, items[0].number
         numbers = [item.number for item in items]
-        types = [item.type for item in items]
         if numbers[-1] - first == count - 1 and numbers == [*range(first, first + count)]:
             numbers = [first]
-        if subjects.count(subjects[0]) == count:
-            subjects = subjects[:1]
-        if types.count(types[0]) == count:
-            types = types[:1]
-        ids, object_ids = [item.object_id for item in items], {}
-        if ids.count(None) != count:
-            object_ids = {at: object_id for at, object_id in enumerate(ids) if object_id}
-        asked = [item.qos for item in items]
-        if asked.count(asked[0]) == count:
-            asked = [] if asked[0] is None else asked[:1]
+        subjects, types, object_ids, asked = [subject], [type_], {}, []
+        if [  # one look at each, which finds nothing in most runs
+            item
+            for item in items
+            if item.subject is not subject
+            or item.type != type_
+            or item.object_id is not None
+            or item.qos is not None
+        ]:
+            subjects = _shared([item.subject for item in items])
+            types = _shared([item.type for item in items])
+            object_ids = {at: item.object_id for at, item in enumerate(items) if item.object_id}
+            asked = _shared([item.qos for item in items])
+            if asked == [None]:
+                asked = []
         times, bodies = [item.time for item in items], [item.body for item in items]
         return cls(subjects, numbers, times, types, bodies, object_ids, asked)
 
@@ -182,3 +187,8 @@ class Items(Struct, array_like=True, gc=False):
             and (len(self.types) == one or len(self.types) == count)
             and (len(self.qos) <= one or len(self.qos) == count)
         )
+
+
+def _shared(column: list[T]) -> list[T]:
+    """A column with one entry if all its entries are equal."""
+    return column[:1] if column.count(column[0]) == len(column) else column
