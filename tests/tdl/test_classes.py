@@ -92,8 +92,27 @@ class TestClasses:
         tdl.run(f"""
         (defmethod sum ((x {name}))
           (reduce #'+ (mapcar (lambda (slot) (slot-value x slot)) (slot-names x))))""")
-        assert tdl.run(f"(list (sum old) (sum (make-instance '{name})))") == [1, 3]
-        assert not hasattr(old, "b")
+        assert tdl.run(f"(list (sum old) (sum (make-instance '{name})))") == [3, 3]
+        assert old.b == 2
+
+    def test_a_name_that_python_has_declared_since_stays_pythons(self, tdl):
+        name = fresh("Taken")
+        tdl.run(f"(defclass {name} () ((a :type int :initform 1)))")
+        declared = infobus.define_type(name, [], {"b": (int, 2)})
+        with pytest.raises(TdlError, match="this process has another class"):
+            tdl.run(f"(defclass {name} () ((a :type int :initform 1) (c :initform 3)))")
+        assert infobus.objects.find_type(name) is declared.__bus_type__
+        with pytest.raises(TdlError, match="this process has another class"):
+            Interpreter().run(f"(defclass {name} () ((c :initform 3)))")
+
+    def test_a_subclass_of_that_name_cannot_be_made_anew_either(self, tdl):
+        base, name = fresh("Base"), fresh("Taken")
+        tdl.run(f"(defclass {base} () ()) (defclass {name} ({base}) ())")
+        declared = infobus.define_type(name, [], {"b": (int, 2)})
+        with pytest.raises(TdlError, match=r"another class .*, a subclass of yours"):
+            tdl.run(f"(defclass {base} () ((a :initform 1)))")
+        assert infobus.objects.find_type(name) is declared.__bus_type__
+        assert not tdl.classes[base].__bus_type__.attributes
 
     def test_python_classes_can_be_extended_and_made(self, tdl):
         name = fresh("Kiln")
@@ -131,7 +150,10 @@ class TestClasses:
             ("(defclass tdl_test.Bad () ((x :type frob[)))", "is left over"),
             ("(defclass tdl_test.Bad () ((x :frob 1)))", "expected one of :type"),
             ("(defclass tdl_test.Bad () ((x :type int :initform 'a)))", "default does not fit"),
-            ("(defclass tdl_test.Bad () ((x :initarg :y)))", "the initarg of x is :x"),
+            ("(defclass tdl_test.Bad () ((x :initarg y)))", "expected a keyword"),
+            ("(defclass tdl_test.Bad () ((x :type int :type str)))", ":type of slot x is given tw"),
+            ("(defclass tdl_test.Bad () ((x :type symbol)))", "use str"),
+            ("(defclass tdl_test.Bad () () (:metaclass c))", "TDL has no :metaclass"),
             ("(defclass tdl_test.Bad () () (:frob))", "expected one of"),
             ("(defclass tdl_test.Bad () () (:operations (x)))", r"expected \(operation"),
             ("(defclass tdl_test.Bad () ((a) (a)))", "two members of one name"),
@@ -144,12 +166,101 @@ class TestClasses:
         assert infobus.objects.find_type("tdl_test.Bad") is None
 
 
+class TestRedefinition:
+    """Objects and subclasses follow when their class is defined anew."""
+
+    def test_objects_get_new_slots_and_lose_dropped_ones(self, tdl):
+        name = fresh("Tank")
+        tdl.run(f'(defclass {name} () ((level :type int) (note :type str :initform "n")))')
+        old = tdl.run(f"(setf tank (make-instance '{name} :level 3))")
+        tdl.run(f"(defclass {name} () ((level :type int) (tags :type (list-of str) :initform nil)"
+                " (owner)))")  # fmt: skip
+        before = infobus.type_of(old)
+        assert before.attributes.names == ("level", "note")  # whole, until the program uses it
+        assert codec.decode(*codec.encode(old)).note == "n"
+        seen = tdl.run("(list (slot-value tank 'level) (slot-value tank 'tags) (slot-names tank)"
+                       " (slot-boundp tank 'owner) (slot-exists-p tank 'note))")  # fmt: skip
+        assert seen == [3, None, ["level", "tags", "owner"], None, None]
+        assert isinstance(old, tdl.classes[name])
+        assert infobus.type_of(old).attributes.names == ("level", "tags", "owner")
+        tdl.run('(setf (slot-value tank \'owner) "me")')
+        assert codec.decode(*codec.encode(old)) == old
+        assert repr(old) == f"{name}(level=3, tags=[], owner='me')"
+
+    def test_a_value_that_does_not_fit_the_new_type_leaves_the_slot_unbound(self, tdl):
+        name = fresh("Tank")
+        tdl.run(f"(defclass {name} () ((level :type str)))")
+        old = tdl.run(f'(setf tank (make-instance \'{name} :level "high"))')
+        tdl.run(f"(defclass {name} () ((level :type int :initform 7)))")
+        assert tdl.run("(slot-boundp tank 'level)") is None
+        with pytest.raises(TdlError, match=r"the slot level of .* is unbound"):
+            tdl.run("(slot-value tank 'level)")
+        with pytest.raises(BadValue, match=r"\.level: expected int, got no value"):
+            codec.encode(old)
+        assert repr(old) == f"{name}()"
+
+    def test_subclasses_and_their_objects_follow(self, tdl):
+        a, b, c = fresh("A"), fresh("B"), fresh("C")
+        tdl.run(f"(defclass {a} () ()) (defclass {b} ({a}) ((y :initform 2)))")
+        tdl.run(f"(defclass {c} ({b}) ((z :initform 3)))")
+        old = tdl.run(f"(setf o (make-instance '{c}))")
+        tdl.run(f"(defclass {a} () ((x :type int :initform 1)))")
+        assert tdl.run(f"(slot-names '{c})") == ["x", "y", "z"]
+        assert tdl.run("(list (slot-value o 'x) (slot-value o 'y) (slot-value o 'z))") == [1, 2, 3]
+        assert isinstance(old, tdl.classes[a])
+        assert infobus.type_of(old).is_subtype_of(a)
+
+    def test_new_superclasses_count_for_methods(self, tdl):
+        a, b = fresh("A"), fresh("B")
+        tdl.run(f"""(defclass {a} () ((x :initform 1))) (defclass {b} () ())
+        (defvar o (make-instance '{b})) (defmethod f (o) 'any) (defmethod f ((o {a})) 'a)""")
+        assert tdl.run("(f o)") == "any"
+        tdl.run(f"(defclass {b} ({a}) ())")
+        assert tdl.run(f"(list (f o) (typep o '{a}) (slot-value o 'x))") == ["a", True, 1]
+
+    def test_a_class_that_would_contradict_a_subclass_changes_nothing(self, tdl):
+        a, b = fresh("A"), fresh("B")
+        tdl.run(f"(defclass {a} () ((x :initform 1))) (defclass {b} ({a}) ((y :type int)))")
+        tdl.run(f"(defvar o (make-instance '{b} :y 5))")
+        with pytest.raises(TdlError, match="declared as int, but inherited from"):
+            tdl.run(f"(defclass {a} () ((y :type str)))")
+        assert tdl.run(f"(list (slot-names '{a}) (slot-names '{b}))") == [["x"], ["x", "y"]]
+        assert infobus.objects.find_type(a).attributes.names == ("x",)
+        with pytest.raises(TdlError, match="its own supertype"):
+            tdl.run(f"(defclass {a} ({b}) ())")
+
+    def test_a_shared_slot_keeps_its_value(self, tdl):
+        name = fresh("Tank")
+        tdl.run(f"(defclass {name} () ((n :allocation :class :initform 1)))")
+        tdl.run(f"(defvar o (make-instance '{name} :n 5))")
+        tdl.run(f"(defclass {name} () ((n :allocation :class :initform 2) (m :initform 3)))")
+        assert tdl.run("(list (slot-value o 'n) (slot-value o 'm))") == [5, 3]
+
+    def test_what_arrives_under_the_old_type_is_brought_up_to_date_too(self, tdl):
+        name = fresh("Tank")
+        tdl.run(f'(defclass {name} () ((a :type int) (b :type str :initform "b")))')
+        sent = codec.encode(tdl.classes[name](a=1))
+        tdl.run(f"(defclass {name} () ((a :type int) (c :type int :initform 3)))")
+        received = codec.decode(*sent[:2])
+        assert tdl.call("slot-value", received, "c") == 3
+        assert (received.a, received.c) == (1, 3)
+
+    def test_methods_go_on_travelling(self, tdl):
+        name, base = fresh("Item"), fresh("Base")
+        tdl.run(f"(defclass {base} () ()) (defclass {name} ({base}) () (:operations (f () int)) "
+                f"(:travels t)) (defmethod f ((o {name})) 1)")  # fmt: skip
+        tdl.run(f"(defclass {base} () ((x :type int :initform 1)))")
+        assert "defmethod f" in infobus.type_of(tdl.classes[name]).code.source
+        assert tdl.classes[name]().f() == 1
+
+
 class TestSlots:
     def test_values_are_translated_by_the_slots_type(self, tdl):
         made = tdl.run("""
         (let ((h (make-hash-table)))
-          (setf (gethash "a" h) 1 (gethash 'b h) 2)
-          (make-instance 'tdl_test.Machine :serial "s" :hours 1 :tags '("x" y) :limits h :is-on t))
+          (setf (gethash "a" h) 1 (gethash "b" h) 2)
+          (make-instance 'tdl_test.Machine
+            :serial "s" :hours 1 :tags '("x" "y") :limits h :is-on t))
         """)
         assert made == Machine(
             serial="s", hours=1.0, tags=["x", "y"], limits={"a": 1, "b": 2}, is_on=True
@@ -178,6 +289,40 @@ class TestSlots:
         with pytest.raises(TdlError, match="expected str, got no value"):
             tdl.run("(make-instance 'tdl_test.Oven)")
 
+    def test_an_object_with_an_unbound_slot_does_not_leave_the_program(self):
+        published = []
+        able = Interpreter(
+            capabilities=Capabilities(publish=lambda subject, data: published.append(data))
+        )
+        able.run("(defvar o (make-instance 'tdl_test.Oven))")
+        for use in ("o", "(list o)", '(publish "a.b" o)'):
+            with pytest.raises(TdlError, match=r"Oven\.serial: expected str, got no value"):
+                able.run(use)
+        assert "celsius" in able.show("o")
+        able.run('(setf (slot-value o \'serial) "s") (publish "a.b" o)')
+        assert published == [Oven(serial="s")]
+
+    def test_a_hash_table_in_a_slot_is_the_map_of_the_object(self, tdl):
+        oven = Oven(serial="o", limits={"max": 5})
+        tdl.run("""
+        (defun grow (o) (incf (gethash "max" (slot-value o 'limits)))
+          (setf (gethash "min" (slot-value o 'limits)) 1))""")
+        tdl.call("grow", oven)
+        assert oven.limits == {"max": 6, "min": 1}
+        made = tdl.run("""
+        (defvar h (make-hash-table)) (setf (gethash "a" h) 1)
+        (defvar m (make-instance 'tdl_test.Machine :serial "s" :limits h))
+        (setf (gethash "b" h) 2) m""")
+        assert made.limits == {"a": 1, "b": 2}
+        assert codec.decode(*codec.encode(made)) == made
+        assert tdl.run("h") == made.limits
+
+    def test_a_map_of_the_caller_is_not_the_programs(self, tdl):
+        given = {"a": 1}
+        tdl.run('(defun change (h) (setf (gethash "a" h) 2) h)')
+        assert tdl.call("change", given) == {"a": 2}
+        assert given == {"a": 1}
+
     def test_no_code_of_python_runs_when_an_object_is_made_or_changed(self, tdl):
         class Guarded(DataObject, name=fresh("Guarded")):
             x: int = 0
@@ -197,6 +342,13 @@ class TestSlots:
         for name in ("__class__", "__dict__", "__bus_type__", "heat", "__bus_tag__", "__init__"):
             with pytest.raises(TdlError, match="has no slot"):
                 tdl.call("slot-value", Oven(serial="o"), name)
+            with pytest.raises(TdlError, match="has no slot"):
+                tdl.call("slot-boundp", Oven(serial="o"), name)
+            with pytest.raises(TdlError, match="has no attribute"):
+                tdl.run(f"(make-instance 'tdl_test.Oven :{name} 1)")
+            with pytest.raises(TdlError, match="has no"):
+                tdl.run(f"(with-slots ({name}) (make-instance 'tdl_test.Oven) (setf {name} 1))")
+            assert tdl.call("slot-exists-p", Oven(serial="o"), name) is None
         with pytest.raises(TdlError):
             tdl.run("(setf (slot-value (make-instance 'tdl_test.Oven :serial \"o\") '_tag) 1)")
 
@@ -333,8 +485,19 @@ class TestOperations:
     def test_an_operation_without_a_method_says_so(self, tdl):
         name = fresh("Empty")
         tdl.run(f"(defclass {name} () () (:operations (act () int)))")
-        with pytest.raises(TdlError, match="there is no function act"):
+        with pytest.raises(TdlError, match="there is no function act") as caught:
             tdl.classes[name]().act()
+        assert str(caught.value).startswith(f"{name}.act: nobody has written a method")
+
+    def test_parameters_may_have_any_name(self, tdl):
+        name = fresh("Names")
+        tdl.run(f"""
+        (defclass {name} ()  ()
+          (:operations (f ((operation int) (obj int) (self int) (given int) (named int)) int)))
+        (defmethod f ((o {name}) operation obj self given named)
+          (+ operation obj self given named))""")
+        named = {"operation": 1, "obj": 2, "self": 3, "given": 4, "named": 5}
+        assert tdl.classes[name]().f(**named) == 15 == tdl.classes[name]().f(*named.values())
 
     def test_tdl_calls_operations_that_python_implements_if_it_may(self, tdl):
         oven = Oven(serial="o")

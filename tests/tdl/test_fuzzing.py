@@ -1,5 +1,6 @@
 """Any text gives a value or a `TdlError`, within the limits; never anything else."""
 
+import itertools
 import re
 
 from hypothesis import given, settings
@@ -59,7 +60,29 @@ TEMPLATES = """
 (setf (slot-value o 'any) o)
 (setq x (list x x x x))
 (call "a" 'op @ :k @)
-""".strip().splitlines()
+(with-slots (slot (a any)) o (setf slot @ a @) (push @ a) (list slot a))
+(flet ((g (x) @) (h2 () @)) (g @) (mapcar #'g @))
+(labels ((g (x) (if @ @ (g @)))) (g @))
+(unwind-protect @ @ @)
+(block b (unwind-protect (return-from b @) @))
+(slot-boundp o @)
+(setf (gethash @ (slot-value o 'any)) @)
+(setf (slot-value o 'any) h)
+(defgeneric gen2 (a &key k) (:method (a &key k) @) (:method ((a integer) &key k j) (call-next-method)))
+(gen2 @ :k @ :j @ :allow-other-keys @)
+(defclass tdl_fuzz.B (tdl_fuzz.A) ((n :allocation :class :initform @) (m :initarg :q)) (:default-initargs :q @))
+(make-instance 'tdl_fuzz.B :q @ :n @ :slot @)
+(defclass tdl_fuzz.A () ((slot :type any :initform @) (new :initform @)) (:operations (op ((a int 1)) int)))
+(defmethod print-object ((o tdl_fuzz.A) s) (format s "~a" @) (princ @ s))
+(defmethod initialize-instance :after ((o tdl_fuzz.A) &key z) (setf (slot-value o 'any) @))
+(find @ @ :test #'equal :key #'car)
+(sort @ #'< :key @)
+(member @ @ :test @)
+(reduce #'list @ :initial-value @ :key @)
+(class-name (class-of @))
+(make-instance (class-of @) :slot @)
+(setf h (make-hash-table :test @))
+""".strip().splitlines()  # noqa: E501
 SETUP = """
 (defclass tdl_fuzz.A () ((slot :type str :initform "s") (any :initform nil))
   (:operations (op ((a int 1)) int)))
@@ -92,29 +115,33 @@ PROGRAMS = st.recursive(st.sampled_from(ATOM.findall(ATOMS)), _calls, max_leaves
 WORDS = [*"()'\" :", *SPECIAL, *BUILTINS, *"&key &rest x 1 nil in for do".split()]
 
 
-def run(tdl, source):
+_numbers = itertools.count()
+
+
+def run(tdl, source, room=""):
     """Run a program, which may end with a `TdlError` and with nothing else."""
     try:
-        tdl.run(source)
+        tdl.run(source.replace("tdl_fuzz.", f"tdl_fuzz.{room}"))
     except TdlError as error:
         assert error.line >= 0
         assert error.report().startswith(str(error))
 
 
-def interpreter():
+def interpreter(room):
     nothing = lambda *_: None  # noqa: E731
     everything = dict.fromkeys(("write", "publish", "subscribe", "serve", "call"), nothing)
     tdl = Interpreter(limits=LIMITS, capabilities=Capabilities(**everything))
-    tdl.run(SETUP)
+    tdl.run(SETUP.replace("tdl_fuzz.", f"tdl_fuzz.{room}"))
     return tdl
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(PROGRAMS, min_size=1, max_size=3))
 def test_well_formed_programs_end_well_or_with_a_tdl_error(programs):
-    tdl = interpreter()
+    room = f"room{next(_numbers)}."  # for classes of its own, which it may define anew
+    tdl = interpreter(room)
     for source in programs:
-        run(tdl, source)
+        run(tdl, source, room)
 
 
 @settings(max_examples=300, deadline=None)

@@ -25,6 +25,11 @@ ENDLESS = {
         + "".join(f"(defun f{n} () (f{n - 1}) (f{n - 1})) " for n in range(1, 40))
         + "(f39)",
         "(let ((l (loop for i below 300 collect i))) (loop for x in l do (sort l #'<)))",
+        "(unwind-protect (loop) (loop))",
+        "(loop (unwind-protect (ignore-errors (car 5)) 1))",
+        "(labels ((f (n) (if (> n 0) (progn (f (- n 1)) (f (- n 1)))))) (f 60))",
+        "(defclass tdl_test.Echo () ()) (defmethod print-object ((o tdl_test.Echo) s) (princ o s) "
+        "(princ o s)) (loop (ignore-errors (princ-to-string (make-instance 'tdl_test.Echo))))",
     ],
     "memory": [
         '(let ((s "ab")) (loop (setq s (concatenate \'string s s))))',
@@ -35,6 +40,17 @@ ENDLESS = {
         "(let ((h (make-hash-table)) (i 0)) (loop (setf (gethash (incf i) h) h)))",
         "(let ((l nil)) (loop (push (lambda () l) l)))",
         '(let ((s "0123456789")) (dotimes (i 9) (setq s (concatenate \'string s s s s))))',
+        # The copies of defaults count, and so does what goes into slots.
+        "(defclass tdl_test.Wide () ((l :type (list-of (list-of any)) :initform (loop repeat 600 "
+        "collect nil)))) (let ((l nil)) (loop (push (make-instance 'tdl_test.Wide) l)))",
+        "(defclass tdl_test.Maps () ((a :type (map-of int) :initform nil) (b :initform nil))) "
+        "(let ((l nil)) (loop (push (make-instance 'tdl_test.Maps) l)))",
+        "(defclass tdl_test.Full () ((l))) (let ((l nil) (big (loop repeat 500 collect nil))) "
+        "(loop (push (make-instance 'tdl_test.Full :l (list big big)) l)))",
+        "(let ((l nil)) (loop (push (handler-case (car 5) (error (e) e)) l)))",
+        "(defclass tdl_test.One () ()) (let ((l nil) (s nil)) (defmethod print-object ((o "
+        "tdl_test.One) to) (setf s to)) (princ-to-string (make-instance 'tdl_test.One)) "
+        '(loop (princ "0123456789012345678901234567890123456789" s)))',
     ],
     "deeper": [
         "(defun f (x) (+ 1 (f x))) (f 1)",
@@ -43,6 +59,10 @@ ENDLESS = {
         "(defmethod g (x) (g x) 1) (g 1)",
         "(defmethod h :around (x) (h x)) (defmethod h (x) x) (h 1)",
         "(let ((f nil)) (setq f (lambda () (list (funcall f)))) (funcall f))",
+        "(defun f () (unwind-protect (f) (f))) (f)",
+        "(labels ((f () (1+ (f)))) (f))",
+        "(defclass tdl_test.Self () ((x)) (:default-initargs :x (make-instance 'tdl_test.Self))) "
+        "(make-instance 'tdl_test.Self)",
     ],
 }
 
@@ -176,3 +196,85 @@ def test_shared_parts_are_counted_as_often_as_they_would_be_sent():
     with pytest.raises(TdlError, match="nested deeper"):
         tdl.run(f"(let ((x (make-instance '{name}))) (setf (slot-value x 'a) x) (publish \"a\" x))")
     assert len(sent) == 1
+
+
+def test_nothing_is_cleaned_up_once_a_limit_is_reached():
+    tdl = Interpreter(limits=SMALL)
+    with pytest.raises(TdlLimit):
+        tdl.run("(defvar n 0) (unwind-protect (loop) (setq n 1))")
+    with pytest.raises(TdlLimit, match="memory"):
+        tdl.run("(unwind-protect (let ((l nil)) (loop (push l l))) (setq n 1))")
+    assert tdl.run("n") == 0
+
+
+@pytest.mark.parametrize("part", ["nil", "(and t)", "(progn 1)", ":k"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        "(loop (incf n) {parts})",
+        "(loop do (incf n) {parts})",
+        "(dotimes (i 100000) (incf n) {parts})",
+        "(defun f () (incf n) {parts}) (loop (f))",
+        "(let ((f (lambda () (incf n) {parts}))) (loop (funcall f)))",
+        "(flet ((f () (incf n) {parts})) (loop (f)))",
+        "(defmethod g (x) (incf n) {parts}) (loop (g 1))",
+    ],
+)
+def test_a_long_row_of_forms_is_not_free(program, part):
+    """Constants and the like cost no fuel one by one; whatever repeats them has to pay."""
+    tdl = Interpreter(limits=ProgramLimits(fuel=10_000))
+    with pytest.raises(TdlLimit, match="fuel"):
+        tdl.run("(setq n 0)" + program.format(parts=f"{part} " * 3200))
+    assert tdl.run("n") <= 50
+
+
+def test_many_parameters_are_not_free():
+    tdl = Interpreter(limits=ProgramLimits(fuel=10_000))
+    names = " ".join(f"p{n}" for n in range(3200))
+    with pytest.raises(TdlLimit, match="fuel"):
+        tdl.run(f"(defvar n 0) (defun f (&key {names}) (incf n)) (loop (f))")
+    assert tdl.run("n") <= 50
+
+
+def test_integers_cannot_be_chosen_so_that_their_hashes_collide():
+    tdl = Interpreter()
+    tdl.run("""(defvar h (make-hash-table))
+    (loop for i from -500 to 500 do (setf (gethash (* i (- (expt 2 61) 1)) h) i))""")
+    hashes = [hash(key) for key in tdl.variables["h"].entries]
+    assert len(set(hashes)) == len(hashes) == 1001
+    assert tdl.run("(gethash (* 499 (- (expt 2 61) 1)) h)") == 499
+
+
+def test_a_hint_costs_what_it_takes():
+    name = fresh("Wide")
+    slots = " ".join(f"({'x' * 100}{n} :initform nil)" for n in range(100))
+    for use in (
+        "(setf (slot-value o '{0}) 1)",
+        "(slot-value o '{0})",
+        "(make-instance '{1} :{0} 1)",
+    ):
+        tdl = Interpreter(limits=ProgramLimits(fuel=20_000))
+        tdl.run(f"(defclass {name} () ({slots})) (defvar n 0) (defvar o (make-instance '{name}))")
+        failing = use.format("x" * 100, name)
+        with pytest.raises(TdlLimit, match="fuel"):
+            tdl.run(f"(loop (incf n) (ignore-errors {failing}))")
+        assert tdl.run("n") <= 10
+
+
+def test_classes_count_as_memory_for_ever():
+    tdl = Interpreter(limits=SMALL)
+    name = fresh("Heavy")
+    with pytest.raises(TdlLimit, match="memory"):
+        for n in range(100):
+            initform = f"(loop repeat {400 + n} collect nil)"
+            tdl.run(f"(defclass {name} () ((a :initform {initform})))")
+
+
+def test_an_error_has_a_message_of_bounded_length():
+    tdl = Interpreter()
+    slots = " ".join(f"slot-{'x' * 200}-{n}" for n in range(100))
+    tdl.run(f"(defclass {fresh('Talkative')} () ({slots}))")
+    [name] = tdl.classes
+    with pytest.raises(TdlError) as caught:
+        tdl.run(f"(slot-value (make-instance '{name}) 'other)")
+    assert len(str(caught.value)) < 1_100

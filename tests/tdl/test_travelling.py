@@ -116,6 +116,25 @@ def test_types_do_not_share_functions():
     assert (one.total(), other.total(), one.total()) == (1, 2, 1)
 
 
+def test_an_operation_for_which_no_method_came_says_so():
+    item = received("(defun other () 1)")
+    permit("tdl_test.>")
+    name = type_of(item).name
+    with pytest.raises(TdlError, match=rf"^{name}\.total: nobody has written a method for this"):
+        item.total(3)
+
+
+def test_parameters_of_received_operations_may_have_any_name():
+    name = fresh("Named")
+    parameters = tuple(Parameter(one, INT) for one in ("obj", "operation", "author", "permission"))
+    source = f"(defmethod total ((o {name}) a b c d) (+ a b c d))"
+    operation = Operation("total", parameters, INT)
+    description = Description(name, (), (), (operation,), "", TravellingCode(source))
+    item = classes.class_for(classes.learn(description.write()))()
+    permit("tdl_test.>")
+    assert item.total(obj=1, operation=2, author=3, permission=4) == 10
+
+
 def test_to_permit_nothing_in_particular_is_a_mistake():
     with pytest.raises(UsageError, match="say which types"):
         permit()
@@ -146,6 +165,22 @@ class TestSending:
         elsewhere.run(code.source)
         obj = tdl.classes[name](price=20)
         assert elsewhere.call("total", obj) == 41 == obj.total()
+
+    def test_every_method_of_a_generic_function_travels(self):
+        tdl = Interpreter()
+        name = fresh("Sale")
+        tdl.run(f"""
+        (defclass {name} () () (:operations (f ((n int)) str)) (:travels t))
+        (defgeneric f (o n) (:method ((o {name}) (n integer)) "any"))
+        (defmethod f ((o {name}) (n (eql 1))) "one")
+        (defmethod f ((o {name}) (n (eql 2))) "zwei")
+        (defmethod f ((o {name}) (n (eql 2))) "two")""")
+        source = type_of(tdl.classes[name]).code.source
+        assert "zwei" not in source
+        elsewhere = Interpreter()
+        elsewhere.run(source)
+        obj = tdl.classes[name]()
+        assert [elsewhere.call("f", obj, n) for n in (1, 2, 3)] == ["one", "two", "any"]
 
     def test_methods_do_not_change_what_a_type_is(self):
         tdl = Interpreter()

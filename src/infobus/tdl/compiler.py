@@ -32,6 +32,60 @@ BUILTINS: dict[str, Builtin] = {}
 SPECIAL: dict[str, Compiler] = {}
 """The compiler of each special form, by name."""
 
+_MACROS = "there are no macros; write a function"
+_VALUES = "a form has one value; return a list"
+_HANDLERS = "use handler-case, which leaves the form that failed"
+_JUMPS = "use block and return-from"
+REFUSED_FORMS = {
+    **dict.fromkeys(("defmacro", "macrolet", "symbol-macrolet", "define-symbol-macro"), _MACROS),
+    "define-setf-expander": _MACROS,
+    "defsetf": "define the place with (defmethod (setf name) ...)",
+    "multiple-value-bind": _VALUES,
+    **dict.fromkeys(("multiple-value-list", "multiple-value-setq", "nth-value"), _VALUES),
+    **dict.fromkeys(("handler-bind", "restart-case", "restart-bind"), _HANDLERS),
+    **dict.fromkeys(("with-simple-restart",), _HANDLERS),
+    **dict.fromkeys(("tagbody", "go", "catch", "throw", "prog"), _JUMPS),
+    "define-method-combination": "methods are combined in the standard way only",
+    "defstruct": "use defclass",
+    "with-accessors": "use with-slots, or call the accessors",
+    "destructuring-bind": "use let with first, second and nth",
+    "print-unreadable-object": "write the text with format",
+    "declare": "the types of slots are declared in defclass, and no others",
+    "the": "the types of slots are declared in defclass, and no others",
+    **dict.fromkeys(("do", "do*"), "use loop, dolist or dotimes"),
+    "prog2": "use prog1 or progn",
+    **dict.fromkeys(("typecase", "etypecase"), "use cond with typep, or write methods"),
+    "ecase": "use case, and error in its otherwise clause",
+    "eval-when": "every form is evaluated when the program runs",
+    **dict.fromkeys(("defpackage", "in-package"), "there are no packages; names have dots"),
+    "defconstant": "use defvar",
+}
+"""Operators of Common Lisp whose parts a function could not take, and what to use instead."""
+REFUSED_FUNCTIONS = {
+    "change-class": "an object keeps its class; make a new object",
+    **dict.fromkeys(("values", "values-list"), _VALUES),
+    **dict.fromkeys(("signal", "warn", "cerror"), "use error; its condition ends in handler-case"),
+    "invoke-restart": _HANDLERS,
+    **dict.fromkeys(("add-method", "remove-method", "find-method", "compute-applicable-methods"),
+                    "methods are not values"),
+    "slot-makunbound": "a slot that has a value keeps one; set it to nil",
+    "reinitialize-instance": "set the slots",
+    "shared-initialize": "write methods for initialize-instance",
+    "update-instance-for-redefined-class": "new slots get their initform",
+    "allocate-instance": "use make-instance",
+    "make-condition": "use make-instance",
+    **dict.fromkeys(("eval", "compile", "load", "read", "macroexpand"),
+                    "a program cannot read or make code"),
+    **dict.fromkeys(("rplaca", "rplacd", "nconc", "nreverse", "delete", "delete-if"),
+                    "lists never change; make a new one"),
+    **dict.fromkeys(("vector", "make-array", "aref", "svref"), "use a list or a hash table"),
+    **dict.fromkeys(("intern", "gensym", "make-symbol"), "a program cannot make symbols"),
+}  # fmt: skip
+"""Functions of Common Lisp that do not exist here, and what to use instead.
+
+A program may define functions of these names.
+"""
+
 
 class Scope:
     """The names of one frame, in order, as the compiler sees them."""
@@ -43,6 +97,8 @@ class Scope:
         self.parent = parent
         self.block = block
         """The block that ends when this frame is left."""
+        self.places: dict[str, Form] = {}
+        """Names that stand for a place, such as those of `with-slots`, and the place's form."""
 
     def find(self, name: str) -> tuple[int, int] | None:
         """Return how many frames outwards a variable is, and its index in that frame."""
@@ -53,6 +109,15 @@ class Scope:
                 # The last of two equal names hides the first. Index 0 is the outer frame.
                 return hops, len(scope.names) - scope.names[::-1].index(name)
             scope, hops = scope.parent, hops + 1
+        return None
+
+    def find_place(self, name: str) -> Form | None:
+        """Return the form that a name stands for, or None if it is a variable."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope.names:
+            if name in scope.places:
+                return scope.places[name]
+            scope = scope.parent
         return None
 
     def find_block(self, name: str) -> int | None:
@@ -124,16 +189,44 @@ def compiled(form: Form, scope: Scope) -> Code:
     name = head.value.name
     if name in SPECIAL:
         return SPECIAL[name](form, scope)
+    if (complaint := refusal(name)) is not None:
+        raise bad_form(form.at, complaint)
     arguments = [compiled(item, scope) for item in form.items[1:]]
     if name in BUILTINS:
         return _call_of_builtin(BUILTINS[name], arguments, form.at)
-    return _call(lambda run: run.interpreter.function(name), arguments, form.at)
+    return _call(function_code(name, scope), arguments, form.at)
+
+
+def function_code(name: str, scope: Scope) -> Callable[[Evaluation, Frame], Any]:
+    """Return what finds a function of the program: a local one, or else the global one."""
+    place = scope.find(local_function(name))
+    if place is not None:
+        return _variable(*place).run
+    return lambda run, frame: run.interpreter.function(name)
+
+
+def local_function(name: str) -> str:
+    """Return the variable that holds a local function; no program can name it."""
+    return f" function {name}"
+
+
+def refusal(name: str) -> str | None:
+    """Return why the operator `name` does not exist, or None if a program may define it."""
+    if name in REFUSED_FORMS:
+        return f"{name} is not part of TDL: {REFUSED_FORMS[name]}"
+    lower = name.lower()
+    if lower != name and lower in SPECIAL:
+        return f"there is no operator {name}: case counts, so write {lower}"
+    return None
 
 
 def _atom(form: Atom, scope: Scope) -> Code:
     value = datum(form)
     if value.__class__ is not Symbol or value.is_keyword:
         return constant(value)
+    stands_for = scope.find_place(value.name)
+    if stands_for is not None:
+        return compiled(stands_for, scope)
     place = scope.find(value.name)
     if place is not None:
         return _variable(*place)
@@ -166,11 +259,12 @@ def outwards(frame: Frame, hops: int) -> Frame:
 
 
 def _call_of_builtin(function: Builtin, arguments: list[Code], at: SourcePosition) -> Code:
+    function = function.taking(len(arguments))
     complaint = function.complaint(len(arguments))
     if complaint is not None:
         raise bad_form(at, complaint)
     if function.is_deep or any(argument.is_deep for argument in arguments):
-        return _call(lambda run: function, arguments, at)
+        return _call(lambda run, frame: function, arguments, at)
     python = function.function
     steps = [argument.run for argument in arguments]
 
@@ -192,17 +286,19 @@ def _call_of_builtin(function: Builtin, arguments: list[Code], at: SourcePositio
 
 
 def _call(
-    find: Callable[[Evaluation], Function], arguments: list[Code], at: SourcePosition
+    find: Callable[[Evaluation, Frame], Function], arguments: list[Code], at: SourcePosition
 ) -> Code:
     def deep(run: Evaluation, frame: Frame) -> Deep:
         values = []
         try:
+            # Found first: if there is no such function, its arguments must not run.
+            function = find(run, frame)
             for argument in arguments:
                 value = argument.run(run, frame)
                 if argument.is_deep:
                     value = yield value
                 values.append(value)
-            return (yield find(run).invoke(run, values, at))
+            return (yield function.invoke(run, values, at))
         except Unwinding as unwinding:
             unwinding.locate(run, at)
             raise
@@ -217,7 +313,7 @@ def _call_of_lambda(form: Parenthesized, head: Parenthesized, scope: Scope) -> C
     # An extra frame holds the function while the arguments are evaluated.
     call = Scope(["function"], scope)
     arguments = [compiled(item, call) for item in form.items[1:]]
-    called = _call(lambda run: BUILTINS["funcall"], [_variable(0, 1), *arguments], form.at)
+    called = _call(lambda run, frame: BUILTINS["funcall"], [_variable(0, 1), *arguments], form.at)
 
     def deep(run: Evaluation, frame: Frame) -> Deep:
         return (yield called.run(run, [frame, made.run(run, frame)]))
@@ -299,7 +395,7 @@ def lambda_list(
     that `return-from` can use to leave the function.
     """
     inner = Scope(hidden, scope, block)
-    written = Lambda(name, 0, [], False, None, False, NOTHING)
+    written = Lambda(name, 0, [], False, None, False, NOTHING, steps_in(*parameters, *body))
     section = ""
     for form in parameters:
         marker = symbol_name(form) or ""
@@ -339,6 +435,23 @@ def _add_parameter(written: Lambda, section: str, form: Form, scope: Scope) -> N
     if option.tells:
         scope.names.append(name_in(parts[2], "the name of a variable"))
     (written.options if written.keys is None else written.keys).append(option)
+
+
+FORMS_PER_STEP = 16
+"""Most forms cost no fuel of their own; so many take about as long as one step."""
+
+
+def steps_in(*forms: Form) -> int:
+    """Return the fuel that each repetition of `forms` costs because of their number.
+
+    Only loops and calls repeat code, so they charge for all that they repeat. Otherwise a long
+    row of constants would cost nothing.
+    """
+    return _count(forms) // FORMS_PER_STEP
+
+
+def _count(forms: Sequence[Form]) -> int:
+    return len(forms) + sum(_count(f.items) for f in forms if isinstance(f, Parenthesized))
 
 
 def closure_code(written: Lambda, scope: Scope) -> Code:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from infobus.tdl.machine import Evaluation
 
 STACK_COUNT_MAX = 30
+MESSAGE_LENGTH_MAX = 1_000
 
 
 class Condition(DataObject, name="tdl.Condition"):
@@ -110,6 +111,8 @@ class Leave(Exception):
 
 def failed(message: str, kind: type[Condition] = Error) -> Signal:
     """Return the signal for a new condition with this message."""
+    if len(message) > MESSAGE_LENGTH_MAX:
+        message = f"{message[: MESSAGE_LENGTH_MAX - 3]}..."
     return Signal(kind(message=message))
 
 

@@ -3,43 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
 
 from infobus.errors import BadType, BadValue, TdlError, TdlLimit
 from infobus.objects import kinds, registry
-from infobus.objects.classes import attach_code, class_for, define_type
+from infobus.objects.classes import attach_code
 from infobus.objects.data import DataObject
 from infobus.objects.descriptors import TravellingCode as TravellingCode
 from infobus.objects.kinds import Kind
 from infobus.objects.members import Attribute, Operation
-from infobus.objects.types import compose
 from infobus.subjects import matches
 from infobus.tdl.boundary import checked, inward, outward
-from infobus.tdl.compiler import BUILTINS, SPECIAL, Scope, compiled
+from infobus.tdl.classes.table import ClassParts, ClassTable, SharedSlot
+from infobus.tdl.compiler import BUILTINS, REFUSED_FUNCTIONS, SPECIAL, Scope, compiled, refusal
 from infobus.tdl.conditions import Leave, LimitReached, Unbound, Unwinding, WrongType, failed
-from infobus.tdl.forms import control, definitions, loops, places  # noqa: F401  what they define is looked up by name
-from infobus.tdl.forms.classes import ClassForm
-from infobus.tdl.generics import Generic, Method
-from infobus.tdl.library import bus_functions  # noqa: F401  what they define is looked up by name
-from infobus.tdl.library.instances import set_slot_value, slot_value
+from infobus.tdl.forms import control, definitions, local_names, loops, places  # noqa: F401  what they define is looked up by name
+from infobus.tdl.forms.classes import ClassForm, WrittenSlot
+from infobus.tdl.generics import Generic, Method, Parameters
+from infobus.tdl.library import bus_functions, tables  # noqa: F401  what they define is looked up by name
+from infobus.tdl.library.instances import initialize, set_slot_value, slot_value
 from infobus.tdl.limits import Capabilities, ProgramLimits
-from infobus.tdl.machine import Builtin, Code, Evaluation, translated
+from infobus.tdl.machine import Builtin, Code, Evaluation, Frame, translated
 from infobus.tdl.reader import SourcePosition, read
 from infobus.tdl.retention import retained_bytes
 from infobus.tdl.signatures import check_key, sign
 from infobus.tdl.sources import Sources
-from infobus.tdl.text import written
-from infobus.tdl.values import ALIASES, BUILT_IN_CLASSES, Deep, Function, Symbol
+from infobus.tdl.text import print_plainly, written
+from infobus.tdl.values import ALIASES, BUILT_IN_CLASSES, Deep, Function, Symbol, attribute_name
 
 OUTSIDE = SourcePosition(0, 0, "the host")
-CLASS_STEPS = 100
-"""The fuel that defining a class costs: it takes about as long as this many other steps."""
 METHODS = "methods"
 """The purpose in the signatures of methods that are sent with a type."""
 
-_made_here: WeakSet[type[DataObject]] = WeakSet()
-"""The classes that any interpreter in this process has made."""
+RESERVED = ("initialize-instance", "print-object")
+"""The generic functions that the language itself calls."""
 
 
 class Interpreter:
@@ -70,14 +68,21 @@ class Interpreter:
         self.limits = limits or ProgramLimits()
         self.capabilities = capabilities or Capabilities()
         self.variables: dict[str, Any] = {}
-        self.classes: dict[str, type[DataObject]] = {}
-        self._bases: dict[str, list[type[DataObject]]] = {}
-        initialize = Generic("initialize-instance", 1)
-        initialize.add(Method(("t",), Builtin("initialize-instance", _nothing, 1, None)))
-        self._functions: dict[str, Function] = {initialize.name: initialize}
+        self._classes = ClassTable(self._python_method, self.note_definition)
+        self.classes = self._classes.classes
+        self.outdated = self._classes.outdated
+        self.recipe = self._classes.recipe
+        self.class_named = self._classes.named
+        self.initializer = Generic("initialize-instance", Parameters(1, has_rest=True))
+        first = Builtin("initialize-instance", initialize, 1, None)
+        self.initializer.add(Method(("t",), first))
+        self.printer = Generic("print-object", Parameters(2))
+        self.printer.add(Method(("t", "t"), Builtin("print-object", print_plainly, 2, 2)))
+        own = (self.initializer, self.printer)
+        self._functions: dict[str, Function] = {generic.name: generic for generic in own}
         self._key = None if key is None else check_key(key)
         self._sources = Sources()
-        self._travelling: dict[str, type[DataObject]] = {}
+        self._travelling: set[str] = set()
         self._has_news = False
         self._definition_count = 0
         self._kept: list[Any] = []
@@ -115,7 +120,7 @@ class Interpreter:
             lambda run: function.invoke(run, _inward(run, arguments), OUTSIDE), _to_python
         )
 
-    def perform(self, obj: DataObject, operation: Operation, *given: Any, **named: Any) -> Any:
+    def perform(self, obj: DataObject, operation: Operation, /, *given: Any, **named: Any) -> Any:
         """Carry out an operation of `obj` with the generic function of the same name."""
         names = [parameter.name for parameter in operation.parameters]
         values = dict(zip(names, given, strict=False)) | named
@@ -131,7 +136,7 @@ class Interpreter:
             value = values.get(parameter.name, parameter.default)
             arguments.append(checked(parameter.kind, value, f"{where}({parameter.name})"))
         return self._within_limits(
-            lambda run: self._implementation(operation.name).invoke(
+            lambda run: self._implementation(run, where, operation.name).invoke(
                 run, _inward(run, [obj, *arguments]), OUTSIDE
             ),
             lambda run, value: _result(run, value, operation.result, f"{where}()"),
@@ -149,27 +154,36 @@ class Interpreter:
         """Return the function called `name`; signal a condition if there is none."""
         found = BUILTINS.get(name) or self._functions.get(name)
         if found is None:
-            raise failed(f"there is no function {name}", Unbound)
+            raise failed(f"there is no function {name}{_hint(name)}", Unbound)
         return found
 
     def define_function(self, name: str, function: Function) -> None:
         """Define the function `name`; a program cannot redefine built-in functions."""
         if name in BUILTINS or name in SPECIAL:
             raise failed(f"{name} is part of the language and cannot be defined anew")
+        if name in RESERVED:
+            raise failed(f"{name} is part of the language; write methods for it")
+        if (complaint := refusal(name)) is not None:
+            raise failed(complaint)
         if name not in self._functions:
             self.note_definition()
         self._functions[name] = function
 
-    def generic(self, name: str, required: int) -> Generic:
+    def forget_function(self, name: str) -> None:
+        """Remove the function `name`, if the program has defined one."""
+        if name not in RESERVED:
+            self._functions.pop(name, None)
+
+    def generic(self, name: str, parameters: Parameters) -> Generic:
         """Return the generic function called `name`, making one if there is none."""
         found = self._functions.get(name)
-        if not isinstance(found, Generic):
-            found = Generic(name, required)
+        if found is None:
+            # The keywords of one method are not for all others.
+            found = Generic(name, replace(parameters, keys=None, others_allowed=False))
             self.define_function(name, found)
-        if found.required != required:
-            raise failed(
-                f"methods of {name} take {found.required} required arguments, not {required}"
-            )
+        if not isinstance(found, Generic):
+            raise failed(f"{name} is a function without methods; remove it first with "
+                         f"(fmakunbound '{name}), or choose another name")  # fmt: skip
         return found
 
     def set_variable(self, name: str, value: Any) -> None:
@@ -189,13 +203,9 @@ class Interpreter:
         self.note_definition()
         self._kept.append(value)
 
-    def class_named(self, name: str) -> type[DataObject]:
-        """Return a class by name: the program's own, else one that this process knows."""
-        known = registry.find_type(name)
-        found = self.classes.get(name) or (class_for(known.fingerprint) if known else None)
-        if found is None:
-            raise failed(f"there is no class {name}", Unbound)
-        return found
+    def has_class(self, name: str) -> bool:
+        """Return whether there is a class called `name`, built-in or not."""
+        return name in BUILT_IN_CLASSES or self._classes.find(name) is not None
 
     def known_class_name(self, name: str) -> str:
         """Return `name` if methods can specialize on it."""
@@ -203,7 +213,14 @@ class Interpreter:
             self.class_named(name)
         return name
 
-    def define_class(self, run: Evaluation, form: ClassForm, attributes: list[Attribute]) -> None:
+    def define_class(
+        self,
+        run: Evaluation,
+        form: ClassForm,
+        attributes: list[Attribute],
+        shared: dict[str, SharedSlot],
+        frame: Frame,
+    ) -> None:
         """Make the class that a form describes, with its accessors and operations."""
         name = form.name
         if name in BUILT_IN_CLASSES or name in ALIASES:
@@ -211,60 +228,53 @@ class Interpreter:
         if not any(matches(pattern, name) for pattern in self.limits.classes):
             allowed = ", ".join(self.limits.classes)
             raise failed(f"the host does not let this program define {name}, only {allowed}")
-        run.spend(CLASS_STEPS)
         bases = [self.class_named(above) for above in form.supertypes]
-        cls = self.classes[name] = self._class_for(form, bases, attributes)
-        if form.travels:
-            self._travelling[name] = cls
+        inherited = {member for base in bases for member in base.__bus_type__.attributes.names}
+        if twice := inherited & shared.keys():
+            raise failed(f"{name}.{min(twice)} is inherited as a slot of each object; it cannot "
+                         "have :allocation :class")  # fmt: skip
+        parts = ClassParts(name, bases, attributes, form.operations, form.doc, frame=frame)
+        parts.default_initargs, parts.shared = form.default_initargs, shared
         for slot in form.slots:
-            for reader in slot.readers:
-                self.generic(reader, 1).add(Method((name,), _reader(reader, slot.name)))
-                text = f"(defmethod {reader} ((o {name})) (slot-value o '{slot.name}))"
-                self._sources.note_method(text, reader, name)
-            for writer in slot.writers:
-                self.generic(writer, 2).add(Method(("t", name), _writer(writer, slot.name)))
-                change = f"(setf (slot-value o '{slot.name}) v)"
-                text = f"(defmethod {writer} (v (o {name})) {change})"
-                self._sources.note_method(text, writer, "t", name)
+            for keyword in slot.initargs:
+                parts.initargs.setdefault(keyword, []).append(attribute_name(slot.name))
+        made = self._classes.define(run, parts)
+        if form.travels:
+            self._travelling.add(name)
+        self._has_news = self._has_news or bool(made)
+        for slot in form.slots:
+            self._define_accessors(name, slot)
 
-    def _class_for(
-        self, form: ClassForm, bases: list[type[DataObject]], attributes: list[Attribute]
-    ) -> type[DataObject]:
-        name = form.name
-        held = self.classes.get(name)
-        meant = compose(
-            name, [b.__bus_type__ for b in bases], attributes, form.operations, form.doc
-        )
-        if held is not None and held.__bus_type__ == meant and self._bases[name] == bases:
-            return held
-        self._bases[name] = bases
-        other = registry.declared_names.get(name)
-        if held is None and other is not None:
-            # A program must not take over a class name that other code in this process uses.
-            if other.__bus_type__ != meant:
-                raise failed(f"this process has another class {name}; give yours another name")
-            # An equal class of Python's is used as it is. One of another interpreter is not: its
-            # operations would run that interpreter's methods.
-            if other not in _made_here:
-                return other
-        self.note_definition()
-        cls = define_type(name, bases, attributes, form.operations, doc=form.doc)
-        _made_here.add(cls)
-        for operation in form.operations:
-            setattr(cls, operation.name, self._python_method(operation))
-        return cls
+    def _define_accessors(self, name: str, slot: WrittenSlot) -> None:
+        for reader in slot.readers:
+            method = Method((name,), _reader(reader, slot.name))
+            self.generic(reader, method.parameters).add(method)
+            text = f"(defmethod {reader} ((o {name})) (slot-value o '{slot.name}))"
+            self._sources.note_method(text, reader, name)
+        for writer in slot.writers:
+            method = Method(("t", name), _writer(writer, slot.name))
+            self.generic(writer, method.parameters).add(method)
+            change = f"(setf (slot-value o '{slot.name}) v)"
+            text = f"(defmethod {writer} (v (o {name})) {change})"
+            self._sources.note_method(text, writer, "t", name)
 
     def _python_method(self, operation: Operation) -> Callable[..., Any]:
-        def method(obj: DataObject, *given: Any, **named: Any) -> Any:
+        # The names of parameters are the program's, so none of ours may be a keyword.
+        def method(obj: DataObject, /, *given: Any, **named: Any) -> Any:
             return self.perform(obj, operation, *given, **named)
 
         method.__name__ = operation.name
         method.__doc__ = operation.doc
         return method
 
-    def _implementation(self, operation: str) -> Function:
-        dashed = operation.replace("_", "-")
-        return self.function(dashed if dashed in self._functions else operation)
+    def _implementation(self, run: Evaluation, where: str, operation: str) -> Function:
+        for name in (operation.replace("_", "-"), operation):
+            if name in self._functions:
+                return self._functions[name]
+        signal = failed(f"nobody has written a method for this operation: there is no function "
+                        f"{operation}", Unbound)  # fmt: skip
+        signal.locate(run, SourcePosition(0, 0, where))
+        raise signal
 
     def _program(self, source: str, origin: str) -> Callable[[Evaluation], Deep]:
         if len(source) > self.limits.source_length:
@@ -297,7 +307,8 @@ class Interpreter:
         if not self._has_news:
             return
         self._has_news = False
-        for name, cls in self._travelling.items():
+        for name in sorted(self._travelling):
+            cls = self.classes[name]
             source = self._sources.methods_of(cls.__bus_type__.lineage)
             fields = (name, cls.__bus_type__.fingerprint, source)
             signature = b"" if self._key is None else sign(self._key, METHODS, *fields)
@@ -332,9 +343,10 @@ class Interpreter:
         """
         limit = self.limits.memory_bytes
         if self._uncounted > limit // 8 or self._retained > limit // 8 * 7:
-            roots = [*self.variables.values(), *self._functions.values(), *self._kept]
+            functions = self._functions.values()
+            roots = [*self.variables.values(), *functions, *self._kept, *self._classes.roots()]
             self._retained, self._uncounted = retained_bytes(roots), 0
-        return limit - self._retained - self._uncounted
+        return limit - self._retained - self._uncounted - self._classes.bytes
 
 
 def _too_deep() -> TdlLimit:
@@ -367,8 +379,12 @@ def _result(run: Evaluation, value: Any, kind: Kind, where: str) -> Any:
         raise failed(f"the result does not fit: {error}", WrongType) from None
 
 
-def _nothing(run: Evaluation, *arguments: Any) -> None:
-    return None
+def _hint(name: str) -> str:
+    """Return what a program can use instead of a function that it does not have."""
+    if name in REFUSED_FUNCTIONS:
+        return f", which is not part of TDL: {REFUSED_FUNCTIONS[name]}"
+    lower = name.lower()
+    return f": case counts, so write {lower}" if lower != name and lower in BUILTINS else ""
 
 
 def _reader(name: str, slot: str) -> Builtin:

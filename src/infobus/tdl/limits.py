@@ -18,10 +18,11 @@ class ProgramLimits:
     """How much a program may use. Fuel and memory are counted per run or call.
 
     Attributes:
-        fuel: Steps: evaluations, calls, loop iterations, elements visited. One use of the bus
-            costs 100.
-        memory_bytes: What a run allocates, plus what the program retains from earlier runs.
-            The count is an upper estimate, and a run gets nothing back for garbage.
+        fuel: Steps: calls, loop iterations, elements visited or copied, and one for every 16
+            forms that a loop or call repeats. One use of the bus costs 100.
+        memory_bytes: What a run allocates, plus what the program retains from earlier runs,
+            plus its classes. The count is an upper estimate, and a run gets nothing back for
+            garbage.
         depth: How deep evaluations may nest; one call takes two to five levels.
         definitions_count: The number of functions, methods, variables, subscriptions, served
             objects and classes, counting every version of a class.

@@ -7,7 +7,7 @@ recursion never grows Python's own stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,9 @@ from infobus.tdl.values import Deep, Function, Symbol, make_list
 if TYPE_CHECKING:
     from infobus.tdl.interpreter import Interpreter
 
+KEYWORDS_SHOWN_MAX = 20
+_OTHERS = Symbol(":allow-other-keys")
+
 Frame = list[Any]
 """The enclosing frame (or None), followed by the values of the variables of one scope."""
 
@@ -43,13 +46,17 @@ class Code:
 class Evaluation:
     """One run of a program: its remaining fuel and memory, and the active calls."""
 
-    __slots__ = ("calls", "fuel", "interpreter", "memory")
+    __slots__ = ("calls", "fuel", "interpreter", "is_plain", "memory", "printing")
 
     def __init__(self, interpreter: Interpreter, memory: int) -> None:
         self.interpreter = interpreter
         self.fuel = interpreter.limits.fuel
         self.memory = memory
         self.calls: list[tuple[str, SourcePosition]] = []
+        self.printing = 0
+        """How many `print-object` methods are active."""
+        self.is_plain = False
+        """Whether the innermost of them prints for people, without the quotes of strings."""
 
     def spend(self, steps: int) -> None:
         """Use fuel; raise `LimitReached` if there is not enough."""
@@ -118,9 +125,12 @@ class Evaluation:
 
 
 class Builtin(Function):
-    """A built-in function. One that calls other functions is deep."""
+    """A built-in function. One that calls other functions is deep.
 
-    __slots__ = ("function", "is_deep", "least", "most", "name")
+    `longer` is the variant that takes more arguments, such as `:test`, and is slower.
+    """
+
+    __slots__ = ("function", "is_deep", "least", "longer", "most", "name")
 
     def __init__(
         self,
@@ -135,14 +145,20 @@ class Builtin(Function):
         self.least = least
         self.most = most
         self.is_deep = is_deep
+        self.longer: Builtin | None = None
+
+    def taking(self, count: int) -> Builtin:
+        """Return the variant for this number of arguments."""
+        return self.longer if self.longer is not None and count > (self.most or 0) else self
 
     def invoke(self, run: Evaluation, arguments: list[Any], at: SourcePosition) -> Deep:
-        complaint = self.complaint(len(arguments))
+        chosen = self.taking(len(arguments))
+        complaint = chosen.complaint(len(arguments))
         if complaint is not None:
             raise failed(complaint)
-        if self.is_deep:
-            return (yield self.function(run, at, *arguments))
-        return self.function(run, *arguments)
+        if chosen.is_deep:
+            return (yield chosen.function(run, at, *arguments))
+        return chosen.function(run, *arguments)
 
     def complaint(self, count: int) -> str | None:
         """Return the error message for a wrong number of arguments, or None."""
@@ -177,14 +193,19 @@ class Lambda:
     keys: list[Option] | None
     others_allowed: bool
     body: Code
+    steps: int = 0
+    """The fuel that a call costs because of the function's length."""
 
     @property
     def is_plain(self) -> bool:
         """True if all parameters are required."""
         return not (self.options or self.has_rest or self.keys is not None)
 
-    def bind(self, run: Evaluation, frame: Frame, arguments: list[Any]) -> Deep:
-        """Add the values of optional, rest and keyword parameters to `frame`."""
+    def bind(self, run: Evaluation, frame: Frame, arguments: list[Any], are_checked: bool) -> Deep:
+        """Add the values of optional, rest and keyword parameters to `frame`.
+
+        A generic function has checked the keywords against those of all applicable methods.
+        """
         given = arguments[self.required :]
         for index, option in enumerate(self.options):
             yield from _add(run, frame, option, given[index : index + 1])
@@ -196,22 +217,43 @@ class Lambda:
             run.allocate(len(rest))
             frame.append(make_list(rest))
         if self.keys is not None:
-            by_name = self._keywords(rest)
+            by_name = self._keywords(rest, are_checked)
             for key in self.keys:
                 yield from _add(run, frame, key, by_name.get(f":{key.name}", []))
 
-    def _keywords(self, rest: list[Any]) -> dict[str, list[Any]]:
+    def _keywords(self, rest: list[Any], are_checked: bool) -> dict[str, list[Any]]:
         names = rest[::2]
-        if len(rest) % 2 or not all(n.__class__ is Symbol and n.is_keyword for n in names):
-            raise failed(f"{self.name} expects keywords, each with a value, after its arguments")
-        known = {f":{key.name}" for key in self.keys or ()}
-        strange = next((n.name for n in names if n.name not in known), None)
-        if strange is not None and not self.others_allowed:
-            allowed = " ".join(sorted(known)) or "none"
-            raise failed(f"{self.name} does not know the keyword {strange}; it has {allowed}")
+        check_pairs(self.name, rest)
+        if names and not (are_checked or self.others_allowed):
+            check_known(self.name, rest, {f":{key.name}" for key in self.keys or ()})
         # If a keyword occurs twice, the first value counts: reversed, it overwrites the others.
         pairs = zip(reversed(names), reversed(rest[1::2]), strict=True)
         return {name.name: [value] for name, value in pairs}
+
+
+def check_pairs(name: str, rest: list[Any]) -> None:
+    """Signal a condition unless `rest` consists of keywords, each with a value."""
+    if len(rest) % 2 or not all(n.__class__ is Symbol and n.is_keyword for n in rest[::2]):
+        raise failed(f"{name} expects keywords, each with a value, after its arguments")
+
+
+def check_known(name: str, rest: list[Any], known: Collection[str]) -> None:
+    """Signal a condition if a keyword in `rest` is not known, unless the call allows others."""
+    strange = [n for n in rest[::2] if n.__class__ is not Symbol or n.name not in known]
+    if not strange:
+        return
+    check_pairs(name, rest)
+    if not allows_others(rest) and strange != [_OTHERS]:
+        shown = sorted(known)[:KEYWORDS_SHOWN_MAX]
+        allowed = " ".join(shown) + (" ..." if len(known) > len(shown) else "")
+        first = next(n.name for n in strange if n != _OTHERS)
+        raise failed(f"{name} does not know the keyword {first}; it has {allowed or 'none'}")
+
+
+def allows_others(rest: Sequence[Any]) -> bool:
+    """Return whether a call has `:allow-other-keys t` among its keywords; the first one counts."""
+    pairs = zip(rest[::2], rest[1::2], strict=False)
+    return next((value for name, value in pairs if name == _OTHERS), None) is not None
 
 
 def _add(run: Evaluation, frame: Frame, option: Option, given: list[Any]) -> Deep:
@@ -251,9 +293,12 @@ class Closure(Function):
             expected = str(written.required) if written.is_plain else f"at least {written.required}"
             raise failed(_wrong_count(written.name, expected, len(arguments)))
         frame = [self.frame, *hidden, *arguments[: written.required]]
+        if written.steps:
+            run.spend(written.steps)
         try:
             if not written.is_plain:
-                yield from written.bind(run, frame, arguments)
+                # Only a generic function passes hidden values.
+                yield from written.bind(run, frame, arguments, bool(hidden))
             value = written.body.run(run, frame)
             if written.body.is_deep:
                 value = yield value

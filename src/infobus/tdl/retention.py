@@ -9,7 +9,7 @@ from infobus.objects.data import DataObject, unknown_attributes
 from infobus.tdl.generics import Generic, NextMethods
 from infobus.tdl.limits import CELL_BYTES, CHARACTER_BYTES
 from infobus.tdl.machine import Closure
-from infobus.tdl.values import Cell, Table
+from infobus.tdl.values import Cell, Table, TextStream
 
 
 def retained_bytes(roots: Iterable[Any]) -> int:
@@ -35,15 +35,17 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, list):  # a frame, or a list in an object
         return value
     if isinstance(value, dict):
-        return list(value.values())
+        return [*value, *value.values()]
     if value.__class__ is Cell:
         return [value.first, value.rest]
     if value.__class__ is Table:
-        return [*value.entries.values(), *(key for _, key in value.entries)]
+        return [*value.entries.values(), *value.keys()]
     if isinstance(value, DataObject):
         return [*value.__dict__.values(), *unknown_attributes(value).values()]
     if isinstance(value, Closure):
         return [value.frame]
     if isinstance(value, Generic):
         return [method.function for method in value.methods]
+    if value.__class__ is TextStream:
+        return value.parts
     return [value.arguments] if isinstance(value, NextMethods) else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from infobus.tdl.compiler import symbol_name
@@ -40,17 +40,17 @@ class Sources:
             return
         name = function_name(form.items[1])
         mentions = frozenset(_names(form))
-        if head != "defmethod":
-            self._keep((name,), Definition(name, form.text, mentions))
+        if head == "defmethod":
+            key, classes = _method(form.items[2:])
+            self._keep((name, *key), Definition(name, form.text, mentions, classes))
             return
-        rest = form.items[2:]
-        qualifier = symbol_name(rest[0]) or ""
-        parameters = rest[1] if qualifier in QUALIFIERS[1:] else rest[0]
-        assert isinstance(parameters, Parenthesized)  # the compiler has checked that
-        classes = [_class_in(parameter) for parameter in parameters.items]
-        key = (name, qualifier, *(one or "t" for one in classes))
-        found = frozenset(one for one in classes if one is not None)
-        self._keep(key, Definition(name, form.text, mentions, found))
+        inside: frozenset[str] = frozenset()
+        if head == "defgeneric":
+            for option in form.items[3:]:
+                assert isinstance(option, Parenthesized)  # the compiler has checked that
+                if symbol_name(option.items[0]) == ":method":
+                    inside |= _method(option.items[1:])[1]
+        self._keep((name,), Definition(name, form.text, mentions, inside))
 
     def note_method(self, text: str, name: str, *classes: str) -> None:
         """Record an accessor as the method that it is equivalent to."""
@@ -77,11 +77,34 @@ class Sources:
         return "\n".join(definition.text for definition in travelling)
 
 
-def _class_in(parameter: Form) -> str | None:
-    if isinstance(parameter, Parenthesized) and len(parameter.items) == 2:
-        name = symbol_name(parameter.items[1])
-        return None if name is None else full_name(name)
-    return None
+def _method(rest: Sequence[Form]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return what tells a method from others of its name, and the classes that it is for."""
+    qualifier = symbol_name(rest[0]) or ""
+    qualifier = qualifier if qualifier in QUALIFIERS[1:] else ""
+    parameters = rest[1] if qualifier else rest[0]
+    listed = parameters.items if isinstance(parameters, Parenthesized) else ()
+    specializers = [
+        parameter.items[1]
+        for parameter in listed
+        if isinstance(parameter, Parenthesized) and len(parameter.items) == 2
+    ]
+    names = [symbol_name(one) for one in specializers]
+    classes = frozenset(full_name(name) for name in names if name is not None)
+    return (qualifier, *(_spelled(parameter) for parameter in listed)), classes
+
+
+def _spelled(form: Form) -> str:
+    """Return a parameter's class, or `(eql value)`, as text; `t` if it has none."""
+    if not isinstance(form, Parenthesized) or len(form.items) != 2:
+        return "t"
+    special = form.items[1]
+    return _text(special) if isinstance(special, Parenthesized) else full_name(_text(special))
+
+
+def _text(form: Form) -> str:
+    if isinstance(form, Parenthesized):
+        return f"({' '.join(_text(item) for item in form.items)})"
+    return symbol_name(form) or repr(form.value)
 
 
 def _names(form: Form) -> Iterator[str]:

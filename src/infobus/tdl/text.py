@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from infobus.objects.data import DataObject, attribute_values, type_of, unknown_attributes
-from infobus.tdl.conditions import Condition, failed
+from infobus.tdl.conditions import Condition, WrongType, failed
 from infobus.tdl.limits import CHARACTER_BYTES
-from infobus.tdl.values import Cell, Function, Symbol, Table, shown_name
+from infobus.tdl.reader import SourcePosition
+from infobus.tdl.values import Cell, ClassObject, Function, Symbol, Table, TextStream, shown_name
 
 if TYPE_CHECKING:
     from infobus.tdl.machine import Evaluation
 
 DEPTH_MAX = 32
+PRINTING_DEPTH_MAX = 16
+"""How many `print-object` methods may be active at once; each needs Python's own stack."""
+PRINTING_STEPS = 20
+"""The fuel that a `print-object` method costs, besides what it does."""
 SHORT_LENGTH_MAX = 60
+PRINTING = SourcePosition(0, 0, "printing")
 
 
 def written(run: Evaluation | None, value: Any, *, is_plain: bool = False) -> str:
@@ -25,6 +32,17 @@ def written(run: Evaluation | None, value: Any, *, is_plain: bool = False) -> st
     writer = _Writer(run, is_plain)
     writer.add(value, 0)
     return "".join(writer.parts)
+
+
+def print_plainly(run: Evaluation, value: Any, stream: Any) -> Any:
+    """Print an object in the usual way: the last method of `print-object`."""
+    if stream.__class__ is not TextStream:
+        raise failed(f"print-object: expected a stream, got {short(stream)}", WrongType)
+    writer = _Writer(run, run.is_plain)
+    writer.add_object(value, 0) if isinstance(value, DataObject) else writer.add(value, 0)
+    run.allocate(len(writer.parts))
+    stream.parts.extend(writer.parts)
+    return value
 
 
 def short(value: Any) -> str:
@@ -58,13 +76,11 @@ class _Writer:
             self.put("...")
         elif value.__class__ is Cell:
             self._list(value, depth)
-        elif isinstance(value, Condition) and self._is_plain and value.message:
-            self.put(value.message)
         elif isinstance(value, DataObject):
-            self._object(value, depth)
+            if self._run is None or not self._by_method(self._run, value):
+                self.add_object(value, depth)
         elif value.__class__ is Table:
-            self._fields("#<hash-table", [(key, item) for (_, key), item in value.entries.items()],
-                         depth)  # fmt: skip
+            self._fields("#<hash-table", value.items(), depth)
         elif isinstance(value, (list, dict)):
             self._plain(value, depth)
         else:
@@ -85,7 +101,9 @@ class _Writer:
             return f"#<function {value.name}>"
         if isinstance(value, bytes):
             return f"#<{len(value)} bytes>"
-        return str(value)
+        if value.__class__ is ClassObject:
+            return f"#<class {shown_name(value.name)}>"
+        return "#<stream>" if value.__class__ is TextStream else str(value)
 
     def _list(self, value: Any, depth: int) -> None:
         opening = "("
@@ -101,24 +119,51 @@ class _Writer:
     def _plain(self, value: Any, depth: int) -> None:
         """Write a Python list or map, as objects hold them."""
         if isinstance(value, dict):
-            self._fields("#<hash-table", list(value.items()), depth)
+            self._fields("#<hash-table", value.items(), depth)
         elif not value:
             self.put("nil")
         else:
             for index, item in enumerate(value):
+                if self._is_full:
+                    break
                 self.put(" " if index else "(")
                 self.add(item, depth + 1)
             self.put(")")
 
-    def _object(self, value: DataObject, depth: int) -> None:
+    def _by_method(self, run: Evaluation, value: DataObject) -> bool:
+        """Write an object with the program's `print-object`, if it has a method for that."""
+        generic, stream = run.interpreter.printer, TextStream()
+        if len(generic.methods) == 1 or len(generic.plan(run, [value, stream]).methods) == 1:
+            return False  # only the one of the language applies
+        if run.printing >= PRINTING_DEPTH_MAX:
+            raise failed(f"print-object calls itself more than {PRINTING_DEPTH_MAX} levels deep")
+        run.spend(PRINTING_STEPS)
+        run.printing += 1
+        was_plain, run.is_plain = run.is_plain, self._is_plain
+        try:
+            run.drive(generic.invoke(run, [value, stream], PRINTING))
+        finally:
+            run.printing -= 1
+            run.is_plain = was_plain
+        for part in stream.parts:
+            self.put(part)
+        return True
+
+    def add_object(self, value: DataObject, depth: int) -> None:
+        """Write an object in the usual way: its class and its slots."""
+        if isinstance(value, Condition) and self._is_plain and value.__dict__.get("message"):
+            self.put(value.message)
+            return
         name = shown_name(type_of(value).name)
         held = attribute_values(value) | unknown_attributes(value)
-        fields = [(Symbol(f":{name}"), item) for name, item in held.items()]
+        fields = ((Symbol(f":{name}"), item) for name, item in held.items())
         self._fields(f"#<{name}", fields, depth)
 
-    def _fields(self, opening: str, fields: list[tuple[Any, Any]], depth: int) -> None:
+    def _fields(self, opening: str, fields: Iterable[tuple[Any, Any]], depth: int) -> None:
         self.put(opening)
         for name, item in fields:
+            if self._is_full:
+                break
             self.put(" ")
             self.add(name, depth + 1)
             self.put(" ")

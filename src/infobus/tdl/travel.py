@@ -96,6 +96,7 @@ def _perform(
     operation: Any,
     author: Type,
     permission: _Permission,
+    /,
     *given: Any,
     **named: Any,
 ) -> Any:

@@ -10,10 +10,12 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from infobus.objects.data import DataObject, type_of
 
 if TYPE_CHECKING:
+    from infobus.objects.kinds import Kind
     from infobus.tdl.machine import Evaluation
     from infobus.tdl.reader import SourcePosition
 
@@ -44,12 +46,43 @@ class Cell:
 
 
 class Table:
-    """A hash table. The type of a key matters: 1, 1.0 and t are three keys."""
+    """A hash table. The type of a key matters: 1, 1.0 and t are three keys.
 
-    __slots__ = ("entries",)
+    An entry's key is a tuple of the type, the value and perhaps more. Once a table is in a slot,
+    it is the map that the slot's object holds: then `kind` is the kind of its values, which are
+    in plain form, and its keys are strings.
+    """
+
+    __slots__ = ("entries", "kind")
+
+    def __init__(self, entries: dict[Any, Any] | None = None, kind: Kind | None = None) -> None:
+        self.entries = {} if entries is None else entries
+        self.kind = kind
+
+    def keys(self) -> list[Any]:
+        """Return the keys as the program knows them."""
+        return list(self.entries) if self.kind else [key[1] for key in self.entries]
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the keys as the program knows them, and the values as the table holds them."""
+        for key, value in self.entries.items():
+            yield (key if self.kind else key[1]), value
+
+
+class TextStream:
+    """The text that a `print-object` method has written so far."""
+
+    __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self.entries: dict[tuple[type, Any], Any] = {}
+        self.parts: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class ClassObject:
+    """A class as a value: what `find-class` and `class-of` return."""
+
+    name: str
 
 
 class Function:
@@ -107,11 +140,17 @@ _KINDS: dict[type, tuple[str, ...]] = {
     datetime: ("datetime", "t"),
     Cell: ("cons", "list", "t"),
     Table: ("hash-table", "t"),
+    TextStream: ("stream", "t"),
+    ClassObject: ("class", "t"),
 }
 _SYMBOL, _KEYWORD = ("symbol", "t"), ("keyword", "symbol", "t")
 BUILT_IN_CLASSES = frozenset(
     {name for names in _KINDS.values() for name in names} | {"keyword", "function"}
 )
+
+
+_orders: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
+"""The precedence of each class whose objects were asked for it."""
 
 
 def full_name(name: str) -> str:
@@ -137,7 +176,12 @@ def precedence(value: Any) -> tuple[str, ...]:
     if names is not None:
         return names
     if isinstance(value, DataObject):
-        return class_precedence(value.__class__, type_of(value).lineage)
+        cls = value.__class__
+        if cls is DataObject:  # received, of a type that has no class here
+            return class_precedence(cls, type_of(value).lineage)
+        if (found := _orders.get(cls)) is None:
+            found = _orders[cls] = class_precedence(cls, cls.__bus_type__.lineage)
+        return found
     if value.__class__ is Symbol:
         return _KEYWORD if value.is_keyword else _SYMBOL
     return ("function", "t")

@@ -1,15 +1,19 @@
 """`defclass` and `define-condition`, which define classes that are types of the bus.
 
     (defclass plant.Recipe (plant.Plan Auditable)
-      ((name  :type str)
-       (steps :type (list-of str) :initform nil :accessor recipe-steps :documentation "..."))
+      ((name  :type str :initarg :called)
+       (steps :type (list-of str) :initform nil :accessor recipe-steps :documentation "...")
+       (made  :allocation :class :initform 0))
       (:documentation "What to do with a wafer.")
+      (:default-initargs :called "unnamed")
       (:operations (add-step ((step str) (count int 1)) int "Returns how many there are."))
       (:travels t))
 
-You can set every slot with a keyword of its name. An initform is evaluated once, when the class
-is defined, because a default is part of the type. Operations are declared in the type; the
-methods of the generic function with the same name implement them.
+You can set every slot with a keyword of its name, and with its initargs. An initform is evaluated
+once, when the class is defined, because a default is part of the type; a default initarg is
+evaluated for each object. Operations are declared in the type; the methods of the generic
+function with the same name implement them. A slot with `:allocation :class` belongs to the
+program, not to the type: its value is not sent.
 """
 
 from __future__ import annotations
@@ -18,16 +22,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infobus.errors import BadType, BusError
-from infobus.objects.kinds import Kind, ListOf, MapOf
+from infobus.objects.kinds import ANY, Kind, ListOf, MapOf, Misfit
 from infobus.objects.members import Operation, Parameter, check_member_name, make_attribute
 from infobus.objects.spelling import optional, parse_kind
-from infobus.tdl.boundary import checked, nothing, outward
+from infobus.tdl.boundary import checked, held, nothing, outward
+from infobus.tdl.classes.table import SharedSlot
 from infobus.tdl.compiler import Scope, compiled, expect, group_in, name_in, special, symbol_name
 from infobus.tdl.conditions import Unwinding
+from infobus.tdl.forms.definitions import function_name
 from infobus.tdl.machine import Code, Evaluation, Frame, translated
 from infobus.tdl.reader import Atom, Form, Parenthesized, bad_form
 from infobus.tdl.values import Deep, Symbol, attribute_name, full_name
 
+NOT_KINDS = {"symbol", "keyword", "function", "cons", "list", "hash-table"}
 _KINDS = {"string": "str", "integer": "int", "boolean": "bool", "t": "any", "null": "None",
           "double-float": "float", "number": "float", "nil": "None"}  # fmt: skip
 
@@ -38,6 +45,10 @@ def kind_in(form: Form) -> Kind:
         if isinstance(form, Parenthesized):
             return _composed(form)
         text = form.value.name if form.value.__class__ is Symbol else form.value
+        if text in NOT_KINDS:
+            hint = "str" if text in ("symbol", "keyword") else "(list-of any), (map-of any) or any"
+            raise bad_form(form.at, f"a slot cannot have the type {text}, which Python does not "
+                                    f"know; use {hint}")  # fmt: skip
         if isinstance(text, str):
             return parse_kind(_KINDS.get(text, text))
     except BadType as error:
@@ -68,6 +79,8 @@ class WrittenSlot:
     initform: Code | None = None
     readers: list[str] = field(default_factory=list)
     writers: list[str] = field(default_factory=list)
+    initargs: list[str] = field(default_factory=list)
+    is_shared: bool = False
 
 
 @dataclass
@@ -79,6 +92,7 @@ class ClassForm:
     slots: list[WrittenSlot]
     doc: str = ""
     operations: list[Operation] = field(default_factory=list)
+    default_initargs: dict[str, Code] = field(default_factory=dict)
     travels: bool = False
 
 
@@ -98,8 +112,13 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
         supertypes,
         [_slot(item, scope) for item in group_in(slots, "slots").items],
     )
+    names: list[str | None] = []
     for option in options:
-        _add_option(written, option)
+        names.append(_add_option(written, option, scope))
+        if names[-1] in names[:-1]:
+            raise bad_form(option.at, f"the option {names[-1]} is given twice")
+    if head == "define-condition" and written.default_initargs:
+        raise bad_form(form.at, "a condition cannot have :default-initargs; use :initform")
     members = [attribute_name(slot.name) for slot in written.slots]
     members += [operation.name for operation in written.operations]
     if len(set(members)) < len(members):
@@ -107,15 +126,21 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
 
     def deep(run: Evaluation, frame: Frame) -> Deep:
         try:
-            attributes = []
+            attributes, shared = [], {}
             for slot in written.slots:
                 default = []
                 if slot.initform is not None:
-                    value = yield from run.value_of(slot.initform, frame)
-                    default = [outward(run, value, slot.kind)]
-                where = (written.name, attribute_name(slot.name))
-                attributes.append(make_attribute(*where, slot.kind, slot.doc, default))
-            run.interpreter.define_class(run, written, attributes)
+                    default = [(yield from run.value_of(slot.initform, frame))]
+                name = attribute_name(slot.name)
+                where = f"{written.name}.{name}"
+                if slot.is_shared:
+                    shared[check_member_name(name, written.name)] = SharedSlot(slot.kind, default)
+                    for value in default if slot.kind != ANY else ():
+                        checked(slot.kind, outward(run, value, slot.kind), where)
+                    continue
+                default = [_default(run, value, slot.kind, where) for value in default]
+                attributes.append(make_attribute(written.name, name, slot.kind, slot.doc, default))
+            run.interpreter.define_class(run, written, attributes, shared, frame)
         except Unwinding as unwinding:
             unwinding.locate(run, form.at)
             raise
@@ -128,14 +153,26 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
     return Code(deep, is_deep=True)
 
 
+def _default(run: Evaluation, value: Any, kind: Kind, where: str) -> Any:
+    try:
+        return held(run, value, kind)
+    except Misfit as misfit:
+        problem = f"the default does not fit: {misfit.problem}"
+        raise BadType(f"{where}{misfit.path}: {problem}") from None
+
+
 def _slot(form: Form, scope: Scope) -> WrittenSlot:
     parts = form.items if isinstance(form, Parenthesized) else (form,)
     if len(parts) % 2 == 0:
         raise bad_form(form.at, "expected (slot :option value ...)")
     name = name_in(parts[0], "the name of a slot")
     slot = WrittenSlot(name, parse_kind("any"))
+    given: list[str | None] = []
     for option, value in zip(parts[1::2], parts[2::2], strict=True):
-        match symbol_name(option):
+        given.append(symbol_name(option))
+        if given[-1] in given[:-1] and given[-1] in _ONCE:
+            raise bad_form(option.at, f"the option {given[-1]} of slot {name} is given twice")
+        match given[-1]:
             case ":type":
                 slot.kind = kind_in(value)
             case ":initform":
@@ -148,15 +185,28 @@ def _slot(form: Form, scope: Scope) -> WrittenSlot:
             case ":reader":
                 slot.readers.append(name_in(value, "the name of a reader"))
             case ":writer":
-                slot.writers.append(name_in(value, "the name of a writer"))
-            case ":initarg" if symbol_name(value) == f":{name}":
-                pass  # Ignored: the slot's own name is always its keyword.
+                slot.writers.append(function_name(value))
             case ":initarg":
-                raise bad_form(value.at, f"the initarg of {name} is :{name}, as for all slots")
+                slot.initargs.append(_keyword(value))
+            case ":allocation" if symbol_name(value) in (":class", ":instance"):
+                slot.is_shared = symbol_name(value) == ":class"
             case _:
-                known = ":type :initform :documentation :accessor :reader :writer"
+                known = (
+                    ":type :initform :initarg :accessor :reader :writer :documentation, "
+                    ":allocation :class or :instance"
+                )
                 raise bad_form(option.at, f"expected one of {known}")
     return slot
+
+
+_ONCE = (":type", ":initform", ":documentation", ":allocation")
+
+
+def _keyword(form: Form) -> str:
+    name = symbol_name(form)
+    if name is None or not name.startswith(":"):
+        raise bad_form(form.at, "expected a keyword, such as :name")
+    return name
 
 
 def _text(form: Form) -> str:
@@ -165,18 +215,32 @@ def _text(form: Form) -> str:
     raise bad_form(form.at, "expected a string")
 
 
-def _add_option(written: ClassForm, form: Form) -> None:
+def _add_option(written: ClassForm, form: Form, scope: Scope) -> str | None:
+    """Take in one option of a class, and return its name."""
     parts = group_in(form, "a class option").items
-    match symbol_name(parts[0]) if parts else None:
+    name = symbol_name(parts[0]) if parts else None
+    match name:
         case ":documentation" if len(parts) == 2:
             written.doc = _text(parts[1])
         case ":operations":
             written.operations.extend(_operation(item) for item in parts[1:])
         case ":travels" if len(parts) == 2:
             written.travels = symbol_name(parts[1]) != "nil"
+        case ":default-initargs" if len(parts) % 2:
+            for keyword, value in zip(parts[1::2], parts[2::2], strict=True):
+                if _keyword(keyword) in written.default_initargs:
+                    raise bad_form(keyword.at, f"{_keyword(keyword)} is given twice")
+                written.default_initargs[_keyword(keyword)] = compiled(value, scope)
+        case ":metaclass" | ":report":
+            raise bad_form(form.at, f"TDL has no {name}; leave it out, or give the condition's "
+                                    "text as :message")  # fmt: skip
         case _:
-            known = '(:documentation "..."), (:operations ...), (:travels t)'
+            known = (
+                '(:documentation "..."), (:default-initargs :name form ...), '
+                "(:operations ...), (:travels t)"
+            )
             raise bad_form(form.at, f"expected one of {known}")
+    return name
 
 
 def _operation(form: Form) -> Operation:

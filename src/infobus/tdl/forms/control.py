@@ -12,6 +12,7 @@ from infobus.tdl.compiler import (
     compiled,
     constant,
     expect,
+    function_code,
     group_in,
     lambda_list,
     name_in,
@@ -21,12 +22,15 @@ from infobus.tdl.compiler import (
     symbol_name,
 )
 from infobus.tdl.conditions import Leave, Signal
+from infobus.tdl.forms.definitions import function_name
+from infobus.tdl.limits import CHARACTER_BYTES
 from infobus.tdl.machine import Code, Evaluation, Frame
 from infobus.tdl.reader import Atom, Form, Parenthesized, bad_form, datum
 from infobus.tdl.values import Deep, Symbol, full_name, precedence
 
 HANDLING_STEPS = 10
 """The fuel that handling a condition costs: it takes about as long as this many other steps."""
+CONDITION_CELLS = 8
 
 
 @special("quote")
@@ -240,16 +244,18 @@ def _lambda(form: Parenthesized, scope: Scope) -> Code:
 def _function(form: Parenthesized, scope: Scope) -> Code:
     (named,) = expect(form, 1, 1, "(function name)")
     if isinstance(named, Parenthesized):
-        if not named.items or symbol_name(named.items[0]) != "lambda":
+        if not named.items or symbol_name(named.items[0]) not in ("lambda", "setf"):
             raise bad_form(named.at, "expected the name of a function, or a lambda")
-        return compiled(named, scope)
-    name = name_in(named, "the name of a function")
+        if symbol_name(named.items[0]) == "lambda":
+            return compiled(named, scope)
+    name = function_name(named)
     if name in BUILTINS:
         return constant(BUILTINS[name])
+    look = function_code(name, scope)
 
     def find(run: Evaluation, frame: Frame) -> object:
         try:
-            return run.interpreter.function(name)
+            return look(run, frame)
         except Signal as signal:
             signal.locate(run, named.at)
             raise
@@ -308,10 +314,30 @@ def _return(form: Parenthesized, scope: Scope) -> Code:
     return Code(deep if value.is_deep else direct, value.is_deep)
 
 
+@special("unwind-protect")
+def _unwind_protect(form: Parenthesized, scope: Scope) -> Code:
+    protected, *rest = expect(form, 1, None, "(unwind-protect form cleanup ...)")
+    body, cleanup = compiled(protected, scope), sequence(rest, scope)
+
+    def deep(run: Evaluation, frame: Frame) -> Deep:
+        depth = len(run.calls)
+        try:
+            value = yield from run.value_of(body, frame)
+        except (Signal, Leave):
+            # Not for a limit that was reached: then nothing of the program runs any more.
+            del run.calls[depth:]
+            yield from run.value_of(cleanup, frame)
+            raise
+        yield from run.value_of(cleanup, frame)
+        return value
+
+    return Code(deep, is_deep=True)
+
+
 @special("handler-case", "ignore-errors")
 def _handler_case(form: Parenthesized, scope: Scope) -> Code:
     if symbol_name(form.items[0]) == "ignore-errors":
-        body, clauses = sequence(form.items[1:], scope), [("tdl.Error", NOTHING)]
+        body, clauses = sequence(form.items[1:], scope), [("tdl.Error", NOTHING, False)]
     else:
         protected, *handlers = expect(form, 1, None, "(handler-case form (type (name) ...) ...)")
         body = compiled(protected, scope)
@@ -326,18 +352,23 @@ def _handler_case(form: Parenthesized, scope: Scope) -> Code:
             return value
         except Signal as signal:
             names = precedence(signal.condition)
-            handler = next((code for name, code in clauses if name in names), None)
-            if handler is None:
+            chosen = next((clause for clause in clauses if clause[0] in names), None)
+            if chosen is None:
                 raise
             condition = signal.condition
+        _, handler, takes_condition = chosen
         run.spend(HANDLING_STEPS)
+        if takes_condition:  # The program can keep it, but nobody has paid for it yet.
+            run.allocate(CONDITION_CELLS)
+            run.allocate(len(str(condition.__dict__.get("message", ""))), CHARACTER_BYTES)
         del run.calls[depth:]
         return (yield from run.value_of(handler, [frame, condition]))
 
     return Code(deep, is_deep=True)
 
 
-def _handler(form: Form, scope: Scope) -> tuple[str, Code]:
+def _handler(form: Form, scope: Scope) -> tuple[str, Code, bool]:
+    """Return the condition that a handler is for, its code, and whether it has a variable."""
     usage = "(type (name) form ...)"
     parts = group_in(form, usage).items
     if len(parts) < 2:
@@ -348,4 +379,4 @@ def _handler(form: Form, scope: Scope) -> tuple[str, Code]:
     inner = Scope(names or [" condition"], scope)
     named = parts[0]
     name = "t" if symbol_name(named) == "t" else name_in(named, "the type of a condition")
-    return full_name(name), sequence(parts[2:], inner)
+    return full_name(name), sequence(parts[2:], inner), bool(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from infobus.tdl.compiler import (
     NOTHING,
@@ -17,9 +18,9 @@ from infobus.tdl.compiler import (
     symbol_name,
 )
 from infobus.tdl.conditions import Unwinding
-from infobus.tdl.generics import QUALIFIERS, Eql, Method, Specializer, call_next
+from infobus.tdl.generics import QUALIFIERS, Eql, Method, Parameters, Specializer, call_next
 from infobus.tdl.machine import Code, Evaluation, Frame
-from infobus.tdl.reader import Atom, Form, Parenthesized, bad_form
+from infobus.tdl.reader import Atom, Form, Parenthesized, SourcePosition, bad_form
 from infobus.tdl.values import Deep, Symbol, full_name
 
 NEXT = " next"
@@ -35,6 +36,11 @@ def function_name(form: Form) -> str:
     return name_in(form, "the name of a function")
 
 
+def block_of(name: str) -> str:
+    """Return the block that `return-from` leaves in a function: for `(setf name)`, it is `name`."""
+    return name.removeprefix("(setf ").removesuffix(")") if name.startswith("(setf ") else name
+
+
 def without_doc(body: Sequence[Form]) -> Sequence[Form]:
     """Return a function's body without its documentation, a string before other forms."""
     has_doc = len(body) > 1 and isinstance(body[0], Atom) and isinstance(body[0].value, str)
@@ -46,7 +52,7 @@ def _defun(form: Parenthesized, scope: Scope) -> Code:
     head, parameters, *body = expect(form, 2, None, "(defun name (parameter ...) form ...)")
     name = function_name(head)
     listed = group_in(parameters, "parameters").items
-    written = lambda_list(name, listed, without_doc(body), scope, block=name)
+    written = lambda_list(name, listed, without_doc(body), scope, block=block_of(name))
     make = closure_code(written, scope)
 
     def define(run: Evaluation, frame: Frame) -> object:
@@ -78,28 +84,96 @@ def _defvar(form: Parenthesized, scope: Scope) -> Code:
 
 @special("defgeneric")
 def _defgeneric(form: Parenthesized, scope: Scope) -> Code:
-    head, parameters, *_ = expect(form, 2, None, "(defgeneric name (parameter ...))")
+    head, parameters, *options = expect(form, 2, None, "(defgeneric name (parameter ...))")
     name = function_name(head)
     listed = group_in(parameters, "parameters").items
-    written = lambda_list(name, listed, (), scope)
+    for item in listed:
+        if isinstance(item, Parenthesized) and len(item.items) > 1:
+            raise bad_form(item.at, "defgeneric names its parameters; classes and defaults belong "
+                                    "to its methods")  # fmt: skip
+    declared = Parameters.of(lambda_list(name, listed, (), scope))
+    found = [_generic_option(option, name, scope) for option in options]
+    methods = [method for method in found if method is not None]
 
-    def define(run: Evaluation, frame: Frame) -> object:
+    def deep(run: Evaluation, frame: Frame) -> Deep:
         try:
-            run.interpreter.generic(name, written.required)
+            run.interpreter.generic(name, declared).declare(declared)
+            for method in methods:
+                yield from method.define(run, frame)
         except Unwinding as unwinding:
             unwinding.locate(run, form.at)
             raise
         return Symbol(name)
 
-    return Code(define)
+    return Code(deep, is_deep=True)
+
+
+def _generic_option(form: Form, name: str, scope: Scope) -> _WrittenMethod | None:
+    """Return the method that an option of `defgeneric` describes, if it does."""
+    parts = group_in(form, "an option of defgeneric").items
+    match [symbol_name(part) for part in parts]:
+        case [":method", *_]:
+            return _method(name, parts[1:], form.at, scope, is_inline=True)
+        case [":documentation", _] | [":method-combination", "standard"]:
+            return None
+        case [":method-combination", *_]:
+            raise bad_form(form.at, "methods are combined in the standard way only: :around, "
+                                    ":before, primary, :after")  # fmt: skip
+        case [":argument-precedence-order", *_]:
+            raise bad_form(form.at, "methods are chosen by their arguments from left to right; "
+                                    "no other order is possible")  # fmt: skip
+    raise bad_form(form.at, 'expected (:documentation "...") or (:method (parameter ...) form ...)')
 
 
 @special("defmethod")
 def _defmethod(form: Parenthesized, scope: Scope) -> Code:
-    usage = "(defmethod name :before ((parameter class) ...) form ...)"
-    head, *rest = expect(form, 2, None, usage)
-    name = function_name(head)
-    qualifier = symbol_name(rest[0]) or ""
+    head, *rest = expect(form, 2, None, METHOD_USAGE)
+    method = _method(function_name(head), rest, form.at, scope)
+
+    def deep(run: Evaluation, frame: Frame) -> Deep:
+        try:
+            yield from method.define(run, frame)
+        except Unwinding as unwinding:
+            unwinding.locate(run, form.at)
+            raise
+        return Symbol(method.name)
+
+    return Code(deep, is_deep=True)
+
+
+METHOD_USAGE = "(defmethod name :before ((parameter class) ...) form ...)"
+
+
+@dataclass
+class _WrittenMethod:
+    """A compiled method; `define` adds it to its generic function."""
+
+    name: str
+    qualifier: str
+    specializers: list[str | Code]
+    parameters: Parameters
+    make: Code
+    is_inline: bool
+
+    def define(self, run: Evaluation, frame: Frame) -> Deep:
+        found: list[Specializer] = []
+        for specializer in self.specializers:
+            if isinstance(specializer, Code):
+                found.append(Eql((yield from run.value_of(specializer, frame))))
+            else:
+                found.append(run.interpreter.known_class_name(full_name(specializer)))
+        generic = run.interpreter.generic(self.name, self.parameters)
+        run.spend(len(generic.methods))
+        function = self.make.run(run, frame)
+        if generic.add(Method(tuple(found), function, self.qualifier, self.is_inline)):
+            run.interpreter.note_definition()
+
+
+def _method(
+    name: str, rest: Sequence[Form], at: SourcePosition, scope: Scope, *, is_inline: bool = False
+) -> _WrittenMethod:
+    """Compile a method, from its qualifier on."""
+    qualifier = (symbol_name(rest[0]) or "") if rest else ""
     if qualifier.startswith(":"):
         if qualifier not in QUALIFIERS:
             raise bad_form(rest[0].at, f"expected :before, :after or :around, got {qualifier}")
@@ -107,32 +181,13 @@ def _defmethod(form: Parenthesized, scope: Scope) -> Code:
     else:
         qualifier = ""
     if not rest:
-        raise bad_form(form.at, f"expected {usage}")
+        raise bad_form(at, f"expected {METHOD_USAGE}")
     listed, specializers = _specialized(group_in(rest[0], "parameters").items, scope)
     # `call-next-method` finds the next methods in the frame, before the arguments.
-    written = lambda_list(
-        name, listed, without_doc(rest[1:]), scope, hidden=[NEXT], block=name.removeprefix("(setf ")
-    )
+    body = without_doc(rest[1:])
+    written = lambda_list(name, listed, body, scope, hidden=[NEXT], block=block_of(name))
     make = closure_code(written, scope)
-
-    def deep(run: Evaluation, frame: Frame) -> Deep:
-        found: list[Specializer] = []
-        try:
-            for specializer in specializers:
-                if isinstance(specializer, Code):
-                    found.append(Eql((yield from run.value_of(specializer, frame))))
-                else:
-                    found.append(run.interpreter.known_class_name(full_name(specializer)))
-            generic = run.interpreter.generic(name, len(found))
-            run.spend(len(generic.methods))
-            if generic.add(Method(tuple(found), make.run(run, frame), qualifier)):
-                run.interpreter.note_definition()
-        except Unwinding as unwinding:
-            unwinding.locate(run, form.at)
-            raise
-        return Symbol(name)
-
-    return Code(deep, is_deep=True)
+    return _WrittenMethod(name, qualifier, specializers, Parameters.of(written), make, is_inline)
 
 
 def _specialized(parameters: Sequence[Form], scope: Scope) -> tuple[list[Form], list[str | Code]]:

@@ -24,10 +24,11 @@ from infobus.tdl.compiler import (
     name_in,
     sequence,
     special,
+    steps_in,
     symbol_name,
 )
 from infobus.tdl.conditions import Leave, wrong_type
-from infobus.tdl.library.numbers import number
+from infobus.tdl.library.numbers import number, result
 from infobus.tdl.library.sequences import elements
 from infobus.tdl.machine import Code, Evaluation, Frame
 from infobus.tdl.reader import Form, Parenthesized, bad_form
@@ -47,6 +48,7 @@ def _dolist(form: Parenthesized, scope: Scope) -> Code:
     inner = Scope([name_in(parts[0], "the name of a variable")], Scope((), scope, "nil"))
     code = sequence(body, inner)
     result = compiled(parts[2], inner) if len(parts) > 2 else NOTHING
+    steps = 1 + steps_in(*body)
 
     def deep(run: Evaluation, frame: Frame) -> Deep:
         limit = yield from run.value_of(over, frame)
@@ -56,7 +58,7 @@ def _dolist(form: Parenthesized, scope: Scope) -> Code:
         value = None
         try:
             for value in turns:
-                run.spend(1)
+                run.spend(steps)
                 yield from run.value_of(code, [block, value])
             last = None if head == "dolist" else max(0, limit)
             return (yield from run.value_of(result, [block, last]))
@@ -82,13 +84,14 @@ def _loop(form: Parenthesized, scope: Scope) -> Code:
         return _Parser(form, scope).code()
     block = Scope((), scope, "nil")
     body = sequence(form.items[1:], block)
+    steps = 1 + steps_in(*form.items[1:])
 
     def deep(run: Evaluation, frame: Frame) -> Deep:
         inner: Frame = [frame]
         depth = len(run.calls)
         try:
             while True:
-                run.spend(1)
+                run.spend(steps)
                 yield from run.value_of(body, inner)
         except Leave as leave:
             if leave.frame is not inner:
@@ -107,7 +110,7 @@ class _Harvest:
         self.is_list = False
         self.value: Any = None
 
-    def result(self, run: Evaluation) -> Any:
+    def harvested(self, run: Evaluation) -> Any:
         if not self.is_list:
             return self.value
         run.allocate(len(self.items))
@@ -121,7 +124,7 @@ class _Harvest:
             self.items.extend(added)
         elif how in ("sum", "count"):
             step = number(value, "loop") if how == "sum" else int(value is not None)
-            self.value = number((self.value or 0) + step, "loop")
+            self.value = result((self.value or 0) + step, "loop", self.value, step)
         else:
             chosen = max if how == "maximize" else min
             value = number(value, "loop")
@@ -151,6 +154,8 @@ class _Plan:
     variables: list[_Variable] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     final: list[Form] = field(default_factory=list)
+    steps: int = 1
+    """The fuel that each turn costs."""
 
 
 GATHERING = ("collect", "append", "sum", "count", "maximize", "minimize")
@@ -169,7 +174,7 @@ class _Parser:
         self._form = form
         self._left = list(form.items[1:])
         self._scope = Scope((), scope, "nil")
-        self._plan = _Plan()
+        self._plan = _Plan(steps=1 + steps_in(*form.items[1:]))
 
     def code(self) -> Code:
         while self._left:
@@ -271,6 +276,8 @@ class _Parser:
 
     def _action(self) -> Action:
         word = self._word()
+        if not self._left:
+            raise bad_form(self._form.at, "the loop ends where a clause is expected, such as do")
         at = self._left[0].at
         if self._has("do"):
             return _doing(sequence(self._forms(), self._scope))
@@ -309,7 +316,7 @@ def _turns(run: Evaluation, frame: Frame, plan: _Plan, final: Code) -> Deep:
             sources.append(source)
             frame[variable.index] = starts[0] if source is None else _next(source)
         while True:
-            run.spend(1)
+            run.spend(plan.steps)
             for action in plan.actions:
                 yield from action(run, frame, harvest)
             for variable, source in zip(plan.variables, sources, strict=True):
@@ -320,7 +327,7 @@ def _turns(run: Evaluation, frame: Frame, plan: _Plan, final: Code) -> Deep:
     except _End:
         pass
     yield from run.value_of(final, frame)
-    return harvest.result(run)
+    return harvest.harvested(run)
 
 
 def _next(source: Iterator[Any]) -> Any:
@@ -345,7 +352,7 @@ def _numbers(parts: dict[str, Any]) -> Iterator[Any]:
         value == end and not is_open
     ):  # fmt: skip
         yield value
-        value = number(value - step if is_down else value + step, "loop")
+        value = result(value - step if is_down else value + step, "loop", value, step)
 
 
 def _doing(code: Code) -> Action:

@@ -30,6 +30,9 @@ def _setf(form: Parenthesized, scope: Scope) -> Code:
         each = [Parenthesized((form.items[0], place, value), place.at) for place, value in pairs]
         return sequence(each, scope)
     place, value = pairs[0]
+    stands_for = scope.find_place(symbol_name(place) or "")
+    if stands_for is not None:
+        return compiled(_form(form.at, "setf", stands_for, value), scope)
     if isinstance(place, Atom):
         return _assignment(name_in(place, "the name of a variable"), compiled(value, scope), scope)
     if head == "setq":
@@ -73,6 +76,7 @@ def _modify(form: Parenthesized, scope: Scope) -> Code:
         item, place = expect(form, 2, 2, "(push item place)")
     else:
         place, *rest = expect(form, 1, 1 if head == "pop" else 2, f"({head} place)")
+    place = scope.find_place(symbol_name(place) or "") or place
     # The place is read and written, but its parts must be evaluated once: they get a frame.
     parts = place.items[1:] if isinstance(place, Parenthesized) else ()
     values = [compiled(part, scope) for part in parts]

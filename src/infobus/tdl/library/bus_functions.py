@@ -114,5 +114,8 @@ def _arguments(run: Evaluation, arguments: tuple[Any, ...]) -> tuple[list[Any], 
         len(arguments),
     )
     by_place = [_sendable(run, value) for value in arguments[:count]]
-    by_name = {name: _sendable(run, value) for name, value in keywords(arguments[count:])}
+    by_name = {
+        attribute_name(name[1:]): _sendable(run, value)
+        for name, value in keywords(arguments[count:])
+    }
     return by_place, by_name

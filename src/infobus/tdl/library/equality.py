@@ -7,16 +7,29 @@ from typing import Any
 
 from infobus.tdl.compiler import builtin
 from infobus.tdl.machine import Evaluation
-from infobus.tdl.values import Cell, Symbol
+from infobus.tdl.values import Cell, ClassObject, Symbol, Table
 
 
 def is_same(one: Any, other: Any) -> bool:
     """Return whether two values are identical, or atoms of the same type and value."""
     if one is other:
         return True
-    if one.__class__ is not other.__class__:
+    cls = one.__class__
+    if cls is not other.__class__:
         return False
-    return one.__class__ in (int, float, str, Symbol, bytes, datetime) and bool(one == other)
+    if cls is Table:  # two views of one map in an object
+        return one.entries is other.entries
+    return cls in _ATOMS and bool(one == other)
+
+
+_ATOMS = frozenset({int, float, str, Symbol, bytes, datetime, ClassObject})
+
+
+def is_eql(run: Evaluation, one: Any, other: Any) -> bool:
+    """Return whether two values are the same, and charge for the comparison of long strings."""
+    if one.__class__ is str and other.__class__ is str:
+        run.spend(min(len(one), len(other)) // 64)
+    return is_same(one, other)
 
 
 def is_equal(run: Evaluation, one: Any, other: Any) -> bool:
@@ -41,12 +54,12 @@ def is_equal(run: Evaluation, one: Any, other: Any) -> bool:
 
 @builtin("eq", 2)
 def _eq(run: Evaluation, one: Any, other: Any) -> Any:
-    return is_same(one, other) or None
+    return is_eql(run, one, other) or None
 
 
 @builtin("eql", 2)
 def _eql(run: Evaluation, one: Any, other: Any) -> Any:
-    return is_same(one, other) or None
+    return is_eql(run, one, other) or None
 
 
 @builtin("equal", 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 from infobus.tdl.compiler import builtin
@@ -24,6 +26,18 @@ def number(value: Any, who: str) -> Any:
     raise wrong_type(who, "a number", short(value))
 
 
+def result(value: Any, who: str, *operands: Any) -> Any:
+    """Return what was computed from `operands`; signal a condition if it is too large."""
+    if value.__class__ is float and isfinite(value):
+        return value
+    if value.__class__ is float:
+        # Infinity can come from outside. It is an error only if the computation has made it.
+        if all(one.__class__ is not float or isfinite(one) for one in operands):
+            raise failed(f"{who}: the result is too large for a float", Arithmetic)
+        return value
+    return number(value, who)
+
+
 def integer(value: Any, who: str) -> int:
     """Return `value` if it is an integer."""
     if value.__class__ is not int:
@@ -37,7 +51,7 @@ def _add(run: Evaluation, *values: Any) -> Any:
     total = 0
     for value in values:
         total += number(value, "+")
-    return number(total, "+")
+    return result(total, "+", *values)
 
 
 @builtin("*", 0, None)
@@ -45,7 +59,7 @@ def _multiply(run: Evaluation, *values: Any) -> Any:
     product = 1
     for value in values:
         product = number(product * number(value, "*"), "*")
-    return product
+    return result(product, "*", *values)
 
 
 @builtin("-", 1, None)
@@ -55,7 +69,7 @@ def _subtract(run: Evaluation, first: Any, *values: Any) -> Any:
         return number(-total, "-")
     for value in values:
         total -= number(value, "-")
-    return number(total, "-")
+    return result(total, "-", first, *values)
 
 
 @builtin("/", 1, None)
@@ -63,16 +77,16 @@ def _divide(run: Evaluation, first: Any, *values: Any) -> Any:
     """Divide; the result is an integer if there is no remainder, else a float."""
     if not values:
         first, values = 1, (first,)
-    result = number(first, "/")
+    quotient = number(first, "/")
     for value in values:
         divisor = number(value, "/")
         if divisor == 0:
             raise failed("division by zero", Arithmetic)
-        if result.__class__ is int and divisor.__class__ is int and result % divisor == 0:
-            result //= divisor
+        if quotient.__class__ is int and divisor.__class__ is int and quotient % divisor == 0:
+            quotient //= divisor
         else:
-            result /= divisor
-    return result
+            quotient /= divisor
+    return result(quotient, "/", first, *values)
 
 
 def _compare(name: str, holds: Callable[[Any, Any], bool]) -> None:
@@ -95,8 +109,11 @@ _compare(">=", lambda a, b: bool(a >= b))
 
 @builtin("/=", 1, None)
 def _differ(run: Evaluation, *values: Any) -> Any:
-    found = [number(value, "/=") for value in values]
-    return True if len(set(found)) == len(found) else None
+    # Sorted, not put into a set: a program can choose integers whose hashes are all the same.
+    # What is not a number (nan) has no place in an order, and differs from everything.
+    run.spend(len(values))
+    found = sorted(v for v in (number(value, "/=") for value in values) if v == v)
+    return None if any(a == b for a, b in pairwise(found)) else True
 
 
 @builtin("max", 1, None)
@@ -112,8 +129,8 @@ def _min(run: Evaluation, *values: Any) -> Any:
 def _unary(name: str, function: Callable[[Any], Any]) -> None:
     @builtin(name, 1)
     def apply(run: Evaluation, value: Any) -> Any:
-        result = function(number(value, name))
-        return number(result, name) if result.__class__ is not bool else result or None
+        found = function(number(value, name))
+        return result(found, name, value) if found.__class__ is not bool else found or None
 
 
 _unary("1+", lambda value: value + 1)
@@ -135,24 +152,40 @@ def _oddp(run: Evaluation, value: Any) -> Any:
     return True if integer(value, "oddp") % 2 else None
 
 
-def _rounding(name: str, function: Callable[[Any], Any]) -> None:
+def _rounding(
+    name: str, function: Callable[[Any], Any], divided: Callable[[int, int], int]
+) -> None:
+    """Define a rounding function: `function` rounds a float, `divided` divides integers."""
+
     @builtin(name, 1, 2)
     def apply(run: Evaluation, value: Any, divisor: Any = 1) -> Any:
         value, divisor = number(value, name), number(divisor, name)
         if divisor == 0:
             raise failed("division by zero", Arithmetic)
-        if value.__class__ is int and divisor.__class__ is int and function is math.floor:
-            return value // divisor
+        if value.__class__ is int and divisor.__class__ is int:
+            return divided(value, divisor)  # a quotient in floats would lose digits
         quotient = value if divisor == 1 else value / divisor
-        if quotient.__class__ is float and not math.isfinite(quotient):
+        if quotient.__class__ is float and not isfinite(quotient):
             raise failed(f"{name}: {quotient} is not finite", Arithmetic)
         return number(function(quotient), name)
 
 
-_rounding("floor", math.floor)
-_rounding("ceiling", math.ceil)
-_rounding("truncate", math.trunc)
-_rounding("round", round)
+def _truncated(value: int, divisor: int) -> int:
+    quotient = abs(value) // abs(divisor)
+    return quotient if (value < 0) == (divisor < 0) else -quotient
+
+
+def _rounded(value: int, divisor: int) -> int:
+    """Divide; a quotient in the middle of two integers becomes the even one."""
+    quotient, rest = divmod(value, divisor)
+    above = 2 * abs(rest) - abs(divisor)
+    return quotient + (above > 0 or (above == 0 and quotient % 2 == 1))
+
+
+_rounding("floor", math.floor, lambda value, divisor: value // divisor)
+_rounding("ceiling", math.ceil, lambda value, divisor: -(-value // divisor))
+_rounding("truncate", math.trunc, _truncated)
+_rounding("round", round, _rounded)
 
 
 @builtin("mod", 2)
@@ -166,8 +199,8 @@ def _mod(run: Evaluation, value: Any, divisor: Any) -> Any:
 def _rem(run: Evaluation, value: Any, divisor: Any) -> Any:
     if number(divisor, "rem") == 0:
         raise failed("division by zero", Arithmetic)
-    result = abs(number(value, "rem")) % abs(divisor)
-    return result if value >= 0 else -result
+    rest = abs(number(value, "rem")) % abs(divisor)
+    return rest if value >= 0 else -rest
 
 
 @builtin("expt", 2)

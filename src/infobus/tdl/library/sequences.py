@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from infobus.tdl.compiler import builtin
+from infobus.tdl.compiler import BUILTINS, Python, builtin
 from infobus.tdl.conditions import WrongType, failed, wrong_type
-from infobus.tdl.library.equality import is_equal
+from infobus.tdl.library.equality import is_eql
 from infobus.tdl.limits import CHARACTER_BYTES
-from infobus.tdl.machine import Evaluation
+from infobus.tdl.machine import Builtin, Evaluation
 from infobus.tdl.reader import SourcePosition
 from infobus.tdl.text import short
 from infobus.tdl.values import Cell, Deep, Function, Symbol, make_list, walk
@@ -151,25 +151,89 @@ def _subseq(run: Evaluation, value: Any, start: Any, end: Any = None) -> Any:
     return new_list(run, elements(run, value)[start:end])
 
 
+def options_in(who: str, options: Sequence[Any], *known: str) -> dict[str, Any]:
+    """Return the keywords that follow the arguments of a function, and their values."""
+    names = options[::2]
+    if len(options) % 2 or not all(n.__class__ is Symbol and n.is_keyword for n in names):
+        raise failed(f"{who} expects keywords, each with a value, after its arguments")
+    found: dict[str, Any] = {}
+    for name, value in zip(names, options[1::2], strict=True):
+        if name.name not in known:
+            raise failed(f"{who} does not know the keyword {name.name}; it has {' '.join(known)}")
+        found.setdefault(name.name, value)
+    return found
+
+
+def longer(name: str, least: int) -> Callable[[Python], Python]:
+    """Register the variant of a built-in function that takes keywords as well; it is deep."""
+
+    def enter(function: Python) -> Python:
+        BUILTINS[name].longer = Builtin(name, function, least, None, is_deep=True)
+        return function
+
+    return enter
+
+
+class _Test:
+    """How a function compares elements: by `:test` and `:key`, or else by `eql`."""
+
+    def __init__(self, run: Evaluation, who: str, options: Sequence[Any], *known: str) -> None:
+        found = options_in(who, options, *known)
+        test, key = found.get(":test"), found.get(":key")
+        self._test = None if test is None else function(test, run)
+        self._key = None if key is None else function(key, run)
+
+    def key_of(self, run: Evaluation, at: SourcePosition, item: Any) -> Deep:
+        """Evaluate what stands for `item`."""
+        return item if self._key is None else (yield self._key.invoke(run, [item], at))
+
+    def holds(self, run: Evaluation, at: SourcePosition, item: Any, other: Any) -> Deep:
+        """Evaluate whether `other`, an element, matches `item`."""
+        other = yield from self.key_of(run, at, other)
+        if self._test is None:
+            return is_eql(run, item, other)
+        return (yield self._test.invoke(run, [item, other], at)) is not None
+
+
 Verdict = Callable[[Evaluation, Any, list[Any], list[bool]], Any]
 """Computes a result from a sequence, its elements, and whether each element matched."""
 
 
-def _looking(name: str, result: Verdict) -> None:
+def _looking(name: str, verdict: Verdict) -> None:
     """Define a function that searches a sequence for an item, and one that uses a test."""
 
+    @builtin(name, 2)
     def by_item(run: Evaluation, item: Any, value: Any) -> Any:
         items = elements(run, value)
-        return result(run, value, items, [is_equal(run, item, other) for other in items])
+        return verdict(run, value, items, [is_eql(run, item, other) for other in items])
 
-    def by_test(run: Evaluation, at: SourcePosition, test: Any, value: Any) -> Deep:
-        test, items, found = function(test, run), elements(run, value), []
-        for item in items:
-            found.append((yield test.invoke(run, [item], at)) is not None)
-        return result(run, value, items, found)
+    @longer(name, 2)
+    def by_item_and_test(
+        run: Evaluation, at: SourcePosition, item: Any, value: Any, *options: Any
+    ) -> Deep:
+        test, items, found = _Test(run, name, options, ":test", ":key"), elements(run, value), []
+        for other in items:
+            found.append((yield from test.holds(run, at, item, other)))
+        return verdict(run, value, items, found)
 
-    builtin(name, 2)(by_item)
-    builtin(f"{name}-if", 2, is_deep=True)(by_test)
+    @builtin(f"{name}-if", 2, None, is_deep=True)
+    def by_test(
+        run: Evaluation, at: SourcePosition, called: Any, value: Any, *options: Any
+    ) -> Deep:
+        items, found = yield from _matches(run, at, f"{name}-if", called, value, options)
+        return verdict(run, value, items, found)
+
+
+def _matches(
+    run: Evaluation, at: SourcePosition, who: str, called: Any, value: Any, options: Sequence[Any]
+) -> Deep:
+    """Evaluate the elements of a sequence, and whether each of them passes a test."""
+    key, called = _Test(run, who, options, ":key"), function(called, run)
+    items, found = elements(run, value), []
+    for item in items:
+        shown = yield from key.key_of(run, at, item)
+        found.append((yield called.invoke(run, [shown], at)) is not None)
+    return items, found
 
 
 def _kept(run: Evaluation, value: Any, items: list[Any], found: list[bool]) -> Any:
@@ -194,21 +258,31 @@ _looking("position", _position)
 _looking("count", _count)
 
 
-@builtin("remove-if-not", 2, is_deep=True)
-def _remove_if_not(run: Evaluation, at: SourcePosition, test: Any, value: Any) -> Deep:
-    test, kept = function(test, run), []
-    for item in elements(run, value):
-        if (yield test.invoke(run, [item], at)) is not None:
-            kept.append(item)
-    return _like(run, value, kept)
+@builtin("remove-if-not", 2, None, is_deep=True)
+def _remove_if_not(
+    run: Evaluation, at: SourcePosition, test: Any, value: Any, *options: Any
+) -> Deep:
+    items, found = yield from _matches(run, at, "remove-if-not", test, value, options)
+    return _kept(run, value, items, [not hit for hit in found])
 
 
 @builtin("member", 2)
 def _member(run: Evaluation, item: Any, value: Any) -> Any:
-    rest = value
+    rest = _cell("member", value)
     while rest.__class__ is Cell:
         run.spend(1)
-        if is_equal(run, item, rest.first):
+        if is_eql(run, item, rest.first):
+            return rest
+        rest = rest.rest
+    return None
+
+
+@longer("member", 2)
+def _member_by(run: Evaluation, at: SourcePosition, item: Any, value: Any, *options: Any) -> Deep:
+    test, rest = _Test(run, "member", options, ":test", ":key"), _cell("member", value)
+    while rest.__class__ is Cell:
+        run.spend(1)
+        if (yield from test.holds(run, at, item, rest.first)):
             return rest
         rest = rest.rest
     return None
@@ -218,7 +292,17 @@ def _member(run: Evaluation, item: Any, value: Any) -> Any:
 def _assoc(run: Evaluation, key: Any, pairs: Any) -> Any:
     for pair in walk(_cell("assoc", pairs)):
         run.spend(1)
-        if pair.__class__ is Cell and is_equal(run, key, pair.first):
+        if pair.__class__ is Cell and is_eql(run, key, pair.first):
+            return pair
+    return None
+
+
+@longer("assoc", 2)
+def _assoc_by(run: Evaluation, at: SourcePosition, key: Any, pairs: Any, *options: Any) -> Deep:
+    test = _Test(run, "assoc", options, ":test", ":key")
+    for pair in walk(_cell("assoc", pairs)):
+        run.spend(1)
+        if pair.__class__ is Cell and (yield from test.holds(run, at, key, pair.first)):
             return pair
     return None
 
@@ -227,7 +311,7 @@ def _assoc(run: Evaluation, key: Any, pairs: Any) -> Any:
 def _getf(run: Evaluation, properties: Any, key: Any, default: Any = None) -> Any:
     items = elements(run, properties)
     for name, value in zip(items[::2], items[1::2], strict=False):
-        if is_equal(run, key, name):
+        if is_eql(run, key, name):
             return value
     return default
 
@@ -280,27 +364,46 @@ def _reduce(run: Evaluation, at: SourcePosition, called: Any, items: Any, *initi
     return result
 
 
-@builtin("sort", 2, is_deep=True)
-def _sort(run: Evaluation, at: SourcePosition, value: Any, before: Any) -> Deep:
+@longer("reduce", 2)
+def _reduce_by(run: Evaluation, at: SourcePosition, called: Any, items: Any, *options: Any) -> Deep:
+    found = options_in("reduce", options, ":initial-value", ":key")
+    key, values = found.get(":key"), elements(run, items)
+    if key is not None:
+        key = function(key, run)
+        for index, value in enumerate(values):
+            values[index] = yield key.invoke(run, [value], at)
+    initial = [found[":initial-value"]] if ":initial-value" in found else []
+    run.allocate(len(values))
+    return (yield _reduce(run, at, called, make_list(values), *initial))
+
+
+@builtin("sort", 2, None, is_deep=True)
+def _sort(run: Evaluation, at: SourcePosition, value: Any, before: Any, *options: Any) -> Deep:
     """Sort stably: elements that the predicate does not order keep their order."""
-    before = function(before, run)
-    runs = [[item] for item in elements(run, value)]
+    before, key = function(before, run), _Test(run, "sort", options, ":key")
+    runs = []
+    for item in elements(run, value):
+        runs.append([((yield from key.key_of(run, at, item)), item)])
     while len(runs) > 1:
         merged = []
         for one, other in zip(runs[::2], [*runs[1::2], []], strict=False):
             merged.append((yield _merge(run, at, one, other, before)))
         runs = merged
-    return _like(run, value, runs[0] if runs else [])
+    return _like(run, value, [item for _, item in runs[0]] if runs else [])
+
+
+_Keyed = list[tuple[Any, Any]]
+"""Elements, each after what stands for it in comparisons."""
 
 
 def _merge(
-    run: Evaluation, at: SourcePosition, one: list[Any], other: list[Any], before: Function
-) -> Deep:  # fmt: skip
+    run: Evaluation, at: SourcePosition, one: _Keyed, other: _Keyed, before: Function
+) -> Deep:
     run.spend(len(one) + len(other))
     merged = []
     i = j = 0
     while i < len(one) and j < len(other):
-        if (yield before.invoke(run, [other[j], one[i]], at)) is not None:
+        if (yield before.invoke(run, [other[j][0], one[i][0]], at)) is not None:
             merged.append(other[j])
             j += 1
         else:
@@ -318,3 +421,12 @@ def _funcall(run: Evaluation, at: SourcePosition, called: Any, *arguments: Any) 
 def _apply(run: Evaluation, at: SourcePosition, called: Any, *arguments: Any) -> Deep:
     spread = [*arguments[:-1], *elements(run, arguments[-1])]
     return (yield function(called, run).invoke(run, spread, at))
+
+
+@builtin("fmakunbound", 1)
+def _fmakunbound(run: Evaluation, named: Any) -> Any:
+    """Remove a function of the program, so that another kind of function can have its name."""
+    if named.__class__ is not Symbol:
+        raise wrong_type("fmakunbound", "the name of a function", short(named))
+    run.interpreter.forget_function(named.name)
+    return named

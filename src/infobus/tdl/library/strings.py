@@ -1,4 +1,4 @@
-"""The functions on strings, symbols and hash tables, and those that print."""
+"""The functions on strings and symbols, and those that print."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 from infobus.tdl.compiler import builtin
 from infobus.tdl.conditions import BusRefused, failed, wrong_type
-from infobus.tdl.library.sequences import elements, function, new_list
-from infobus.tdl.limits import CHARACTER_BYTES
+from infobus.tdl.library.sequences import elements, new_list
+from infobus.tdl.limits import CELL_BYTES, CHARACTER_BYTES
 from infobus.tdl.machine import Evaluation
-from infobus.tdl.reader import SourcePosition
 from infobus.tdl.text import formatted, short, written
-from infobus.tdl.values import Cell, Deep, Symbol, Table
+from infobus.tdl.values import Cell, Symbol, Table, TextStream
 
 DIGIT_COUNT_MAX = 308  # so many digits always fit into 1024 bits
 
@@ -136,95 +135,54 @@ def _format(run: Evaluation, target: Any, control: Any, *values: Any) -> Any:
     made = formatted(run, text(control, "format"), values)
     if target is None:
         return made
-    if target is not True:
-        raise failed("format: the first argument is nil, for a string, or t, to print")
-    _write(run, made)
+    if target is not True and target.__class__ is not TextStream:
+        raise failed("format: the first argument is nil, for a string, t, to print, or a stream")
+    _write(run, made, target)
     return None
 
 
-def _write(run: Evaluation, made: str) -> None:
+def _write(run: Evaluation, made: str, target: Any) -> None:
+    """Write to the stream of a `print-object` method, or else where the host says."""
+    run.spend(len(made) // 16)
+    if target.__class__ is TextStream:
+        run.allocate(1 + len(made) * CHARACTER_BYTES // CELL_BYTES)
+        target.parts.append(made)
+        return
+    if target is not None and target is not True:
+        raise wrong_type("printing", "a stream, or t", short(target))
     write = run.interpreter.capabilities.write
     if write is None:
         raise failed("the host does not let this program print", BusRefused)
-    run.spend(len(made) // 16)
     write(made)
 
 
-@builtin("print", 1)
-def _print(run: Evaluation, value: Any) -> Any:
-    _write(run, f"{written(run, value)}\n")
+@builtin("print", 1, 2)
+def _print(run: Evaluation, value: Any, target: Any = None) -> Any:
+    _write(run, f"{written(run, value)}\n", target)
     return value
 
 
-@builtin("princ", 1)
-def _princ(run: Evaluation, value: Any) -> Any:
-    _write(run, written(run, value, is_plain=True))
+@builtin("prin1", 1, 2)
+def _prin1(run: Evaluation, value: Any, target: Any = None) -> Any:
+    _write(run, written(run, value), target)
     return value
 
 
-@builtin("terpri", 0)
-def _terpri(run: Evaluation) -> Any:
-    _write(run, "\n")
-
-
-# Hash tables.
-
-
-def table(value: Any, who: str) -> Table:
-    """Return `value` if it is a hash table."""
-    if value.__class__ is not Table:
-        raise wrong_type(who, "a hash table", short(value))
-    found: Table = value
-    return found
-
-
-def _key(value: Any) -> tuple[type, Any]:
-    if value.__class__ not in (str, int, float, Symbol, bool, type(None)):
-        raise wrong_type("a hash table", "a string, number or symbol as key", short(value))
-    return value.__class__, value
-
-
-@builtin("make-hash-table", 0)
-def _make_hash_table(run: Evaluation) -> Any:
-    run.allocate(4)
-    return Table()
-
-
-@builtin("gethash", 2, 3)
-def _gethash(run: Evaluation, key: Any, entries: Any, default: Any = None) -> Any:
-    return table(entries, "gethash").entries.get(_key(key), default)
-
-
-@builtin("(setf gethash)", 3, 4)
-def _set_gethash(run: Evaluation, value: Any, key: Any, entries: Any, default: Any = None) -> Any:
-    run.allocate(4)
-    table(entries, "gethash").entries[_key(key)] = value
+@builtin("princ", 1, 2)
+def _princ(run: Evaluation, value: Any, target: Any = None) -> Any:
+    _write(run, written(run, value, is_plain=True), target)
     return value
 
 
-@builtin("remhash", 2)
-def _remhash(run: Evaluation, key: Any, entries: Any) -> Any:
-    held = table(entries, "remhash").entries
-    return True if held.pop(_key(key), held) is not held else None
+@builtin("write-string", 1, 2)
+def _write_string(run: Evaluation, value: Any, target: Any = None) -> Any:
+    _write(run, text(value, "write-string"), target)
+    return value
 
 
-@builtin("hash-table-count", 1)
-def _hash_table_count(run: Evaluation, entries: Any) -> Any:
-    return len(table(entries, "hash-table-count").entries)
-
-
-@builtin("hash-table-keys", 1)
-def _hash_table_keys(run: Evaluation, entries: Any) -> Any:
-    return new_list(run, [key for _, key in table(entries, "hash-table-keys").entries])
-
-
-@builtin("maphash", 2, is_deep=True)
-def _maphash(run: Evaluation, at: SourcePosition, called: Any, entries: Any) -> Deep:
-    called, held = function(called, run), table(entries, "maphash").entries
-    run.spend(len(held))
-    for (_, key), value in list(held.items()):
-        yield called.invoke(run, [key, value], at)
-    return None
+@builtin("terpri", 0, 1)
+def _terpri(run: Evaluation, target: Any = None) -> Any:
+    _write(run, "\n", target)
 
 
 # Predicates.
