@@ -78,6 +78,8 @@ def called(function: str, found: Any, patterns: list[str]) -> bool | None:
 def globbed(pattern: str, text: str) -> bool:
     if not pattern:
         return not text
+    if pattern[:2] in (r"\*", r"\?", r"\\"):
+        return text[:1] == pattern[1] and globbed(pattern[2:], text[1:])
     if pattern[0] == "*":
         return any(globbed(pattern[1:], text[start:]) for start in range(len(text) + 1))
     return bool(text) and pattern[0] in ("?", text[0]) and globbed(pattern[1:], text[1:])

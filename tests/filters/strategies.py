@@ -58,7 +58,7 @@ REALS = [0.0, -0.0, 0.5, 1.0, -1.5, 2.0, 40.0, 1e300, 2.0**31, 2.0**53, 2.0**63]
 WORDS = ["", "a", "b", "ab", "GM", "gm", "a GM b", "x.y", "Ä", "A\u0308", "ß", "ss", "a\nb", 'q"\\']
 MOMENTS = [datetime(2026, 11, 15, 10, tzinfo=UTC), datetime(2026, 11, 15, 10, 0, 0, 1, tzinfo=UTC)]
 PATTERNS = ["GM", "^a", "b$", "a.b", r"[A-Z]+", "(?i)gm", ""]
-WILDCARDS = ["*", "a*", "?", "*GM*", "a?b"]
+WILDCARDS = ["*", "a*", "?", "*GM*", "a?b", r"a\*", r"*\?b", r"\\*", r"a\b"]
 TYPES = ["strategies.Tick", "strategies.Base", "DataObject", "Nothing"]
 
 

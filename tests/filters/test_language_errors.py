@@ -64,6 +64,8 @@ def refused(text: str) -> BadFilter:
         ("exists(a) == true", 0, "not conditions", ""),
         ("a in []", 0, "empty list", ""),
         ("a in [b]", 6, "constants only", ""),
+        ("a in ()", 0, "empty list", ""),
+        ("a in (1, b)", 9, "constants only", ""),
         ("a in 5", 5, "expected a list attribute", ""),
         ("exists(a) in b", 0, "takes a value", ""),
     ],

@@ -45,6 +45,7 @@ def test_the_longest_literal_of_each_alternative_is_required():
     assert required("regex", r"oil\x41") == ("",)
     assert required("regex", r"(oil|gas)") == ("",)
     assert required("wildcard", "a*bcd?e") == ("bcd",)
+    assert required("wildcard", r"a*b\*c\\d?e") == (r"b*c\d",)
 
 
 pieces_drawn = st.text("ab", min_size=0, max_size=4)

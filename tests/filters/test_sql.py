@@ -239,7 +239,7 @@ def test_sqlalchemy_is_loaded_when_asked_for_and_missed_aloud():
             print(error)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "pip install information-bus[sql]" in done.stdout, done.stderr
+    assert "pip install '.[sql]'" in done.stdout, done.stderr
 
 
 def test_the_example_in_the_docs_gives_what_it_says():

@@ -77,7 +77,7 @@ def tests() -> list[str]:
         for name in ("s", "o.s", "a")
         for word in (*WORDS, '"GM", "b"')
     ]
-    patterns = ["GM", "GM*", "*GM", "*GM*", "*", "?", "a*b", "*%"]
+    patterns = ["GM", "GM*", "*GM", "*GM*", "*", "?", "a*b", "*%", r"a\\*", r"*\\?", r"\\\\*"]
     found += [f'wildcard(s, "{pattern}")' for pattern in patterns]
     found += [
         f"{function}({name})"

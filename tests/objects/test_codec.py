@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.errors import BadFrame, BadValue
+from infobus.errors import BadValue
 from infobus.objects import (
     DataObject,
     Property,
+    classes,
     codec,
     define_type,
+    find_type,
     id_of,
     identify,
     registry,
     type_of,
 )
-from infobus.objects.classes import LEARNED_COUNT_MAX
 from infobus.objects.codec import decode, descriptors, encode, known, learn
 from infobus.objects.kinds import PAYLOAD_BYTES_MAX
 from tests.objects import worlds
@@ -242,13 +243,53 @@ def test_descriptors_come_supertypes_first_and_are_learned_once():
         assert descriptors([12345]) == []
 
 
-def test_the_number_of_types_from_outside_is_bounded():
+def junk(name: str, count: int) -> list[bytes]:
     with worlds.another_process():
-        written = [type_of(define_type(f"T{i}")).descriptor for i in range(4)]
+        return [type_of(define_type(f"{name}.T{i}")).descriptor for i in range(count)]
+
+
+def test_one_peer_can_describe_so_many_types_and_the_oldest_unused_go_first(monkeypatch):
+    monkeypatch.setattr(classes, "TAUGHT_COUNT_MAX", 5)
+    described = junk("junk", 20)
     with worlds.another_process():
-        registry.learned.update(dict.fromkeys(range(LEARNED_COUNT_MAX - 3), 1))
-        for descriptor in written[:3]:
-            learn(descriptor)
-        with pytest.raises(BadFrame, match="T3 not learned"):
-            learn(written[3])
-        learn(written[0])
+        honest = [learn(one, "honest") for one in junk("honest", 5)]
+        learned = [learn(one, "enemy") for one in described[:5]]
+        used = decode(learned[0], b"\x80")
+        learned += [learn(one, "enemy") for one in described[5:]]
+        assert [fp for fp in learned if known(fp)] == [learned[0], *learned[-4:]]
+        assert type_of(used).name == find_type(learned[0]).name == "junk.T0"
+        assert all(map(known, honest))
+        assert find_type("junk.T1") is None
+        assert learn(described[1], "honest") and find_type("junk.T1").is_known
+
+
+def test_the_number_of_types_from_outside_is_bounded(monkeypatch):
+    monkeypatch.setattr(classes, "LEARNED_COUNT_MAX", 10)
+    with worlds.another_process():
+        honest = [learn(one, "honest") for one in junk("honest", 2)]
+        for peer in range(2):
+            for one in junk(f"enemy{peer}", 10):
+                decode(learn(one, f"enemy{peer}"), b"\x80")
+        assert len(registry.learned) == len(registry.teacher_of) == 10
+        assert registry.learned.total == sum(registry.learned.values())
+        late = [learn(one, "late") for one in junk("late", 3)]
+        assert all(map(known, honest)) and all(map(known, late))
+
+
+def test_a_declared_type_is_never_forgotten(monkeypatch):
+    monkeypatch.setattr(classes, "LEARNED_COUNT_MAX", 2)
+    (described,) = junk("mine", 1)
+    with worlds.another_process():
+        fingerprint = learn(described, "peer")
+        define_type("mine.T0")
+        for one in junk("other", 5):
+            learn(one, "peer")
+        assert known(fingerprint) and len(registry.learned) == 2
+
+
+def test_the_bytes_of_types_from_outside_are_bounded(monkeypatch):
+    described = junk("junk", 4)
+    monkeypatch.setattr(classes, "LEARNED_BYTES_MAX", len(described[0]) * 3)
+    with worlds.another_process():
+        assert [known(learn(one)) for one in described] == [True] * 4
+        assert len(registry.learned) == 3

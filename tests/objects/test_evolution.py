@@ -14,10 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadValue
-from infobus.objects import DataObject, all_types, define_type, describe, find_type, type_of
-from infobus.objects.codec import decode, descriptors, encode, learn
+from infobus.objects import (
+    DataObject,
+    all_types,
+    define_type,
+    find_type,
+    sent_values,
+    type_of,
+)
+from infobus.objects.codec import Mismatched, decode, descriptors, encode, learn, reader_for
 from infobus.objects.data import unknown_attributes
 from tests.objects import worlds
+from tests.objects.worlds import text_of
 
 
 class Sent(NamedTuple):
@@ -47,7 +55,7 @@ def story_v1() -> type[DataObject]:
     class Story(DataObject):
         headline: str
         body: str = "none"
-        size: int = 0
+        size: float = 0.0
 
     return Story
 
@@ -55,7 +63,7 @@ def story_v1() -> type[DataObject]:
 def story_v2() -> type[DataObject]:
     class Story(DataObject):
         headline: str
-        size: str = ""
+        size: int = 0
         topics: list[str] = []
 
     return Story
@@ -64,7 +72,7 @@ def story_v2() -> type[DataObject]:
 @pytest.fixture
 def from_v2() -> Sent:
     with worlds.another_process():
-        return sent(story_v2()(headline="GM", size="large", topics=["cars"]))
+        return sent(story_v2()(headline="GM", size=5, topics=["cars"]))
 
 
 def test_an_older_reader_gets_its_own_class_and_keeps_the_rest(from_v2):
@@ -72,8 +80,9 @@ def test_an_older_reader_gets_its_own_class_and_keeps_the_rest(from_v2):
         Story = story_v1()
         story = from_v2.received()
         assert type(story) is Story and type_of(story) == type_of(Story)
-        assert (story.headline, story.body, story.size) == ("GM", "none", 0)
-        assert unknown_attributes(story) == {"topics": ["cars"], "size": "large"}
+        assert (story.headline, story.body, story.size) == ("GM", "none", 5.0)
+        assert unknown_attributes(story) == {"topics": ["cars"], "size": 5}
+        assert sent_values(story) == {"headline": "GM", "size": 5, "topics": ["cars"]}
         assert story.topics == ["cars"]
 
 
@@ -85,7 +94,7 @@ def test_sending_on_keeps_the_meaning_through_older_readers(from_v2):
     assert again.descriptors == from_v2.descriptors
     with worlds.another_process():
         Story = story_v2()
-        assert again.received() == Story(headline="GM", size="large", topics=["cars"])
+        assert again.received() == Story(headline="GM", size=5, topics=["cars"])
 
 
 def test_sending_on_keeps_the_meaning_through_readers_without_any_descriptor(from_v2):
@@ -122,7 +131,7 @@ def test_changed_values_are_sent_on_beside_what_is_not_known(from_v2):
     with worlds.another_process():
         story_v2()
         story = again.received()
-        assert (story.headline, story.size, story.topics) == ("Ford", "large", ["trucks"])
+        assert (story.headline, story.size, story.topics) == ("Ford", 5, ["trucks"])
         assert unknown_attributes(story) == {"body": "new"}
 
 
@@ -130,11 +139,11 @@ def test_a_change_that_the_received_version_forbids_sends_the_readers_own_versio
     with worlds.another_process():
         Story = story_v1()
         story = from_v2.received()
-        story.size = 7
+        story.size = 7.5
         again = sent(story)
         assert again.fingerprint == type_of(Story).fingerprint
         received = again.received()
-        assert (received.size, received.topics) == (7, ["cars"])
+        assert (received.size, received.topics) == (7.5, ["cars"])
 
 
 def test_a_number_read_as_float_is_sent_on_as_the_integer_it_was():
@@ -160,15 +169,79 @@ def test_a_default_changed_in_place_is_sent():
         assert sent(box).content["items"] == [5]
 
 
-def test_attributes_without_default_that_never_came_are_none():
+def test_optional_attributes_that_never_came_are_none():
+    with worlds.another_process():
+        from_old = sent(define_type("Box", [], {"label": str})(label="a"))
+    with worlds.another_process():
+        Box = define_type("Box", [], {"label": str, "weight": "float | None", "more": Any})
+        box = from_old.received()
+        assert type(box) is Box and box.weight is box.more is None
+        assert "weight (not sent) = None" in text_of(box)
+        assert sent_values(box) == {"label": "a"}
+        assert sent(box).payload == from_old.payload
+
+
+def refused(from_other: Sent) -> Mismatched:
+    """What a reader is told that asks for objects as its own classes hold them."""
+    from_other.received()
+    with pytest.raises(Mismatched) as told:
+        reader_for(from_other.fingerprint)(from_other.payload, "id-1")
+    return told.value
+
+
+@pytest.mark.parametrize("here", [int, (int, 3), "int | None", "list[int]"])
+def test_a_value_that_the_readers_class_cannot_hold_is_never_replaced(here):
+    with worlds.another_process():
+        from_other = sent(define_type("shop.Order", [], {"total": float})(total=99.5))
+    with worlds.another_process():
+        define_type("shop.Order", [], {"total": here})
+        order = from_other.received()
+        assert type(order) is DataObject and type_of(order).attributes["total"].type == "float"
+        assert order.total == 99.5 and sent_values(order) == {"total": 99.5}
+        told = refused(from_other)
+        assert (told.type, told.attribute, told.sent) == ("shop.Order", "total", 99.5)
+        assert str(told) == f"shop.Order.total: expected {told.expected}, got float 99.5"
+        assert "got float 99.5)" in text_of(told.object).splitlines()[0]
+        assert "  total: float = 99.5" in text_of(told.object).splitlines()
+        assert sent(order) == from_other
+
+
+def test_a_required_attribute_that_was_not_sent_is_never_made_up():
     with worlds.another_process():
         from_old = sent(define_type("Box", [], {"label": str})(label="a"))
     with worlds.another_process():
         define_type("Box", [], {"label": str, "weight": float})
-        box = from_old.received()
-        assert box.weight is None
-        assert "weight (not sent) = None" in describe(box)
-        assert sent(box).payload == from_old.payload
+        told = refused(from_old)
+        assert (told.attribute, told.sent, told.expected) == ("weight", None, "float")
+        assert str(told) == "Box.weight: expected float, but it was not sent"
+        assert told.object.label == "a" and not hasattr(told.object, "weight")
+        assert sent(told.object) == from_old
+
+
+def test_an_attribute_of_a_type_holds_only_objects_that_fit_the_type_as_it_is_known_here():
+    def folder(kind: Any) -> Any:
+        part = define_type("Part", [], {"size": kind})
+        kinds = {"lead": part, "rest": "list[Part]", "any": Any, "root": DataObject}
+        return part, define_type("Folder", [], kinds)
+
+    def content(part: Any, size: Any, other: Any) -> dict[str, Any]:
+        return {"lead": part(size=size), "rest": [], "any": part(size=other), "root": part(size=1)}
+
+    with worlds.another_process():
+        Part, Folder = folder(Any)
+        in_lead = sent(Folder(**content(Part, "large", 1)))
+        in_rest = sent(Folder(**content(Part, 1, 1) | {"rest": [Part(size=1), Part(size="x")]}))
+        in_any = sent(Folder(**content(Part, 1, "large")))
+    with worlds.another_process():
+        Part, Folder = folder(int)
+        told = refused(in_lead)
+        assert str(told) == "Folder.lead.size: expected int, got str 'large'"
+        assert told.object.lead.size == "large" and sent(told.object) == in_lead
+        assert refused(in_rest).attribute == "rest[1].size"
+        found = in_any.received()  # "any" promises nothing, so it holds the part as it was sent
+        assert type(found) is Folder and type(found.lead) is Part
+        assert type(found.any) is DataObject and found.any.size == "large"
+        assert sent(found) == in_any
 
 
 def test_an_unknown_type_becomes_a_class_on_top_of_known_supertypes(from_v2):
@@ -213,13 +286,13 @@ def test_an_unknown_type_becomes_a_class_on_top_of_known_supertypes(from_v2):
 def test_an_unknown_type_on_another_version_of_a_supertype_is_still_an_instance_of_it(from_v2):
     with worlds.another_process():
         Reuters = define_type("Reuters", [story_v2()], {"feed": str})
-        from_feed = sent(Reuters(headline="gm", size="big", feed="r1"))
+        from_feed = sent(Reuters(headline="gm", size=7, feed="r1"))
     with worlds.another_process():
         Story = story_v1()
         story = from_feed.received()
         assert isinstance(story, Story) and type_of(story).name == "Reuters"
         assert (story.headline, story.feed, story.body) == ("gm", "r1", "none")
-        assert unknown_attributes(story) == {"size": "big", "topics": []}
+        assert unknown_attributes(story) == {"size": 7, "topics": []}
         assert sent(story).fingerprint == from_feed.fingerprint
         assert sorted(sent(story).descriptors) == sorted(from_feed.descriptors)
 
@@ -231,8 +304,8 @@ def test_a_contradiction_with_the_local_supertype_costs_no_value():
     with worlds.another_process():
         Base = define_type("Base", [], {"a": int, "x": (int, 3)})
         received = from_other.received()
-        assert isinstance(received, Base) and received.__dict__["x"] == 3
-        assert unknown_attributes(received) == {"x": "text"}
+        assert not isinstance(received, Base) and (received.a, received.x) == (1, "text")
+        assert str(refused(from_other)) == "Sub.x: expected int, got str 'text'"
         assert sent(received).payload == from_other.payload
 
 
@@ -337,9 +410,14 @@ def test_any_two_versions_understand_each_other_and_lose_nothing(old, new, data)
             if middle is not None:
                 Old = define_type("T", [], middle)
                 received = from_new.received()
-                assert type(received) is Old
-                for attribute in type_of(Old).attributes:
-                    getattr(received, attribute.name)
+                is_same = type_of(Old).fingerprint == from_new.fingerprint
+                assert type(received) is Old or not is_same
+                if type(received) is Old:
+                    for attribute in type_of(Old).attributes:
+                        attribute.kind.check(getattr(received, attribute.name))
+                else:
+                    refused(from_new)
+                assert sent_values(received).keys() == from_new.content.keys()
             else:
                 received = from_new.received()
             again = sent(received)

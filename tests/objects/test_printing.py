@@ -10,6 +10,7 @@ from hypothesis import given
 from infobus.objects import DataObject, define_type, describe, identify, type_of
 from infobus.objects.codec import decode, encode
 from tests.objects import worlds
+from tests.objects.worlds import text_of
 
 
 class Terminal(io.StringIO):
@@ -18,7 +19,7 @@ class Terminal(io.StringIO):
 
 
 def described(obj: object) -> list[str]:
-    return describe(obj, io.StringIO()).splitlines()
+    return text_of(obj).splitlines()
 
 
 class Part(DataObject):
@@ -117,20 +118,21 @@ def test_any_python_value_is_shown_even_a_broken_one():
 
 def test_control_characters_from_strangers_do_not_reach_the_terminal():
     payload = encode({"\x1b[2J": "\x1b[2J\ud7ff"})[1]
-    text = describe(decode(77, payload), io.StringIO())
+    text = text_of(decode(77, payload))
     assert "\x1b" not in text and "\\x1b[2J = '\\x1b[2J" in text
 
 
-def test_a_terminal_gets_colours_and_the_caller_plain_text():
-    terminal = Terminal()
-    text = describe(Part(label="[red]p[/red]"), terminal)
-    assert "\x1b[" in terminal.getvalue() and "\x1b[" not in text
+def test_a_terminal_gets_colours_and_a_file_plain_text():
+    terminal, part = Terminal(), Part(label="[red]p[/red]")
+    describe(part, terminal)
+    assert "\x1b[" in terminal.getvalue() and "\x1b[" not in text_of(part)
     assert "[red]p[/red]" in terminal.getvalue()
 
 
 def test_standard_output_is_the_default(capsys):
-    text = describe(Part(label="p"))
-    assert capsys.readouterr().out == text + "\n"
+    part = Part(label="p")
+    assert describe(part) is None  # or a prompt would show everything twice
+    assert capsys.readouterr().out == text_of(part)
 
 
 @given(worlds.anything)

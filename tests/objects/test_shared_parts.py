@@ -5,7 +5,6 @@ Each of the towers here has 40 levels, so that it takes 2**40 steps to whoever d
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
@@ -13,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadValue
-from infobus.objects import DataObject, codec, describe, type_of
+from infobus.objects import DataObject, codec, type_of
+from tests.objects.worlds import text_of
 
 
 class Pair(DataObject):
@@ -60,7 +60,7 @@ def test_what_is_small_enough_is_written_each_time_that_it_occurs(tower_of):
 
 @pytest.mark.parametrize("tower_of", TOWERS)
 def test_descriptions_and_texts_end(tower_of):
-    lines = describe(tower_of(40), io.StringIO()).splitlines()
+    lines = text_of(tower_of(40)).splitlines()
     assert len(lines) == 10_001
     assert lines[-1] == "... (the first 10,000 lines)"
     assert len(repr(Pair(left=tower_of(40)))) < 500_000
@@ -69,7 +69,7 @@ def test_descriptions_and_texts_end(tower_of):
 
 def test_a_description_just_short_enough_is_whole():
     value = [[0] * 99] * 99 + [[0] * 98]  # with the first line, 1 + 99 * 100 + 99
-    lines = describe(value, io.StringIO()).splitlines()
+    lines = text_of(value).splitlines()
     assert len(lines) == 10_000
     assert lines[-1] == "    [97]: 0"
 

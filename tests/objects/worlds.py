@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,9 +10,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from infobus.objects import DataObject, Property, kinds, registry
+from infobus.objects import DataObject, Property, describe, kinds, registry
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe
 from infobus.objects.spelling import optional
+
+
+def text_of(obj: object) -> str:
+    """What `describe` prints."""
+    file = io.StringIO()
+    describe(obj, file)
+    return file.getvalue()
 
 
 @contextmanager
@@ -25,6 +33,9 @@ def another_process() -> Iterator[None]:
         registry.built,
         registry.ready,
         registry.learned,
+        registry.teachers,
+        registry.teacher_of,
+        registry.used,
         registry.awaited,
     ]
     before = [table.copy() for table in tables]

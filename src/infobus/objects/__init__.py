@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from infobus.objects.classes import define_type
 from infobus.objects.data import DataObject, Property, id_of, identify, spelled, type_of
 from infobus.objects.members import Attribute, Operation
+from infobus.objects.outbound import sent_values
 from infobus.objects.registry import all_types, find_type
 from infobus.objects.types import Type
 
@@ -27,6 +28,7 @@ __all__ = [
     "find_type",
     "id_of",
     "identify",
+    "sent_values",
     "spelled",
     "type_of",
 ]

@@ -9,6 +9,8 @@
 
 #define FIELDS_MAX 32
 #define HEADER_BYTES_MAX 3
+#define OBJECT_EXT 1   /* as in `outbound` */
+#define NESTING_MAX 64 /* as `DEPTH_MAX` in `kinds` */
 
 typedef struct {
     PyObject_HEAD
@@ -259,6 +261,74 @@ static PyObject *Flat_decode_run(Flat *self, PyObject *const *args, Py_ssize_t n
     return objects == NULL ? no_answer() : objects;
 }
 
+/* --- counting ------------------------------------------------------------------------------ */
+
+/* By first byte, from 0xc0 to 0xdf: how many bytes its length has, and how many follow in any case
+   (the value of a number, and the code of an extension with its content if that has no length). */
+static const unsigned char LENGTHS[33] = "\0\0\0\0\1\2\4\1\2\4\0\0\0\0\0\0"
+                                         "\0\0\0\0\0\0\0\0\0\1\2\4\2\4\2\4";
+static const unsigned char FIXED[33] = "\0\0\0\0\0\0\0\1\1\1\4\10\1\2\4\10"
+                                       "\1\2\4\10\2\3\5\11\21\0\0\0\0\0\0\0";
+
+/* Adds to `count` how many elements the lists and maps from `at` on claim to have. Bytes that are
+   not MessagePack end the count: decoding them says what is wrong. */
+static long long count_in(const unsigned char *at, const unsigned char *end, long long count,
+                          long long count_max, int depth)
+{
+    uint64_t pending = 1;
+    while (pending > 0 && at < end && count <= count_max) {
+        unsigned char first = *at++;
+        uint64_t items = 0, skip = 0;
+        int is_map = first <= 0x8f || first >= 0xde;
+        pending--;
+        if (first <= 0x7f || first >= 0xe0)
+            continue;
+        if (first <= 0x9f)
+            items = first & 0x0f;
+        else if (first <= 0xbf)
+            skip = first & 0x1f;
+        else {
+            uint64_t length = 0;
+            int length_size = LENGTHS[first - 0xc0];
+            if (end - at < length_size)
+                return count;
+            while (length_size-- > 0)
+                length = length << 8 | *at++;
+            if (first >= 0xdc)
+                items = length;
+            else
+                skip = FIXED[first - 0xc0] + length;
+            int is_ext = (first >= 0xc7 && first <= 0xc9) || (first >= 0xd4 && first <= 0xd8);
+            if (is_ext && at < end && *at == OBJECT_EXT) {
+                if (depth == 0)
+                    return count_max + 1;
+                count = count_in(at + 1, skip < (uint64_t)(end - at) ? at + skip : end, count,
+                                 count_max, depth - 1);
+            }
+        }
+        if (skip > (uint64_t)(end - at))
+            return count;
+        at += skip;
+        count += items;
+        pending += is_map ? 2 * items : items;
+    }
+    return count;
+}
+
+static PyObject *count_values(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    long long count_max;
+    (void)module;
+    if (nargs != 2 || !PyBytes_CheckExact(args[0]))
+        return PyErr_Format(PyExc_TypeError, "count_values(body: bytes, count_max)");
+    count_max = PyLong_AsLongLong(args[1]);
+    if (count_max == -1 && PyErr_Occurred())
+        return NULL;
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(args[0]);
+    return PyLong_FromLongLong(
+        count_in(at, at + PyBytes_GET_SIZE(args[0]), 0, count_max, NESTING_MAX));
+}
+
 /* --- the type ------------------------------------------------------------------------------ */
 
 /* No tp_clear: every cycle contains the class, which breaks it. */
@@ -365,7 +435,13 @@ static PyType_Spec Flat_spec = {
     .slots = Flat_slots,
 };
 
-static struct PyModuleDef flat_module = {PyModuleDef_HEAD_INIT, .m_name = "_flat", .m_size = 0};
+static PyMethodDef flat_functions[] = {
+    {"count_values", (PyCFunction)(void (*)(void))count_values, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef flat_module = {
+    PyModuleDef_HEAD_INIT, .m_name = "_flat", .m_size = 0, .m_methods = flat_functions};
 
 PyMODINIT_FUNC PyInit__flat(void)
 {

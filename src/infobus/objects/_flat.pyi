@@ -1,5 +1,8 @@
 from typing import Any
 
+def count_values(body: bytes, count_max: int) -> int:
+    """Return how many elements the lists and maps in `body` claim; see `untyped`."""
+
 class Flat:
     """Encode and decode flat objects of one class, in C. See `flat.flat_for`.
 

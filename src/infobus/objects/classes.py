@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from infobus.errors import BadFrame, BadType
+from infobus.errors import BadType
 from infobus.objects import descriptors, registry
 from infobus.objects.data import DataObject
 from infobus.objects.declaration import doc_in, operation_of
@@ -24,6 +24,7 @@ from infobus.objects.types import LINEAGE_DEPTH_MAX, ROOT_NAME, Type, compose, u
 # Bounds on the descriptors that strangers can make this process hold.
 LEARNED_COUNT_MAX = 10_000
 LEARNED_BYTES_MAX = 64 * 1024 * 1024
+TAUGHT_COUNT_MAX = 1_000
 
 Declaration = Any
 """An annotation or a kind's text, or a pair of one of these and a default."""
@@ -68,7 +69,7 @@ def define_type(
         abilities = [replace(operation, inherited_from=None) for operation in operations]
     known = compose(name, [base.__bus_type__ for base in bases], own, abilities, doc)
     try:
-        cls = _make_class(known, bases, methods)
+        cls = make_class(known, bases, methods)
     except TypeError as error:
         raise BadType(f"type {name}: {error}") from None
     registry.add_declared(cls)
@@ -101,9 +102,14 @@ def _operation(where: str, name: str, method: Callable[..., Any]) -> Operation:
     return operation
 
 
-def _make_class(
+def make_class(
     known: Type, bases: Iterable[type[DataObject]], methods: Mapping[str, Any]
 ) -> type[DataObject]:
+    """Make a class for a type, which the registry does not know yet.
+
+    Raises:
+        TypeError: The bases contradict each other.
+    """
     body = {"__doc__": known.doc, "__module__": __name__, **methods}
     return python.new_class(
         known.name.rpartition(".")[2],
@@ -130,6 +136,8 @@ def class_for(fingerprint: int) -> type[DataObject] | None:
         return registry.declared[fingerprint][-1]
     if (known := registry.types.get(fingerprint)) is None:
         return None
+    if fingerprint not in registry.used:
+        registry.used.update(fp for fp in known.closure if fp in registry.learned)
     if known.name in registry.declared_names:
         return registry.declared_names[known.name]
     return registry.built.get(fingerprint) or _build(known)
@@ -146,12 +154,12 @@ def _build(known: Type) -> type[DataObject]:
         abilities = [o for o in known.operations if o.inherited_from is None]
         try:
             local = compose(known.name, supertypes, own, abilities, known.doc, strict=False)
-            cls = _make_class(known if local == known else local, filter(None, bases.values()), {})
+            cls = make_class(known if local == known else local, filter(None, bases.values()), {})
         except (BadType, TypeError):
             # The two sides' hierarchies contradict each other. The object must still arrive, so
             # its class is built without supertypes.
             local = compose(known.name, (), own, abilities, known.doc, strict=False)
-            cls = _make_class(local, (), {})
+            cls = make_class(local, (), {})
         registry.add_built(known.fingerprint, cls)
         return cls
 
@@ -165,14 +173,15 @@ def known(fingerprint: int) -> bool:
     return fingerprint == 0 or fingerprint in registry.types
 
 
-def learn(descriptor: bytes) -> int:
-    """Add a type from a received descriptor, and return the type's fingerprint.
+def learn(descriptor: bytes, teacher: str = "") -> int:
+    """Add a type from a descriptor that `teacher` sent, and return the type's fingerprint.
 
     Learning a descriptor twice changes nothing. Supertypes may arrive later; until then their
-    attributes count as unknown.
+    attributes count as unknown. When there are too many types, of this teacher or of all, the
+    oldest is forgotten, and those of which objects have come go last.
 
     Raises:
-        BadFrame: The bytes are not a descriptor, or this process already holds the maximum.
+        BadFrame: The bytes are not a descriptor.
     """
     description = descriptors.read(descriptor)
     fingerprint = description.fingerprint
@@ -180,15 +189,10 @@ def learn(descriptor: bytes) -> int:
     if held is not None and (held.code or not description.code or held.classes):
         return fingerprint
     with registry.lock:
-        learned = registry.learned
-        size = learned.total() + len(descriptor)
-        if len(learned) >= LEARNED_COUNT_MAX or size > LEARNED_BYTES_MAX:
-            raise BadFrame(
-                f"type {description.name} not learned: {len(learned)} types from outside are "
-                f"held; {LEARNED_COUNT_MAX} or {LEARNED_BYTES_MAX} bytes are allowed"
-            )
-        learned[fingerprint] = len(descriptor)
-        _add_learned(descriptor)
+        if held is None:
+            _make_room(len(descriptor), teacher)
+        registry.note_learned(fingerprint, len(descriptor), teacher)
+        _add_learned(descriptor, description)
         if fingerprint in registry.awaited:
             # Types learned before this supertype lack its attributes. Learn them again,
             # supertypes first, because each inherits from those above it.
@@ -196,12 +200,29 @@ def learn(descriptor: bytes) -> int:
             waiting = [t for t in registry.types.values() if fingerprint in t.closure[:-1]]
             for other in sorted(waiting, key=lambda t: t.depth):
                 if other.fingerprint not in registry.declared:
-                    _add_learned(other.descriptor)
+                    _add_learned(other.descriptor, descriptors.read(other.descriptor))
     return fingerprint
 
 
-def _add_learned(descriptor: bytes) -> None:
-    description = descriptors.read(descriptor)
+def _make_room(size: int, teacher: str) -> None:
+    """Forget old types, so that one more of this size fits in."""
+    learned, teachers = registry.learned, registry.teachers
+    if teacher and len(taught := teachers.get(teacher, {})) >= TAUGHT_COUNT_MAX:
+        _forget_one(taught)
+    while learned and (
+        len(learned) >= LEARNED_COUNT_MAX or learned.total + size > LEARNED_BYTES_MAX
+    ):
+        # Whoever has described most makes room first.
+        _forget_one(max(teachers.values(), key=len, default=learned))
+
+
+def _forget_one(held: dict[int, Any]) -> None:
+    """Forget the oldest of some types of which no object has come, else the oldest."""
+    oldest = next((fp for fp in held if fp not in registry.used), next(iter(held)))
+    registry.forget_learned(oldest)
+
+
+def _add_learned(descriptor: bytes, description: descriptors.Description) -> None:
     supertypes = [_supertype(name, fp) for name, fp in description.supertypes]
     fingerprint = description.fingerprint
     learned = Type(description, supertypes, descriptor=descriptor, fingerprint=fingerprint)
@@ -215,7 +236,8 @@ def _supertype(name: str, fingerprint: int) -> Type:
     held = registry.types.get(fingerprint)
     if held is not None and held.depth < LINEAGE_DEPTH_MAX and held.name == name:
         return held
-    registry.awaited.add(fingerprint)
+    if len(registry.awaited) < registry.AWAITED_COUNT_MAX:
+        registry.awaited.add(fingerprint)
     return unknown_type(fingerprint, name)
 
 

@@ -25,6 +25,7 @@ from infobus.errors import BadFrame, BadValue
 from infobus.objects import registry
 from infobus.objects.classes import class_for, descriptors_of, known, learn
 from infobus.objects.data import (
+    AttributeMisfit,
     DataObject,
     Foreign,
     ObjectId,
@@ -33,21 +34,27 @@ from infobus.objects.data import (
     set_state,
     set_tag,
     spelled,
+    type_of,
+    unknown_attributes,
 )
 from infobus.objects.kinds import (
     INT_MAX,
+    OBJECT_EXT,
     PAYLOAD_BYTES_MAX,
+    VALUES_COUNT_MAX,
     Copying,
     Misfit,
     plain_dict,
     shown,
 )
-from infobus.objects.outbound import ENCODE_ERRORS, OBJECT_EXT, Packing, culprit, weigh
+from infobus.objects.members import Attribute
+from infobus.objects.outbound import ENCODE_ERRORS, Packing, culprit, weigh
 from infobus.objects.plans import ClassPlan
-from infobus.objects.untyped import read_untyped
+from infobus.objects.untyped import COUNTED_BYTES, check_count, read_untyped
 
 __all__ = [
     "PAYLOAD_BYTES_MAX",
+    "Mismatched",
     "decode",
     "descriptors",
     "encode",
@@ -112,8 +119,8 @@ def encode(obj: Any) -> tuple[int, bytes, tuple[int, ...]]:
         raise bad_value(misfit, f"{obj.__bus_type__.name}.{name}") from None
     except ENCODE_ERRORS as error:
         raise _unsendable(state, obj.__bus_type__.name, error) from None
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        raise _oversized(payload, obj.__bus_type__.name)
+    if len(payload) > COUNTED_BYTES:
+        _check_size(payload, obj.__bus_type__.name)
     return plan.fingerprint, payload, plan.closure
 
 
@@ -143,29 +150,29 @@ def decode(fingerprint: int, payload: Payload, object_id: ObjectId | None = None
     """Return the object in `payload`: an instance of the best known class, or a dict for 0.
 
     If the object was sent under another version of a known type, you get an instance of the
-    class that this process knows. Attributes that were not sent have their default, or None.
-    Attributes that the class lacks, or has with another kind, are stored as unknown. Without a
-    descriptor, all attributes are unknown.
+    class that this process knows. Attributes that were not sent have their default, or None if
+    they are optional. Attributes that the class lacks are stored as unknown. If the class cannot
+    hold the object, or there is no descriptor, you get a generic object: it has the type it was
+    sent with, and all attributes as they were sent.
 
     Raises:
         BadFrame: The bytes are not an object. No bytes make this raise anything else.
     """
-    if payload.__class__ is not bytes:
-        payload = bytes(payload)
-    plan = _plan_for(fingerprint)
-    if plan is None:
-        return _decode_walking(fingerprint, payload, object_id, 1)
-    return reader_for(fingerprint)(payload, object_id)
+    try:
+        return reader_for(fingerprint)(bytes(payload), object_id)
+    except Mismatched as mismatched:
+        return mismatched.object
 
 
 def reader_for(fingerprint: int) -> Reader:
     """Return the fastest function that reads objects of a type: `read(payload, object_id)`.
 
-    Ask again for every run of objects, because the process may learn new types in between.
+    It does what `decode` does, but raises `Mismatched` if the class cannot hold the object. Ask
+    again for every run of objects, because the process may learn new types in between.
     """
     plan = _plan_for(fingerprint)
     if plan is None:
-        return partial(decode, fingerprint)
+        return partial(_decode_checked, fingerprint)
     if plan.reader is None:
         plan.reader = _quick_reader(plan)
     return plan.reader
@@ -181,6 +188,8 @@ def _quick_reader(plan: ClassPlan) -> Reader:
         try:
             if (found := read_flat(payload, object_id)) is not None:
                 return found
+            if len(payload) > COUNTED_BYTES:
+                check_count(payload)
             if payload[0] == first_byte or payload.startswith(header):
                 state: Any = read_map(payload)
                 if not (_UINT64 in payload and any(state[name] > INT_MAX for name in integers)):
@@ -190,7 +199,7 @@ def _quick_reader(plan: ClassPlan) -> Reader:
                     return obj
         except _DECODE_ERRORS:
             pass  # Perhaps unusual rather than wrong: the slow way decides.
-        return _decode_walking(fingerprint, payload, object_id, 1)
+        return _decode_checked(fingerprint, payload, object_id)
 
     return read
 
@@ -252,8 +261,7 @@ def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
         raise bad_value(misfit, "dict") from None
     except ENCODE_ERRORS as error:
         raise _unsendable(body, "dict", error) from None
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        raise _oversized(payload, "dict")
+    _check_size(payload, "dict")
     return 0, payload, needs
 
 
@@ -271,8 +279,7 @@ def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
         payload = _encode(body)
     except ENCODE_ERRORS as error:
         raise _unsendable(body, name, error) from None
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        raise _oversized(payload, name)
+    _check_size(payload, name)
     return fingerprint, payload, tuple(packing.needs)
 
 
@@ -281,10 +288,19 @@ def _unsendable(body: Any, where: str, error: Exception) -> BadValue:
     return BadValue(f"{where}{path}: {problem}", path=where + path)
 
 
-def _oversized(payload: bytes, where: str) -> BadValue:
-    return BadValue(
-        f"{where}: takes {len(payload)} bytes encoded; {PAYLOAD_BYTES_MAX} are allowed", path=where
-    )
+def _check_size(payload: bytes, where: str) -> None:
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise BadValue(
+            f"{where}: takes {len(payload)} bytes encoded; {PAYLOAD_BYTES_MAX} are allowed",
+            path=where,
+        )
+    try:
+        check_count(payload)
+    except BadFrame:
+        raise BadValue(
+            f"{where}: holds more than {VALUES_COUNT_MAX:,} values; so many are allowed",
+            path=where,
+        ) from None
 
 
 # --- decoding objects that are not flat, or do not match their plan --------------------------
@@ -301,11 +317,38 @@ class _Nested(msgspec.Struct, array_like=True):
 _decode_nested = msgspec.msgpack.Decoder(_Nested).decode
 
 
+class Mismatched(Exception):
+    """The class that this process has for a type cannot hold a received object of that type.
+
+    `object` is the generic object: it has the type it was sent with, and the values it was sent
+    with. The other attributes tell the first attribute that does not fit.
+    """
+
+    def __init__(self, obj: DataObject, misfit: AttributeMisfit) -> None:
+        self.object = obj
+        self.type = type_of(obj).name
+        self.attribute = misfit.path.removeprefix(".")
+        self.expected = misfit.expected
+        self.sent = unknown_attributes(obj).get(self.attribute)
+        super().__init__(f"{self.type}{misfit.path}: {misfit.problem}")
+
+
+def _decode_checked(fingerprint: int, payload: bytes, object_id: ObjectId | None) -> Any:
+    obj = _decode_walking(fingerprint, payload, object_id, 1)
+    if obj.__class__ is DataObject and obj.__bus_tag__.__class__ is Foreign:
+        misfit = obj.__bus_tag__.misfit
+        if misfit is not None:
+            raise Mismatched(obj, misfit)
+    return obj
+
+
 def _decode_walking(
     fingerprint: int, payload: bytes, object_id: ObjectId | None, depth: int
 ) -> Any:
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise BadFrame(f"an object of {len(payload)} bytes; {PAYLOAD_BYTES_MAX} are allowed")
+    if depth == 1:
+        check_count(payload)  # with all that is nested in it
     try:
         body = read_untyped(payload, depth, _read_ext)
     except _DECODE_ERRORS as error:
@@ -329,30 +372,47 @@ def reconciled(
 ) -> DataObject:
     """Make an instance of `cls` from `body`, which may be of another version of the type.
 
-    No value is lost: attributes that do not fit the class stay in `body` and become unknown
-    attributes.
+    No value is lost: attributes that the class lacks become unknown attributes. If the class
+    cannot hold one of its attributes, the result is a generic object with all of `body`.
     """
     state: dict[str, Any] = {}
     filled: dict[str, Any] = {}
+    unknown = dict(body)
     is_own_version = fingerprint == cls.__bus_plan__.fingerprint
     for name, _, check, attribute in cls.__bus_plan__.fields:
         try:
+            if name not in body:
+                state[name] = _filled_in(attribute)
+                filled[name] = attribute.fresh_default()
+                continue
             value = body[name]
             state[name] = check(value)
-        except (KeyError, Misfit):
-            # A value that does not fit stays in `body`, and so becomes an unknown attribute.
-            state[name] = attribute.fresh_default()
-            filled[name] = attribute.fresh_default()
-            continue
+        except Misfit as misfit:
+            found = AttributeMisfit(f".{name}{misfit.path}", misfit.problem, attribute.type)
+            obj = _new(DataObject)
+            set_state(obj, {})
+            set_tag(obj, Foreign(fingerprint, body, {}, object_id, found))
+            return obj
         if attribute.kind.converts and not is_own_version and _differ(value, state[name]):
             filled[name] = check(value)  # A float here, but forwarded as the int it was.
         else:
-            del body[name]  # what is left in `body` is unknown to the class
+            del unknown[name]
     obj = _new(cls)
     set_state(obj, state)
-    is_exact = is_own_version and not body and not filled
-    set_tag(obj, object_id if is_exact else Foreign(fingerprint, body, filled, object_id))
+    is_exact = is_own_version and not unknown and not filled
+    set_tag(obj, object_id if is_exact else Foreign(fingerprint, unknown, filled, object_id))
     return obj
+
+
+def _filled_in(attribute: Attribute) -> Any:
+    """Return the value of an attribute that was not sent; raise `Misfit` if there is none."""
+    default = attribute.fresh_default()
+    if not attribute.has_default:
+        try:
+            attribute.kind.check(default)
+        except Misfit:
+            raise Misfit(f"expected {attribute.type}, but it was not sent") from None
+    return default
 
 
 def _differ(received: Any, stored: Any) -> bool:

@@ -38,16 +38,28 @@ def spelled(id: ObjectId) -> str:
     return id if isinstance(id, str) else f"{id[0]}:{id[1]:x}"
 
 
+class AttributeMisfit(Struct, frozen=True):
+    """An attribute of a received object that the class of this process cannot hold."""
+
+    path: str
+    """Such as `.total`, or `.lines[3].price`."""
+    problem: str
+    expected: str
+    """The kind that the attribute has here."""
+
+
 class Foreign(Struct, frozen=True):
     """Facts about a received object that its class does not hold. Replaced, never changed."""
 
     fingerprint: int
     """The type under which it was received and is forwarded."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Attributes that the class does not have, or has with another kind."""
+    """Attributes that the class does not have, or that were sent as an int and read as a float."""
     filled: dict[str, Any] = field(default_factory=dict)
-    """Attributes of the class that were not sent, with the values that replace them."""
+    """Attributes of the class that were not sent so, with the values that replace them."""
     id: ObjectId | None = None
+    misfit: AttributeMisfit | None = None
+    """Why it is a generic object although this process has a class for it."""
 
 
 @dataclass_transform(kw_only_default=True)
@@ -217,13 +229,16 @@ def type_of(x: object) -> Type:
 
 
 def attribute_values(obj: DataObject) -> dict[str, Any]:
-    """Return the attributes that the class of `obj` declares, with their values."""
+    """Return the attributes that the class of `obj` declares, with their values.
+
+    Only a TDL program can leave an attribute without a value.
+    """
     state = obj.__dict__
-    return {name: state[name] for name in obj.__bus_plan__.attributes}
+    return {name: state[name] for name in obj.__bus_plan__.attributes if name in state}
 
 
 def unknown_attributes(obj: DataObject) -> dict[str, Any]:
-    """Return the received attributes that the class of `obj` lacks or has with another kind."""
+    """Return the received attributes that the class of `obj` lacks, or that were sent otherwise."""
     tag = obj.__bus_tag__
     return tag.extra if tag.__class__ is Foreign else {}
 

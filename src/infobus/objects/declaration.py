@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from infobus.errors import BadType
 from infobus.objects import types
-from infobus.objects.kinds import Misfit, ObjectRoot
+from infobus.objects.kinds import Kind, Misfit, ObjectRoot
 from infobus.objects.members import Attribute, Operation, Parameter, make_attribute, refuse_objects
 from infobus.objects.spelling import kind_of
 from infobus.objects.types import Type, compose
@@ -123,28 +123,50 @@ def _operations(cls: type, scope: _Scope) -> Iterator[Operation]:
 def operation_of(
     method: Callable[..., Any], name: str, scope: Mapping[str, Any]
 ) -> Operation | None:
-    """Return the operation that a method implements, or None if only Python can call it.
+    """Return the operation that a method implements, or None if only Python can call it."""
+    try:
+        return require_operation(method, name, scope)
+    except BadType:
+        return None
+
+
+def require_operation(method: Callable[..., Any], name: str, scope: Mapping[str, Any]) -> Operation:
+    """Return the operation that a method implements.
 
     A method is an operation if the result and every parameter but the first are annotated
     with kinds that can be sent, and if its defaults fit them.
+
+    Raises:
+        BadType: It is none; the message says why.
     """
-    try:
-        names = scope if isinstance(scope, _Scope) else _Scope(type(name, (), {}), name, scope)
-        hints = _hints(inspect.get_annotations(method), names, name)
-        parameters = list(inspect.signature(method).parameters.values())[1:]
-        if any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters):
-            return None
-        described = tuple(_parameter(p, hints) for p in parameters)
-        result = kind_of(hints["return"])
-    except (BadType, Misfit, KeyError):
-        return None
+    names = scope if isinstance(scope, _Scope) else _Scope(type(name, (), {}), name, scope)
+    hints = _hints(inspect.get_annotations(method), names, name)
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise BadType(f"{name}: parameter {parameter} cannot be given by name")
+    described = tuple(_parameter(p, hints, name) for p in parameters)
+    result = _kind_in(hints, "return", f"{name}: its result")
     return Operation(name, described, result, inspect.getdoc(method) or "")
 
 
-def _parameter(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Parameter:
-    kind = kind_of(hints[parameter.name])
+def _parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], where: str) -> Parameter:
+    kind = _kind_in(hints, parameter.name, f"{where}: parameter {parameter.name}")
     if parameter.default is parameter.empty:
         return Parameter(parameter.name, kind)
-    default = kind.check(parameter.default)
-    refuse_objects(default)
+    try:
+        default = kind.check(parameter.default)
+        refuse_objects(default)
+    except Misfit as misfit:
+        problem = f"the default of {parameter.name}{misfit.path}: {misfit.problem}"
+        raise BadType(f"{where}: {problem}") from None
     return Parameter(parameter.name, kind, True, default)
+
+
+def _kind_in(hints: Mapping[str, Any], name: str, where: str) -> Kind:
+    if name not in hints:
+        raise BadType(f"{where} is not annotated")
+    try:
+        return kind_of(hints[name])
+    except BadType as error:
+        raise BadType(f"{where}: {error}") from None

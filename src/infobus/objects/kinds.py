@@ -29,6 +29,10 @@ DEPTH_MAX = 64
 """How deep values may nest; each list, map and object counts as one level."""
 PAYLOAD_BYTES_MAX = 16 * 1024 * 1024
 """The largest object on the wire, in bytes."""
+VALUES_COUNT_MAX = 1_000_000
+"""The most values of an object on the wire: elements of its lists and maps, nested ones too."""
+OBJECT_EXT = 1
+"""The extension of MessagePack that holds an object."""
 
 
 class Misfit(Exception):
@@ -287,15 +291,15 @@ class ObjectOf(Kind):
     def check(self, value: Any) -> Any:
         if isinstance(value, ObjectRoot):
             lineage = value.__bus_type__.lineage
+            if self._text in lineage:
+                return value
             # An object of unknown type may well be of this type. It gets the benefit of the
             # doubt, because a missing descriptor must not lose the value.
-            is_unknown = len(lineage) == 1 and value.__bus_tag__.__class__ not in (
-                tuple,
-                str,
-                type(None),
-            )
-            if self._text in lineage or is_unknown:
-                return value
+            tag = value.__bus_tag__
+            if len(lineage) == 1 and tag.__class__ not in (tuple, str, type(None)):
+                if (misfit := tag.misfit) is None:
+                    return value
+                raise Misfit(misfit.problem).inside(misfit.path)
         raise self._refuse(value)
 
     def includes(self, other: Kind) -> bool:

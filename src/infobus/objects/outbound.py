@@ -9,11 +9,18 @@ from typing import Any
 import msgspec
 from msgspec.msgpack import Ext
 
+from infobus.errors import BadValue
 from infobus.objects import registry
 from infobus.objects.data import DataObject, Foreign, id_of, unknown_attributes
-from infobus.objects.kinds import DEPTH_MAX, PAYLOAD_BYTES_MAX, Copies, Misfit
+from infobus.objects.kinds import (
+    DEPTH_MAX,
+    OBJECT_EXT,
+    PAYLOAD_BYTES_MAX,
+    Copies,
+    Misfit,
+    shown,
+)
 
-OBJECT_EXT = 1
 SCALARS = frozenset({str, int, float, bool, bytes, type(None), datetime})
 ENCODE_ERRORS = (TypeError, ValueError, OverflowError)
 
@@ -131,11 +138,30 @@ def _weight(value: Any, weights: dict[int, int]) -> int:
     return weights[id(value)]
 
 
+def sent_values(obj: DataObject) -> dict[str, Any]:
+    """Return the attributes of a received object as they were sent, by name.
+
+    What is missing was not sent: the class has filled it in from its default. What you have
+    changed since is there as it is now. Before an object is sent, these are its attributes.
+
+    >>> from infobus.objects import Property
+    >>> sent_values(Property(name="n", value=[1], ref="r"))
+    {'name': 'n', 'value': [1], 'ref': 'r'}
+    """
+    if not isinstance(obj, DataObject):
+        raise BadValue(f"expected a data object, got {shown(obj)}")
+    return sent_attributes(obj)
+
+
 def sent_attributes(obj: DataObject) -> dict[str, Any]:
     """Return the attributes to send: all but defaults that only filled in for missing ones."""
     state = obj.__dict__
     names = obj.__bus_plan__.attributes
     tag = obj.__bus_tag__
+    if len(state) < len(names):  # made by a TDL program, and not complete yet
+        name = next(name for name in names if name not in state)
+        path = f"{obj.__bus_type__.name}.{name}"
+        raise BadValue(f"{path}: expected {names[name].type}, got no value", path=path)
     if tag.__class__ is not Foreign:
         return {name: state[name] for name in names}
     filled = tag.filled

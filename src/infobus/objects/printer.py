@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from infobus.objects.data import DataObject, Foreign, attribute_values, id_of, type_of
 from infobus.objects.kinds import DEPTH_MAX
 from infobus.objects.types import Type
+from infobus.printable import printable
 
 TEXT_LENGTH_MAX = 200
 ITEM_COUNT_MAX = 100
@@ -28,17 +29,18 @@ Line = tuple[int, list[Part]]
 _NAME, _KIND, _VALUE, _NOTE, _TITLE = "cyan", "dim", "green", "italic yellow", "bold"
 
 
-def describe(obj: object, file: TextIO | None = None) -> str:
-    """Print the type and content of `obj`, with all nested values, and return the plain text.
+def describe(obj: object, file: TextIO | None = None) -> None:
+    """Print the type and content of `obj`, with all nested values.
 
     You can pass an object of any type (also a received one of unknown type), a type, a dict, a
     list, or any other Python value. The output goes to `file` (standard output by default), in
-    colour if that is a terminal. Long texts and lists are shortened. The output ends after
-    10,000 lines, because an object with shared parts may contain them exponentially often.
+    colour if that is a terminal; to get it as text, pass an `io.StringIO`. Long texts and lists
+    are shortened. The output ends after 10,000 lines, because an object with shared parts may
+    contain them exponentially often.
 
     >>> class Reading(DataObject):
     ...     celsius: float
-    >>> text = describe(Reading(celsius=21.5))
+    >>> describe(Reading(celsius=21.5))
     Reading
       celsius: float = 21.5
     """
@@ -46,7 +48,7 @@ def describe(obj: object, file: TextIO | None = None) -> str:
         obj = type_of(obj)
     found = _type_lines(obj) if isinstance(obj, Type) else _Walk().value_lines(obj, [])
     lines = [
-        (depth, [(_printable(text), style) for text, style in line])
+        (depth, [(printable(text), style) for text, style in line])
         for depth, line in islice(found, LINE_COUNT_MAX)
     ]
     if len(lines) == LINE_COUNT_MAX and next(found, None) is not None:
@@ -57,7 +59,6 @@ def describe(obj: object, file: TextIO | None = None) -> str:
         _print_coloured(lines, target)
     else:
         print(text, file=target)
-    return text
 
 
 def _print_coloured(lines: Iterable[Line], target: TextIO) -> None:
@@ -119,9 +120,12 @@ class _Walk:
             kind = f": {obj.__bus_plan__.attributes[name].type}"
             yield from self.value_lines(value, [(name, _NAME), (kind, _KIND), (" = ", "")])
         for name, value in tag.extra.items():
-            differs = " (sent with another type)" if name in obj.__bus_plan__.attributes else ""
-            note = differs or (" (unknown attribute)" if known.is_known else "")
-            yield from self.value_lines(value, [(name, _NAME), (note, _NOTE), (" = ", "")])
+            note = (" (unknown attribute)" if known.is_known else "", _NOTE)
+            if name in obj.__bus_plan__.attributes:
+                note = (" (sent with another type)", _NOTE)
+            elif name in known.attributes.names:  # a generic object of a known type
+                note = (f": {known.attributes[name].type}", _KIND)
+            yield from self.value_lines(value, [(name, _NAME), note, (" = ", "")])
         for name in tag.filled:
             if name not in tag.extra:
                 value = obj.__dict__[name]
@@ -136,6 +140,8 @@ def _title(obj: DataObject) -> list[Part]:
         parts.append((f" (supertypes: {', '.join(_supertype_names(known))})", _KIND))
     if not known.is_known:
         parts.append((" (type not known here)", _NOTE))
+    if obj.__bus_tag__.__class__ is Foreign and (misfit := obj.__bus_tag__.misfit) is not None:
+        parts.append((f" (as sent; here {misfit.path[1:]}: {misfit.problem})", _NOTE))
     if (object_id := id_of(obj)) is not None:
         parts.append((f" id {object_id}", _KIND))
     return parts
@@ -174,15 +180,6 @@ def _type_lines(known: Type) -> Iterator[Line]:
 def _origin(inherited_from: str | None, doc: str) -> list[Part]:
     source = [(f" (from {inherited_from})", _KIND)] if inherited_from else []
     return source + ([(f"  {doc.splitlines()[0]}", _NOTE)] if doc else [])
-
-
-def _printable(text: str) -> str:
-    """Escape control characters, because names and docs may come from strangers."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-    )
 
 
 def _shortened(value: object) -> str:

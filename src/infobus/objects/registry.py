@@ -9,7 +9,6 @@ as a better one is known.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +38,43 @@ ready: dict[int, ClassPlan] = {}
 """The plans of classes whose type has exactly that fingerprint and holds no objects. The codec
 can decode these objects in one call."""
 
-learned: Counter[int] = Counter()
-"""The sizes of received descriptors, by fingerprint."""
+
+class Sizes(dict[int, int]):
+    """Numbers of bytes by key, with their sum."""
+
+    total = 0
+
+    def __setitem__(self, key: int, size: int) -> None:
+        self.total += size - self.get(key, 0)
+        super().__setitem__(key, size)
+
+    def __delitem__(self, key: int) -> None:
+        self.total -= self[key]
+        super().__delitem__(key)
+
+    def clear(self) -> None:
+        self.total = 0
+        super().clear()
+
+    def update(self, sizes: dict[int, int]) -> None:  # type: ignore[override]
+        for key, size in sizes.items():
+            self[key] = size
+
+
+learned = Sizes()
+"""The sizes of received descriptors, by fingerprint, the oldest first."""
+
+teachers: dict[str, dict[int, None]] = {}
+"""The learned types by the peer that has described them first; "" if that is not known."""
+
+teacher_of: dict[int, str] = {}
+"""The peer that has described a learned type first."""
+
+used: set[int] = set()
+"""Learned types of which objects have come, and their supertypes: they are forgotten last."""
+
+forgotten = 0
+"""How many received types were forgotten, for lack of room."""
 
 implement: Callable[[DataObject, str], Callable[..., Any] | None] | None = None
 """Finds an implementation of an operation that no class in this process implements.
@@ -48,6 +82,7 @@ implement: Callable[[DataObject, str], Callable[..., Any] | None] | None = None
 `infobus.tdl.permit` sets it; None means that methods from outside may not run.
 """
 
+AWAITED_COUNT_MAX = 100_000
 awaited: set[int] = set()
 """Fingerprints of supertypes that were named, but whose descriptors have not arrived."""
 
@@ -59,6 +94,7 @@ def add_declared(cls: type[DataObject]) -> None:
         types[known.fingerprint] = current[known.name] = known
         declared[known.fingerprint] = (*declared.get(known.fingerprint, ()), cls)
         declared_names[known.name] = cls
+        _drop_learned(known.fingerprint)
         forget_built(known.name)
         _make_ready(cls)
 
@@ -77,9 +113,39 @@ def _make_ready(cls: type[DataObject]) -> None:
 
 def forget_built(name: str) -> None:
     """Drop the classes that were built before this version of the type `name` was known."""
-    for fingerprint in [fp for fp in built if name in types[fp].lineage]:
+    for fingerprint in [fp for fp in built if fp not in types or name in types[fp].lineage]:
         del built[fingerprint]
         ready.pop(fingerprint, None)
+
+
+def note_learned(fingerprint: int, size: int, teacher: str) -> None:
+    """Note who has described a type first, and how large the descriptor is."""
+    learned[fingerprint] = size
+    if fingerprint not in teacher_of:
+        teacher_of[fingerprint] = teacher
+        teachers.setdefault(teacher, {})[fingerprint] = None
+
+
+def forget_learned(fingerprint: int) -> None:
+    """Forget a received type; it can be learned again."""
+    global forgotten
+    forgotten += 1
+    _drop_learned(fingerprint)
+    built.pop(fingerprint, None)
+    ready.pop(fingerprint, None)
+    known = types.pop(fingerprint, None)
+    if known is not None and current.get(known.name) is known:
+        del current[known.name]
+
+
+def _drop_learned(fingerprint: int) -> None:
+    if fingerprint in learned:
+        del learned[fingerprint]
+    used.discard(fingerprint)
+    if (teacher := teacher_of.pop(fingerprint, None)) is not None:
+        del teachers[teacher][fingerprint]
+        if not teachers[teacher]:
+            del teachers[teacher]
 
 
 def find_type(key: str | int) -> Type | None:

@@ -16,6 +16,7 @@ import msgspec
 from infobus.objects import registry
 from infobus.objects.data import DataObject, set_state, set_tag
 from infobus.objects.kinds import INT_MAX
+from infobus.objects.untyped import COUNTED_BYTES
 
 _ARRAY32 = b"\xdd"
 _UINT64 = 0xCF  # the first byte of the only integers that may exceed a signed 64-bit integer
@@ -80,7 +81,7 @@ def decode(
         if found is not None:
             return found
     try:
-        if set(map(_first, bodies)) != {plan.first_byte}:
+        if set(map(_first, bodies)) != {plan.first_byte} or max(map(len, bodies)) > COUNTED_BYTES:
             return None
         joined = b"".join((_ARRAY32, len(bodies).to_bytes(4, "big"), *bodies))
         states: list[Any] = plan.decode_run(joined)

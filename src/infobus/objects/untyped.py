@@ -3,8 +3,8 @@
 msgspec could decode them in one call, but then a map may have keys of any kind, which an
 attacker can make collide in Python's hash table. So large values are first split, level by
 level, into pieces whose worst case is harmless. The keys of a piece are checked before the next
-piece is decoded. Memory stays within about 80 times the size of the bytes: the worst case is a
-value full of empty lists.
+piece is decoded. Values take up to 150 times the size of their bytes: the worst case is a list full
+of empty lists. So the values of large objects are counted before they are decoded.
 """
 
 from __future__ import annotations
@@ -18,10 +18,18 @@ from msgspec import Raw
 from msgspec.msgpack import Ext
 
 from infobus.errors import BadFrame
-from infobus.objects.kinds import DEPTH_MAX, INT_MAX
+from infobus.objects.kinds import DEPTH_MAX, INT_MAX, OBJECT_EXT, VALUES_COUNT_MAX
+
+try:
+    from infobus.objects._flat import count_values as _count_in_c
+except ImportError:  # not built, or the package is read from an archive
+    _count_in_c = None  # type: ignore[assignment]
 
 PIECE_BYTES_MAX = 4096
 """Up to this size, msgspec decodes a value in one call: few colliding keys fit into it."""
+
+COUNTED_BYTES = 1024 * 1024
+"""Smaller objects are not counted: they cannot hold many more values than they have bytes."""
 
 ReadExt = Callable[[Ext, int], Any]
 
@@ -77,3 +85,57 @@ def revive(value: Any, depth: int, read_ext: ReadExt) -> Any:
     if cls is Raw:
         return read_untyped(bytes(value), depth, read_ext)
     return read_ext(value, depth)
+
+
+def check_count(payload: bytes) -> None:
+    """Raise `BadFrame` if the object in `payload` holds too many values; nothing is decoded."""
+    if len(payload) > COUNTED_BYTES and count_values(payload) > VALUES_COUNT_MAX:
+        raise BadFrame(f"an object of more than {VALUES_COUNT_MAX:,} values; so many are allowed")
+
+
+def count_values(payload: bytes) -> int:
+    """Return how many elements the lists and maps in `payload` claim to have, nested ones too.
+
+    The count ends when it is too large, and at bytes that are not MessagePack.
+    """
+    if _count_in_c is not None:
+        return _count_in_c(payload, VALUES_COUNT_MAX)
+    return count_in_python(payload, 0, len(payload), 0, DEPTH_MAX)
+
+
+# By first byte from 0xc0 on, as in `_flat.c`: how many bytes its length has, and how many follow in
+# any case.
+_LENGTHS = bytes.fromhex("0000000001020401020400000000000000000000000000000001020402040204")
+_FIXED = bytes.fromhex("0000000000000001010104080102040801020408020305091100000000000000")
+_EXTS = frozenset((*range(0xC7, 0xCA), *range(0xD4, 0xD9)))
+
+
+def count_in_python(data: bytes, at: int, end: int, count: int, depth: int) -> int:
+    """Do what `_flat.c` does: add to `count` the elements from `at` on."""
+    pending = 1
+    while pending and at < end and count <= VALUES_COUNT_MAX:
+        first = data[at]
+        at += 1
+        pending -= 1
+        items = 0
+        if 0x80 <= first <= 0x9F:
+            items = first & 0x0F
+        elif 0xA0 <= first <= 0xBF:
+            at += first & 0x1F
+        elif 0xC0 <= first <= 0xDF:
+            start = at + _LENGTHS[first - 0xC0]
+            length = int.from_bytes(data[at:start], "big")
+            if start > end:
+                return count
+            at = start
+            if first >= 0xDC:
+                items = length
+            else:
+                at += _FIXED[first - 0xC0] + length
+            if first in _EXTS and start < end and data[start] == OBJECT_EXT:
+                if depth == 0:
+                    return VALUES_COUNT_MAX + 1
+                count = count_in_python(data, start + 1, min(at, end), count, depth - 1)
+        count += items
+        pending += 2 * items if first <= 0x8F or first >= 0xDE else items
+    return count

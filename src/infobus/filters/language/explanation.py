@@ -12,8 +12,9 @@ from infobus.filters.language.filter import Filter
 from infobus.filters.language.lexer import name_text
 from infobus.filters.language.literals import constant
 from infobus.filters.language.text import text_of
-from infobus.filters.language.tree import And, FunctionCall, Name, Not, Or, Tree, nodes
+from infobus.filters.language.tree import HEADERS, And, FunctionCall, Name, Not, Or, Tree, nodes
 from infobus.filters.language.values import attributes_of, family, kind_of, read
+from infobus.headers import WithHeaders
 from infobus.objects.data import DataObject, type_of
 
 VALUE_LENGTH_MAX = 60
@@ -73,8 +74,8 @@ def _because(tree: Tree, x: object, truth: bool | None) -> str:
     match tree:
         case FunctionCall("isa"):
             return (
-                f"it is of type {type_of(x).name}"
-                if isinstance(x, DataObject)
+                f"it is of type {type_of(data).name}"
+                if isinstance(data := x.data if isinstance(x, WithHeaders) else x, DataObject)
                 else "it has no type"
             )
         case FunctionCall("exists", (Name(),)) if not truth:
@@ -85,7 +86,7 @@ def _because(tree: Tree, x: object, truth: bool | None) -> str:
 
 def _seen(path: tuple[str, ...], value: Any, is_undefined: bool) -> str:
     if value is None:
-        return f"no attribute {name_text(path)}"
+        return f"no {'' if path[0] == HEADERS else 'attribute '}{name_text(path)}"
     seen = f"{name_text(path)} is {_text(value)}"
     # A condition is undefined because the value has a type that it cannot use.
     return f"{seen}, {_type_text(value)}" if is_undefined else seen

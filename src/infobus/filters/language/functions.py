@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections.abc import Callable
 from typing import NamedTuple
@@ -51,11 +52,13 @@ SIGNATURES: dict[str, Signature] = {
 }
 """The functions that can occur in a tree."""
 
-FUNCTION_NAMES = (*SIGNATURES, "equals", "datetime")
+FUNCTION_NAMES = (*SIGNATURES, "equals", "datetime", "header")
 """The functions that you can call in the text of a filter."""
 
 TYPE_TESTS = frozenset({"string", "int32", "int64", "real64", "opaque"})
 """The functions that test whether an attribute has the type of their name."""
+
+_SIGN = re.compile(r"\\([\\*?])|[*?]")  # of a pattern of `wildcard`
 
 CONVERSIONS: dict[str, Callable[[str], str]] = {
     "fold-case": str.casefold,
@@ -128,5 +131,25 @@ def _as_regex(function: str, pattern: str) -> str:
         return pattern
     import re2
 
-    parts = (f".{'*' * (c == '*')}" if c in "*?" else re2.escape(c) for c in pattern)
+    parts = wildcard_parts(pattern)
+    parts[::2] = map(re2.escape, parts[::2])
+    parts[1::2] = [".*" if sign == "*" else "." for sign in parts[1::2]]
     return rf"(?s:\A{''.join(parts)}\z)"
+
+
+def wildcard_parts(pattern: str) -> list[str]:
+    r"""Split a pattern of `wildcard`: texts at even places, and the `*` or `?` between them.
+
+    A backslash makes `*`, `?` and itself literal. Before other characters it stands for itself.
+
+    >>> wildcard_parts(r"a\*b*c?")
+    ['a*b', '*', 'c', '?', '']
+    """
+    parts, end = [""], 0
+    for found in _SIGN.finditer(pattern):
+        parts[-1] += pattern[end : found.start()] + (found[1] or "")
+        end = found.end()
+        if found[1] is None:
+            parts += [found[0], ""]
+    parts[-1] += pattern[end:]
+    return parts

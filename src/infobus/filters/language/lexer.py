@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from infobus.filters.language.errors import Complaint
+from infobus.filters.language.tree import HEADERS
 
 _FIRST = r"(?:[A-Za-z_]|[^\x00-\x7f\s]|\\.)"
 _INNER = rf"(?:{_FIRST}|[0-9#$:;?@`{{}}])"
@@ -90,6 +91,8 @@ def name_text(path: tuple[str, ...]) -> str:
     >>> name_text(("story", "a.b"))
     'story.a\\.b'
     """
+    if path[:1] == (HEADERS,):
+        return f"header({string_text(path[1])})"
     text = ".".join(_element_text(element, number) for number, element in enumerate(path))
     return f"\\{text}" if text in ("true", "false") else text
 
@@ -119,7 +122,7 @@ def string_value(text: str) -> str:
 
 
 def pattern_value(text: str) -> str:
-    r"""Return the regular expression in a string token.
+    r"""Return the pattern of `regex` or `wildcard` in a string token.
 
     A backslash disappears only before a quote or another backslash, so that both `"\d"` and
     `"\\d"` mean a digit.

@@ -172,23 +172,25 @@ class _Parser:
         return arguments
 
     def _pattern(self, function: str, token: Token) -> Typed:
-        value = lexer.pattern_value if function == "regex" else lexer.string_value
-        pattern = value(token.text)
+        is_pattern = function in ("regex", "wildcard")
+        pattern = (lexer.pattern_value if is_pattern else lexer.string_value)(token.text)
         self._regex_size += functions.regex_size(function, pattern, token.position)
         if self._regex_size > functions.REGEX_SIZE_MAX:
             raise Complaint(token.position, "the regular expressions are too large together")
         return typecheck.constant(pattern, "string", token.position)
 
     def _container(self) -> Typed | list[Typed]:
-        if not self._is_next("["):
+        if not (self._is_next("[") or self._is_next("(")):
             return self._operand()
-        self._take()
+        close = "]" if self._take().text == "[" else ")"
         items: list[Typed] = []
-        while not self._is_next("]"):
+        while not self._is_next(close):
             items.append(self._expression())
-            if not self._is_next("]"):
+            if not self._is_next(close):
                 self._expect(",")
         self._take()
+        if close == ")" and len(items) == 1 and not typecheck.is_constant(items[0]):
+            return items[0]  # such as `5 in (tags)`
         return items
 
 

@@ -20,7 +20,7 @@ from infobus.filters.language.normal import (
     normal,
     tree_of,
 )
-from infobus.filters.language.tree import FunctionCall, Name, Tree, nodes
+from infobus.filters.language.tree import HEADERS, FunctionCall, Name, Tree, nodes
 from infobus.filters.language.values import attributes_of, family, kind_of, lineage_of
 from infobus.objects.data import DataObject
 
@@ -84,7 +84,13 @@ def decided(literal: Literal, known: object, closed: bool) -> bool | None:
 
 
 def look(known: object, path: tuple[str, ...], closed: bool) -> Any:
-    """Return the value of an attribute, None if it is missing, or `UNKNOWN`."""
+    """Return the value of an attribute, None if it is missing, or `UNKNOWN`.
+
+    Headers are known all together, if they are in `known` under `HEADERS`.
+    """
+    if path[:1] == (HEADERS,):
+        headers = attributes_of(known).get(HEADERS)
+        return UNKNOWN if headers is None else headers.get(path[1])
     for element in path:
         attributes = attributes_of(known)
         if element not in attributes:

@@ -16,6 +16,10 @@ Scalar = bool | int | float | str | bytes | datetime
 """The values of constants, which attributes can be compared with."""
 
 
+HEADERS = "\0headers"
+"""The first element of the path of a header, which no attribute's name is to be mistaken for."""
+
+
 class Constant(Struct, frozen=True):
     """A constant in the filter.
 
@@ -28,7 +32,11 @@ class Constant(Struct, frozen=True):
 
 
 class Name(Struct, frozen=True):
-    """An attribute; a longer path reaches into objects: `story.source.name`."""
+    """An attribute; a longer path reaches into objects: `story.source.name`.
+
+    `header("trace")` is the name with the path `(HEADERS, "trace")`: what is true of attributes is
+    true of headers.
+    """
 
     path: tuple[str, ...]
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from infobus.filters.language import functions, values
 from infobus.filters.language.errors import Complaint
 from infobus.filters.language.tree import (
+    HEADERS,
     And,
     Binary,
     Compare,
@@ -67,7 +68,15 @@ def name(path: tuple[str, ...], position: int | None = None) -> Typed:
     """Return the node of an attribute."""
     if not path or not all(path):
         raise Complaint(position, "a name, or one of its elements, is empty")
+    if path[0] == HEADERS and len(path) != 2:
+        raise Complaint(position, 'a header has one name: header("trace")')
     return Typed(Name(path), "any", position)
+
+
+def header(arguments: Sequence[Typed], position: int | None = None) -> Typed:
+    """Return the node of `header("...")`."""
+    _check_count("header", arguments, 1, False, position)
+    return name((HEADERS, _string("header", arguments[0])), position)
 
 
 def constant(value: object, kind: str, position: int | None = None) -> Typed:
@@ -239,6 +248,8 @@ def _folded(result: values.Number | None, unfolded: Typed) -> Typed:
 
 def call(function: str, arguments: Sequence[Typed], position: int | None = None) -> Typed:
     """Return a call of a function of the language."""
+    if function == "header":
+        return header(arguments, position)
     if function in ("equals", "datetime"):
         return _spelling(function, arguments, position)
     signature = functions.SIGNATURES.get(function)
@@ -327,6 +338,11 @@ def _moment(text: str, position: int | None) -> Typed:
         raise Complaint(position, f"{text!r:.60} is not a datetime", hint) from None
 
 
+def is_constant(one: Typed) -> bool:
+    """Return whether an expression is a constant."""
+    return isinstance(one.tree, Constant)
+
+
 def member(item: Typed, container: Typed | Sequence[Typed], position: int | None = None) -> Typed:
     """Return `item in container`: a list attribute, or constants."""
     if item.type in ("condition", "datatype"):
@@ -337,6 +353,8 @@ def member(item: Typed, container: Typed | Sequence[Typed], position: int | None
                 container.position,
                 f"expected a list attribute or [...] after 'in', got {_described(container)}",
             )
+        if container.tree.path[0] == HEADERS:
+            raise Complaint(container.position, "a header is no list", "write: header(...) == ...")
         return _node(Member(item.tree, container.tree), "condition", position, (item, container))
     for constant_ in container:
         if not isinstance(constant_.tree, Constant):

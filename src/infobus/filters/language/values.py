@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from infobus.filters.language.tree import HEADERS
+from infobus.headers import WithHeaders
 from infobus.objects.data import DataObject, Foreign, type_of
 
 INT32_MAX = 2**31 - 1
@@ -31,7 +33,7 @@ def attributes_of(x: object) -> Mapping[str, Any]:
 
     A mapping is its own result. A received object has the attributes that were sent, so that
     publisher and subscriber see the same: also those that its class does not know, but not the
-    defaults that its class fills in. Other data has no attributes.
+    defaults that its class fills in. Headers are below `HEADERS`. Other data has no attributes.
     """
     if x.__class__ is dict:
         return x
@@ -41,6 +43,10 @@ def attributes_of(x: object) -> Mapping[str, Any]:
             return x.__dict__
         sent = {name: value for name, value in x.__dict__.items() if name not in tag.filled}
         return sent | tag.extra
+    if isinstance(x, WithHeaders):
+        if x.attributes is None:
+            x.attributes = {**attributes_of(x.data), HEADERS: x.headers}
+        return x.attributes
     return x if isinstance(x, Mapping) else _NOTHING
 
 
@@ -59,6 +65,7 @@ def read(x: object, path: tuple[str, ...]) -> Any:
 
 def lineage_of(x: object) -> frozenset[str]:
     """Return the names of the type of `x` and all its supertypes; none for a plain mapping."""
+    x = x.data if isinstance(x, WithHeaders) else x
     return type_of(x).lineage if isinstance(x, DataObject) else frozenset()
 
 

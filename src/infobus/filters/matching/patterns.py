@@ -16,7 +16,7 @@ from typing import Any
 
 import ahocorasick
 
-from infobus.filters.language.functions import string_test
+from infobus.filters.language.functions import string_test, wildcard_parts
 from infobus.filters.matching.cluster import Cluster
 
 FRESH_MAX = 24
@@ -43,7 +43,7 @@ def required(op: str, value: str) -> tuple[str, ...]:
     if op == "regex":
         return _required_by_regex(value)
     if op == "wildcard":
-        return (max(re.split(r"[*?]", value), key=len),)
+        return (max(wildcard_parts(value)[::2], key=len),)
     return (value,)
 
 

@@ -13,6 +13,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from infobus.errors import UsageError
+from infobus.extras import advice
 from infobus.filters.language.tree import Name, Scalar
 from infobus.filters.pushdown import translation
 from infobus.filters.pushdown.translation import Push, Pushed, TargetAttribute
@@ -22,8 +23,8 @@ try:
     from pyspark.sql import functions as F
 except ImportError as error:
     raise UsageError(
-        "filters become conditions of Spark with PySpark, which is not installed: "
-        "pip install information-bus[spark]"
+        "filters become conditions of Spark with PySpark, which is not installed; "
+        + advice("spark")
     ) from error
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from infobus.errors import UsageError
+from infobus.extras import advice
 from infobus.filters.language.lexer import name_text
 from infobus.filters.language.tree import Name, Scalar
 from infobus.filters.pushdown import translation
@@ -21,8 +22,7 @@ try:
     from sqlalchemy import types
 except ImportError as error:
     raise UsageError(
-        "filters become SQL with SQLAlchemy, which is not installed: "
-        "pip install information-bus[sql]"
+        f"filters become SQL with SQLAlchemy, which is not installed; {advice('sql')}"
     ) from error
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from infobus.filters.language.functions import wildcard_parts
 from infobus.filters.language.literals import FAMILY, OPPOSITE, TEXTUAL, Rest, Test, needs
 from infobus.filters.language.normal import AllOf, AnyOf, Normal, normal
 from infobus.filters.language.tree import And, Compare, Constant, FunctionCall, Name, Scalar, Tree
@@ -241,10 +242,13 @@ class _Translation:
 
     def _one_text(self, op: str, attribute: TargetAttribute, value: str) -> Push | None:
         if op == "wildcard":
-            plain = value.strip("*")
-            if "*" in plain or "?" in plain:
+            parts = wildcard_parts(value)
+            texts = [text for text in parts[::2] if text]
+            if "?" in parts[1::2] or len(texts) > 1:
                 return None
-            op, value = _WILDCARDS[value.startswith("*"), value.endswith("*")], plain
+            has_stars = len(parts) > 1
+            op = _WILDCARDS[has_stars and not parts[0], has_stars and not parts[-1]]
+            value = "".join(texts)
         literal = self.target.literal(value)
         if literal is None or op == "regex":
             return None
@@ -255,7 +259,10 @@ class _Translation:
     def _has(self, test: Test, attribute: TargetAttribute) -> Any | None:
         if attribute.kind != "list":
             return self.target.never
-        return self._equality(test, attribute, attribute.item_kind, self.target.has_one_of)
+        condition = self._equality(test, attribute, attribute.item_kind, self.target.has_one_of)
+        if condition is None or not test.negated:
+            return condition
+        return condition & self.target.is_present(attribute)  # a missing list lacks nothing
 
     def _datatype(self, test: Test, attribute: TargetAttribute) -> Any:
         possible = _KINDS_OF.get(attribute.kind, frozenset({attribute.kind}))
