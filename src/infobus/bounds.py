@@ -28,6 +28,7 @@ class Bounds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     calls_count_max: int = 100_000  # in one service's queue, if `serve` says nothing else
     # What is remembered.
     peers_count_max: int = 10_000  # other nodes, dead ones included
+    strangers_count_max: int = 100  # names that are heard of, and whose node was never seen
     lanes_count_max: int = 50_000  # on which one peer's events are taken in
     rows_count_max: int = 10_000  # told by this node; past it, patterns are widened
     filters_count_max: int = 64  # told of one pattern; past it, they are reduced

@@ -12,13 +12,19 @@ The class says whose move it is; the message says what happened and where.
     │   │   └── TdlLimit      a TDL program that reached one of its limits
     │   ├── BadCall           an operation or arguments that no server of the subject accepts
     │   ├── DurableInUse      a durable name that is in use by another live subscription
+    │   ├── TagExists         a tag of this name, or around it, that somebody else has created
+    │   ├── NotCreator        a tag that only its creator may change or delete
+    │   ├── NoRight           a tag that does not let this application publish or subscribe
     │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
     ├── PeerError             the other side broke the protocol
     │   ├── BadFrame          bytes that are not a frame, an object or a descriptor
+    │   ├── MismatchError     an object that does not fit its type as this process knows it
     │   └── IncompatiblePeer  a peer that speaks another major version of the wire
-    ├── RemoteError           an operation raised an exception that this process does not know
+    ├── RemoteError           an operation raised what this process does not know, or an error
+    │                         of the bus about a call that it made itself
     └── DeliveryError         the world failed; `retry_is_safe` says whether to try again
         ├── EngineError       the engine could not be opened, or gave up
+        ├── NoTags            no node that holds the table of tags has answered in time
         ├── Backpressure      receivers did not keep up within the stated time; nothing was sent
         ├── QosRefused        a quality of service that is not available now; nothing changed
         ├── SlowConsumer      a subscription fell behind and was closed, as it had asked for
@@ -26,6 +32,7 @@ The class says whose move it is; the message says what happened and where.
         │   ├── NoServer      no server accepted the call, so it has not run
         │   ├── CallCancelled the caller cancelled the call
         │   └── CallMayHaveRun  the call was sent, but its outcome is unknown
+        ├── Unstable          who is there is not agreed on now, or nobody agrees on it
         ├── LossError         events that were sent to you and cannot be recovered
         └── StoreError        data that must survive a crash cannot be written or read
             ├── StoreFull     no room on the disk; the new data was not accepted
@@ -142,6 +149,33 @@ class DurableInUse(UsageError):
         self.name = name
 
 
+class TagExists(UsageError):
+    """Somebody else, `creator`, has created the tag `tag`: of this name, or around it."""
+
+    def __init__(self, message: str, *, tag: str, creator: str) -> None:
+        super().__init__(message)
+        self.tag = tag
+        self.creator = creator
+
+
+class NotCreator(UsageError):
+    """Only `creator` may change or delete the tag `tag`. An operator may delete it by force."""
+
+    def __init__(self, message: str, *, tag: str, creator: str) -> None:
+        super().__init__(message)
+        self.tag = tag
+        self.creator = creator
+
+
+class NoRight(UsageError):
+    """The tag `tag` of `creator` does not let this application publish, or subscribe."""
+
+    def __init__(self, message: str, *, tag: str, creator: str) -> None:
+        super().__init__(message)
+        self.tag = tag
+        self.creator = creator
+
+
 class BusClosed(UsageError):
     """The bus or subscription is closed, or was opened in another process before a fork."""
 
@@ -152,6 +186,34 @@ class PeerError(BusError):
 
 class BadFrame(PeerError):
     """Bytes from outside are not a frame, an object, or a type descriptor."""
+
+
+class MismatchError(PeerError):
+    """An object does not fit its type as this process knows it, so its event was left out.
+
+    The sender has another definition of the type `type`: the value `sent` of `attribute` (None if
+    it was not sent) is not of the kind `expected`. `event` is the event with the object as it was
+    sent. The subscription goes on with the next event.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        subject: str,
+        type: str,
+        attribute: str,
+        expected: str,
+        sent: object,
+        event: object = None,
+    ) -> None:
+        super().__init__(message)
+        self.subject = subject
+        self.type = type
+        self.attribute = attribute
+        self.expected = expected
+        self.sent = sent
+        self.event = event
 
 
 class IncompatiblePeer(PeerError):
@@ -167,6 +229,9 @@ class RemoteError(BusError):
 
     `type_name` and `message` describe that exception. `remote_traceback` is empty unless the
     server runs in test mode.
+
+    The bus's own errors arrive as this, too: a `NoServer` that an operation got when it called
+    another service must not tell you that your call has not run. Here it is the `__cause__`.
     """
 
     def __init__(self, type_name: str, message: str, remote_traceback: str = "") -> None:
@@ -192,6 +257,10 @@ class EngineError(DeliveryError):
     """
 
     retry_is_safe = False
+
+
+class NoTags(DeliveryError, TimeoutError):
+    """No node that holds the table of tags has answered in time; asking again is safe."""
 
 
 class Backpressure(DeliveryError):
@@ -261,6 +330,12 @@ class CallMayHaveRun(CallError, TimeoutError):
         self.call_id = call_id
 
 
+class Unstable(DeliveryError):
+    """Who the members are is not agreed on now; the message says why."""
+
+    retry_is_safe = True
+
+
 class LossError(DeliveryError):
     """This subscription has lost the events `first` to `last` of one sender's channel.
 
@@ -268,6 +343,9 @@ class LossError(DeliveryError):
     events of a ledger, and when any channel of the sender may be meant. `last` is None when nobody
     can say how many there were: the sender had declared this node dead and stopped numbering events
     for it, or may have done so while this process stood still.
+
+    `reason` is "unreachable" if the sender is out of reach and did not say goodbye. It may have
+    died; if not, whatever it publishes meanwhile is lost. Otherwise `reason` is empty.
     """
 
     retry_is_safe = False
@@ -281,6 +359,7 @@ class LossError(DeliveryError):
         first: int,
         last: int | None,
         priority: str = "",
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.sender = sender
@@ -288,6 +367,7 @@ class LossError(DeliveryError):
         self.priority = priority
         self.first = first
         self.last = last
+        self.reason = reason
 
 
 class StoreError(DeliveryError):

@@ -6,6 +6,9 @@ is exactly `>` for one or more. Inside a longer element both are ordinary charac
 NATS: `a*b` and `>>` are literal. Elements are compared character by character, without
 Unicode normalisation and with case.
 
+A subject that begins with `~` belongs to the bus. A pattern that begins with a wildcard does not
+match it, so you get such events only if you ask for them by name.
+
 An engine key is the same name in the engine's spelling. Elements are joined by `/`, `>` is
 written as `*/**`, and each character that the engine reserves is written as `%` and two
 hexadecimal digits. The translation is one to one.
@@ -25,8 +28,14 @@ from infobus.errors import BadSubject
 SUBJECT_BYTES_MAX = 1024
 """Longest subject or pattern, in bytes of UTF-8."""
 
+OWN = "~"
+"""The first character of subjects that belong to the bus itself."""
+
 TEST_SPACE = "~test."
-"""The prefix of test events' subjects on the wire. `~` marks names that belong to the bus."""
+"""The prefix of test events' subjects on the wire."""
+
+STATS_SPACE = "~stats."
+"""The prefix of the subjects under which nodes tell what they do."""
 
 ELEMENT_COUNT_MAX = 64
 """Most elements in a subject or pattern."""
@@ -54,6 +63,20 @@ def check_subject(subject: str) -> None:
         raise _bad_element("subject", elements, index, what)
 
 
+def check_publishable(subject: str) -> None:
+    """Raise `BadSubject` unless an application may use `subject` for its events and services.
+
+    >>> check_publishable("~internal")
+    Traceback (most recent call last):
+    infobus.errors.BadSubject: subject '~internal' begins with '~', as only the bus's own do \
+(element 1, at character 0)
+    """
+    check_subject(subject)
+    if subject.startswith(OWN):
+        what = "begins with '~', as only the bus's own do"
+        raise _bad_element("subject", subject.split("."), 0, what)
+
+
 def check_pattern(pattern: str) -> None:
     """Raise `BadSubject`, saying where and why, unless `pattern` is well formed.
 
@@ -72,8 +95,12 @@ def matches(pattern: str, subject: str) -> bool:
 
     >>> matches("news.*.gmc", "news.equity.gmc"), matches("news.>", "news")
     (True, False)
+    >>> matches(">", "~test.news"), matches("~test.>", "~test.news")
+    (False, True)
     """
     wanted, elements = pattern.split("."), subject.split(".")
+    if _is_foreign(wanted, elements):
+        return False
     if wanted[-1] == ">":
         wanted.pop()
         if len(elements) <= len(wanted):
@@ -103,6 +130,8 @@ def overlaps(one: str, other: str) -> bool:
     if _is_open(other):
         one, other = other, one
     ours, theirs = one.split("."), other.split(".")
+    if _is_foreign(ours, theirs) or _is_foreign(theirs, ours):
+        return False
     if _is_open(one):
         ours.pop()
         if _is_open(other):
@@ -244,8 +273,12 @@ class SubjectTrie(Generic[V]):
         only on the additions and removals before this call.
         """
         found: list[V] = []
+        elements = subject.split(".")
         nodes = [self._root]
-        for element in subject.split("."):
+        if subject[0] == OWN:  # wildcards at the beginning are not for these
+            own = self._root.children.get(elements.pop(0))
+            nodes = [] if own is None else [own]
+        for element in elements:
             reached = []
             for node in nodes:
                 children = node.children
@@ -277,6 +310,11 @@ class _TrieNode(Generic[V]):
 
 def _is_open(pattern: str) -> bool:
     return pattern == ">" or pattern.endswith(".>")
+
+
+def _is_foreign(pattern: list[str], elements: list[str]) -> bool:
+    """Whether `elements` are the bus's own, and `pattern` does not ask for such."""
+    return elements[0][0] == OWN and pattern[0] in ("*", ">")
 
 
 _ESCAPE = "%([0-9A-F]{2})"
