@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import guaranteed as wire
-from infobus.protocols.frames.guaranteed import Durable, Fetch, Kept, Ledgers, NameRefused
+from infobus.protocols.frames.guaranteed import (
+    Durable,
+    Fetch,
+    Kept,
+    Ledgers,
+    NamePlace,
+    NameProgress,
+    NameRefused,
+    SiteName,
+)
+from infobus.protocols.guaranteed import consumer
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
@@ -517,3 +527,85 @@ def test_messages_survive_the_wire():
     ]:
         payload = msgspec.msgpack.encode(message)
         assert msgspec.msgpack.decode(payload, type=wire.GuaranteedMessage) == message
+
+
+class TestWhereTheSiteHasKeepers:
+    def asks(self, using):
+        return [one.message for one in using.log if isinstance(getattr(one, "message", 0), Fetch)]
+
+    def progress(self, effects):
+        return [one for one in effects if isinstance(getattr(one, "message", 0), NameProgress)]
+
+    def test_it_goes_on_where_another_use_of_the_name_has_come_to(self):
+        using = Using(keepers={"keeper"})
+        using.serve()
+        assert not self.asks(using)
+        using.take(SiteName("keeper", "billing", 1, "", {"L": NamePlace(7, [9])}))
+        (fetch,) = self.asks(using)
+        assert (fetch.after, fetch.settled) == (7, 7)
+        assert using.disk["L"] == Saved(7, frozenset({9}))
+        using.answer(7, 9, 8, 9)
+        assert [one.entry.number for one in using.log if isinstance(one, HandOver)] == [8]
+
+    def test_what_it_knows_better_stays(self):
+        using = Using(disk={"L": Saved(12)}, keepers={"keeper"})
+        using.serve()
+        using.take(SiteName("keeper", "billing", 1, "", {"L": NamePlace(7, [9])}))
+        assert using.disk["L"] == Saved(12)
+        assert [one.after for one in self.asks(using)] == [12]
+
+    def test_keepers_that_do_not_answer_are_not_waited_for_long(self):
+        using = Using(keepers={"keeper", "other"})
+        using.serve()
+        using.take(SiteName("keeper", "billing", 1))
+        assert not self.asks(using)
+        using.wait(0.6)
+        assert [one.after for one in self.asks(using)] == [-1]
+
+    def test_nor_are_those_that_have_gone(self):
+        using = Using(keepers={"keeper"})
+        using.serve()
+        using.do(using.consumer.peer_down("keeper"))
+        using.wait(0.1)
+        assert self.asks(using)
+
+    def test_a_word_that_comes_too_late_changes_nothing(self):
+        using = Using()
+        using.serve()
+        using.take(SiteName("keeper", "billing", 1, "", {"L": NamePlace(7)}))
+        assert [one.after for one in self.asks(using)] == [-1]
+        assert "L" not in using.disk
+
+    def test_a_name_in_use_is_reported_once_and_at_once(self):
+        using = Using(keepers={"keeper", "other"})
+        using.take(SiteName("keeper", "billing", 1, "somebody"))
+        using.take(SiteName("other", "billing", 1, "somebody"))
+        assert using.log.count(UsedElsewhere("somebody")) == 1
+
+    def test_they_are_told_what_is_on_disk_and_nothing_else(self):
+        using = Using(keepers={"keeper"})
+        using.take(SiteName("keeper", "billing", 1))
+        using.serve()
+        using.answer(-1, 3, 1, 2, 3)
+        using.settle(1)
+        told = self.progress(using.wait(0.1))
+        assert [(one.peer, one.message.places) for one in told] == [("keeper", {"L": NamePlace(1)})]
+        assert using.disk["L"].position == 1
+        assert not self.progress(using.wait(0.1))
+        using.settle(2)
+        closing = using.do(using.consumer.close())
+        assert self.progress(closing)[0].message.places == {"L": NamePlace(2)}
+        assert using.disk["L"].position == 2
+
+    def test_one_that_comes_later_is_told_everything(self):
+        using = Using(disk={"L": Saved(12), "M": Saved(3)})
+        using.take(SiteName("keeper", "billing", 1))
+        (told,) = self.progress(using.wait(0.1))
+        assert told.message.places == {"L": NamePlace(12), "M": NamePlace(3)}
+
+    def test_of_very_many_ledgers_each_is_told_in_its_turn(self, monkeypatch):
+        monkeypatch.setattr(consumer, "LEDGERS_TOLD_COUNT_MAX", 2)
+        using = Using(disk={name: Saved(1) for name in "LMN"}, keepers={"keeper"})
+        using.take(SiteName("new", "billing", 1))
+        told = [self.progress(using.wait(0.1))[0].message.places for _ in range(2)]
+        assert [sorted(places) for places in told] == [["L", "M"], ["N"]]

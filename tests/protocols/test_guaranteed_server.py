@@ -308,7 +308,18 @@ class TestNames:
         (refused,) = serving.announce(">", node="other")
         assert (refused.why, refused.detail) == (wire.IN_USE, "consumer")
         (refused,) = serving.fetch(1, node="other")
-        assert (refused.why, noted(ledger)) == (wire.IN_USE, {"billing": 0})
+        assert (refused.why, noted(ledger)) == (wire.IN_USE, {})
+
+    def test_the_next_life_of_a_home_has_the_name_at_once(self):
+        serving = Serving()
+        serving.open("L", event(time=9.0))
+        home = {"registered_at": 5.0}
+        serving.announce(">", node="old", session=1, **home)
+        serving.fetch(0, node="old", session=1)
+        assert serving.announce(">", node="new", session=2, **home) == []
+        assert numbers(serving.fetch(0, node="new", session=2)[0]) == [1]
+        assert serving.announce(">", node="old", session=1, **home)[0].why == wire.IN_USE
+        assert serving.announce(">", node="else", session=3)[0].why == wire.IN_USE
 
     @pytest.mark.parametrize("end", ["released", "node is down", "silent"])
     def test_a_name_is_free_when_its_user_has_let_go(self, end):
@@ -351,9 +362,40 @@ class TestNames:
         serving.open("L", positions={"old": 0})
         serving.announce(">", name="first")
         serving.announce(">", name="second")
-        assert serving.announce(">", name="third")[0].why == wire.TOO_MANY
         assert serving.fetch(0, name="first") == []
         assert serving.fetch(0, name="second")[0].why == wire.TOO_MANY  # known to the server only
+        assert serving.announce(">", name="third")[0].why == wire.TOO_MANY
+
+    def test_a_name_reaches_the_disk_only_when_it_asks(self):
+        serving = Serving()
+        ledger = serving.open("L", event(), event())
+        serving.announce(">", name="ghost")
+        assert noted(ledger) == {}
+        serving.append(event())
+        serving.announce(">", name="ghost")  # again
+        assert serving.fetch(-1, name="ghost") and noted(ledger) == {"ghost": 0}
+
+    def test_names_that_never_ask_make_room_for_others(self):
+        serving = Serving(consumers_count_max=3)
+        ledger = serving.open("L")
+        serving.announce(">", name="honest")
+        serving.fetch(0, name="honest")
+        for number in range(10):
+            serving.announce(">", name=f"ghost{number}", node="enemy")
+        serving.announce(">", name="late")
+        assert serving.fetch(0, name="late") == []
+        assert list(serving.server.sessions) == ["honest", "ghost9", "late"]
+        assert noted(ledger) == {"honest": 0, "late": 0}
+
+    def test_a_node_uses_so_many_names(self):
+        serving = Serving(names_count_max=2)
+        serving.open("L")
+        for name in ("first", "second"):
+            serving.announce(">", name=name)
+            serving.fetch(0, name=name)
+        assert serving.announce(">", name="third")[0].why == wire.TOO_MANY
+        serving.announce(">", name="third", node="other")
+        assert serving.fetch(0, name="third", node="other") == []
 
     def test_a_malformed_pattern_is_complained_about(self):
         serving = Serving()

@@ -30,7 +30,7 @@ def test_a_peer_that_asks_is_given_the_state():
 
 def test_the_states_come_together_once_all_have_answered():
     newcomers = asked("p")
-    assert newcomers.take(state("p", descriptors=[b"d"]), 0.1) == [Learn([b"d"])]
+    assert newcomers.take(state("p", descriptors=[b"d"]), 0.1) == [Learn([b"d"], "p")]
     assert newcomers.take(state("me"), 0.2) == [
         Came(KEY, [state("p", descriptors=[b"d"]), state("me")])
     ]

@@ -4,7 +4,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from infobus import filters
@@ -105,20 +105,49 @@ def test_whatever_is_wanted_is_told_at_once_and_for_as_long(steps, limits, some,
         assert len(own.added) <= max(limits["rows_count_max"], 4 * limits["filters_count_max"])
 
 
-@given(changes, limits, st.sampled_from(["a", "b"]))
+# So few that many are taken back, and wider ones go before narrower ones and after them.
+overlapping = st.tuples(
+    st.sampled_from(["*.>", "a.>", "a.a", "a.*.b", "a.a.>", "*.a.b", "b.*", "b.a.a"]),
+    st.sampled_from(["", "", "n > 2"]),
+)
+
+
+@given(
+    st.lists(st.tuples(*[st.lists(overlapping, max_size=2)] * 2), min_size=1, max_size=16),
+    limits,
+    st.sampled_from(["a", "b", "a.a", "a.b", "b.a"]),
+)
+@example([([("*.>", "")], []), ([("a.>", "")], []), ([], [("*.>", "")])], {}, "a")
+@example([([("a.>", "")], []), ([("*.>", "")], []), ([], [("a.>", "")])], {}, "a")
+@example([([("a.*.b", "")], []), ([("*.a.b", "")], []), ([], [("a.*.b", "")])], {}, "a.a")
 def test_a_channel_is_wanted_without_a_break_since_the_version_that_is_told(steps, limits, channel):
-    """However the rows that say so come and go, peers see the channel told all the time."""
-    own = OwnRows(**{**limits, "depth": 1})
+    """However the rows that say so come and go: not from before, and all that it was wanted."""
+    depth = channel.count(".") + 1
+    own = OwnRows(**{**limits, "depth": depth})
+    wanted, wanted_since = Counter(), None
     told_at, now_s = {1: False}, 0.0
+
+    def is_touched(rows):
+        return touches((channel_pattern(pattern, depth) for pattern, _ in rows), channel)
+
     for add, remove in steps:
         own.change(add, remove)
-        told_at[own.version] = touches((p.split(".")[0] for p, _ in own.added), channel)
+        told_at[own.version] = is_touched(own.added)
+        wanted.update(add)
+        for row in remove:
+            wanted[row] -= wanted[row] > 0
+        if not is_touched(+wanted):
+            wanted_since = None
+        elif wanted_since is None:
+            wanted_since = own.version
         now_s = reduce_all(own, now_s)
-        told_at[own.version] = touches((p.split(".")[0] for p, _ in own.added), channel)
+        told_at[own.version] = is_touched(own.added)
     version = own.version_that_touched(channel)
     assert (version is not None) == told_at[own.version]
     if version is not None:
         assert all(is_told for v, is_told in told_at.items() if v >= version)
+    if wanted_since is not None:
+        assert version <= wanted_since
 
 
 @given(
@@ -292,6 +321,14 @@ def test_the_smallest_beginnings_are_left_as_they_are():
     own.add([f"many.x{number}" for number in range(99)])
     own.add(["few.x", "few.y"])
     assert list(own.added) == [("few.x", ""), ("few.y", ""), ("many.>", "")]
+
+
+def test_names_of_the_bus_are_not_widened_into_what_does_not_cover_them():
+    own = OwnRows(rows_count_max=100)
+    own.add(["~test.x", "~audit.y"])
+    own.add([f"c{number}.x" for number in range(200)])
+    own.add(["~audit.z"])
+    assert set(own.added) == {(">", ""), ("~test.x", ""), ("~audit.y", ""), ("~audit.z", "")}
 
 
 def test_forgotten_removals_are_never_missing_from_a_delta():

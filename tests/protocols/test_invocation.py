@@ -1,5 +1,6 @@
 """The two halves of invocation, step by step, where the simulator would not point at the cause."""
 
+from collections import Counter
 from contextlib import suppress
 from typing import get_args
 
@@ -18,6 +19,7 @@ from infobus.protocols.invocation.discovery import Arrived, Departed, Directory
 from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing, Returned
 from infobus.protocols.invocation.item_flow import Inflow, Outflow
 from infobus.protocols.invocation.offers import Offer, RunCall, Stop
+from infobus.protocols.invocation.rules import ruled
 from infobus.protocols.invocation.server import Server
 
 INF = float("inf")
@@ -108,6 +110,20 @@ class TestDirectory:
         asked = mine.take_who(wire.Who("peer", 1, ">", where="load <"))
         assert [type(effect) for effect in asked] == [Complain]
 
+    def test_one_node_does_not_shut_out_those_of_others(self):
+        mine = directory("flood", "honest")
+        mine.ask("svc.>", "", 0.0, is_watched=True)
+        claimed = [presence(id) for id in range(1, 1200)]
+        told = mine.take_i_am(wire.IAm("flood", 0, 1200, claimed))
+        assert Counter(map(type, told)) == {Arrived: 1000, Complain: 199}
+        (honest,) = mine.take_i_am(wire.IAm("honest", 0, 2, [presence()]))
+        assert isinstance(honest, Arrived)
+
+    def test_a_long_filter_is_not_compiled_for_whoever_asks(self):
+        where = " && ".join(f"a{n} > {n}" for n in range(1000))
+        (answer,) = directory("peer").take_who(wire.Who("peer", 1, ">", where=where))
+        assert isinstance(answer, Complain)
+
 
 class TestServer:
     @pytest.fixture
@@ -149,6 +165,17 @@ class TestServer:
         caller = server._callers["c"]
         assert (caller.top, len(caller.missing), len(caller.calls)) == (4999, 0, 1)
 
+    def test_one_node_does_not_fill_the_queue_of_all(self):
+        server = Server(directory("c", "honest"))
+        server.offer(Offer(1, "svc.x", running_count_max=1, queue_count_max=100_000))
+        for number in range(1, 10_001):
+            server.take(Call("c", number, 1, "op", b""), 0.0)
+        (refused,) = server.take(Call("c", 10_001, 1, "op", b""), 0.0)
+        assert refused.message.why == wire.BUSY
+        assert server.take(Call("honest", 1, 1, "op", b""), 0.0) == []
+        server.take(wire.Settled("c", [10_000, 10_001]), 0.0)
+        assert server.take(Call("c", 10_002, 1, "op", b""), 0.0) == []
+
     def test_a_caller_that_jumps_ahead_is_not_followed(self, server):
         (complaint,) = server.take(Call("c", 2**60, 1, "op", b""), 0.0)
         assert isinstance(complaint, Complain)
@@ -162,6 +189,12 @@ class TestServer:
     def test_settling_a_running_call_stops_it(self, server):
         server.take(Call("c", 1, 1, "op", b""), 0.0)
         assert server.take(wire.Settled("c", [1]), 0.1) == [Stop(("c", 1), 1)]
+
+    def test_a_stream_that_begins_after_it_was_stopped_is_stopped_again(self, server):
+        server.take(Call("c", 1, 1, "op", b"", credit=1), 0.0)
+        server.take(wire.Settled("c", [1]), 0.1)
+        for _ in range(3):
+            assert server.produced(("c", 1), b"", []) == (True, [Stop(("c", 1), 1)])
 
 
 class TestCaller:
@@ -216,6 +249,66 @@ class TestCaller:
         caller.start(self.call(), 0.0)
         (given_up,) = caller.take(wire.CallGone("s", 1), 0.1)
         assert (type(given_up), given_up.why) == (GivenUp, "died")
+
+
+class TestRules:
+    @pytest.mark.parametrize("count", [3, 8])
+    def test_lots_elect_all_servers_alike(self, count):
+        servers = {(f"node{n}", 1): presence(rule="elected") for n in range(count)}
+        elected = Counter(
+            ruled("elected", servers, f"caller/{key}", lambda server: 0) for key in range(4000)
+        )
+        even = 4000 / count
+        assert all(0.8 * even < elected[server] < 1.2 * even for server in servers)
+
+    def test_every_node_elects_the_same_server(self):
+        servers = {(name, 1): presence(rule="elected") for name in "abc"}
+        elected = [ruled("elected", servers, f"n/{key}", lambda server: 0)[0] for key in range(9)]
+        assert "".join(elected) == "cbbccbacb"
+
+    def test_a_call_that_a_server_has_refused_does_not_count_as_its_load(self):
+        here = directory("s", "t")
+        caller = Caller(here, lambda types: [])
+        call = Outgoing(1, "svc.x", "op", lambda presence: Bound(b"\x80"), INF)
+        caller.start(call, 0.0)
+        for node in "st":
+            told = wire.IAm(node, 1, 2, [presence(rule="balanced")])
+            effects = caller.noted(here.take_i_am(told), 0.0)
+        assert [one.peer for one in effects if isinstance(one, ToPeer)] == ["s"]
+        caller.take(wire.Refused("s", 1, wire.MOVED, to=("t", 1)), 0.0)
+        assert caller.loads == {("s", 1): 0, ("t", 1): 1}
+
+    def test_a_server_with_too_many_calls_shares_them_evenly(self):
+        servers = balanced_servers("abc")
+        placed = Counter(place(servers, number) for number in range(1, 31))
+        assert sorted(placed.values()) == [9, 10, 11]
+
+
+def balanced_servers(names):
+    """Servers of one subject that know each other, and have told no load since they began."""
+    servers = {}
+    for name in names:
+        here = Directory(name, lambda: names, lambda id, name=name: servers[name].load(id))
+        here.announce(presence(rule="balanced"))
+        here.ask("svc.x", "server", 0.0, is_watched=True)
+        for other in names.replace(name, ""):
+            here.take_i_am(wire.IAm(other, 0, 2, [presence(rule="balanced")]))
+        servers[name] = Server(here)
+        servers[name].offer(Offer(1, "svc.x", 1, 1000, rule="balanced"))
+    return servers
+
+
+def place(servers, number):
+    """Send a call to `a`, and from there on as servers say; return which one has it then."""
+    at, hops = "a", 0
+    while True:
+        call = Call("me", number * 10 + hops, 1, "op", b"", lot=number, hops=hops)
+        for effect in servers[at].take(call, 0.0):
+            if isinstance(effect, ToPeer) and isinstance(effect.message, wire.Refused):
+                (at, _), hops = effect.message.to, hops + 1
+                break
+        else:
+            return at
 
 
 class TestStreams:

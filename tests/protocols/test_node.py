@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.interest.own_rows import reduced_filters
-from infobus.protocols.reliable.effects import Events, InterestChanged, Lost, Reduce
+from infobus.protocols.reliable.effects import Events, InterestChanged, Lost, Reduce, Unreachable
 from infobus.protocols.reliable.node import Node
 from infobus.protocols.reliable.peer import Terms
 
@@ -72,6 +72,12 @@ def publisher(*patterns, **terms):
     return node
 
 
+def gone(node, name, at_s):
+    """A peer disappears, and stays away for too long."""
+    node.peer_down(name, at_s - 3.0)
+    return node.tick(at_s)
+
+
 class Talk:
     """Two nodes whose frames arrive at once, except while they wait in `stopped`."""
 
@@ -121,7 +127,7 @@ def test_two_nodes_that_see_each_other_hold_each_others_rows():
 def test_a_new_peer_is_told_all_rows():
     node = Node("me")
     node.add_interest(["a.>"], 0.0)
-    assert node.peer_up("p", 1.0) == [ToPeer("p", interest("me", 0, 2, ["a.>"]), bulk=True)]
+    assert node.peer_up("p", 1.0) == [ToPeer("p", interest("me", 0, 2, ["a.>"], to="p"), bulk=True)]
 
 
 def test_rows_are_answered_with_the_numbers_at_which_the_peer_starts():
@@ -131,10 +137,10 @@ def test_rows_are_answered_with_the_numbers_at_which_the_peer_starts():
     told = interest("r", 2, 3, ["a.>"], welcome=1)
     assert node.take(told, 0.0) == [
         InterestChanged(),
-        ToPeer("r", wire.Known("me", 3, 1, {"b": 1, "a": 1}, [], {"b": 2, "a": 3})),
+        ToPeer("r", wire.Known("me", 3, 1, {"b": 1, "a": 1}, [], {"b": 2, "a": 3}, "r")),
     ]
     publish(node, channel="a")
-    known = wire.Known("me", 3, 1, {"b": 1, "a": 1}, [], {"b": 2, "a": 3})
+    known = wire.Known("me", 3, 1, {"b": 1, "a": 1}, [], {"b": 2, "a": 3}, "r")
     assert messages(node.take(told, 0.0)) == [known]
 
 
@@ -143,9 +149,9 @@ def test_descriptors_of_a_route_go_with_the_answer():
     node.peer_up("r", 0.0)
     node.route("a", 0.0).types.update({7, 5})
     effects = node.take(interest("r", 0, 2, ["a.>"]), 0.0)
-    known = wire.Known("me", 2, 1, {"a": 1}, [b"5", b"7"], {"a": 2})
+    known = wire.Known("me", 2, 1, {"a": 1}, [b"5", b"7"], {"a": 2}, "r")
     assert ToPeer("r", known, bulk=True) in effects
-    assert Node("r").take(known, 0.0)[0] == Learn([b"5", b"7"])
+    assert Node("r").take(known, 0.0)[0] == Learn([b"5", b"7"], "me")
 
 
 def test_a_peer_that_never_answers_is_told_about_once_a_second():
@@ -163,14 +169,14 @@ def test_a_peer_that_never_answers_is_told_about_once_a_second():
 def test_a_heartbeat_of_other_rows_is_answered_with_what_is_held():
     node = publisher("a.>")
     assert node.take(beat("r", rows=2), 0.0) == []
-    assert messages(node.take(beat("r", rows=3), 0.0)) == [wire.Known("me", 2, 1)]
-    assert messages(node.take(beat("stranger"), 0.0)) == [wire.Known("me", 0, 0)]
+    assert messages(node.take(beat("r", rows=3), 0.0)) == [wire.Known("me", 2, 1, to="r")]
+    assert messages(node.take(beat("stranger"), 0.0)) == [wire.Known("me", 0, 0, to="stranger")]
 
 
 def test_a_peer_that_is_heard_but_not_seen_is_told_too():
     node = Node("me")
     node.take(beat("p"), 0.0)
-    assert interest("me", 0, 1) in messages(node.tick(0.1))
+    assert interest("me", 0, 1, to="p") in messages(node.tick(0.1))
 
 
 def test_only_live_peers_are_waited_for():
@@ -229,7 +235,7 @@ def test_a_channel_that_the_answer_does_not_name_starts_at_1():
 def test_a_tick_confirms_what_came():
     node = subscriber("a.>")
     node.take(data("p", 1, 3), 0.0)
-    assert wire.Ack("me", {"a": 4}) in messages(node.tick(0.1))
+    assert wire.Ack("me", {"a": 4}, to="p") in messages(node.tick(0.1))
     assert not any(isinstance(m, wire.Ack) for m in messages(node.tick(0.2)))
 
 
@@ -237,7 +243,9 @@ def test_a_channel_held_on_purpose_is_not_confirmed_but_said_to_be_held():
     node = subscriber("a.>")
     node.is_held = lambda peer, channel: channel == "a"
     node.take(data("p", 1, 3), 0.0)
-    assert wire.Ack("me", {"a": 1}, held=True) in messages(node.tick(0.1))
+    held = wire.Ack("me", {"a": 2}, True, "p")  # one event, as a sign of good will
+    assert held in messages(node.tick(0.1))
+    assert held in messages(node.tick(0.2))
 
 
 def test_a_channel_that_is_paused_is_paused_for_senders_that_come_later():
@@ -317,7 +325,7 @@ def test_questions_are_answered_from_the_buffer_and_what_is_gone_is_said_first()
         publish(node)
     node.take(wire.Ack("r", {"a": 3}), 0.0)
     assert messages(node.take(wire.Ask("r", "a", 1, 4), 0.0)) == [
-        wire.Gone("me", "a", 1, 2),
+        wire.Gone("me", "a", 1, 2, "r"),
         b"frame",
         b"frame",
     ]
@@ -335,7 +343,7 @@ def test_a_heartbeat_follows_soon_when_something_is_published_after_a_quiet_time
     node.tick(10.0)
     publish(node)
     beats = [(t, m) for t in range(101, 110) for m in messages(node.tick(t / 10))]
-    assert beats == [(105, wire.Beat("me", WIRE, 1, {"a": 2}))]
+    assert [(t, beat.nexts) for t, beat in beats] == [(105, {"a": 2})]
 
 
 def test_a_receiver_that_stalls_a_full_window_is_named():
@@ -348,12 +356,153 @@ def test_a_receiver_that_stalls_a_full_window_is_named():
 # Coming back.
 
 
-def test_the_rows_of_a_peer_that_disappears_go_at_once():
+def test_a_peer_that_disappears_is_not_waited_for_and_keeps_its_place():
+    node = publisher("a.>", window_count_max=2)
+    publish(node)
+    assert node.peer_down("r", 1.0) == []
+    assert node.is_confirmed()
+    publish(node)
+    assert node.rows.wanted("a.x") is True
+    assert node.routes["a"].has_room()
+    node.tick(3.9)
+    effects = node.peer_up("r", 3.9)
+    assert {"a": 3} in [m.nexts for m in messages(effects) if isinstance(m, wire.Beat)]
+    assert not node.is_confirmed()
+    assert messages(node.take(wire.Ask("r", "a", 1, 2), 4.0)) == [b"frame", b"frame"]
+
+
+def test_the_rows_of_a_peer_that_stays_away_go():
     node = publisher("a.>")
     publish(node)
-    assert node.peer_down("r", 1.0) == [InterestChanged()]
+    node.peer_down("r", 1.0)
+    assert InterestChanged() not in node.tick(3.9)
+    assert InterestChanged() in node.tick(4.0)
     assert node.rows.wanted("a.x") is False
     assert node.is_confirmed()
+
+
+def test_a_route_that_begins_while_a_peer_is_absent_does_not_wait_for_it():
+    node = publisher("a.>", "b.>", window_count_max=1)
+    node.peer_down("r", 1.0)
+    publish(node, channel="b")
+    assert node.routes["b"].has_room()
+    assert node.is_confirmed()
+    node.peer_up("r", 2.0)
+    assert not node.is_confirmed()
+
+
+def test_a_peer_that_somebody_says_has_died_is_gone_once_its_token_is():
+    node = publisher("a.>")
+    node.peer_up("d", 0.0)
+    assert node.take(wire.Died("d", "r"), 1.0) == []
+    assert node.rows.wanted("a.x") is True
+    assert node.peer_down("r", 1.1) == [InterestChanged()]
+    assert node.rows.wanted("a.x") is False
+
+
+def test_a_peer_that_cannot_be_seen_and_has_died_is_gone_at_once():
+    node = publisher("a.>")
+    node.peer_down("r", 1.0)
+    assert node.say_died("r", 1.1) == [ToAll(wire.Died("me", "r")), InterestChanged()]
+    assert node.rows.wanted("a.x") is False
+
+
+def test_a_peer_that_is_still_there_has_not_died():
+    node = publisher("a.>")
+    node.take(wire.Died("d", "r"), 1.0)
+    assert [e.what for e in node.tick(6.0) if isinstance(e, Complain)] == [
+        "is still here, though somebody said that it has died"
+    ]
+    node.peer_down("r", 7.0)
+    assert node.rows.wanted("a.x") is True
+
+
+def unreachable(effects):
+    return [effect for effect in effects if isinstance(effect, Unreachable)]
+
+
+def test_a_sender_that_is_out_of_reach_is_told_once_for_each_time():
+    node = subscriber(">")
+    node.take(data("p", 1), 0.0)
+    node.peer_down("p", 1.0)
+    assert unreachable(ticked(node, 1.0, 3.9)) == []
+    assert unreachable(ticked(node, 3.9, 20.0)) == [Unreachable("p", ("a",))]
+    node.peer_up("p", 20.0)
+    node.take(wire.Known("p", node.own.version, 1, {"a": 2}), 20.1)
+    node.peer_down("p", 21.0)
+    assert unreachable(ticked(node, 21.0, 40.0)) == [Unreachable("p", ("a",))]
+
+
+@pytest.mark.parametrize("word", [wire.Bye("p"), wire.Died("d", "p")], ids=["bye", "died"])
+def test_a_sender_that_has_left_or_died_is_not_out_of_reach(word):
+    node = subscriber(">")
+    node.take(data("p", 1), 0.0)
+    node.take(word, 0.9)
+    node.peer_down("p", 1.0)
+    assert unreachable(ticked(node, 1.0, 20.0)) == []
+
+
+def test_a_sender_of_which_nothing_came_is_not_missed():
+    node = subscriber(">")
+    node.peer_down("p", 1.0)
+    assert unreachable(ticked(node, 1.0, 20.0)) == []
+
+
+def test_a_node_that_was_given_up_delivers_nothing_more_before_it_knows():
+    """It heard what others wanted, right behind what it had missed itself."""
+    node = subscriber("a.>")
+    node.take(data("p", 1, 2), 0.0)
+    parted = wire.Data("p", "a", 3, data("p", 3).items, [], ("other", "me"))
+    assert node.take_next(parted, 10) is None
+    effects = node.take(parted, 1.0)
+    assert numbers(effects) == []
+    assert interest("me", 2, 3, welcome=1, to="p") in messages(effects)
+    assert numbers(node.take(data("p", 4), 1.1)) == []
+    assert numbers(node.take(wire.Known("p", 2, 1, {"a": 3}), 1.2)) == []  # from before
+    assert numbers(node.take(wire.Known("p", 0, 2), 1.3)) == []
+    effects = node.take(wire.Known("p", 3, 2, {"a": 5}), 1.4)
+    assert numbers(effects + node.take(data("p", 5), 1.5)) == [Lost("p", "a", 3, None), (5, 5)]
+
+
+def test_a_lie_about_being_given_up_costs_a_question_and_no_event():
+    node = subscriber("a.>")
+    node.take(data("p", 1, 2), 0.0)
+    node.take(wire.Data("p", "a", 3, data("p", 3).items, [], ("me",)), 1.0)
+    assert numbers(node.take(wire.Known("p", 3, 1, {"a": 1}), 1.1)) == [(3, 3)]
+    again = wire.Data("p", "a", 3, data("p", 3).items, [], ("me",))
+    assert node.take(again, 1.2) == []
+
+
+def test_the_first_frame_after_a_peer_was_given_up_names_it():
+    node = publisher("a.>")
+    route = node.route("a", 0.0)
+    assert route.take_parted() == ()
+    gone(node, "r", 4.0)
+    late = node.route("b", 4.0)
+    assert (route.take_parted(), route.take_parted(), late.take_parted()) == (("r",), (), ("r",))
+    node.peer_up("r", 5.0)
+    node.take(interest("r", 0, 2, ["a.>"], welcome=2), 5.0)
+    assert node.route("c", 5.0).take_parted() == ()
+
+
+def test_few_names_of_those_that_were_given_up_are_remembered():
+    node = Node("me")
+    for number in range(300):
+        name = f"r{number}"
+        node.peer_up(name, 0.0)
+        node.take(interest(name, 0, 2, ["a.>"]), 0.0)
+        node.peer_down(name, 0.0)
+    node.tick(3.0)
+    assert len(node.route("a", 3.0).take_parted()) == 100
+
+
+def test_idle_heartbeats_are_rare_where_there_are_many_nodes():
+    """With a hundred nodes, each heard fifty a second."""
+    node = Node("me")
+    for number in range(100):
+        node.peer_up(f"p{number}", 0.0)
+    beats = [t for t in range(400) for m in messages(node.tick(t / 10)) if type(m) is wire.Beat]
+    assert beats == [0, 100, 200, 300]
 
 
 def test_a_node_that_was_given_up_reports_a_loss_even_of_events_without_numbers():
@@ -362,9 +511,9 @@ def test_a_node_that_was_given_up_reports_a_loss_even_of_events_without_numbers(
     two.add_interest(["a.>"], 0.0)
     talk.do(one, one.peer_up("two", 0.0))
     talk.do(two, two.peer_up("one", 0.0))
-    one.peer_down("two", 1.0)
+    gone(one, "two", 4.0)
     publish(one)  # quenched
-    talk.do(one, one.peer_up("two", 2.0), 2.0)
+    talk.do(one, one.peer_up("two", 5.0), 5.0)
     assert talk.log == [Lost("one", "a", 0, None)]
     assert one.rows.wanted("a.x") is True
     assert one.is_synced()
@@ -378,8 +527,8 @@ def test_a_sender_that_never_published_there_causes_no_loss():
     talk.do(one, one.peer_up("two", 0.0))
     talk.do(two, two.peer_up("one", 0.0))
     publish(one, channel="b")
-    one.peer_down("two", 1.0)
-    talk.do(one, one.peer_up("two", 2.0), 2.0)
+    gone(one, "two", 4.0)
+    talk.do(one, one.peer_up("two", 5.0), 5.0)
     assert talk.log == []
 
 
@@ -396,25 +545,27 @@ def test_every_channel_in_use_is_reported_also_one_that_was_silent_before():
 def test_rows_are_not_taken_back_from_a_node_that_does_not_know_it_was_given_up():
     """A doubled Interest restored the rows; if the answer was lost, nobody heard of the break."""
     node = publisher("a.>")
-    node.peer_down("r", 1.0)
+    gone(node, "r", 4.0)
     doubled = interest("r", 0, 2, ["a.>"])
-    assert messages(node.take(doubled, 1.1)) == [wire.Known("me", 0, 2)]
+    assert messages(node.take(doubled, 4.1)) == [wire.Known("me", 0, 2, to="r")]
     assert node.rows.wanted("a.x") is False
-    node.take(interest("r", 0, 2, ["a.>"], welcome=2), 1.2)
+    node.peer_up("r", 4.2)
+    assert node.rows.wanted("a.x") is False
+    node.take(interest("r", 0, 2, ["a.>"], welcome=2), 4.2)
     assert node.rows.wanted("a.x") is True
 
 
 def test_a_node_that_is_seen_again_hears_that_it_was_given_up():
     node = publisher("a.>")
-    node.peer_down("r", 1.0)
-    assert wire.Known("me", 0, 2) in messages(node.peer_up("r", 2.0))
+    gone(node, "r", 4.0)
+    assert wire.Known("me", 0, 2, to="r") in messages(node.peer_up("r", 5.0))
 
 
 def test_a_node_that_asks_after_it_was_given_up_is_told_so():
     node = publisher("a.>")
     publish(node)
-    node.peer_down("r", 1.0)
-    assert messages(node.take(wire.Ask("r", "a", 1, 1), 1.1)) == [wire.Known("me", 0, 2)]
+    gone(node, "r", 4.0)
+    assert messages(node.take(wire.Ask("r", "a", 1, 1), 4.1)) == [wire.Known("me", 0, 2, to="r")]
 
 
 def test_after_a_break_nothing_is_delivered_twice():
@@ -435,6 +586,41 @@ def test_a_late_answer_from_before_the_break_is_ignored():
     assert not node.is_known(2)
 
 
+@pytest.mark.parametrize("welcome", [1, 9])  # older and newer than the one that was given here
+def test_an_answer_to_another_node_moves_no_stream_back(welcome):
+    """One that came seconds late set six streams back, and older events followed newer ones."""
+    node = subscriber("a.>", known=(5, {"a": 92}))
+    effects = node.take(data("p", 92, 2), 0.0)
+    node.add_interest(["b"], 0.1)
+    effects += node.take(wire.Known("p", 3, welcome, {"a": 27}, to="other"), 0.1)
+    effects += node.take(data("p", 27, 21), 0.1)
+    effects += node.take(wire.Known("p", 3, 5, {"a": 92}, to="me"), 0.1)
+    effects += node.take(data("p", 94), 0.1)
+    assert numbers(effects) == [(92, 93), (94, 94)]
+    assert [e.peer for e in effects if isinstance(e, Complain)] == ["p"]
+
+
+def test_what_another_node_has_or_lacks_changes_nothing_here():
+    node = publisher("a.>")
+    publish(node)
+    node.take(wire.Ack("r", {"a": 2}, to="other"), 0.0)
+    assert not node.is_confirmed()
+    node.take(interest("r", 2, 3, [], ["a.>"], to="other"), 0.0)
+    assert node.rows.wanted("a.x") is True
+    node = subscriber("a.>", known=(1, {"a": 5}))
+    node.take(data("p", 7), 0.0)
+    assert numbers(node.take(wire.Gone("p", "a", 5, 6, "other"), 0.0)) == []
+    effects = node.take(wire.Gone("p", "a", 5, 6, "me"), 0.0)
+    assert numbers(effects) == [Lost("p", "a", 5, 6), (7, 7)]
+
+
+def test_a_frame_of_an_older_version_does_not_say_whom_it_is_for():
+    node = publisher("a.>")
+    publish(node)
+    node.take(wire.Ack("r", {"a": 2}), 0.0)
+    assert node.is_confirmed()
+
+
 def test_a_newcomer_reports_no_loss_when_it_was_given_up_before_it_was_known():
     node = Node("me")
     node.peer_up("p", 0.0)
@@ -443,6 +629,27 @@ def test_a_newcomer_reports_no_loss_when_it_was_given_up_before_it_was_known():
     node.take(wire.Known("p", 0, 2), 0.0)
     assert numbers(node.take(wire.Known("p", 2, 2, {"a": 7}), 0.0)) == []
     assert numbers(node.take(data("p", 7), 0.0)) == [(7, 7)]
+
+
+def test_a_break_is_reported_to_a_narrower_wish_that_a_wider_one_had_covered():
+    """The channel counted as wanted since its own row was told; the wider row was forgotten."""
+    node = subscriber(">")
+    node.add_interest(["a.>"], 0.0)
+    node.remove_interest([">"], 0.0)
+    node.take(wire.Known("p", 0, 2), 0.0)
+    assert numbers(node.take(wire.Known("p", 3, 2, {"a": 1}), 0.0)) == [Lost("p", "a", 0, None)]
+
+
+def test_a_narrower_wish_begins_where_the_wider_one_had():
+    """It began anew, and so nobody heard of what was on its way."""
+    node = subscriber(">")
+    node.add_interest(["a.>"], 0.0)
+    node.remove_interest([">"], 0.0)
+    joined = {"a": 2}  # by the rows that said ">"; it has published two events since
+    effects = node.take(wire.Known("p", 3, 1, {"a": 1}, [], joined), 0.0)
+    assert not node.peers["p"].restarts
+    effects += node.take(data("p", 1, 2), 0.0)
+    assert numbers(effects) == [(1, 2)]
 
 
 def test_a_stream_that_goes_on_under_newer_rows_is_still_reported_as_broken():
@@ -517,6 +724,16 @@ def test_a_loss_is_reported_if_the_sender_vanishes_before_it_has_the_rows_again(
     assert numbers(node.tick(7.0)) == []
 
 
+def test_a_sender_that_vanished_before_it_had_the_rows_again_has_gone_on_without_us():
+    """Only the loss until then was reported; what it published before it was back was not."""
+    node = subscriber("a.>")
+    node.take(wire.Known("p", 0, 2), 0.0)
+    node.peer_down("p", 1.0)
+    assert numbers(node.tick(6.0)) == [Lost("p", "", 0, None)]
+    node.peer_up("p", 8.0)
+    assert numbers(node.take(wire.Known("p", 2, 2, {"a": 4}), 8.0)) == [Lost("p", "a", 0, None)]
+
+
 def test_the_holes_of_a_vanished_sender_are_reported():
     node = subscriber("a.>")
     node.take(data("p", 3), 0.0)
@@ -546,13 +763,12 @@ def test_a_sender_that_returns_after_it_was_given_up_goes_on_where_it_was():
     assert numbers(node.take(data("p", 4, 3), 7.0)) == [(6, 6)]
 
 
-def test_rows_of_a_peer_that_was_heard_but_died_before_it_was_seen_go_away():
+def test_rows_of_a_peer_that_is_heard_before_it_is_seen_count_once_it_is_seen():
     node = Node("me")
-    node.take(interest("r", 0, 2, ["a.>"]), 0.0)
-    node.tick(4.9)
-    assert node.rows.wanted("a.x") is True
-    assert InterestChanged() in node.tick(5.0)
+    assert node.take(interest("r", 0, 2, ["a.>"]), 0.0) == []
     assert node.rows.wanted("a.x") is False
+    assert wire.Known("me", 2, 1, to="r") in messages(node.peer_up("r", 0.1))
+    assert node.rows.wanted("a.x") is True
 
 
 def test_a_removal_that_a_peer_missed_while_it_was_away_is_made_good():
@@ -583,7 +799,7 @@ def test_rows_are_told_with_their_filters():
     node = Node("me")
     node.add_interest(["a.>", "b"], 0.0, "n > 1")
     node.add_interest(["c"], 0.0)
-    told = interest("me", 0, 3, ["a.>", "b", "c"], filters=["n > 1", "n > 1", ""])
+    told = interest("me", 0, 3, ["a.>", "b", "c"], filters=["n > 1", "n > 1", ""], to="p")
     assert messages(node.peer_up("p", 0.0)) == [told]
 
 
@@ -591,7 +807,7 @@ def test_a_filter_is_replaced_in_one_frame():
     node = subscriber("a.>")
     effects = node.change_interest([("a.>", "n > 2")], [("a.>", "")], 1.0)
     dropped = [("a.>", "")]
-    told = interest("me", 2, 3, ["a.>"], welcome=1, filters=["n > 2"], dropped=dropped)
+    told = interest("me", 2, 3, ["a.>"], welcome=1, filters=["n > 2"], dropped=dropped, to="p")
     assert messages(effects) == [told]
     assert numbers(node.take(data("p", 1), 1.0)) == [(1, 1)]
 
@@ -612,6 +828,7 @@ def test_what_a_publisher_asks_follows_the_rows():
 
 def test_rows_told_without_filters_are_unfiltered():
     node = Node("me")
+    node.peer_up("r", 0.0)
     node.take(wire.Interest("r", (1, 0), 1, 0, 2, ["a.>"]), 0.0)
     assert node.wanted("a.x") is True
 
@@ -638,10 +855,10 @@ def test_a_node_cut_off_while_its_content_was_not_wanted_yet_hears_of_a_loss():
     two.add_interest(["a.>"], 0.0, "n > 2")
     talk.do(one, one.peer_up("two", 0.0))
     talk.do(two, two.peer_up("one", 0.0))
-    one.peer_down("two", 1.0)
+    gone(one, "two", 4.0)
     assert not is_wanted(one, "a.x", n=3)
     one.note_unwanted("a")
-    talk.do(one, one.peer_up("two", 2.0), 2.0)
+    talk.do(one, one.peer_up("two", 5.0), 5.0)
     assert talk.log == [Lost("one", "a", 0, None)]
 
 
@@ -677,9 +894,10 @@ def test_rows_that_were_let_go_are_asked_for_when_they_matter():
 def test_a_peer_with_too_many_rows_is_complained_about_and_known():
     node = Node("me")
     node.rows.rows_count_max = 2
+    node.peer_up("r", 0.0)
     effects = node.take(interest("r", 0, 2, ["a", "b", "c"]), 0.0)
     assert Complain("r", "tells too many rows; it is sent more than it wants") in effects
-    assert wire.Known("me", 2, 1) in messages(effects)
+    assert wire.Known("me", 2, 1, to="r") in messages(effects)
     assert node.wanted("c") is True
 
 
@@ -688,7 +906,7 @@ def test_rows_asked_for_again_and_again_are_told_once_a_tick():
     for _ in range(100):
         assert node.take(wire.WantRows("p"), 0.0) == []
     told = [m for m in messages(node.tick(0.1)) if isinstance(m, wire.Interest)]
-    assert told == [interest("me", 0, 2, ["a.>"], welcome=1)]
+    assert told == [interest("me", 0, 2, ["a.>"], welcome=1, to="p")]
 
 
 # Standing still.
@@ -714,15 +932,46 @@ def test_a_peer_that_vanished_while_the_node_stood_still_is_reported_once():
     assert numbers(ticked(node, 4.1, 20.0)) == [Lost("p", "", 0, None)]
 
 
-def test_a_peer_that_dies_while_the_node_is_awake_is_no_loss():
+def test_a_peer_that_may_have_given_this_node_up_and_was_publishing_is_reported_once():
+    node = frozen_subscriber()
+    node.take(data("p", 3), 1.1)
+    node.peer_down("p", 4.0)
+    assert numbers(ticked(node, 4.1, 20.0)) == [Lost("p", "", 0, None)]
+
+
+def test_a_peer_that_was_quiet_and_dies_is_no_loss():
+    node = subscriber("a.>")
+    node.take(data("p", 1, 2), 0.0)
+    ticked(node, 0.0, 3.0)
+    node.peer_down("p", 3.1)
+    assert numbers(ticked(node, 3.1, 20.0)) == []
+
+
+def test_a_peer_that_was_publishing_and_dies_may_have_published_more():
+    """The end of a killed publisher's stream was lost without a word."""
+    node = frozen_subscriber()
+    node.take(wire.Died("d", "p"), 1.1)
+    node.peer_down("p", 1.1)
+    assert numbers(ticked(node, 1.1, 20.0)) == [Lost("p", "a", 3, None)]
     node = frozen_subscriber()
     node.peer_down("p", 1.1)
-    assert numbers(ticked(node, 1.1, 20.0)) == []
+    said = ticked(node, 1.1, 20.0)
+    assert (numbers(said), unreachable(said)) == ([], [Unreachable("p", ("a",))])
+
+
+def test_a_peer_that_was_publishing_and_is_only_cut_off_for_a_moment_is_no_loss():
+    node = frozen_subscriber()
+    node.peer_down("p", 1.1)
+    node.peer_up("p", 1.2)
+    node.take(wire.Known("p", 2, 1, {"a": 3}), 1.3)
+    assert numbers(node.take(data("p", 3), 1.4)) == [(3, 3)]
+    node.take(wire.Beat("p", WIRE, 1), 3.0)
+    assert numbers(ticked(node, 1.4, 20.0)) == []
 
 
 def test_a_node_that_stood_still_asks_its_peers_whether_they_still_know_it():
     node = frozen_subscriber()
-    assert interest("me", 2, 3, welcome=1) in messages(node.tick(4.0))
+    assert interest("me", 2, 3, welcome=1, to="p") in messages(node.tick(4.0))
     node.take(wire.Known("p", 3, 1, {"a": 3}), 4.0)
     node.take(beat("p"), 4.0)
     node.peer_down("p", 4.0)
@@ -785,15 +1034,18 @@ def test_what_is_subscribed_to_after_standing_still_was_not_missed():
 
 
 def test_a_goodbye_says_whether_the_node_had_been_given_up():
-    node = frozen_subscriber()
-    assert numbers(node.take(wire.Bye("p"), 4.0)) == []
-    node = frozen_subscriber()
-    assert numbers(node.take(wire.Bye("p", {}, ["me"]), 4.0)) == [Lost("p", "", 0, None)]
+    for given_up, losses in [([], []), (["me"], [Lost("p", "", 0, None)])]:
+        node = frozen_subscriber()
+        node.take(wire.Bye("p", {}, given_up), 4.0)
+        assert numbers(node.peer_down("p", 4.0)) == losses
 
 
 def test_a_goodbye_names_those_that_were_given_up_and_not_met_again():
     node = publisher("a.>")
+    publish(node)
     node.peer_down("r", 1.0)
+    assert node.leave() == [ToAll(wire.Bye("me", {"a": 2}))], "it was absent, its place is held"
+    node.tick(4.0)
     assert node.leave() == [ToAll(wire.Bye("me", {}, ["r"]))]
 
 
@@ -811,20 +1063,32 @@ def test_a_goodbye_reports_the_tail_that_never_came():
     """Events lost on the way just before a node left were never missed."""
     node = subscriber("a.>")
     node.take(data("p", 1, 2), 0.0)
-    assert node.take(wire.Bye("p", {"a": 5}), 0.0) == [Lost("p", "a", 3, 4)]
+    assert node.take(wire.Bye("p", {"a": 5}), 0.0) == []
+    assert node.peer_down("p", 0.1) == [Lost("p", "a", 3, 4)]
 
 
-def test_nothing_that_comes_after_a_goodbye_is_taken():
+@pytest.mark.parametrize("is_token_first", [False, True])
+def test_nothing_that_comes_after_a_goodbye_is_taken(is_token_first):
     """A doubled answer and doubled data delivered the events of a node that had left again."""
     node = subscriber("a.>")
     node.take(data("p", 1, 2), 0.0)
     node.take(interest("p", 0, 2, ["a.>"]), 0.0)
-    assert node.take(wire.Bye("p"), 0.0) == [InterestChanged()]
+    if is_token_first:
+        effects = node.peer_down("p", 0.0) + node.take(wire.Bye("p"), 0.0)
+    else:
+        effects = node.take(wire.Bye("p"), 0.0) + node.peer_down("p", 0.0)
+    assert effects == [InterestChanged()]
     for late in (wire.Known("p", 2, 1, {"a": 1}), data("p", 1, 2), interest("p", 0, 2, ["a.>"])):
         assert node.take(late, 0.1) == []
-    assert node.peer_up("p", 0.2) == []
     assert node.is_known(2)
     assert node.rows.wanted("a.x") is False
+
+
+def test_a_node_that_says_goodbye_is_not_waited_for():
+    node = subscriber("a.>")
+    node.take(wire.Bye("p"), 0.0)
+    node.add_interest(["b"], 0.1)
+    assert node.is_known(node.own.version)
 
 
 # Bounds.
@@ -855,7 +1119,7 @@ def test_rows_of_any_kind_do_no_harm(told):
         is_wanted(node, "a.x", n=1)
         node.tick(1.0)
     node.peer_up("r", 2.0)
-    node.peer_down("r", 3.0)
+    gone(node, "r", 6.0)
     assert not (node.rows.records or node.rows.count or node.rows.patterns)
 
 
@@ -933,13 +1197,13 @@ class TestTheSteadyState:
     def test_it_confirms_as_soon_as_enough_has_come(self):
         node = self.begun(ack_count=3)
         confirmed = [messages(node.take_next(data("p", n), 50)) for n in range(2, 7)]
-        ack = wire.Ack("me", {"a": 5})
+        ack = wire.Ack("me", {"a": 5}, to="p")
         assert confirmed == [[], [], [ack], [], []]
 
     def test_it_confirms_large_events_sooner(self):
         node = self.begun(ack_bytes=100)
         confirmed = [messages(node.take_next(data("p", n), 60)) for n in (2, 3)]
-        assert confirmed == [[], [wire.Ack("me", {"a": 4})]]
+        assert confirmed == [[], [wire.Ack("me", {"a": 4}, to="p")]]
 
     def test_a_lane_that_is_held_is_not_confirmed(self):
         node = self.begun(ack_count=1)
@@ -971,3 +1235,12 @@ class TestTheSteadyState:
         assert node.take_next(data("p", 2), 50) == []
         node.pause("a", True, 0.0)
         assert node.take_next(data("p", 3), 50) is None
+
+
+def test_peers_learn_the_name_of_a_program():
+    node = Node("me")
+    node.application = "oven-3"
+    (told,) = messages(node.peer_up("p", 1.0))
+    assert told.application == "oven-3"
+    node.take(wire.Interest("p", WIRE, 1, 0, 1, [], application="press-1"), 1.1)
+    assert node.peers["p"].application == "press-1"

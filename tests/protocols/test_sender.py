@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.protocols.reliable import channel
 from infobus.protocols.reliable.channel import NO_LIMIT, Sender
 
 NODES = ["a", "b", "c"]
@@ -21,6 +20,8 @@ steps = st.lists(
         st.tuples(st.just("send"), st.integers(1, 3), st.just("")),
         st.tuples(st.just("join"), st.just(0), st.sampled_from(NODES)),
         st.tuples(st.just("leave"), st.just(0), st.sampled_from(NODES)),
+        st.tuples(st.just("away"), st.just(0), st.sampled_from(NODES)),
+        st.tuples(st.just("back"), st.just(0), st.sampled_from(NODES)),
         st.tuples(st.just("ack"), st.integers(0, 40), st.sampled_from(NODES)),
         st.tuples(st.just("tick"), st.integers(0, 15), st.just("")),
     ),
@@ -33,6 +34,7 @@ def test_whatever_a_waited_for_receiver_lacks_can_be_asked_for(steps):
     """The model keeps every frame for ever, and each receiver's place in the stream."""
     route, now_s = sender(), 0.0
     frames, places = [], {}  # (first, end, frame); node -> next number
+    absent: set[str] = set()
     for what, number, node in steps:
         match what:
             case "send" if route.has_room():
@@ -45,6 +47,13 @@ def test_whatever_a_waited_for_receiver_lacks_can_be_asked_for(steps):
             case "leave":
                 route.leave(node)
                 places.pop(node, None)
+                absent.discard(node)
+            case "away" if node in places:
+                route.away(node)
+                absent.add(node)
+            case "back":
+                route.back(node, now_s)
+                absent.discard(node)
             case "ack":
                 route.on_ack(node, number, False, now_s)
                 if node in places:
@@ -67,6 +76,74 @@ def test_whatever_a_waited_for_receiver_lacks_can_be_asked_for(steps):
         assert route.is_quiet() == all(place == route.next for place in places.values())
         kept = sum(len(frame) for _, _, frame in route.buffer)
         assert route.sent_bytes - route.freed_bytes == kept
+        assert not absent & waited_for.keys()
+        assert sum(end - first for first, end, _ in route.retained) <= route.window_count_max
+        assert route.retained_bytes == sum(len(frame) for _, _, frame in route.retained)
+        if not route.keeps:
+            assert not route.retained
+
+
+def test_what_an_absent_receiver_lacks_is_kept_beside_the_window():
+    route = sender(window_count_max=2)
+    route.join("away", 0.0)
+    route.join("here", 0.0)
+    route.sent(b"1", 2)
+    assert not route.has_room()
+    route.away("away")
+    route.on_ack("here", 3, False, 0.1)
+    assert route.has_room()
+    assert route.is_confirmed()
+    assert route.on_ask(1, 2) == ([b"1"], None)
+    route.back("away", 1.0)
+    assert route.lagging() == ["away"]
+    route.on_ack("away", 3, False, 1.1)
+    assert not route.retained
+
+
+def test_an_absent_receiver_that_missed_more_than_is_kept_hears_which_numbers():
+    route = sender(window_count_max=2)
+    route.join("away", 0.0)
+    route.away("away")
+    for _ in range(3):
+        route.sent(b"x", 2)
+        route.on_tick(0.1)
+    route.back("away", 1.0)
+    assert route.has_room(), "it is not waited for"
+    assert route.on_ask(1, 6) == ([b"x"], (1, 4))
+    route.on_ack("away", 7, False, 1.1)
+    assert route.receivers["away"].waited_for
+    assert not route.retained
+
+
+def test_a_stalled_receiver_that_is_back_among_what_is_retained_can_ask_for_it():
+    """It was waited for, and what it lacked went when an absent one no longer needed it."""
+    route = sender(window_count_max=2)
+    route.join("slow", 0.0)
+    route.join("away", 0.0)
+    route.away("away")
+    route.sent(b"1", 2)
+    route.on_tick(0.0)
+    assert route.on_tick(2.0) == ["slow"]
+    route.on_ack("slow", 2, False, 2.1)
+    assert route.receivers["slow"].waited_for
+    route.leave("away")
+    assert route.on_ask(2, 2) == ([b"1"], None)
+    route.on_ack("slow", 3, False, 2.2)
+    assert not route.retained
+
+
+def test_a_receiver_that_is_back_and_silent_keeps_nothing_for_long():
+    route = sender(window_count_max=2)
+    route.join("away", 0.0)
+    route.away("away")
+    for _ in range(3):
+        route.sent(b"x", 2)
+        route.on_tick(0.1)
+    route.back("away", 1.0)
+    route.on_tick(2.9)
+    assert route.retained
+    route.on_tick(3.0)
+    assert not route.retained
 
 
 def test_a_stalled_receiver_is_waited_for_no_longer_than_stated_and_again_once_it_is_back():
@@ -86,11 +163,47 @@ def test_a_stalled_receiver_is_waited_for_no_longer_than_stated_and_again_once_i
 def test_a_receiver_that_says_it_holds_on_purpose_is_waited_for():
     route = sender(window_count_max=2)
     route.join("held", 0.0)
-    route.sent(b"x", 2)
+    route.sent(b"x", 3)
     for now_s in range(10):
-        route.on_ack("held", 1, True, float(now_s))
+        route.on_ack("held", 2, True, float(now_s))
         assert route.on_tick(float(now_s)) == []
     assert not route.has_room()
+
+
+def held(route, number, until_s, since_s=0.0):
+    """The receiver `r` says so long that it is held: when it was no longer waited for."""
+    for tenth in range(round(10 * since_s), round(10 * until_s) + 1):
+        route.on_ack("r", number, True, tenth / 10)
+        if route.on_tick(tenth / 10):
+            return tenth / 10
+    return None
+
+
+def test_a_receiver_that_never_confirmed_anything_cannot_hold_a_sender():
+    """One frame with a window of 1, and then nothing but "held", stopped a publisher for good."""
+    route = sender(stall_s=2.0, hold_s=60.0)
+    route.join("r", 0.0, window=1)
+    route.sent(b"x", 1)
+    assert held(route, 1, 100.0) == 2.0
+    assert route.has_room()
+
+
+def test_a_receiver_whose_consumer_takes_nothing_holds_a_sender_for_a_bounded_time():
+    route = sender(stall_s=2.0, hold_s=60.0, window_count_max=2)
+    route.join("r", 0.0)
+    route.sent(b"x", 3)
+    assert held(route, 2, 100.0) == 60.0
+    route.on_ack("r", 4, False, 70.0)  # it is back, and waited for, but must earn its time anew
+    route.sent(b"x", 2)
+    assert held(route, 4, 200.0, since_s=71.0) == 73.0
+
+
+def test_a_receiver_whose_consumer_takes_something_now_and_then_is_waited_for():
+    route = sender(stall_s=2.0, hold_s=60.0, window_count_max=10)
+    route.join("r", 0.0)
+    route.sent(b"x", 12)
+    for number in range(10):
+        assert held(route, 2 + number, 50.0 * (number + 1), since_s=50.0 * number) is None
 
 
 def test_a_receiver_not_waited_for_still_hears_of_the_tail():
@@ -120,12 +233,11 @@ def test_the_window_is_bounded_in_bytes_too():
     assert route.has_room()
 
 
-def test_one_answer_does_not_replay_a_whole_window(monkeypatch):
-    monkeypatch.setattr(channel, "ANSWER_BYTES_MAX", 10)
-    route = sender()
+def test_one_answer_does_not_replay_a_whole_window():
+    route, frame = sender(), bytes(3 * 1024 * 1024)
     route.join("a", 0.0)
     for _ in range(6):
-        route.sent(b"four", 1)
+        route.sent(frame, 1)
     frames, gone = route.on_ask(2, 6)
     assert (len(frames), gone) == (3, None)
 

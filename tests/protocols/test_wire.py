@@ -1,6 +1,7 @@
 """The bytes of frames: what is written can be read, and nothing else does any harm."""
 
 import re
+import string
 from pathlib import Path
 
 import msgspec
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infobus.errors import BadFrame, IncompatiblePeer
-from infobus.protocols.frames import guaranteed, wire
+from infobus.protocols.frames import guaranteed, invocation, wire
 
 counts = st.integers(0, 2**63 - 1)
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=20)
+texts_of_any_kind = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 channels = st.text(st.characters(codec="utf-8"), max_size=20)
 nexts = st.dictionaries(channels, counts, max_size=4)
 byte_strings = st.lists(st.binary(max_size=20), max_size=3)
@@ -33,8 +35,9 @@ item_lists = st.lists(
         time=st.floats(-1e10, 1e11),
         type=st.integers(0, 2**64 - 1) | st.integers(0, 1),
         body=st.dictionaries(channels, st.integers(0, 9), max_size=3).map(msgspec.msgpack.encode),
-        object_id=st.none() | names,
+        object_id=st.none() | texts_of_any_kind,
         qos=st.none() | qualities,
+        headers=st.sampled_from([b"", b"\x81\xa1a\x01", b"\x81\xa1a\x02"]),
     ),
     max_size=4,
 )
@@ -81,7 +84,7 @@ def test_fields_added_by_a_newer_minor_version_are_skipped(message, more):
     assert wire.decode(msgspec.msgpack.encode([*fields(message), *more])) == message
 
 
-@given(st.integers(14, 2**31), names, st.lists(st.integers(0, 9), max_size=4))
+@given(st.integers(50, 2**31), names, st.lists(st.integers(0, 9), max_size=4))
 def test_kinds_of_frames_added_by_a_newer_minor_version_are_skipped(tag, sender, rest):
     assert wire.decode(msgspec.msgpack.encode([tag, sender, *rest])) is None
 
@@ -245,3 +248,14 @@ def test_what_is_no_time_is_refused_wherever_it_stands(time_s):
     ):
         with pytest.raises(BadFrame, match="float"):
             wire.decode(wire.encode(frame))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "\x1b[31mred", "a\nb", "ü", "n" * 121])
+@pytest.mark.parametrize("frame", [[10, None, {}], [5, None, [9, 0], 1, {}], [99, None]], ids=str)
+def test_a_sender_that_no_node_can_be_is_refused(name, frame):
+    payload = msgspec.msgpack.encode([name if part is None else part for part in frame])
+    with pytest.raises(BadFrame) as raised:
+        wire.decode(payload)
+    assert str(raised.value).isprintable()
+    with pytest.raises(BadFrame):
+        invocation.decode(msgspec.msgpack.encode([30, name, 1, "svc.>"]))

@@ -31,6 +31,7 @@ class Learn(Struct, frozen=True):
     """Take in type descriptors that a peer has sent."""
 
     descriptors: list[bytes]
+    peer: str
 
 
 class Complain(Struct, frozen=True):

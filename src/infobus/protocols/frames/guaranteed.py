@@ -1,8 +1,8 @@
 """The frames between ledgers and durable consumers (`docs/wire.md` is the specification).
 
 They have the same form as those in `wire`, with tags from 20 on. A `session` distinguishes one use
-of a durable name from the next within the same node, so that an answer to an earlier use, perhaps
-with other patterns, is not mistaken for one to the present use.
+of a durable name from the next within the same home, so that an answer to an earlier use, perhaps
+with other patterns, is not mistaken for one to the present use, nor a dead user for the present.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from infobus.protocols.frames.items import Time
+from infobus.protocols.frames.items import HeaderBytes, Time
+from infobus.protocols.frames.node_names import NodeName
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Position = Annotated[int, Meta(ge=-1, le=2**63 - 1)]  # -1: no position yet
-NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 LedgerName = Annotated[str, Meta(min_length=1, max_length=200)]
 DurableName = Annotated[str, Meta(min_length=1, max_length=200)]
 Subject = Annotated[str, Meta(max_length=4096)]
@@ -42,11 +42,15 @@ class Durable(Struct, array_like=True, tag=20):
 
     sender: NodeName
     name: DurableName
-    session: Count  # grows with each use of the name by the sender
+    session: Count  # grows with each use of the name by the sender's home
     patterns: Patterns
     where: Filter = ""
     registered_at: Time = 0.0  # wall clock: events published since then are wanted
     test: bool = False  # test events are wanted, too
+
+    def is_of_home(self, registered_at: float) -> bool:
+        """Whether the home that says this is the one that registered the name at that time."""
+        return self.registered_at == registered_at != 0.0
 
 
 class Ledgers(Struct, array_like=True, tag=21):
@@ -85,7 +89,7 @@ class Entry(Struct, array_like=True, frozen=True, gc=False):
     expires: float | None = None  # wall clock
     test: bool = False
     priority: Words = "regular"
-    # The place that follows is reserved: some nodes of this version say nil there.
+    headers: HeaderBytes | None = None  # some nodes of version 1.1 say nil here
 
 
 class Kept(Struct, array_like=True, tag=23):
@@ -117,4 +121,45 @@ class NameRefused(Struct, array_like=True, tag=24):
     detail: Words = ""
 
 
-GuaranteedMessage = Durable | Ledgers | Fetch | Kept | NameRefused
+LEDGERS_TOLD_COUNT_MAX = 1_000
+ABOVE_TOLD_COUNT_MAX = 1_000
+
+
+class NamePlace(Struct, array_like=True, frozen=True):
+    """How far the uses of a durable name have come in one ledger."""
+
+    position: Position
+    above: Annotated[list[Number], Meta(max_length=ABOVE_TOLD_COUNT_MAX)] = []  # settled, too
+
+
+Places = Annotated[dict[LedgerName, NamePlace], Meta(max_length=LEDGERS_TOLD_COUNT_MAX)]
+
+
+class SiteKeeper(Struct, array_like=True, tag=70):
+    """I keep the places of durable names for this site: ask me before you go on with one."""
+
+    sender: NodeName
+
+
+class SiteName(Struct, array_like=True, tag=71):
+    """The answer of a keeper to a `Durable`: who has the name, if not you, and how far it came."""
+
+    sender: NodeName
+    name: DurableName
+    session: Count
+    holder: Annotated[str, Meta(max_length=120)] = ""
+    places: Places = {}
+
+
+class NameProgress(Struct, array_like=True, tag=72):
+    """I have come so far with this use of a durable name, and it is on my disk."""
+
+    sender: NodeName
+    name: DurableName
+    session: Count
+    places: Places
+
+
+GuaranteedMessage = (
+    Durable | Ledgers | Fetch | Kept | NameRefused | SiteKeeper | SiteName | NameProgress
+)

@@ -13,10 +13,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from infobus.errors import BadFrame
+from infobus.protocols.frames.items import HeaderBytes
+from infobus.protocols.frames.node_names import NodeName, bad_name, is_sender
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 Subject = Annotated[str, Meta(max_length=4096)]
 Words = Annotated[str, Meta(max_length=2000)]
 Name = Annotated[str, Meta(max_length=255)]
@@ -46,6 +47,7 @@ class Presence(Struct, array_like=True, frozen=True):
     rule: Name = ""  # how the servers of the subject share the calls; empty: callers choose
     rank: int = 0
     store: Name = ""  # where it stores the replies of calls that must run exactly once
+    application: Name = ""  # the name of its program, if it has one
 
 
 class Who(Struct, array_like=True, tag=30):
@@ -87,6 +89,7 @@ class Call(Struct, array_like=True, tag=32):
     lot: Count = 0  # the same wherever the call is sent
     hops: Count = 0  # how often the servers have passed it on
     descriptors: list[bytes] = []
+    headers: HeaderBytes = b""
 
 
 class Reply(Struct, array_like=True, tag=33, gc=False):
@@ -108,6 +111,7 @@ class Failed(Struct, array_like=True, tag=34):
     error: bytes
     load: Count = 0
     count: Count = 0
+    descriptors: list[bytes] = []
 
 
 class Refused(Struct, array_like=True, tag=35):
@@ -201,8 +205,11 @@ def decode(payload: bytes) -> ServiceMessage | None:
     if len(payload) > FRAME_BYTES_MAX:
         raise BadFrame(f"frame of {len(payload)} bytes; at most {FRAME_BYTES_MAX} are accepted")
     try:
-        return _decoder.decode(payload)
+        message = _decoder.decode(payload)
     except _UNREADABLE as error:
         if payload[1] > CallGone.__struct_config__.tag:  # type: ignore[operator]
             return None
         raise BadFrame(f"malformed frame (tag {payload[1]}): {error}") from error
+    if not is_sender(message.sender):
+        raise bad_name(message.sender)
+    return message

@@ -8,12 +8,16 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
+from infobus.headers import HEADERS_BYTES_MAX
+
 T = TypeVar("T")
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Fingerprint = Annotated[int, Meta(ge=0)]  # MessagePack ends at 64 bits
 Subject = Annotated[str, Meta(max_length=4096)]
 ClassName = Annotated[str, Meta(max_length=64)]
+#: The bytes of an event's headers (see `infobus.headers`); none if it has none.
+HeaderBytes = Annotated[bytes, Meta(max_length=HEADERS_BYTES_MAX)]
 #: Seconds since 1970; calendars can show it. Neither infinite nor no number at all.
 Time = Annotated[float, Meta(ge=-1e10, le=1e11)]
 
@@ -39,6 +43,7 @@ class Item(Struct, frozen=True, gc=False):
     body: bytes
     object_id: str | None = None  # only where it is not the event's own id
     qos: Qos | None = None  # what its supplier asked for
+    headers: bytes = b""
 
 
 class Items(Struct, array_like=True, gc=False):
@@ -46,7 +51,7 @@ class Items(Struct, array_like=True, gc=False):
 
     `subjects`, `times` and `types` have one entry for all events, or one for each. `numbers` has
     one for each, or just the first if they are consecutive. `qos` has none if nobody asked for
-    anything, or one for all, or one for each.
+    anything, or one for all, or one for each; so has `headers`, if there are any.
     """
 
     subjects: list[Subject]
@@ -56,6 +61,7 @@ class Items(Struct, array_like=True, gc=False):
     bodies: list[bytes]
     object_ids: dict[Count, str] = {}  # position in the run -> id, where there is one
     qos: list[Qos | None] = []
+    headers: list[HeaderBytes] = []
 
     @classmethod
     def of(cls, items: Sequence[Item]) -> Items:
@@ -70,15 +76,16 @@ class Items(Struct, array_like=True, gc=False):
             one = items[0]
             named = {0: one.object_id} if one.object_id else {}
             asked: list[Qos | None] = [] if one.qos is None else [one.qos]
+            told = [one.headers] if one.headers else []
             times, bodies = [one.time], [one.body]
-            return cls([one.subject], [one.number], times, [one.type], bodies, named, asked)
+            return cls([one.subject], [one.number], times, [one.type], bodies, named, asked, told)
         if not count:
             return cls([], [], [], [], [])
         subject, type_, first = items[0].subject, items[0].type, items[0].number
         numbers = [item.number for item in items]
         if numbers[-1] - first == count - 1 and numbers == [*range(first, first + count)]:
             numbers = [first]
-        subjects, types, object_ids, asked = [subject], [type_], {}, []
+        subjects, types, object_ids, asked, told = [subject], [type_], {}, [], []
         if [  # one look at each, which finds nothing in most runs
             item
             for item in items
@@ -86,6 +93,7 @@ class Items(Struct, array_like=True, gc=False):
             or item.type != type_
             or item.object_id is not None
             or item.qos is not None
+            or item.headers
         ]:
             subjects = _shared([item.subject for item in items])
             types = _shared([item.type for item in items])
@@ -93,8 +101,11 @@ class Items(Struct, array_like=True, gc=False):
             asked = _shared([item.qos for item in items])
             if asked == [None]:
                 asked = []
+            told = _shared([item.headers for item in items])
+            if told == [b""]:
+                told = []
         times, bodies = [item.time for item in items], [item.body for item in items]
-        return cls(subjects, numbers, times, types, bodies, object_ids, asked)
+        return cls(subjects, numbers, times, types, bodies, object_ids, asked, told)
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -108,10 +119,10 @@ class Items(Struct, array_like=True, gc=False):
             self.bodies,
             strict=False,
         )
-        ids, qos = self.object_ids, self.each_qos()
+        ids, more = self.object_ids, zip(self.each_qos(), self.each_headers(), strict=False)
         return (
-            Item(*event, ids.get(at), asked)
-            for at, (event, asked) in enumerate(zip(columns, qos, strict=False))
+            Item(*event, ids.get(at), *others)
+            for at, (event, others) in enumerate(zip(columns, more, strict=False))
         )
 
     def __getitem__(self, part: slice) -> Items:
@@ -128,6 +139,7 @@ class Items(Struct, array_like=True, gc=False):
             self.bodies[part],
             {at - start: id for at, id in self.object_ids.items() if at in positions},
             self.qos[part] if len(self.qos) > 1 else self.qos,
+            self.headers[part] if len(self.headers) > 1 else self.headers,
         )
 
     def at(self, places: Sequence[int]) -> Items:
@@ -141,6 +153,7 @@ class Items(Struct, array_like=True, gc=False):
             [self.bodies[at] for at in places],
             {new: ids[at] for new, at in enumerate(places) if at in ids} if ids else ids,
             [self.qos[at] for at in places] if len(self.qos) > 1 else self.qos,
+            [self.headers[at] for at in places] if len(self.headers) > 1 else self.headers,
         )
 
     def each_subject(self) -> Iterable[str]:
@@ -168,6 +181,12 @@ class Items(Struct, array_like=True, gc=False):
             return self.qos
         return repeat(self.qos[0] if self.qos else None)
 
+    def each_headers(self) -> Iterable[bytes]:
+        """Return the headers of each event in turn, as bytes; none for none."""
+        if len(self.headers) > 1:
+            return self.headers
+        return repeat(self.headers[0] if self.headers else b"")
+
     def raised_until(self) -> float:
         """Until when any of these events is raised, as a time; 0: none is."""
         return max((qos.raised_until for qos in self.qos if qos is not None), default=0.0)
@@ -186,6 +205,7 @@ class Items(Struct, array_like=True, gc=False):
             and (len(self.numbers) == one or len(self.numbers) == count)
             and (len(self.types) == one or len(self.types) == count)
             and (len(self.qos) <= one or len(self.qos) == count)
+            and (len(self.headers) <= one or len(self.headers) == count)
         )
 
 

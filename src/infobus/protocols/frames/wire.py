@@ -23,9 +23,10 @@ from infobus.protocols.frames.items import Count as Count
 from infobus.protocols.frames.items import Item as Item
 from infobus.protocols.frames.items import Items as Items
 from infobus.protocols.frames.items import Qos as Qos
+from infobus.protocols.frames.node_names import Addressee, NodeName, bad_name, is_sender
 
 WIRE_MAJOR = 1
-WIRE_MINOR = 0
+WIRE_MINOR = 2
 #: Nothing larger is taken from the network; the engine would have to hold it whole in memory.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 #: A longer filter is not told to peers: its pattern counts as unfiltered.
@@ -34,10 +35,10 @@ FILTER_CHARS_MAX = 64 * 1024
 #: Of the frames in `invocation`, which most programs never import; some are for later versions.
 SERVICE_TAGS = range(30, 50)
 
-NodeName = Annotated[str, Meta(min_length=1, max_length=200)]
 LaneName = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]
 Filter = Annotated[str, Meta(max_length=FILTER_CHARS_MAX)]
+Application = Annotated[str, Meta(max_length=64)]
 Wire = tuple[Count, Count]
 
 
@@ -51,13 +52,18 @@ class Request(Struct, array_like=True, frozen=True):
 
 
 class Data(Struct, array_like=True, tag=1, gc=False):
-    """Events `first`, `first + 1`, ... of a route; `first` is 0 for best effort."""
+    """Events `first`, `first + 1`, ... of a route; `first` is 0 for best effort.
+
+    `parted` are nodes that I have given up since the last frame on this lane. Whoever reads its
+    own name there was left out of events before these.
+    """
 
     sender: NodeName
     lane: LaneName
     first: Count
     items: Items
     descriptors: list[bytes] = []
+    parted: tuple[NodeName, ...] = ()
 
 
 class Ack(Struct, array_like=True, tag=2):
@@ -66,6 +72,7 @@ class Ack(Struct, array_like=True, tag=2):
     sender: NodeName
     nexts: dict[LaneName, Count]
     held: bool = False
+    to: Addressee = ""
 
 
 class Ask(Struct, array_like=True, tag=3):
@@ -84,15 +91,21 @@ class Gone(Struct, array_like=True, tag=4):
     lane: LaneName
     first: Count
     last: Count
+    to: Addressee = ""
 
 
 class Beat(Struct, array_like=True, tag=5):
-    """I am here: my interest's version, and the next number of routes not wholly confirmed."""
+    """I am here: my interest's version, and the next number of routes not wholly confirmed.
+
+    `seen_count` and `seen_hash` say which nodes I see, myself included (0: I do not say).
+    """
 
     sender: NodeName
     wire: Wire
     interest: Count
     nexts: dict[LaneName, Count] = {}
+    seen_count: Count = 0
+    seen_hash: Count = 0
 
 
 class Interest(Struct, array_like=True, tag=6):
@@ -121,6 +134,9 @@ class Interest(Struct, array_like=True, tag=6):
     requests: list[Request] = []  # all of them, every time
     window: Count = 0  # unconfirmed events that I take of one of your lanes; 0: as you like
     left: dict[LaneName, Count] = {}  # lanes on which I begin anew, by the versions of that
+    disowned: Count = 0  # a version that you said you hold, and that I never told
+    application: Application = ""  # the name of my program, if it has one
+    to: Addressee = ""  # whose welcome that is
 
     def rows(self) -> list[tuple[str, str]]:
         """The rows added."""
@@ -132,7 +148,8 @@ class Known(Struct, array_like=True, tag=7):
 
     `welcome` identifies this acquaintance (0: we have never met). A new one tells the other side
     that it had been given up for dead, and so may have missed events that were never numbered.
-    `joined` are the versions of your rows under which you joined the lanes.
+    `joined` are the versions of your rows under which you joined the lanes. `to` is you: all of
+    it says nothing to any other node.
     """
 
     sender: NodeName
@@ -141,6 +158,7 @@ class Known(Struct, array_like=True, tag=7):
     nexts: dict[LaneName, Count] = {}
     descriptors: list[bytes] = []
     joined: dict[LaneName, Count] = {}
+    to: Addressee = ""
 
 
 class WantTypes(Struct, array_like=True, tag=8):
@@ -192,6 +210,21 @@ class WantRows(Struct, array_like=True, tag=13):
     sender: NodeName
 
 
+class Died(Struct, array_like=True, tag=14):
+    """I know that this node has died: its link to me broke, and it had no other."""
+
+    sender: NodeName
+    node: NodeName
+
+
+class Seen(Struct, array_like=True, tag=15):
+    """I see these nodes, myself included; tell me whom you see, unless this is your answer."""
+
+    sender: NodeName
+    nodes: list[NodeName]
+    is_answer: bool = False
+
+
 Message = (
     Data
     | Ack
@@ -206,13 +239,15 @@ Message = (
     | WantState
     | State
     | WantRows
+    | Died
+    | Seen
     | GuaranteedMessage
 )
 
 
 class _Prefix(Struct, array_like=True):
     tag: int
-    sender: str
+    sender: NodeName
     wire: Raw = Raw(b"\x90")
 
 
@@ -244,6 +279,8 @@ def decode(payload: bytes) -> Message | None:
     except _UNREADABLE as error:
         _raise_unless_newer(payload, error)
         return None
+    if not is_sender(message.sender):
+        raise bad_name(message.sender)
     if message.__class__ in _CARRIERS and not message.items.is_whole():
         raise BadFrame("a frame of events whose columns are of different lengths")
     if message.__class__ in _VERSIONED and message.wire[0] != WIRE_MAJOR:
@@ -256,6 +293,8 @@ def _raise_unless_newer(payload: bytes, error: Exception) -> None:
         prefix = _prefix_decoder.decode(payload)
     except _UNREADABLE:
         raise BadFrame(f"not a frame: {error}") from error
+    if not is_sender(prefix.sender):
+        raise bad_name(prefix.sender)
     if prefix.tag in _VERSIONED_TAGS:
         _raise_if_incompatible(prefix)
     if prefix.tag in _KNOWN_TAGS or prefix.tag < 1:
@@ -273,7 +312,7 @@ def _raise_if_incompatible(prefix: _Prefix) -> None:
 
 def _incompatible(sender: str, wire: Sequence[int]) -> IncompatiblePeer:
     return IncompatiblePeer(
-        f"node {sender[:200]} speaks wire version {wire[0]}, this node speaks {WIRE_MAJOR}: "
+        f"node {sender} speaks wire version {wire[0]}, this node speaks {WIRE_MAJOR}: "
         "it is not listened to; upgrade the older of the two",
         sender=sender,
     )

@@ -12,6 +12,10 @@ There is one open question per ledger; a lost question or answer is repeated.
 * A saved position never goes back. An event that was settled and saved is not delivered again.
   Numbers that a ledger no longer stores are reported.
 
+Where a site has keepers (see `keeper`), it asks them first. So it begins where an earlier use of
+the name has come to elsewhere, and hears at once if the name is in use. It tells them what it has
+saved.
+
 Effects are carried out in order. `Save` is done when it is on disk; only then may the effects after
 it be carried out. So nobody hears of progress that a crash could undo, and a delivery that may
 crash the process has been counted.
@@ -24,8 +28,10 @@ from dataclasses import dataclass, field
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames.guaranteed import (
+    ABOVE_TOLD_COUNT_MAX,
     BEYOND,
     IN_USE,
+    LEDGERS_TOLD_COUNT_MAX,
     NOT_SERVED,
     UNKNOWN,
     Durable,
@@ -33,7 +39,10 @@ from infobus.protocols.frames.guaranteed import (
     GuaranteedMessage,
     Kept,
     Ledgers,
+    NamePlace,
+    NameProgress,
     NameRefused,
+    SiteName,
 )
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
@@ -57,9 +66,10 @@ class DurableConsumer:
     """The consuming half; one for each use of a durable name.
 
     Attributes:
-        session: Larger than that of any earlier use of the name by this node.
+        session: Larger than that of any earlier use of the name by this home.
         registered_at: Wall clock of the first use of the name.
         saved: The state on disk, by ledger, as of the last `Save`.
+        keepers: The nodes that keep places of durable names for the site, as far as they are known.
     """
 
     node: str
@@ -72,6 +82,7 @@ class DurableConsumer:
     ordered: bool = True
     terms: ConsumerTerms = field(default_factory=ConsumerTerms)
     saved: Mapping[str, Saved] = field(default_factory=dict)
+    keepers: set[str] = field(default_factory=set)
     streams: dict[str, LedgerStream] = field(default_factory=dict)  # by ledger
     held_count: int = 0
     held_bytes: int = 0
@@ -80,6 +91,11 @@ class DurableConsumer:
     _ready: dict[str, None] = field(default_factory=dict)  # ledgers that may hand over, in turn
     _refused_by: dict[str, tuple[float, str]] = field(default_factory=dict)  # since, holder
     _is_reported: bool = False
+    _silent: set[str] = field(default_factory=set)  # keepers that are waited for
+    _silent_until_s: float = 0.0
+    _untold: dict[str, None] = field(
+        default_factory=dict
+    )  # ledgers of which keepers know too little
     _announce_at_s: float = 0.0
     _wall_ahead_s: float = 0.0
 
@@ -89,6 +105,7 @@ class DurableConsumer:
         """Introduce the consumer to all nodes."""
         for ledger, saved in self.saved.items():
             self.streams[ledger] = LedgerStream.of(saved)
+        self._silent, self._silent_until_s = set(self.keepers), now_s + self.terms.keepers_s
         return self.tick(now_s, wall_s)
 
     def close(self) -> ConsumerEffects:
@@ -98,12 +115,41 @@ class DurableConsumer:
         """
         self.is_closed = True
         released = Durable(self.node, self.name, self.session, [])
-        return [*self.save(), ToAll(released)]
+        saved = self.save()
+        return [*saved, *self._tell_keepers(), *self._last_words(), ToAll(released)]
+
+    def _last_words(self) -> ConsumerEffects:
+        """Tell the ledgers what is settled, or they would keep it for a consumer that has it."""
+        return [
+            ToPeer(
+                stream.server,
+                Fetch(self.node, self.name, self.session, id, stream.cursor, stream.position, 1, 1),
+            )
+            for id, stream in self.streams.items()
+            if stream.server and not stream.is_refused and stream.position > stream.told
+        ]
 
     def save(self) -> ConsumerEffects:
         """Save settled positions now, instead of at the next tick."""
         changed = [(id, stream) for id, stream in self.streams.items() if stream.is_changed]
-        return [Save(id, stream.save()) for id, stream in changed]
+        return [self._save(id, stream) for id, stream in changed]
+
+    def _save(self, ledger: str, stream: LedgerStream) -> Save:
+        self._untold[ledger] = None
+        return Save(ledger, stream.save())
+
+    def _tell_keepers(self) -> ConsumerEffects:
+        """Tell the keepers of the site what is saved: all of it must be on disk by then."""
+        if not (self.keepers and self._untold):
+            return []
+        told = [id for id in self._untold if id in self.streams][:LEDGERS_TOLD_COUNT_MAX]
+        self._untold = {id: None for id in self._untold if id in self.streams and id not in told}
+        places = {
+            id: NamePlace(one.position, sorted(one.above)[:ABOVE_TOLD_COUNT_MAX])
+            for id, one in ((id, self.streams[id]) for id in told)
+        }
+        progress = NameProgress(self.node, self.name, self.session, places)
+        return [ToPeer(keeper, progress) for keeper in sorted(self.keepers)]
 
     def settled(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
         """The application has settled an event that was delivered."""
@@ -124,6 +170,15 @@ class DurableConsumer:
             self._pause(stream, number, now_s)
         self._ready[ledger] = None
         return self._hand_over(now_s)
+
+    def unusable(self, ledger: str, number: int, why: str, now_s: float) -> ConsumerEffects:
+        """An event that was delivered can never be used: make it a dead letter now."""
+        stream = self._taken_back(ledger, number)
+        if stream is None:
+            return []
+        stream.dying.add(number)
+        held = stream.held[number]
+        return [Bury(ledger, held.entry, held.deliveries, why)]
 
     def dead_lettered(self, ledger: str, number: int, now_s: float) -> ConsumerEffects:
         """An event is safe at the dead-letter subject."""
@@ -146,6 +201,8 @@ class DurableConsumer:
     def peer_down(self, node: str) -> ConsumerEffects:
         """A node can no longer be seen; others may take over its ledgers."""
         self._refused_by.pop(node, None)
+        self.keepers.discard(node)
+        self._silent.discard(node)
         for stream in self.streams.values():
             if stream.server == node:
                 stream.server = stream.asked = None
@@ -162,6 +219,8 @@ class DurableConsumer:
                 return self._on_kept(message, now_s)
             case NameRefused() if (message.name, message.session) == (self.name, self.session):
                 return self._on_refused(message, now_s)
+            case SiteName() if (message.name, message.session) == (self.name, self.session):
+                return self._on_site_name(message, now_s)
         return []
 
     def tick(self, now_s: float, wall_s: float) -> ConsumerEffects:
@@ -169,7 +228,9 @@ class DurableConsumer:
         if self.is_closed:
             return []
         self._wall_ahead_s = wall_s - now_s
-        effects = self.save()
+        if now_s >= self._silent_until_s:
+            self._silent.clear()
+        effects = [*self.save(), *self._tell_keepers()]
         if now_s >= self._announce_at_s:
             self._announce_at_s = now_s + self.terms.announce_s
             effects.append(ToAll(self._durable()))
@@ -216,9 +277,11 @@ class DurableConsumer:
         stream.take(kept, max(count + room_count, 1), max(size + room_bytes, 1))
         self.held_count += len(stream.held) - count
         self.held_bytes += stream.held_bytes - size
-        effects: ConsumerEffects = [Learn(kept.descriptors)] if kept.descriptors else []
+        effects: ConsumerEffects = (
+            [Learn(kept.descriptors, kept.sender)] if kept.descriptors else []
+        )
         if kept.gone is not None:
-            effects += [LostForGood(kept.ledger, *kept.gone), Save(kept.ledger, stream.save())]
+            effects += [LostForGood(kept.ledger, *kept.gone), self._save(kept.ledger, stream)]
         self._ready[kept.ledger] = None
         return effects + self._hand_over(now_s) + self._ask(kept.ledger, stream, now_s)
 
@@ -248,6 +311,25 @@ class DurableConsumer:
         stream.is_rewound = True
         return [Rewound(refused.ledger, stream.position, refused.detail)]
 
+    def _on_site_name(self, told: SiteName, now_s: float) -> ConsumerEffects:
+        if told.holder and told.holder != self.node:
+            if self._is_reported:
+                return []
+            self._is_reported = True
+            return [UsedElsewhere(told.holder)]
+        if told.sender not in self.keepers and len(self.keepers) < self.terms.keepers_count_max:
+            self.keepers.add(told.sender)
+            self._untold |= dict.fromkeys(self.streams)
+        for ledger, place in told.places.items():
+            if ledger in self.streams or len(self.streams) < self.terms.ledgers_count_max:
+                stream = self.streams.setdefault(ledger, LedgerStream())
+                stream.catch_up(place.position, place.above)
+        self._silent.discard(told.sender)
+        effects = self.save()
+        for ledger, stream in self.streams.items():
+            effects += self._ask(ledger, stream, now_s)
+        return effects
+
     # Questions.
 
     def _repeat(self, ledger: str, stream: LedgerStream, now_s: float) -> ConsumerEffects:
@@ -270,7 +352,8 @@ class DurableConsumer:
         # Settling what is held makes `above` smaller, and room that others have taken; with nothing
         # held, only more events can.
         is_full = is_full or (bool(stream.held) and self._has_no_room(stream))
-        if stream.server is None or stream.asked is not None or stream.is_refused or is_full:
+        is_waiting = bool(self._silent) or stream.asked is not None
+        if stream.server is None or is_waiting or stream.is_refused or is_full:
             return []
         stream.asked = stream.cursor
         stream.repeat_wait_s = self.terms.repeat_s
@@ -290,7 +373,7 @@ class DurableConsumer:
         count, size = self._share()
         effects: ConsumerEffects = []
         if stream.is_changed:
-            effects.append(Save(ledger, stream.save()))
+            effects.append(self._save(ledger, stream))
         stream.told, stream.told_at_s = stream.position, now_s
         fetch = Fetch(
             self.node,

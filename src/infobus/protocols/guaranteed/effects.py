@@ -81,6 +81,8 @@ class ConsumerTerms:
     """The numbers of the consuming half."""
 
     announce_s: float = 5.0
+    keepers_s: float = 0.5  # for the keepers of a site, before events are asked for
+    keepers_count_max: int = 100
     repeat_s: float = 0.5  # a question that is not answered; doubles
     repeat_s_max: float = 5.0
     tell_s: float = 1.0  # progress is sent after so long, if no question sends it before

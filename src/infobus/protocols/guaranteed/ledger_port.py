@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from infobus.errors import BadFilter, BadFrame, BusError
+from infobus.headers import decode as decode_headers
+from infobus.headers import with_headers
 from infobus.objects import codec
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.guaranteed import Durable, Entry
@@ -33,6 +35,8 @@ class ReadableRecord(Protocol):
     def test(self) -> bool: ...
     @property
     def priority(self) -> str: ...
+    @property
+    def headers(self) -> bytes | None: ...
 
 
 class ReadableLedger(Protocol):
@@ -87,7 +91,9 @@ def choosing(
         if not wanted.match(event.subject):
             return False
         try:
-            return fits is None or fits(decode(event))
+            if fits is None:
+                return True
+            return fits(with_headers(decode(event), decode_headers(event.headers or b"")))
         except BusError:
             return True  # a server that is unsure sends
 
@@ -141,4 +147,5 @@ def entry(number: int, record: ReadableRecord) -> Entry:
         record.expires,
         record.test,
         record.priority,
+        record.headers or None,
     )

@@ -7,6 +7,7 @@ is held (until it is settled), or settled out of turn (`above`), or not for this
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -78,6 +79,19 @@ class LedgerStream:
         """Return the state that must be saved now."""
         self.is_changed = False
         return Saved(self.position, frozenset(self.above), dict(self.deliveries))
+
+    def catch_up(self, position: int, above: Collection[int]) -> None:
+        """Go on from where another use of the name has come to, if that is further.
+
+        Nothing is changed once events have been asked for.
+        """
+        if position < self.position or self.held or self.asked is not None:
+            return
+        settled = {number for number in (*self.above, *above) if number > position}
+        if (position, settled) != (self.position, self.above):
+            self.position = self.cursor = position
+            self.above, self.is_changed = settled, True
+            self.deliveries = {n: count for n, count in self.deliveries.items() if n > position}
 
     def take(self, kept: Kept, count_max: int, bytes_max: int) -> None:
         """Hold events that have arrived, as far as there is room; the rest is asked for again."""

@@ -9,7 +9,8 @@ again, a late one does no harm, and another node can take the ledger over betwee
 * A question that finds nothing waits here until something is committed.
 * An answer never skips an event that the consumer is owed: it names the numbers that are no
   longer stored. A consumer new to a ledger starts at the first event since its registration.
-  The ledger notes that position, so that from then on no clock matters.
+  The ledger notes that position when the consumer first asks, and from then on no clock matters.
+  It also knows all who are registered in its own home before anything more is kept there.
 * The ledger notes what a consumer has settled, and may then delete it. It believes only the one
   node that uses the name, and never beyond what was written.
 
@@ -68,6 +69,7 @@ class ServerTerms:
     slice_count: int = 256  # records looked at in one go for one question
     slice_bytes: int = 1024 * 1024
     consumers_count_max: int = 10_000  # known to a server, and to one ledger
+    names_count_max: int = 100  # that one node uses
 
 
 @dataclass(slots=True)
@@ -92,6 +94,8 @@ class _Session:
     registered_at: float
     wants: Callable[[ReadableRecord], bool]
     heard_at_s: float
+    has_asked: bool = False  # until then, no ledger notes the name
+    starts: dict[str, int] = field(default_factory=dict)  # where it begins in ledgers new to it
     questions: dict[str, _Question] = field(default_factory=dict)  # by ledger
     types: set[int] = field(default_factory=set)  # whose descriptors the consumer has
 
@@ -157,16 +161,28 @@ class LedgerServer:
         effects: ServerEffects = [ToAll(Ledgers(self.name, [id]))]
         try:
             for name, session in self.sessions.items():
-                self._introduce(served, name, session)
+                self._introduce(served, id, name, session)
         except BusError as error:
             effects = [*self.closed(id), LedgerFailed(id, error)]
         return effects
+
+    def registered(self, since: Mapping[str, float]) -> ServerEffects:
+        """Consumers are registered, connected or not: what is kept from now on is for them."""
+        failed: ServerEffects = []
+        for id, served in list(self.ledgers.items()):
+            try:
+                for name, registered_at in since.items():
+                    self._meet(served, name, registered_at)
+            except BusError as error:
+                failed += [*self.closed(id), LedgerFailed(id, error)]
+        return failed
 
     def closed(self, id: str) -> ServerEffects:
         """This node no longer owns the ledger; nodes that asked need not wait for an answer."""
         self.ledgers.pop(id, None)
         effects: ServerEffects = []
         for name, session in self.sessions.items():
+            session.starts.pop(id, None)
             self._due.pop((name, id), None)
             if session.questions.pop(id, None) is not None:
                 refused = NameRefused(self.name, name, session.number, id, NOT_SERVED)
@@ -229,7 +245,11 @@ class LedgerServer:
     def _on_durable(self, told: Durable, now_s: float) -> ServerEffects:
         session = self._holder(told.name, now_s)
         if session is not None and session.node != told.sender:
-            return [_refusal(self.name, told, "", IN_USE, session.node)] if told.patterns else []
+            if not told.patterns:
+                return []
+            # The later life of a home holds the lock of its file, so the earlier one has ended.
+            if not told.is_of_home(session.registered_at) or told.session <= session.number:
+                return [_refusal(self.name, told, "", IN_USE, session.node)]
         if session is not None and told.session < session.number:
             return []  # late
         if not told.patterns:
@@ -237,7 +257,7 @@ class LedgerServer:
                 self._end(told.name)
             return []
         if session is None or told.session > session.number:
-            if session is None and len(self.sessions) >= self.terms.consumers_count_max:
+            if session is None and not self._has_room_for(told.sender):
                 return [_refusal(self.name, told, "", TOO_MANY)]
             try:
                 wants = wanting(told, self.decode)
@@ -250,7 +270,7 @@ class LedgerServer:
         failed: ServerEffects = []
         for id, served in list(self.ledgers.items()):
             try:
-                self._introduce(served, told.name, session)
+                self._introduce(served, id, told.name, session)
             except BusError as error:
                 failed += [*self.closed(id), LedgerFailed(id, error)]
         if not self.ledgers:
@@ -267,10 +287,11 @@ class LedgerServer:
         if fetch.session < session.number:
             return []  # late
         session.heard_at_s = now_s
+        session.has_asked = True
         served = self.ledgers.get(id)
         if served is None:
             return [_refusal(self.name, fetch, id, NOT_SERVED)]
-        if name not in served.positions:
+        if not self._note(served, id, name, session):
             return [_refusal(self.name, fetch, id, TOO_MANY)]
         if not fetch.settled <= fetch.after <= served.last:
             what = f"ledger {id} ends at {served.last}, durable consumer {name!r} claims "
@@ -380,10 +401,38 @@ class LedgerServer:
                 self.ledgers[id].waiting.pop(name, None)
                 self._due.pop((name, id), None)
 
-    def _introduce(self, served: _Served, name: str, session: _Session) -> None:
-        """Let the ledger know a new consumer, and note where it begins."""
-        if name not in served.positions and len(served.positions) < self.terms.consumers_count_max:
+    def _has_room_for(self, node: str) -> bool:
+        """Return whether a node may use one more name; one that never asked makes room for it."""
+        if sum(s.node == node for s in self.sessions.values()) >= self.terms.names_count_max:
+            return False
+        if len(self.sessions) >= self.terms.consumers_count_max:
+            silent = next((name for name, s in self.sessions.items() if not s.has_asked), None)
+            if silent is None:
+                return False
+            self._end(silent)
+        return True
+
+    def _introduce(self, served: _Served, id: str, name: str, session: _Session) -> None:
+        """Find out where a new consumer begins. The ledger notes it when the consumer asks."""
+        if name not in served.positions and id not in session.starts:
             start = served.ledger.first_since(session.registered_at) - 1
+            session.starts[id] = min(max(start, 0), served.last)
+
+    def _note(self, served: _Served, id: str, name: str, session: _Session) -> bool:
+        """Let the ledger know a consumer that asks; False if it knows too many."""
+        if name in served.positions:
+            return True
+        if len(served.positions) >= self.terms.consumers_count_max:
+            return False
+        self._introduce(served, id, name, session)
+        served.positions[name] = session.starts.pop(id)
+        served.ledger.settle(name, served.positions[name])
+        return True
+
+    def _meet(self, served: _Served, name: str, registered_at: float) -> None:
+        """Let the ledger know a consumer of its own home, and note where it begins."""
+        if name not in served.positions and len(served.positions) < self.terms.consumers_count_max:
+            start = served.ledger.first_since(registered_at) - 1
             served.positions[name] = min(max(start, 0), served.last)
             served.ledger.settle(name, served.positions[name])
 

@@ -84,7 +84,9 @@ class Newcomers:
         question = self._questions.get(message.request)
         if question is None or message.sender not in question.awaited:
             return []
-        effects: Effects = [Learn(message.descriptors)] if message.descriptors else []
+        effects: Effects = []
+        if message.descriptors:
+            effects.append(Learn(message.descriptors, message.sender))
         question.awaited.discard(message.sender)
         question.states.append(message)
         if not question.awaited:

@@ -31,8 +31,9 @@ from msgspec import Struct, field
 
 from infobus.protocols.frames.lanes import channel_in
 from infobus.protocols.frames.wire import FILTER_CHARS_MAX
+from infobus.protocols.interest.channels import Channels
 from infobus.protocols.interest.cover import Nest
-from infobus.subjects import SubjectTrie, matches
+from infobus.subjects import OWN, matches
 
 Row = tuple[str, str]
 """A subject pattern, and the text of a filter; empty if there is none."""
@@ -59,32 +60,6 @@ def touches(channel_patterns: Iterable[str], channel: str) -> bool:
     (True, False)
     """
     return any(matches(pattern, channel) for pattern in channel_patterns)
-
-
-class Channels(Struct):
-    """The version since which each channel has been wanted without a break."""
-
-    uses: Counter[str] = field(default_factory=Counter)  # channel pattern -> rows
-    versions: dict[str, int] = field(default_factory=dict)
-    trie: SubjectTrie[str] = field(default_factory=SubjectTrie)
-
-    def use(self, pattern: str, version: int) -> None:
-        """One more row touches the channels of `pattern`."""
-        self.uses[pattern] += 1
-        if self.uses[pattern] == 1:
-            self.versions[pattern] = version
-            self.trie.add(pattern, pattern)
-
-    def drop(self, pattern: str) -> None:
-        """One row less touches them."""
-        self.uses[pattern] -= 1
-        if not self.uses[pattern]:
-            del self.uses[pattern], self.versions[pattern]
-            self.trie.remove(pattern, pattern)
-
-    def since(self, channel: str) -> int | None:
-        """The version since which `channel` has been touched, if it is."""
-        return min((self.versions[pattern] for pattern in self.trie.match(channel)), default=None)
 
 
 class Reduction(Struct, frozen=True):
@@ -252,7 +227,7 @@ class OwnRows(Struct):
 
     def channel_patterns(self) -> set[str]:
         """Return the channels that are wanted or announced, as patterns."""
-        return set(self.channels.versions)
+        return set(self.channels.uses)
 
     def version_that_touched(self, lane: str) -> int | None:
         """Return the version since which the lane's channel has been wanted without a break."""
@@ -274,7 +249,7 @@ class OwnRows(Struct):
         """Return the pattern under which rows of `pattern` are announced."""
         if self.wide:
             elements = pattern.split(".")
-            for count in range(len(elements)):
+            for count in range(pattern[0] == OWN, len(elements)):
                 wide = ".".join([*elements[:count], ">"])
                 if wide in self.wide:
                     return wide
@@ -373,7 +348,8 @@ class OwnRows(Struct):
         found: dict[tuple[str, ...], list[str]] = defaultdict(list)
         for key, group in self.groups.items():
             elements = key.split(".")
-            if len(elements) > length and group.wanted:
+            # The bus's own names share no wildcard with others.
+            if len(elements) > length >= (key[0] == OWN) and group.wanted:
                 found[tuple(elements[:length])].append(key)
         return [(beginning, keys) for beginning, keys in found.items() if len(keys) > 1]
 

@@ -17,26 +17,19 @@ from msgspec import Struct, field
 
 from infobus.errors import BadFilter
 from infobus.protocols.frames.wire import Request
+from infobus.protocols.interest.channels import is_wild
 from infobus.protocols.interest.own_rows import Row, channel_pattern
-from infobus.subjects import SubjectTrie, channel_of, overlaps
+from infobus.subjects import TEST_SPACE, SubjectTrie, channel_of, overlaps
 
 if TYPE_CHECKING:
     from infobus.filters.matching.matcher import Matcher
 
 _LET_GO_COUNT_MAX = 10_000  # channel patterns of one peer; past it: any channel
+_ALL_CHANNELS = (">", TEST_SPACE[:-1], f"{TEST_SPACE}>")
 _NEEDED_COUNT_MAX = 100_000
 _FILTERS_COUNT_MAX = 10_000  # of one pattern, over all peers; beyond it they are not evaluated
+FILTERS_CHARS_MAX = 1024 * 1024  # of one peer; past it, its channels count as unfiltered
 _REMADE_COUNT = 64  # so many filters are worth a new matcher with every change
-
-
-def is_wild(pattern: str) -> bool:
-    """Return whether `pattern` has wildcards.
-
-    >>> is_wild("news.*.gmc"), is_wild("news.gmc*")
-    (True, False)
-    """
-    elements = pattern.split(".")
-    return "*" in elements or elements[-1] == ">"
 
 
 Question = Callable[[Any], bool]
@@ -51,16 +44,20 @@ the answers of the moment when it was made. Threads that share one take turns.
 class _Filters(Struct, eq=False):
     """The filters of one pattern, over all peers."""
 
+    pattern: str
     uses: Counter[str] = field(default_factory=Counter)  # filter -> peers
+    chars: int = 0  # the length of all filters
     answer: Question | Literal[True] | None = None  # None: not known since they have changed
     indexed: dict[str, None] = field(default_factory=dict)  # filters in the matcher
     matcher: Matcher | None = None
 
-    def question(self) -> Question:
+    def question(self, chars_max: int | None = None) -> Question | None:
         """Return a function that decides whether any of the filters lets an event through.
 
         Of many filters only some are new: these are evaluated one by one. Filters that are gone may
         still say yes, until they are an eighth and the matcher is worth rebuilding.
+
+        If more than `chars_max` characters would have to be compiled, return None.
         """
         from infobus.filters import compile  # late: a bus without filters needs none of it
         from infobus.filters.matching.matcher import Matcher
@@ -68,7 +65,12 @@ class _Filters(Struct, eq=False):
         new = [where for where in self.uses if where not in self.indexed]
         gone_count = len(self.indexed) - (len(self.uses) - len(new))
         tolerated = len(self.uses) // 8 if len(self.uses) > _REMADE_COUNT else 0
-        if self.matcher is None or len(new) + gone_count > tolerated:
+        is_remade = self.matcher is None or len(new) + gone_count > tolerated
+        if chars_max is not None:
+            chars = self.chars if is_remade else sum(map(len, new))
+            if chars > chars_max:
+                return None
+        if self.matcher is None or is_remade:
             matcher = Matcher()
             for where in self.uses:
                 matcher.add(where, compile(where))
@@ -89,6 +91,7 @@ class PeerRecord(Struct):
     version: int = 0
     rows: dict[str, dict[str, None]] = field(default_factory=dict)  # pattern -> filters
     count: int = 0
+    chars: int = 0  # of their filters
     channels: Counter[str] = field(default_factory=Counter)  # channel pattern -> rows held
     let_go: set[str] = field(default_factory=set)  # channel patterns of rows that are not held
     is_missed: bool = False  # rows that were dropped are needed now
@@ -114,6 +117,9 @@ class PeerRows(Struct):
     count: int = 0  # rows held, of all peers
     refused: int = 0  # rows past `rows_count_max`
     unreadable: int = 0  # filters that could not be understood, and so count as none
+    uncompiled: dict[str, None] = field(
+        default_factory=dict
+    )  # patterns whose filters count as none
 
     def update(
         self,
@@ -181,18 +187,48 @@ class PeerRows(Struct):
                 record = self.records[peer]
                 record.is_missed = bool(record.let_go) and not record.is_over_limit
 
-    def wanted(self, subject: str) -> Wanted:
-        """Return whether any peer wants events of `subject`."""
+    def wanted(self, subject: str, chars_max: int | None = None) -> Wanted:
+        """Return whether any peer wants events of `subject`.
+
+        If more than `chars_max` characters of a pattern's filters would have to be compiled, the
+        pattern is added to `uncompiled`, and counts as unfiltered.
+        """
         if self._is_unsure(subject):
             return True
         questions = []
+        is_compiled = True
         for filters in self.trie.match(subject):
             if filters.answer is None:
-                filters.answer = self._answer(filters)
+                filters.answer = self._answer(filters, chars_max)
             if filters.answer is True:
                 return True
-            questions.append(filters.answer)
-        return any_of(questions) if questions else False
+            if filters.answer is None:
+                self.uncompiled[filters.pattern] = None
+                is_compiled = False
+            else:
+                questions.append(filters.answer)
+        return (any_of(questions) if questions else False) if is_compiled else True
+
+    def next_uncompiled(self) -> tuple[str, list[str]] | None:
+        """Return the pattern with the least text of those in `uncompiled`, and its filters."""
+        known = {name: self.patterns[name] for name in self.uncompiled if name in self.patterns}
+        self.uncompiled = dict.fromkeys(known)
+        if not known:
+            return None
+        pattern = min(known, key=lambda name: known[name].chars)
+        return pattern, list(known[pattern].uses)
+
+    def compiled(self, pattern: str, filters: list[str], matcher: Matcher | None) -> None:
+        """Use a matcher of these filters, or send everything if it is None: see `wanted`."""
+        self.uncompiled.pop(pattern, None)
+        held = self.patterns.get(pattern)
+        if held is None:
+            return
+        if matcher is not None:
+            held.matcher, held.indexed, held.answer = matcher, dict.fromkeys(filters), None
+        elif held.uses.keys() == set(filters):
+            self.unreadable += 1
+            held.answer = True
 
     def overlapping(self, pattern: str) -> list[Row]:
         """Return the rows under which peers want some subject of `pattern`; one for all owners.
@@ -222,12 +258,12 @@ class PeerRows(Struct):
             len(self.let_go_trie) and self.let_go_trie.match(channel_of(subject, self.depth))
         )
 
-    def _answer(self, filters: _Filters) -> Question | Literal[True]:
+    def _answer(self, filters: _Filters, chars_max: int | None) -> Question | Literal[True] | None:
         """Return the test for the filters; True if one is not understood, or there is none."""
         if "" in filters.uses or len(filters.uses) > _FILTERS_COUNT_MAX:
             return True
         try:
-            return filters.question()
+            return filters.question(chars_max)
         except BadFilter:
             self.unreadable += 1
             return True
@@ -236,7 +272,7 @@ class PeerRows(Struct):
         if where in record.rows.get(pattern, ()):
             return
         channels = channel_pattern(pattern, self.depth)
-        if record.count >= self.rows_count_max:
+        if record.count >= self.rows_count_max or record.chars + len(where) > FILTERS_CHARS_MAX:
             self.refused += 1
             record.is_over_limit = True
             self._let_go(peer, record, channels)
@@ -254,12 +290,11 @@ class PeerRows(Struct):
         return bool(self.needed) and is_wild(channels)
 
     def _let_go(self, peer: str, record: PeerRecord, channels: str) -> None:
-        if len(record.let_go) >= _LET_GO_COUNT_MAX:
-            channels = ">"
-        if channels not in record.let_go:
-            record.let_go.add(channels)
-            self.let_go_trie.add(channels, peer)
-            self.channel_trie.add(channels, peer)
+        for wide in _ALL_CHANNELS if len(record.let_go) >= _LET_GO_COUNT_MAX else (channels,):
+            if wide not in record.let_go:
+                record.let_go.add(wide)
+                self.let_go_trie.add(wide, peer)
+                self.channel_trie.add(wide, peer)
 
     def _forget_let_go(self, peer: str, record: PeerRecord) -> None:
         for channels in record.let_go:
@@ -272,16 +307,18 @@ class PeerRows(Struct):
     def _add(self, peer: str, record: PeerRecord, pattern: str, where: str) -> None:
         record.rows.setdefault(pattern, {})[where] = None
         record.count += 1
+        record.chars += len(where)
         self.count += 1
         channels = channel_pattern(pattern, self.depth)
         record.channels[channels] += 1
         self.channel_trie.add(channels, peer)
         filters = self.patterns.get(pattern)
         if filters is None:
-            filters = self.patterns[pattern] = _Filters()
+            filters = self.patterns[pattern] = _Filters(pattern)
             self.trie.add(pattern, filters)
         filters.uses[where] += 1
         if filters.uses[where] == 1:
+            filters.chars += len(where)
             filters.answer = None
 
     def _remove(self, peer: str, record: PeerRecord, pattern: str, where: str) -> None:
@@ -292,6 +329,7 @@ class PeerRows(Struct):
         if not held:
             del record.rows[pattern]
         record.count -= 1
+        record.chars -= len(where)
         self.count -= 1
         channels = channel_pattern(pattern, self.depth)
         record.channels[channels] -= 1
@@ -303,6 +341,7 @@ class PeerRows(Struct):
         filters.uses[where] -= 1
         if not filters.uses[where]:
             del filters.uses[where]
+            filters.chars -= len(where)
             filters.answer = None
             if not filters.uses:
                 del self.patterns[pattern]

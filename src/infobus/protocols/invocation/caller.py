@@ -43,7 +43,7 @@ from infobus.protocols.invocation.effects import (
     Yielded,
 )
 from infobus.protocols.invocation.item_flow import Inflow
-from infobus.protocols.invocation.rules import HOPS_MAX, Key, ruled
+from infobus.protocols.invocation.rules import BALANCED, HOPS_MAX, Key, ruled
 
 SERVER = "server"
 CREDIT_COUNT = 64
@@ -104,9 +104,10 @@ class Caller:
         if is_any_good and len(service.servers) == 1 and now_s < call.deadline_s:
             # The short path: there is no choice.
             [(server, presence)] = service.servers.items()
-            call.bound = call.bind(presence)
-            if call.bound is not None:
-                return self._send(call, server, presence, now_s)
+            if presence.rule != BALANCED or service.is_complete:
+                call.bound = call.bind(presence)
+                if call.bound is not None:
+                    return self._send(call, server, presence, now_s)
         return self._place(call, service, now_s)
 
     def watch(self, subject: str, now_s: float) -> CallerEffects:
@@ -229,14 +230,18 @@ class Caller:
         del peer.outstanding[call.number]
         del self.calls[call.key]
         peer.settled.append(call.number)
-        if call.once:
+        if call.once and not call.keeps_reply:
             peer.acknowledged.append(call.once)
         server = (call.peer, call.presence)
         self.loads[server] = answer.load
+        done: Returned | Raised
         if isinstance(answer, wire.Failed):
-            return [Raised(call.key, answer.error, server)]
-        returned = Returned(call.key, answer.body, server)
-        return [Learn(answer.descriptors), returned] if answer.descriptors else [returned]
+            done = Raised(call.key, answer.error, server)
+        else:
+            done = Returned(call.key, answer.body, server)
+        if not answer.descriptors:
+            return [done]
+        return [Learn(answer.descriptors, answer.sender), done]
 
     def _on_streamed(self, call: Outgoing, items: wire.Streamed, now_s: float) -> CallerEffects:
         if call.inflow is None:
@@ -245,7 +250,9 @@ class Caller:
         call.deadline_s = float("inf")  # its caller watches the time between items
         if bodies:
             call.resend_s, call.resend_at_s = RESEND_S, now_s + RESEND_S
-        effects: CallerEffects = [Learn(items.descriptors)] if items.descriptors else []
+        effects: CallerEffects = []
+        if items.descriptors:
+            effects.append(Learn(items.descriptors, items.sender))
         return [*effects, Yielded(call.key, bodies)] if bodies else effects
 
     def _on_refused(
@@ -255,6 +262,8 @@ class Caller:
         peer.settled.append(call.number)
         server = (call.peer, call.presence)
         call.peer = ""
+        if self.loads.get(server):
+            self.loads[server] -= 1  # it was counted there when it was sent
         effects: CallerEffects = []
         if refused.why == wire.RETIRED:
             effects += self.noted(self.directory.forget(server), now_s)
@@ -313,7 +322,11 @@ class Caller:
             return self.cancel(call.key, now_s, "late")
         may_compare = service.is_complete or now_s >= call.started_s + self._answers_s
         has_misfit = False
-        while may_compare or not call.by_load:
+        # By load, the first one that answers would get a whole burst.
+        compares = call.by_load or (
+            call.targets is None and any(p.rule == BALANCED for p in service.servers.values())
+        )
+        while may_compare or not compares:
             server = self._choose(call, service)
             if server is None:
                 break
@@ -331,7 +344,7 @@ class Caller:
             return [self._give_up(call, "no server")]
         service.waiting[call.key] = call
         call.resend_at_s = now_s + (
-            self._answers_s if call.by_load and not may_compare else call.busy_s
+            self._answers_s if compares and not may_compare else call.busy_s
         )
         call.busy_s = min(BUSY_S_MAX, call.busy_s * 2)
         return []
@@ -403,6 +416,7 @@ class Caller:
             call.key,
             HOPS_MAX if call.store else call.hops,  # only this server knows whether it has run
             self._describe(types) if types else [],
+            call.headers,
         )
 
     def _new_peer(self, name: str) -> _Peer:

@@ -32,6 +32,10 @@ REFRESH_S = 5.0
 """A question whose answers are watched is put again, to find what was lost on the way."""
 SEEN_COUNT_MAX = 100_000
 """Participants that are remembered; more are not believed."""
+SEEN_OF_NODE_MAX = 1000
+"""The same of one node, so that it does not shut out those of others."""
+WHERE_CHARS_MAX = 4096
+"""A longer filter of a question is not answered: to compile it would hold up calls."""
 
 
 class Participant(Struct, frozen=True):
@@ -100,6 +104,7 @@ class Directory:
         load_of: Callable[[int], int] = lambda id: 0,
     ) -> None:
         self.name = name
+        self.application = ""  # the name of this program, which its participants carry
         self.own: dict[int, Presence] = {}
         self.seen: dict[str, dict[int, Presence]] = {}  # node -> id -> participant
         self._gone: dict[str, set[int]] = {}  # ids that have ended: late messages are ignored
@@ -113,7 +118,7 @@ class Directory:
 
     def announce(self, presence: Presence) -> tuple[Presence, DirectoryEffects]:
         """A participant begins; it gets its id here."""
-        presence = replace(presence, id=self._next_id)
+        presence = replace(presence, id=self._next_id, application=self.application)
         self._next_id += 1
         self.own[presence.id] = presence
         return presence, [*self._i_am([presence]), *self._here(Arrived, presence)]
@@ -245,6 +250,8 @@ class Directory:
     def _filter(self, where: str) -> Callable[[Presence], bool]:
         if not where:
             return lambda presence: True
+        if len(where) > WHERE_CHARS_MAX:
+            raise BadFilter(f"a filter of more than {WHERE_CHARS_MAX} characters")
         from infobus.filters import compile  # late: seldom asked for
 
         wanted = compile(where)
@@ -289,6 +296,10 @@ class Directory:
             return []
         found = self.seen.setdefault(node, {})
         before = found.get(presence.id)
+        if before is None and len(found) >= SEEN_OF_NODE_MAX:
+            return [
+                Complain(node, f"says that more than {SEEN_OF_NODE_MAX} participants are there")
+            ]
         if before is None and sum(map(len, self.seen.values())) >= SEEN_COUNT_MAX:
             return [Complain(node, f"more than {SEEN_COUNT_MAX} participants are out there")]
         if before is not None and before.revision >= presence.revision:
@@ -335,7 +346,8 @@ def attributes_of(presence: Presence) -> dict[str, Any]:
     with suppress(BadFrame):
         told |= codec.decode(0, presence.info)
     own = {"subject": presence.subject, "role": presence.role, "load": presence.load}
-    return told | own | {"rank": presence.rank, "since": presence.since}
+    own |= {"rank": presence.rank, "since": presence.since}
+    return told | own | {"application": presence.application}
 
 
 def with_load(presence: Presence, load: int) -> Presence:

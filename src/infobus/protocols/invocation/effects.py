@@ -95,6 +95,8 @@ class Outgoing(Struct, eq=False):
     is_idempotent: bool = False
     once: str = ""
     store: str = ""  # only a server with this store may have it
+    keeps_reply: bool = False  # the id is the application's own, which may ask for the reply again
+    headers: bytes = b""
     # Its state.
     started_s: float = 0.0
     peer: str = ""  # where it is; empty: nowhere

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from hashlib import blake2b
 
+import msgspec
 from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, ToPeer
@@ -93,6 +95,7 @@ class Incoming(Struct, eq=False):
     is_settled: bool = False  # while it runs: nobody waits for it any more
     has_slot: bool = False
     descriptors: list[bytes] = field(default_factory=list)  # of all items of a stream
+    once: tuple[str, str] = ("", "")  # of a call that must run once: its id and its use
 
 
 class CallsOfNode(Struct):
@@ -112,3 +115,24 @@ class CallsOfNode(Struct):
         self.missing.update(range(self.top + 1, number))
         self.top = number
         return True
+
+
+_arguments = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+
+
+def use_of(subject: str, call: wire.Call) -> str:
+    """Return what a call asks for: the operation, the subject, and a digest of the arguments.
+
+    Arguments are the same in any order, so that `f(a=1, b=2)` and `f(b=2, a=1)` are.
+    """
+    digest = blake2b(digest_size=16)
+    try:
+        pieces = sorted(
+            (name, bytes(value)) for name, value in _arguments.decode(call.arguments).items()
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        pieces = [("", call.arguments)]
+    for name, value in pieces:
+        digest.update(b"%d %s %d " % (len(name), name.encode(), len(value)))
+        digest.update(value)
+    return f"{call.operation} of {subject!r} with the arguments {digest.hexdigest()}"

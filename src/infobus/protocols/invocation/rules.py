@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Literal
-from zlib import crc32
 
 from infobus.protocols.frames.invocation import Presence
 
 Rule = Literal["elected", "balanced", "primary"]
-RULES = ("elected", "balanced", "primary")
+BALANCED: Rule = "balanced"
+RULES = ("elected", BALANCED, "primary")
 """`elected`: each call has its server, by lot; `balanced`: the least loaded has it; `primary`: the
 server of the highest rank has all, and among equals the oldest; the others stand by."""
 
@@ -33,7 +34,13 @@ def ruled(
     if not group:
         return None
     if rule == "elected":
-        return max(group, key=lambda key: (crc32(f"{lot}/{key}".encode()), key))
-    if rule == "balanced":
+        # A checksum will not do: it is linear, so the same server would win most lots.
+        return max(group, key=lambda key: (_draw(f"{lot}/{key}"), key))
+    if rule == BALANCED:
         return min(group, key=lambda key: (load(key), key))
     return min(group, key=lambda key: (-servers[key].rank, servers[key].since, key))
+
+
+def _draw(text: str) -> bytes:
+    """The same at every node."""
+    return blake2b(text.encode(), digest_size=8).digest()

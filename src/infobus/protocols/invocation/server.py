@@ -38,10 +38,13 @@ from infobus.protocols.invocation.offers import (
     RunCall,
     ServerEffects,
     Stop,
+    use_of,
 )
-from infobus.protocols.invocation.rules import HOPS_MAX, ruled
+from infobus.protocols.invocation.rules import BALANCED, HOPS_MAX, Key, ruled
 
 SERVER = "server"
+CALLS_OF_NODE_MAX = 10_000
+"""Calls of one node that it has not settled, so that it does not fill the queues of all."""
 MISSING_COUNT_MAX = 100_000
 """How far a caller's numbers may run ahead of what has come."""
 ANSWERS_COUNT_MAX, ANSWERS_BYTES_MAX = 100_000, 256 * 1024 * 1024
@@ -58,10 +61,13 @@ class Server:
         self.name = directory.name
         self.offers: dict[int, Offer] = {}
         self._callers: dict[str, CallsOfNode] = {}
-        self._once: dict[str, list[Incoming]] = {}  # calls under way that share one execution
+        # Calls under way that share one execution, by id and use.
+        self._once: dict[tuple[str, str], list[Incoming]] = {}
         self._answers: dict[Id, int] = {}  # finished calls -> bytes, oldest first
         self._answers_bytes = 0
         self._held: dict[Id, float] = {}  # streams without room -> when to remind the caller
+        # Server -> calls that were passed on to it since it told its load: (revision, count).
+        self._passed_on: dict[Key, tuple[int, int]] = {}
 
     # What the application does.
 
@@ -87,8 +93,8 @@ class Server:
         if one is None or one.state is not RUNNING:
             return []
         effects: ServerEffects = []
-        if once := one.call.once:
-            for other in self._once.pop(once, [one]):
+        if one.call.once:
+            for other in self._once.pop(one.once, [one]):
                 effects += self._answer(other, _addressed(answer, other.id[1]))
         else:
             effects = self._answer(one, answer)
@@ -104,7 +110,7 @@ class Server:
             return [RunCall(id, one.call)]
         if isinstance(answer, wire.Refused):
             effects: ServerEffects = []
-            for other in self._once.pop(one.call.once, [one]):
+            for other in self._once.pop(one.once, [one]):
                 effects += self._answer(other, _addressed(answer, other.id[1]))
             return effects + self._next(one.offer, now_s)
         return self.finished(id, answer, now_s)
@@ -114,6 +120,9 @@ class Server:
         one = self._get(id)
         if one is None or one.outflow is None:
             return True, []
+        if one.is_settled:
+            # It was told to stop, perhaps before it had begun. Nobody will ever make room.
+            return True, [Stop(id, one.offer.id)]
         one.outflow.add(body)
         one.descriptors += descriptors
         has_room = one.outflow.has_room()
@@ -142,6 +151,7 @@ class Server:
 
     def peer_down(self, name: str) -> ServerEffects:
         """A caller is gone: drop its calls that have not begun, and stop its streams."""
+        self._passed_on = {key: told for key, told in self._passed_on.items() if key[0] != name}
         caller = self._callers.get(name)
         if caller is None:
             return []
@@ -193,10 +203,12 @@ class Server:
             return effects + self._answer(one, refusal)
         if call.credit:
             one.outflow = Outflow(call.credit)
-        if call.once and call.once in self._once:
-            one.state = RUNNING
-            self._once[call.once].append(one)
-            return effects
+        if call.once:
+            one.once = (call.once, use_of(one.offer.subject, call))
+            if one.once in self._once:
+                one.state = RUNNING
+                self._once[one.once].append(one)
+                return effects
         if one.offer.running >= one.offer.running_count_max:
             one.offer.queue.append(one)
             return effects
@@ -209,27 +221,42 @@ class Server:
             other = self._ruled(offer, call)
             if other is not None:
                 return self._refusal(call, wire.MOVED, to=other)
+        if len(self._callers[call.sender].calls) > CALLS_OF_NODE_MAX:
+            return self._refusal(
+                call, wire.BUSY, f"{call.sender} has too many calls at {self.name}"
+            )
         if offer.running >= offer.running_count_max and len(offer.queue) >= offer.queue_count_max:
             return self._refusal(call, wire.BUSY, f"{len(offer.queue)} calls wait at {self.name}")
         return None
 
     def _ruled(self, offer: Offer, call: wire.Call) -> Id | None:
         """Return the server to which the agreed rule gives a call, if it is another one."""
+        if offer.rule == BALANCED and (call.hops or offer.running < offer.running_count_max):
+            # The known load of the others is old: a free place here is better. And who passed the
+            # call on has more to do than it told, so it must not have the call back.
+            return None
         group = {p.key: p.presence for p in self.directory.found(offer.subject, SERVER)}
-        chosen = ruled(offer.rule, group, lot_of(call), lambda key: group[key].load)
+
+        def load(key: Key) -> int:
+            revision, count = self._passed_on.get(key, (0, 0))
+            return group[key].load + (count if revision == group[key].revision else 0)
+
+        chosen = ruled(offer.rule, group, lot_of(call), load)
         if chosen is None or chosen[0] == self.name:
             return None
-        if offer.rule == "balanced":
-            # The known load of the others is old: a free place here is better.
-            has_place = offer.running < offer.running_count_max
-            return None if has_place or offer.load <= group[chosen].load + 1 else chosen
+        if offer.rule == BALANCED:
+            if offer.load <= load(chosen) + 1:
+                return None
+            # Without this, a burst would be passed on as a whole before anyone tells a new load.
+            presence = group[chosen]
+            self._passed_on[chosen] = (presence.revision, load(chosen) - presence.load + 1)
         return chosen
 
     def _begin(self, one: Incoming) -> ServerEffects:
         one.state, one.has_slot = RUNNING, True
         one.offer.running += 1
         if one.call.once:
-            self._once[one.call.once] = [one]
+            self._once[one.once] = [one]
             return [Claim(one.id, one.call)]
         return [RunCall(one.id, one.call)]
 
@@ -243,9 +270,9 @@ class Server:
             if now_s >= one.expires_s:
                 why = "it waited for longer than its caller does"
                 effects += self._answer(one, self._refusal(one.call, wire.BUSY, why))
-            elif one.call.once and one.call.once in self._once:
+            elif one.call.once and one.once in self._once:
                 one.state = RUNNING
-                self._once[one.call.once].append(one)
+                self._once[one.once].append(one)
             else:
                 effects += self._begin(one)
         return effects + self._drained(offer)

@@ -7,6 +7,10 @@ is missing (a hole before a frame that came, or a tail that a heartbeat told of)
 bounded number of tries gives a hole up aloud, because a subscriber must never have to guess
 what it missed (paper 004, sections 3.1 to 3.3).
 
+A receiver may be *absent* for a while. It keeps its place, and nobody waits for it: frames that
+only absent receivers lack leave the window, and are retained beside it, as many again. What
+does not fit there either is a hole of known numbers when it is back.
+
 Time comes in as `now_s`; work goes out as values: no clock, socket or log in here.
 """
 
@@ -64,6 +68,10 @@ class Progress(Struct):
     joined: int = 0  # version of its rows under which it did
     waited_for: bool = True  # False: it stalled, and the window no longer waits for it
     window: int = NO_LIMIT  # how many unconfirmed events it takes
+    moved_s: float = 0.0  # when it last confirmed something
+    has_taken: bool = False  # it has confirmed something since it joined, or stalled
+    absent: bool = False  # it cannot be seen just now
+    kept: bool = False  # what it lacks is retained: it is absent, or has not caught up since
 
 
 class Sender(Struct, kw_only=True):
@@ -77,6 +85,7 @@ class Sender(Struct, kw_only=True):
     window_count_max: int
     window_bytes_max: int
     stall_s: float
+    hold_s: float = 60.0
     next: int = 1
     sent_bytes: int = 0
     freed_bytes: int = 0
@@ -84,6 +93,9 @@ class Sender(Struct, kw_only=True):
     full_since_s: float | None = None
     receivers: dict[str, Progress] = field(default_factory=dict)
     buffer: deque[tuple[int, int, bytes]] = field(default_factory=deque)  # first, end, frame
+    retained: deque[tuple[int, int, bytes]] = field(default_factory=deque)  # those before it
+    retained_bytes: int = 0
+    keeps: bool = False  # some receiver is `kept`
 
     def has_room(self) -> bool:
         """Whether another frame fits the window."""
@@ -96,7 +108,9 @@ class Sender(Struct, kw_only=True):
         self.sent_bytes += len(frame)
         self.next = end
 
-    def join(self, node: str, now_s: float, window: int = 0, version: int = 0) -> int:
+    def join(
+        self, node: str, now_s: float, window: int = 0, version: int = 0, absent: bool = False
+    ) -> int:
         """Count `node` among the receivers; its first number is returned.
 
         `window` is how many unconfirmed events it takes, if it said so, and `version` that of
@@ -104,10 +118,30 @@ class Sender(Struct, kw_only=True):
         """
         progress = self.receivers.get(node)
         if progress is None:
-            progress = Progress(self.next, now_s, version, window=window or NO_LIMIT)
+            progress = Progress(self.next, now_s, version, window=window or NO_LIMIT, moved_s=now_s)
             self.receivers[node] = progress
             self._settle()
+            if absent:
+                self.away(node)
         return progress.next
+
+    def away(self, node: str) -> None:
+        """`node` cannot be seen: keep its place, and do not wait for it."""
+        progress = self.receivers.get(node)
+        if progress is not None:
+            progress.absent = progress.kept = self.keeps = True
+            progress.waited_for = False
+            self._settle()
+
+    def back(self, node: str, now_s: float) -> None:
+        """`node` can be seen again: wait for it if everything that it lacks is still here."""
+        progress = self.receivers.get(node)
+        if progress is not None and progress.absent:
+            progress.absent = progress.has_taken = False
+            progress.since_s = progress.moved_s = now_s
+            self._settle()  # first, or more than a window might be waited for
+            progress.waited_for = progress.next >= self._kept_from()
+            self._settle()
 
     def leave(self, node: str) -> None:
         """Wait for `node` no more."""
@@ -121,9 +155,12 @@ class Sender(Struct, kw_only=True):
             return
         next_number = min(next_number, self.next)  # nobody can have what was not sent
         if next_number > progress.next:
-            progress.next, progress.since_s = next_number, now_s
-            kept_from = self.buffer[0][0] if self.buffer else self.next
-            progress.waited_for = progress.waited_for or next_number >= kept_from
+            progress.next, progress.since_s, progress.moved_s = next_number, now_s, now_s
+            progress.has_taken = progress.waited_for
+            if not (progress.waited_for or progress.absent):
+                progress.waited_for = next_number >= self._kept_from()
+                if progress.waited_for and self.keeps:
+                    progress.kept = True  # its place may be among what is retained
             self._settle()
         elif held or next_number == self.next:
             progress.since_s = now_s
@@ -138,20 +175,22 @@ class Sender(Struct, kw_only=True):
             return [], None
         frames: list[bytes] = []
         size = 0
-        for start, end, frame in tuple(self.buffer):  # copied: the publisher goes on appending
+        kept = tuple(self.retained) + tuple(self.buffer)  # copied: the publisher goes on appending
+        for start, end, frame in kept:
             if start > last or size >= ANSWER_BYTES_MAX:
                 break
             if first < end:
                 frames.append(frame)
                 size += len(frame)
-        kept_from = self.buffer[0][0] if self.buffer else self.next
+        kept_from = kept[0][0] if kept else last + 1
         gone = (first, min(last, kept_from - 1)) if first < kept_from else None
         return frames, gone
 
     def on_tick(self, now_s: float) -> list[str]:
         """Stop waiting for receivers that stall a full window; they are returned.
 
-        They still get every frame. What they miss beyond the buffer is a loss they report.
+        They still get every frame. What they miss beyond the buffer is a loss they report. One
+        that says that it is held has longer, but not for ever: anyone can say so.
         """
         stalled: list[str] = []
         if self.has_room():
@@ -159,15 +198,25 @@ class Sender(Struct, kw_only=True):
         elif self.full_since_s is None:
             self.full_since_s = now_s
         else:
-            stalled = [
-                node
-                for node in self.lagging()
-                if now_s - max(self.receivers[node].since_s, self.full_since_s) >= self.stall_s
-            ]
+            full_since_s = self.full_since_s
+            stalled = [node for node in self.lagging() if self._stalls(node, full_since_s, now_s)]
         for node in stalled:
-            self.receivers[node].waited_for = False
+            one = self.receivers[node]
+            one.waited_for = one.has_taken = one.kept = False
+        if self.keeps:
+            for one in self.receivers.values():
+                is_here = not (one.absent or one.waited_for)
+                one.kept = one.kept and not (is_here and now_s - one.since_s >= self.stall_s)
         self._settle()
         return stalled
+
+    def _stalls(self, node: str, full_since_s: float, now_s: float) -> bool:
+        one = self.receivers[node]
+        hold_s = self.hold_s if one.has_taken else self.stall_s
+        return (
+            now_s - max(one.since_s, full_since_s) >= self.stall_s
+            or now_s - max(one.moved_s, full_since_s) >= hold_s
+        )
 
     def lagging(self) -> list[str]:
         """The receivers that hold the window back."""
@@ -190,15 +239,49 @@ class Sender(Struct, kw_only=True):
         waited_for = [p.next for p in self.receivers.values() if p.waited_for]
         return min(waited_for) if waited_for else self.next
 
+    def _kept_from(self) -> int:
+        """The first number that can be sent again."""
+        for kept in (self.retained, self.buffer):
+            if kept:
+                return kept[0][0]
+        return self.next
+
     def _settle(self) -> None:
         floor = self._floor()
         buffer = self.buffer
+        if self.keeps:
+            self._retain(floor)
         while buffer and buffer[0][1] <= floor:
             self.freed_bytes += len(buffer.popleft()[2])
         if not buffer:
             self.full_since_s = None  # an empty window is not looked at until it fills again
         limits = [p.next + p.window for p in self.receivers.values() if p.waited_for]
         self.limit = min(floor + self.window_count_max, *limits) if limits else NO_LIMIT
+
+    def _retain(self, floor: int) -> None:
+        """Let frames that only absent receivers lack leave the window, and go with the others.
+
+        The limit cannot take anything from a receiver that is waited for: while one has its place
+        in here, nothing leaves the window, so nothing is added.
+        """
+        buffer, retained = self.buffer, self.retained
+        while buffer and buffer[0][1] <= floor:
+            frame = buffer.popleft()
+            self.freed_bytes += len(frame[2])
+            self.retained_bytes += len(frame[2])
+            retained.append(frame)
+        end = retained[-1][1] if retained else floor
+        kept = [one for one in self.receivers.values() if one.kept]
+        for one in kept:
+            one.kept = one.absent or one.next < end
+        needed_from = min((one.next for one in kept if one.kept), default=NO_LIMIT)
+        while retained and (
+            retained[0][1] <= needed_from
+            or end - retained[0][0] > self.window_count_max
+            or self.retained_bytes > self.window_bytes_max
+        ):
+            self.retained_bytes -= len(retained.popleft()[2])
+        self.keeps = any(one.kept for one in kept)
 
 
 class Receiver(Struct, kw_only=True):
@@ -217,8 +300,11 @@ class Receiver(Struct, kw_only=True):
     next_when_asked: int | None = None
     tries: int = 0
     ask_at_s: float | None = None
+    began: int = 0  # the baseline
     acked: int = 0
+    acked_s: float = float("-inf")  # when events were last confirmed, as of the tick before
     unacked_bytes: int = 0
+    last_s: float | None = None  # the time of the event before `next`, if it is remembered
 
     def accept(self, first: int, count: int) -> bool:
         """The steady state, one comparison: take a frame that is just the next one."""
@@ -248,7 +334,7 @@ class Receiver(Struct, kw_only=True):
     def on_baseline(self, number: int, now_s: float) -> list[Effect]:
         """The sender has told where this receiver starts; what came before is not its own."""
         assert self.next is None
-        self.next = self.acked = number
+        self.next = self.acked = self.began = number
         self.end = max(self.end, number)
         return self._advanced(now_s)
 
@@ -301,6 +387,10 @@ class Receiver(Struct, kw_only=True):
         self.asked_to = self._hole_end()
         return [self._ask(self.next, now_s)]
 
+    def has_taken(self) -> bool:
+        """Whether anything came since it began."""
+        return self.next is not None and self.next > self.began
+
     def has_hole(self) -> bool:
         """Whether an event is known to exist that has not come."""
         return self.next is not None and self.next < self.end
@@ -319,6 +409,7 @@ class Receiver(Struct, kw_only=True):
     def _advanced(self, now_s: float) -> list[Effect]:
         """`next` has moved: deliver what waited for that, then look for the next hole."""
         assert self.next is not None
+        self.last_s = None
         effects: list[Effect] = []
         while self.held:
             first = self.next if self.next in self.held else min(self.held)

@@ -24,12 +24,21 @@ class Lost(Struct, frozen=True):
     Without `last` nobody can say what was lost: the sender had given this node up for dead, or may
     have done so while this node stood still, and some of its events since then may never have got
     a number. Then `first` is the next number that had been expected, or 0 if that is not known.
+    `reason` is `unreachable` if the sender is out of reach, and may go on without this node.
     """
 
     sender: str
     lane: str
     first: int
     last: int | None
+    reason: str = ""
+
+
+class Unreachable(Struct, frozen=True):
+    """A sender is out of reach: tell the subscriptions that want any of these lanes, once."""
+
+    sender: str
+    lanes: tuple[str, ...]
 
 
 class InterestChanged(Struct, frozen=True):
@@ -42,7 +51,7 @@ class Reduce(Struct, frozen=True):
     reduction: Reduction
 
 
-OwnEffect = Events | Lost | InterestChanged | Reduce
+OwnEffect = Events | Lost | Unreachable | InterestChanged | Reduce
 """What only reliable delivery wants done."""
 
 Effects = list[ToPeer[wire.Message | bytes] | ToAll[wire.Message] | Learn | Complain | OwnEffect]

@@ -17,7 +17,7 @@ from infobus.protocols.frames.lanes import channel_in, in_words
 from infobus.protocols.interest.peer_rows import PeerRows
 from infobus.protocols.reliable.channel import Progress
 from infobus.protocols.reliable.effects import Effects
-from infobus.protocols.reliable.peer import Route, Terms
+from infobus.protocols.reliable.peer import Parted, Route, Terms
 
 _UNWANTED_COUNT_MAX = 100_000
 
@@ -30,12 +30,14 @@ class Routes(Struct):
     rows: PeerRows
     by_lane: dict[str, Route] = field(default_factory=dict)
     unwanted: dict[str, None] = field(default_factory=dict)  # lanes, oldest first
+    absent: set[str] = field(default_factory=set)  # peers that have rows and cannot be seen
+    parted: Parted = field(default_factory=Parted)
 
     def route(self, lane: str, now_s: float) -> Route:
         """The route of `lane`, made if there was none."""
         route = self.by_lane.get(lane)
         if route is None:
-            route = self.by_lane[lane] = Route.on(self.terms)
+            route = self.by_lane[lane] = Route.on(self.terms, self.parted)
             for name in self.rows.listeners(channel_in(lane)):
                 self._join(route, name, now_s)
         return route
@@ -62,8 +64,21 @@ class Routes(Struct):
             if is_listening:
                 self._join(route, name, now_s)
 
+    def away(self, name: str) -> None:
+        """A peer cannot be seen: keep its places, and do not wait for it."""
+        self.absent.add(name)
+        for route in self.by_lane.values():
+            route.away(name)
+
+    def back(self, name: str, now_s: float) -> None:
+        """It can be seen again."""
+        self.absent.discard(name)
+        for route in self.by_lane.values():
+            route.back(name, now_s)
+
     def leave(self, name: str) -> None:
         """A peer listens to nothing any more."""
+        self.absent.discard(name)
         for route in self.by_lane.values():
             route.leave(name)
 
@@ -77,12 +92,15 @@ class Routes(Struct):
         """The next number of every route not wholly confirmed."""
         return {c: route.next for c, route in self.by_lane.items() if not route.is_quiet()}
 
-    def on_ack(self, ack: wire.Ack, now_s: float) -> None:
-        """A peer has confirmed what came."""
+    def on_ack(self, ack: wire.Ack, now_s: float) -> bool:
+        """A peer has confirmed what came; False if it has what was never sent."""
+        is_true = True
         for lane, number in ack.nexts.items():
             route = self.by_lane.get(lane)
+            is_true &= number <= (1 if route is None else route.next)
             if route is not None:
                 route.on_ack(ack.sender, number, ack.held, now_s)
+        return is_true
 
     def on_ask(self, ask: wire.Ask) -> Effects | None:
         """Send again what a peer misses; None if it does not listen here."""
@@ -92,18 +110,19 @@ class Routes(Struct):
         frames, gone = route.on_ask(ask.first, ask.last)
         effects: Effects = [ToPeer(ask.sender, frame, bulk=True) for frame in frames]
         if gone is not None:
-            effects.insert(0, ToPeer(ask.sender, wire.Gone(self.name, ask.lane, *gone)))
+            word = wire.Gone(self.name, ask.lane, *gone, to=ask.sender)
+            effects.insert(0, ToPeer(ask.sender, word))
         return effects
 
     def _join(self, route: Route, name: str, now_s: float) -> None:
         record = self.rows.records[name]
-        route.join(name, now_s, record.window, record.version)
+        route.join(name, now_s, record.window, record.version, name in self.absent)
 
     def tick(self, now_s: float) -> Effects:
         """Stop waiting for receivers that stall a full window."""
         effects: Effects = []
         for lane, route in self.by_lane.items():
-            for name in route.on_tick(now_s) if route.buffer else ():
+            for name in route.on_tick(now_s) if route.buffer or route.keeps else ():
                 what = f"confirmed nothing on {in_words(lane)}; not waited for"
                 effects.append(Complain(name, what))
         return effects

@@ -1,0 +1,1 @@
+"""Strong membership: who is there, as one agreed sequence of decisions."""
