@@ -1,10 +1,15 @@
 """Both engines keep the promises of the interface."""
 
+import socket
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
 from infobus.engines import Engine
+from infobus.engines.attached import ways
+from infobus.engines.attached.engine import AttachedEngine
+from infobus.engines.attached.ways import EMBEDDED, Way
 from infobus.engines.memory.engine import Faults, MemoryEngine, Network, live_network
 from infobus.engines.zenoh.engine import ZenohEngine
 from infobus.testing.conformance.engines import EngineConformance
@@ -44,3 +49,102 @@ class TestZenoh(EngineConformance):
 class TestZenohWithoutMulticast(TestZenoh):
     def new_engine(self) -> Engine:
         return ZenohEngine(self._bus, multicast="off", patience=PATIENT_PROGRAM)
+
+
+class TestClientsOfARouter(EngineConformance):
+    """Every node is linked with the router alone."""
+
+    @pytest.fixture(autouse=True)
+    def router(self, endpoint: str) -> Iterator[None]:
+        self._bus, self._endpoint = uuid.uuid4().hex, endpoint
+        router = ZenohEngine(self._bus, role="router", listen=[endpoint], patience=PATIENT_PROGRAM)
+        router.open("router")
+        yield
+        router.close()
+
+    def new_engine(self) -> Engine:
+        return ZenohEngine(
+            self._bus, role="client", connect=[self._endpoint], patience=PATIENT_PROGRAM
+        )
+
+
+class TestPeersAndClients(TestClientsOfARouter):
+    """Nodes that know nothing of the router, and nodes that have nothing but it, are one bus."""
+
+    def new_engine(self) -> Engine:
+        self._count = getattr(self, "_count", 0) + 1
+        if self._count % 2:
+            return super().new_engine()
+        return ZenohEngine(self._bus, patience=PATIENT_PROGRAM)
+
+
+class TestAttachedAndLeftAlone(EngineConformance):
+    """The first node of each test is a router's client, and is on its own when the next one opens.
+
+    So what it declared before is moved, and what it declares later is declared in the new engine.
+    """
+
+    @pytest.fixture(autouse=True)
+    def router(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.setattr(ways, "LOST_S", 0.05)
+        self._bus, self._endpoint = uuid.uuid4().hex, endpoint
+        self._router = ZenohEngine(
+            self._bus, role="router", listen=[endpoint], patience=PATIENT_PROGRAM
+        )
+        self._router.open("router")
+        self._is_there = True
+        yield
+        self._router.close()
+
+    def offers(self) -> tuple[Way, ...]:
+        return (Way((self._endpoint,)), EMBEDDED) if self._is_there else (EMBEDDED,)
+
+    def make(self, way: Way) -> ZenohEngine:
+        if way.is_attached:
+            return ZenohEngine(
+                self._bus, role="client", connect=way.endpoints, patience=PATIENT_PROGRAM
+            )
+        return ZenohEngine(self._bus, patience=PATIENT_PROGRAM)
+
+    def new_engine(self) -> Engine:
+        return AttachedEngine(self.make, self.offers)
+
+    def opened(self, node: str) -> Engine:
+        before = [one for one in self._engines if isinstance(one, AttachedEngine)]
+        if before and self._is_there:
+            assert before[0].way.is_attached
+            self._is_there = False
+            self._router.close()
+            self.wait_until(lambda: not before[0].way.is_attached, "the first node to move")
+        return super().opened(node)
+
+
+class TestFromOneRouterToTheNext(TestAttachedAndLeftAlone):
+    """The same, but there is another router to go to."""
+
+    @pytest.fixture(autouse=True)
+    def second(self, router: None) -> Iterator[None]:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._next = Way((f"tcp/127.0.0.1:{free.getsockname()[1]}",))
+        other = ZenohEngine(
+            self._bus,
+            role="router",
+            listen=self._next.endpoints,
+            connect=[self._endpoint],
+            patience=PATIENT_PROGRAM,
+        )
+        other.open("second")
+        yield
+        other.close()
+
+    def offers(self) -> tuple[Way, ...]:
+        there = super().offers()
+        return (*there[:-1], self._next, EMBEDDED)
+
+    def opened(self, node: str) -> Engine:
+        before = [one for one in self._engines if isinstance(one, AttachedEngine)]
+        if before and self._is_there:
+            self._is_there = False
+            self._router.close()
+            self.wait_until(lambda: before[0].way == self._next, "the first node to move")
+        return EngineConformance.opened(self, node)

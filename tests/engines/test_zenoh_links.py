@@ -1,12 +1,19 @@
 """Looking for the sockets of a link leaves everything else that the process has open alone."""
 
 import fcntl
+import os
 import socket
 import subprocess
 import sys
+import tempfile
+import uuid
+from pathlib import Path
 from types import SimpleNamespace
 
-from infobus.engines.zenoh.links import _connections
+from infobus.engines.zenoh.engine import ZenohEngine
+from infobus.engines.zenoh.links import _connections, scouting_sockets
+from infobus.engines.zenoh.settings import multicast_port
+from tests.patience import PATIENT_PROGRAM
 
 IS_FREE = """
 import fcntl, sys
@@ -32,3 +39,36 @@ def test_locks_on_files_stay_where_they_are(tmp_path):
             [sys.executable, "-c", IS_FREE, str(path)], capture_output=True, text=True, timeout=60
         )
     assert asked.stdout == "locked\n", asked.stderr
+
+
+def test_a_unix_socket_is_known_by_its_path_or_by_the_process_at_its_other_end():
+    """Only the end that listens has a name: those that it accepted all have the same one."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        path = str(Path(folder) / "a.s")
+        server.bind(path)
+        server.listen()
+        with socket.socket(socket.AF_UNIX) as here:
+            here.connect(path)
+            with server.accept()[0] as there:
+                called = SimpleNamespace(src="unixsock-stream/1f", dst=f"unixsock-stream/{path}")
+                (found,) = [one.getpeername() for one in _connections(called)]
+                assert found == path
+                accepted = SimpleNamespace(src=f"unixsock-stream/{path}", dst="unixsock-stream/2f")
+                inode = os.fstat(there.fileno()).st_ino
+                for pid, is_found in ((os.getpid(), True), (1, False)):
+                    found = [os.fstat(one.fileno()).st_ino for one in _connections(accepted, pid)]
+                    assert (inode in found) == is_found
+
+
+def test_the_socket_by_which_zenoh_calls_is_found_and_no_other() -> None:
+    bus = uuid.uuid4().hex
+    port = multicast_port(bus)
+    with socket.socket(type=socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        assert not list(scouting_sockets(port))
+        engine = ZenohEngine(bus, multicast="loopback", patience=PATIENT_PROGRAM)
+        engine.open("a")
+        found = [one.getsockname()[1] for one in scouting_sockets(port)]
+        engine.close()
+        assert len(found) == 1
+        assert found != [stranger.getsockname()[1]]

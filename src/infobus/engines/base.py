@@ -17,7 +17,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from infobus.errors import BusClosed
 
@@ -31,6 +31,14 @@ class Declaration(Protocol):
 
     def undeclare(self) -> None:
         """Withdraw it. Idempotent, and allowed within the declaration's own callback."""
+
+
+class Links(NamedTuple):
+    """The sessions that a node's own one has links to, by names that only the engine gives."""
+
+    role: str  # `router` if it forwards for others, `client` if a router does so for it
+    own: str
+    others: tuple[str, ...]
 
 
 class Engine(Protocol):
@@ -79,6 +87,12 @@ class Engine(Protocol):
 
         Tokens that exist already are reported before this returns.
         """
+
+    def endpoints(self) -> dict[str, str]:
+        """What became of each endpoint that it was given: `listening`, `linked`, or why not."""
+
+    def links(self) -> Links:
+        """Which sessions this node's own one is linked with now."""
 
     def close(self) -> None:
         """Leave the bus; frames that were put before are still sent. Idempotent."""

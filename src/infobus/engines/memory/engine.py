@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from infobus.engines.base import Guarded, abandon_in_forked_child, closed_error, log
+from infobus.engines.base import Guarded, Links, abandon_in_forked_child, closed_error, log
 from infobus.engines.memory.network import Faults, Network, Timer
 from infobus.errors import UsageError
 from infobus.patience import DEFAULT_PATIENCE, Patience
@@ -146,6 +146,15 @@ class MemoryEngine:
             lambda: self.network.look_around(watch), self._patience.handshake_s
         )
         return watch
+
+    def endpoints(self) -> dict[str, str]:
+        """It needs none."""
+        return {}
+
+    def links(self) -> Links:
+        """Each node of the network can be reached."""
+        others = self.network.nodes() - {self.node}
+        return Links("peer", self.node, tuple(sorted(others)))
 
     def close(self) -> None:
         """Leave the network; frames that were put before still arrive."""

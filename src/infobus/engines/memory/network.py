@@ -22,19 +22,24 @@ from infobus.errors import UsageError
 if TYPE_CHECKING:
     from infobus.engines.memory.engine import Declared, MemoryEngine, TokenWatch
 
+_INBOX = "n/"
+_STRAYS_FOR_S = 4.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
     """The faults of single frames, and the speed of the network.
 
     Probabilities are per frame and receiver. Without reordering, frames of one node to another
-    arrive in order, whatever their delays. A token is seen to disappear `detect_s` after its node
-    crashed, or `lease_s` after its node became silent, in both cases up to half as much later, at a
-    different time for each watcher.
+    arrive in order, whatever their delays. What strays comes to another node's inbox as well, up
+    to 4 s late. A token is seen to disappear `detect_s` after its node crashed, or `lease_s` after
+    its node became silent, in both cases up to half as much later, at a different time for each
+    watcher.
     """
 
     loss: float = 0.0
     duplicate: float = 0.0
+    stray: float = 0.0
     reorder: float = 0.0
     delay_min_s: float = 0.0
     delay_max_s: float = 0.0
@@ -229,6 +234,20 @@ class Network:
             self._transmit(sender, receiver, declared, payload)
             if faults.duplicate and draw() < faults.duplicate:
                 self._transmit(sender, receiver, declared, payload)
+        if faults.stray and key.startswith(_INBOX) and draw() < faults.stray:
+            self._stray(sender, key, payload)
+
+    def _stray(self, sender: str, key: str, payload: bytes) -> None:
+        """Deliver a frame late, and into another node's inbox."""
+        others = [
+            (engine, tuple(d for d in engine.frames if d.key.startswith(_INBOX)))
+            for engine in self._engines.values()
+            if engine.node != sender and f"{_INBOX}{engine.node}" != key
+        ]
+        if others:
+            receiver, declared = self.random.choice(others)
+            delay_s = self.random.uniform(0, _STRAYS_FOR_S)
+            self._schedule(delay_s, True, self._arrive, sender, receiver, declared, payload)
 
     def _route(self, key: str) -> tuple[tuple[MemoryEngine, tuple[Declared, ...]], ...]:
         # A declaration made meanwhile replaces the whole dict, so this entry cannot outlive it.
@@ -321,6 +340,10 @@ class Network:
         if self._engines.pop(engine.node, None) is not None:
             self._tokens_changed(engine, self._link_delay_s)
             self._forget(engine.node)
+
+    def nodes(self) -> set[str]:
+        """Who is connected."""
+        return set(self._engines)
 
     def forget_routes(self) -> None:
         """Forget cached routes, because declarations changed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -34,13 +35,25 @@ _LARGE_BYTES = 8 * 1024 * 1024
 
 _CALLBACK_THREAD = "pyo3-closure"  # as Zenoh names the threads that it starts itself
 
+_FOLDER = os.path.dirname(__file__)
+_LOOK_S = 0.01
+
+_SOURCE_PLACE = re.compile(r"\s*\bat \S+\.rs:\d+\.?")
+
 _library: ModuleType | None = None
 _copies = 0
+_has_all_threads: bool | None = None  # None before its first session: that one decides
 
 
-def zenoh_library() -> ModuleType:
-    """Return a Zenoh library whose threads run in this process."""
+def zenoh_library(*, forwards: bool = False) -> ModuleType:
+    """Return a Zenoh library whose threads run in this process.
+
+    One that `forwards` has all its threads, see `threads_of_session`: if other sessions of this
+    process do with few, it is another copy.
+    """
     global _library
+    if forwards and _has_all_threads is False:
+        _leave_library()
     if _library is None:
         import zenoh
 
@@ -49,12 +62,17 @@ def zenoh_library() -> ModuleType:
 
 
 @contextmanager
-def few_threads() -> Iterator[None]:
+def threads_of_session(*, forwards: bool) -> Iterator[None]:
     """While the first session opens: let Zenoh watch links on the threads that read them.
 
     Zenoh reads this from the environment once in a process; a value that the user set is kept.
+    Never for a session that forwards: while it waits for a full link, nobody would learn that there
+    is room again. Objects of 40 kB then passed it at 5 to 24 a second instead of 3,100.
     """
-    if _RUNTIME in os.environ:
+    global _has_all_threads
+    if _has_all_threads is None:
+        _has_all_threads = forwards
+    if forwards or _RUNTIME in os.environ:
         yield
         return
     os.environ[_RUNTIME] = _FEW_THREADS
@@ -112,21 +130,37 @@ def call_at_exit_of_child(function: Callable[[], None]) -> None:
 
 
 def start_callback_thread(function: Callable[[_Argument], None], argument: _Argument) -> None:
-    """Run `function` on a thread that `join_callback_threads` waits for."""
+    """Run `function` on a thread for which no program waits to end."""
     name = f"infobus-{_CALLBACK_THREAD}"
     threading.Thread(target=function, args=(argument,), name=name, daemon=True).start()
 
 
-def join_callback_threads(timeout_s: float) -> None:
-    """At exit, after all sessions are closed: wait for the callbacks that still run.
+def wait_for_library_threads(patience_s: float) -> None:
+    """At exit, after all sessions are closed: wait until no thread is in the library any more.
 
-    A callback that runs while the interpreter shuts down aborts the process (SIGABRT): Python
-    unwinds the thread, and Rust does not allow that.
+    One that comes back from it while the interpreter shuts down aborts the process (SIGABRT):
+    Python unwinds the thread, and Rust does not allow that. Looks are counted, not seconds: this
+    process may be stopped here, and the others need their turn after that.
     """
-    deadline_s = time.monotonic() + timeout_s
-    for thread in threading.enumerate():
-        if _CALLBACK_THREAD in thread.name:
-            thread.join(max(0.0, deadline_s - time.monotonic()))
+    for _ in range(round(patience_s / _LOOK_S)):
+        if not any(map(_is_in_library, threading.enumerate())):
+            return
+        time.sleep(_LOOK_S)
+
+
+def _is_in_library(thread: threading.Thread) -> bool:
+    if thread is threading.current_thread():
+        return False
+    if _CALLBACK_THREAD in thread.name:
+        return True
+    # While a thread is in the library, the innermost frame is that of our function that called it.
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and os.path.dirname(frame.f_code.co_filename) == _FOLDER
+
+
+def plain_text(error: Exception) -> str:
+    """What an error of the library says, without the places in its source code."""
+    return _SOURCE_PLACE.sub("", str(error)).strip()
 
 
 def never_free(*things: object) -> None:
@@ -149,12 +183,12 @@ def _fresh_copy(original: Path) -> ModuleType:
     return module
 
 
-def _after_fork_in_child() -> None:
-    global _library, _copies
+def _leave_library() -> None:
+    global _library, _copies, _has_all_threads
     if _library is not None:
         never_free(_library)
-        _library = None
+        _library, _has_all_threads = None, None
         _copies += 1
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_leave_library)
