@@ -47,7 +47,7 @@ def crashed(new_folder):
     ledger.prune(10.0, keep_s=0.0, keep_bytes=PLENTY)
     ledger.close()
     ledger = Ledger.open(folder, ledger.id)
-    write(ledger, 2)  # whoever opens a ledger soon copies what is in the log
+    write(ledger, 1)  # the first commit copies what is in the log
     ends = [ledger.next - 1, *write(ledger, 20)]
     aside = new_folder()
     shutil.copytree(folder, aside, dirs_exist_ok=True)
@@ -154,10 +154,10 @@ def test_the_main_file_cut_short_anywhere(patients):
         assert patient.outcome() in (None, patient.ends[-1])
 
 
-def test_a_main_file_without_its_log_ends_earlier(patients):
+def test_a_main_file_without_its_log_is_refused(patients):
     patient = patients()
     patient.log.unlink()
-    assert patient.outcome() == patient.ends[0]
+    assert patient.outcome() is None
 
 
 def test_a_bit_flipped_in_any_frame_of_the_log(patients):
@@ -212,7 +212,13 @@ def test_a_log_of_nothing_but_zeros_is_refused(patients):
     assert patient.outcome() is None
 
 
-@pytest.mark.parametrize("content", [b"", bytes(7), bytes(LOG_HEADER), b"torn" * 8])
+def test_an_empty_log_is_refused_because_the_main_file_says_that_it_was_begun(patients):
+    patient = patients()
+    patient.log.write_bytes(b"")
+    assert patient.outcome() is None
+
+
+@pytest.mark.parametrize("content", [bytes(7), bytes(LOG_HEADER), b"torn" * 8])
 def test_a_log_that_was_never_begun_holds_nothing(patients, content):
     """The power failed before its head was synced, so before any commit was."""
     patient = patients()

@@ -139,20 +139,21 @@ def test_a_ledger_can_be_closed_on_a_full_disk(disk, tmp_path):
 
 def test_a_log_that_cannot_be_copied_for_lack_of_room_is_kept(disk, tmp_path, monkeypatch):
     ledger = Ledger.open(tmp_path, checkpoint_bytes=0)
+    assert ledger.append(records(1, 2)) == 1
     # The disk becomes full just when the commit is through and the copying begins.
     copy = ledger._writer._database.checkpoint
 
     def copy_without_room():
         disk.is_full = True
-        copy()
+        return copy()
 
     monkeypatch.setattr(ledger._writer._database, "checkpoint", copy_without_room)
-    assert ledger.append(records(1, 2)) == 1
     assert ledger.append(records(3, 3)) == 3
+    assert ledger.append(records(4, 4)) == 4
     assert disk.is_full
     disk.is_full = False
-    assert ledger.append(records(4, 4)) == 4
-    assert [one for _, one in ledger.read(0, 10, PLENTY)] == records(1, 4)
+    assert ledger.append(records(5, 5)) == 5
+    assert [one for _, one in ledger.read(0, 10, PLENTY)] == records(1, 5)
     ledger.close()
 
 

@@ -12,18 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from infobus.errors import UsageError
+from infobus.extras import advice
 from infobus.filters.language.values import attributes_of
+from infobus.headers import HeaderValue
 from infobus.objects import DataObject, Type, find_type, id_of, kinds, type_of
 from infobus.objects.data import Foreign, unknown_attributes
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, Misfit, ObjectOf
-from infobus.stores.journal.typed_maps import entries_of, entries_of_value
+from infobus.stores.journal.typed_maps import entries_of, entries_of_value, header_entries
 
 try:
     import pyarrow as pa
 except ImportError as error:
     raise UsageError(
-        "journals are Parquet files, which need pyarrow, and that is not installed: "
-        "pip install 'information-bus[journal]'"
+        "journals are Parquet files, which need pyarrow, and that is not installed; "
+        + advice("journal")
     ) from error
 
 log = logging.getLogger("infobus")
@@ -57,8 +59,11 @@ ENVELOPE = pa.schema(
         "_time": TIME,
         "_class": pa.string(),
         "_test": pa.bool_(),
+        "_headers": ATTRIBUTES,
     }
 )
+TOLD = "_headers"
+"""The column of headers: as typed maps. Files of events that have none lack it."""
 GENERIC = ENVELOPE.append(pa.field(REST, ATTRIBUTES))
 """The columns that every event has, whatever its type."""
 
@@ -98,6 +103,8 @@ class Journaled(Protocol):
     def test(self) -> bool: ...
     @property
     def id(self) -> str: ...
+    @property
+    def headers(self) -> Mapping[str, HeaderValue]: ...
 
 
 def arrow_type(kind: Kind, above: tuple[str, ...] = ()) -> pa.DataType:
@@ -185,25 +192,25 @@ def table_of(
             # No accepted event is lost: it is stored as if its type were unknown.
             log.warning("events of %s do not fit its columns: %s", name, error)
     rest = pa.array([entries_of(attributes_of(one)) for one in data], ATTRIBUTES)
-    arrays = [*_envelope(events, offsets, name or None), rest]
-    return name, pa.Table.from_arrays(arrays, schema=GENERIC)
+    envelope = _envelope(events, offsets, name or None)
+    return name, envelope.append_column(GENERIC.field(REST), rest)
 
 
 def _typed(events: Sequence[Journaled], offsets: Sequence[int], known: Type) -> pa.Table:
     fields = attribute_fields(known)
     kind_of = {a.name: a.kind for a in known.attributes}
     values, rest = _split([event.data for event in events], kind_of)
-    arrays = _envelope(events, offsets, known.name)
+    table = _envelope(events, offsets, known.name)
     for attribute, field in fields.items():
         put = _converter(kind_of[attribute])
         column = [value.get(attribute) for value in values]
-        arrays.append(pa.array(column if put is None else map(put, column), field.type))
+        array = pa.array(column if put is None else map(put, column), field.type)
+        table = table.append_column(field, array)
     if rest:
-        arrays.append(pa.array([entries_of(one) for one in rest], ATTRIBUTES))
+        others = pa.array([entries_of(one) for one in rest], ATTRIBUTES)
     else:
-        arrays.append(pa.nulls(len(events), ATTRIBUTES))
-    schema = pa.schema([*ENVELOPE, *fields.values(), GENERIC.field(REST)])
-    return pa.Table.from_arrays(arrays, schema=schema)
+        others = pa.nulls(len(events), ATTRIBUTES)
+    return table.append_column(GENERIC.field(REST), others)
 
 
 def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Rows, Rows]:
@@ -232,7 +239,7 @@ def _fits(kind: Kind | None, value: Any) -> bool:
 
 def _envelope(
     events: Sequence[Journaled], offsets: Sequence[int], type_name: str | None
-) -> list[pa.Array]:
+) -> pa.Table:
     ids = [event.id for event in events]
     columns: list[Iterable[Any]] = [
         offsets,
@@ -246,7 +253,11 @@ def _envelope(
         [event.priority for event in events],
         [event.test for event in events],
     ]
-    return [pa.array(column, field.type) for column, field in zip(columns, ENVELOPE, strict=True)]
+    told = [header_entries(event.headers) for event in events]
+    columns += [told] if any(told) else []
+    fields = list(ENVELOPE)[: len(columns)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _microseconds(time_s: float) -> int | None:

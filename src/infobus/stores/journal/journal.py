@@ -67,6 +67,28 @@ class Journal:
         """Retention has removed nothing from this offset on."""
         return self.manifest.first_offset
 
+    def first_offset_of(self, type: str | None) -> int:
+        """Return the offset from which on retention has removed nothing of a type's events."""
+        taken = self.manifest.taken
+        if type is None or not taken:
+            return self.first_offset
+        return max((taken.get(name, 0) for name in self._family(type)), default=0)
+
+    def era_before(self, offset: int) -> str | None:
+        """Return in which era the event before this offset was written, if that is known."""
+        eras = [era.id for era in self.manifest.eras if era.first < offset]
+        return eras[-1] if eras else None
+
+    def era_end(self, id: str, offset: int) -> int | None:
+        """Return the end of an era; None if this journal has none that held this offset."""
+        eras = self.manifest.eras
+        ends = [*(era.first for era in eras[1:]), self.next_offset]
+        for era, end in zip(eras, ends, strict=False):
+            if era.id == id:
+                return end
+        is_forgotten = not eras or offset <= eras[0].first
+        return self.next_offset if is_forgotten else None
+
     def types(self) -> list[Type]:
         """Return the newest version of each type that the journal knows, by name."""
         return [versions[-1] for _, versions in sorted(self._versions.items())]

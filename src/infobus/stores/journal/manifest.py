@@ -8,6 +8,7 @@ most unlisted files.
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +18,11 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from infobus.errors import StoreCorrupt, StoreError, StoreFull
+from infobus.stores.private import private_opener
 
 NAME = "manifest.json"
 FORMAT = 1
+_OWN_FILE = re.compile(r"(untyped|types/(?!\.\.?/)[^/\0]+)/(?!\.\.?$)[^/\0]+\.parquet")
 _PREFIX = b'{"checksum":"%08x",'
 _PREFIX_LENGTH = len(_PREFIX % 0)
 
@@ -86,6 +89,13 @@ class LostPart(Struct, frozen=True):
         return self.path.endswith(".damaged")
 
 
+class Era(Struct, frozen=True, array_like=True):
+    """What one writer has written, from this offset on."""
+
+    id: str
+    first: int
+
+
 class Manifest(Struct, frozen=True, kw_only=True):
     """The complete state of a journal at one moment."""
 
@@ -96,7 +106,11 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """Grows with every replacement."""
     next_offset: int = 0
     first_offset: int = 0
-    """Retention has taken everything before."""
+    """Retention has taken nothing from here on."""
+    taken: dict[str, int] = {}
+    """The same by type; empty if only `first_offset` is known."""
+    eras: tuple[Era, ...] = ()
+    """The writers, by which offsets of a restored copy are told from those before."""
     segments: tuple[Segment, ...] = ()
     schemas: dict[str, str] = {}
     """Arrow schemas (IPC, base64) by key."""
@@ -137,9 +151,15 @@ def load(folder: Path) -> Manifest:
                 "read it with a newer version of infobus",
                 path=str(path),
             )
-        return _decode(written)
+        manifest = _decode(written)
     except msgspec.MsgspecError as error:
         raise _damaged(path, str(error)) from error
+    # Upkeep deletes files that the manifest names: they must be the journal's own.
+    named = [one.path for one in manifest.segments] + [one.path for one in manifest.retired]
+    for name in named:
+        if not _OWN_FILE.fullmatch(name):
+            raise _damaged(path, f"it names {name!r}, which is not a file of the journal")
+    return manifest
 
 
 class _Head(Struct):
@@ -166,7 +186,7 @@ def replace(folder: Path, manifest: Manifest) -> Manifest:
     path = folder / NAME
     beside = folder / f".{NAME}.new"
     try:
-        with beside.open("wb") as file:
+        with open(beside, "wb", opener=private_opener) as file:
             file.write(_PREFIX % zlib.crc32(body))
             file.write(body)
             file.flush()

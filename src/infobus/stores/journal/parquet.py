@@ -7,13 +7,24 @@ another column shares its result: the ids of objects mostly equal those of their
 
 from __future__ import annotations
 
+import base64
 import struct
-from collections.abc import Container
+import zlib
+from collections.abc import Container, Mapping
 from functools import lru_cache
+from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field
+
+from infobus.errors import StoreError
+
+ARRIVALS = b"infobus.arrivals"
+"""In a merged file's metadata: when its parts were written, see `arrivals_in`."""
+Arrivals = list[tuple[int, float]]
+"""Of the parts of a file, in order: the last offset, and when it was written."""
 
 BATCH_COUNT_MAX = 10_000
 """Rows of one batch: few enough to stay near the processor of whoever goes over them."""
@@ -22,29 +33,92 @@ _LENGTH_BYTES = 4
 """What a text takes in a file beside its characters, unless it is in a dictionary."""
 
 
-def decode_file(content: bytes, columns: list[str] | None = None) -> pa.Table:
+def decode_file(
+    content: bytes,
+    columns: list[str] | None = None,
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+) -> pa.Table:
     """Return these columns of a Parquet file, or all of them.
+
+    Row groups whose offsets are all before `start`, or not before `stop`, are left out.
 
     >>> sink = pa.BufferOutputStream()
     >>> pq.write_table(pa.table({"a": ["x", "y"], "b": ["x", "y"]}), sink)
     >>> decode_file(sink.getvalue().to_pybytes(), ["b", "a"]).to_pydict()
     {'b': ['x', 'y'], 'a': ['x', 'y']}
     """
-    source = pa.BufferReader(content)
-    metadata = pq.read_metadata(source)
+    metadata = pq.read_metadata(pa.BufferReader(content))
     names = _top_level(metadata) if columns is None else columns
-    plan = _plan(content, metadata, names)
+    found = [_decode_group(content, metadata, at, names) for at in _groups(metadata, start, stop)]
+    if found:
+        return found[0] if len(found) == 1 else pa.concat_tables(found)
+    schema = metadata.schema.to_arrow_schema()
+    return schema.empty_table().select(names)
+
+
+def _groups(metadata: pq.FileMetaData, start: int | None, stop: int | None) -> list[int]:
+    """Return the row groups that may hold offsets from `start` on, and before `stop`."""
+    every = list(range(metadata.num_row_groups))
+    if (start is None and stop is None) or len(every) < 2:
+        return every
+    paths = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
+    at = paths.index("_offset")
+    held = []
+    for group in every:
+        limits = metadata.row_group(group).column(at).statistics
+        if limits is not None and limits.has_min_max:
+            if start is not None and limits.max < start:
+                continue
+            if stop is not None and limits.min >= stop:
+                continue
+        held.append(group)
+    return held
+
+
+def _decode_group(content: bytes, metadata: pq.FileMetaData, at: int, names: list[str]) -> pa.Table:
+    plan = _plan(content, metadata, at, names)
     # Not `read_table`: it needs the dataset module, which takes longer to load than most files.
+    source = pa.BufferReader(content)
     file = pq.ParquetFile(source, metadata=metadata, read_dictionary=plan.looked_up)
+    asked = [name for name in names if name not in plan.twins]
     # Without threads: Spark reads as many files at once as there are processors.
-    table = file.read([name for name in names if name not in plan.twins], use_threads=False)
+    table = file.read_row_group(at, asked, use_threads=False)
     for name in plan.looked_up:
-        at = table.schema.get_field_index(name)
-        texts = table.schema.field(at).with_type(pa.string())
-        table = table.set_column(at, texts, table.column(at).cast(pa.string()))
+        place = table.schema.get_field_index(name)
+        texts = table.schema.field(place).with_type(pa.string())
+        table = table.set_column(place, texts, table.column(place).cast(pa.string()))
     for name, twin in plan.twins.items():
         table = table.append_column(table.schema.field(twin).with_name(name), table[twin])
     return table.select(names)
+
+
+def arrivals_in(file: Path) -> Arrivals:
+    """Return when the parts of a merged file were written; nothing of a file that was not merged.
+
+    Raises:
+        StoreError: It cannot be read.
+    """
+    try:
+        found = pq.read_metadata(file).metadata or {}
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreError(f"segment {file} cannot be read: {error}", path=str(file)) from error
+    return read_arrivals(found)
+
+
+def read_arrivals(metadata: Mapping[bytes, bytes] | None) -> Arrivals:
+    """Return what `written_arrivals` has put into a file's metadata."""
+    text = (metadata or {}).get(ARRIVALS)
+    if text is None:
+        return []
+    return msgspec.msgpack.decode(zlib.decompress(base64.b64decode(text)), type=Arrivals)
+
+
+def written_arrivals(arrivals: Arrivals) -> dict[bytes, bytes]:
+    """Return metadata for a file that is made of several, which were written at these times."""
+    packed = zlib.compress(msgspec.msgpack.encode(arrivals))
+    return {ARRIVALS: base64.b64encode(packed)}
 
 
 def repeated(text: str, count: int) -> pa.ChunkedArray:
@@ -73,12 +147,10 @@ class _Plan(Struct):
     twins: dict[str, str] = field(default_factory=dict)  # a column -> the column it equals
 
 
-def _plan(content: bytes, metadata: pq.FileMetaData, names: Container[str]) -> _Plan:
+def _plan(content: bytes, metadata: pq.FileMetaData, number: int, names: Container[str]) -> _Plan:
     plan = _Plan()
-    if metadata.num_row_groups != 1:
-        return plan
     first: dict[tuple[object, ...], str] = {}
-    group = metadata.row_group(0)
+    group = metadata.row_group(number)
     for at in range(metadata.num_columns):
         chunk, column = group.column(at), metadata.schema.column(at)
         name = chunk.path_in_schema

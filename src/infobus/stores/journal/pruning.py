@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from infobus.filters import Filter, overlaps
 from infobus.filters.language.tree import (
+    HEADERS,
     And,
     Compare,
     Constant,
@@ -33,7 +34,7 @@ from infobus.filters.language.tree import (
 from infobus.filters.language.values import kind_of
 from infobus.filters.pushdown import translation
 from infobus.filters.pushdown.translation import Push, Pushed, TargetAttribute
-from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, GENERIC, TIME
+from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, GENERIC, TIME, TOLD
 from infobus.stores.journal.manifest import Limits, Segment
 from infobus.stores.journal.schemas import attribute_columns
 
@@ -88,7 +89,8 @@ class _File:
     def __init__(
         self, schema: pa.Schema, has_rest: bool, more: Mapping[tuple[str, ...], pa.Field]
     ) -> None:
-        self.columns = attribute_columns(schema) | {field.name: field for field in GENERIC}
+        envelope = {field.name: field for field in GENERIC if field.name in schema.names}
+        self.columns = attribute_columns(schema) | envelope
         self.has_rest = has_rest
         self.more = more
         self.never = pc.scalar(False)  # no class attribute, because creating it loads pandas
@@ -97,6 +99,10 @@ class _File:
         if (taken := self.more.get(name.path)) is not None:
             return _attribute(taken.type, pc.field(taken.name))
         field = self.columns.get(name.path[0])
+        if name.path[0] == HEADERS and TOLD in self.columns:
+            return None
+        if field is None and name.path[0] == HEADERS:
+            return TargetAttribute(pc.scalar(None), "")
         if field is None:
             # No row has it; and for a value without a kind, only its absence is
             # certain.
@@ -175,6 +181,8 @@ def file_places(segment: Segment, schema: pa.Schema) -> Callable[[str], Place | 
     def place(name: str) -> Place | bool | None:
         if name in ENVELOPE.names:
             return name, ENVELOPE.field(name).type
+        if name == HEADERS:
+            return False if TOLD in schema.names else None
         if segment.has_rest:
             return False  # `_attributes` may hold a value, of any kind
         return (name, known[name].type) if name in known else None
@@ -258,7 +266,8 @@ TEXT_LIMIT_MAX = 64
 
 def limits_of(table: pa.Table) -> dict[str, Limits]:
     """Return the limits of each ordered column, by attribute or column of the envelope."""
-    fields = attribute_columns(table.schema) | {field.name: field for field in ENVELOPE}
+    envelope = {one.name: one for one in ENVELOPE if one.name in table.column_names}
+    fields = attribute_columns(table.schema) | envelope
     found = {}
     for name, field in fields.items():
         column = table[field.name]

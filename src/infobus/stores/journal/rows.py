@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from infobus.stores.journal.columns import ATTRIBUTES, REST, VALUE
+from infobus.filters.language.tree import HEADERS
+from infobus.headers import NO_HEADERS, Headers
+from infobus.stores.journal.columns import ATTRIBUTES, REST, TOLD, VALUE
 from infobus.stores.journal.schemas import attribute_columns, word
 from infobus.stores.journal.typed_maps import (
     FIELD_OF,
@@ -17,6 +19,7 @@ from infobus.stores.journal.typed_maps import (
     attributes_in,
     entries_of,
     escaped,
+    headers_in,
     object_of,
     read_entries,
     value_in,
@@ -71,6 +74,13 @@ def entries_by_row(maps: pa.MapArray) -> list[list[Read] | None]:
     ]
 
 
+def headers_by_row(table: pa.Table) -> list[Headers]:
+    """Return the headers of each row; none if the table has no column of them."""
+    if TOLD not in table.column_names or table[TOLD].null_count == table.num_rows:
+        return [NO_HEADERS] * table.num_rows
+    return list(map(headers_in, entries_by_row(table[TOLD].combine_chunks())))
+
+
 def only_about(table: pa.Table, names: Iterable[str]) -> pa.Table:
     """Return the table, with `_attributes` reduced to these attributes."""
     maps = table[REST].combine_chunks()
@@ -96,11 +106,16 @@ def scalars_in_rest(table: pa.Table, name: tuple[str, ...]) -> pa.Array | None:
     """Return the values of an attribute in `_attributes`, if all are scalars of one kind.
 
     The array holds nulls if no row has the attribute. The result is None if the values are of
-    several kinds, or not scalars.
+    several kinds, or not scalars. The values of a header are in `_headers`.
     """
-    maps = table[REST].combine_chunks()
+    if name[0] == HEADERS:
+        return _scalars(table[TOLD].combine_chunks(), name[1])
+    return _scalars(table[REST].combine_chunks(), ".".join(map(escaped, name)))
+
+
+def _scalars(maps: pa.MapArray, key: str) -> pa.Array | None:
     keys, offsets = maps.keys, maps.offsets.to_numpy()
-    at = np.flatnonzero(pc.equal(keys, ".".join(map(escaped, name))).to_numpy(False))
+    at = np.flatnonzero(pc.equal(keys, key).to_numpy(False))
     at = at[(at >= offsets[0]) & (at < offsets[-1])]
     found = maps.items.take(pa.array(at))
     kinds = set(found.field("kind").unique().to_pylist()) - {"none"}

@@ -2,7 +2,8 @@
 
 The newest version of an attribute decides the type of its column. Older values are converted if
 nothing but digits is lost (integers to floats), and structs have the fields of all versions. Values
-of another type get a column of their own, named after both: `price__str` beside `price`.
+of another type get a column of their own, named after both: `price__str` beside `price`. In such a
+column nothing is converted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Column(NamedTuple):
 
     attribute: str
     field: pa.Field
+    is_newest: bool = True
+    """Whether it has the type of the newest version."""
 
 
 def written(schema: pa.Schema) -> tuple[str, str]:
@@ -54,7 +57,7 @@ def columns_for(kinds: Mapping[str, Iterable[pa.DataType]]) -> dict[str, Column]
         merged: list[pa.DataType] = []
         for one in types:
             for at, other in enumerate(merged):
-                if (both := unified(other, one)) is not None:
+                if (both := unified(other, one, widens=at == 0)) is not None:
                     merged[at] = both
                     break
             else:
@@ -62,15 +65,17 @@ def columns_for(kinds: Mapping[str, Iterable[pa.DataType]]) -> dict[str, Column]
         name = free_name(attribute, taken)
         columns[name] = Column(attribute, pa.field(name, merged[0]))
         others += [Column(attribute, pa.field(word(one), one)) for one in merged[1:]]
-    for attribute, field in others:
+    for attribute, field, _ in others:
         name = free_name(f"{attribute}__{field.name}", taken)
-        columns[name] = Column(attribute, field.with_name(name))
+        columns[name] = Column(attribute, field.with_name(name), is_newest=False)
     columns[REST] = Column(REST, GENERIC.field(REST))
     return columns
 
 
-def unified(newer: pa.DataType, older: pa.DataType) -> pa.DataType | None:
+def unified(newer: pa.DataType, older: pa.DataType, *, widens: bool = True) -> pa.DataType | None:
     """Return the type that can hold the values of both, or None.
+
+    If it `widens`, integers become floats.
 
     >>> unified(pa.float64(), pa.int64())
     DataType(double)
@@ -79,26 +84,28 @@ def unified(newer: pa.DataType, older: pa.DataType) -> pa.DataType | None:
     """
     if newer == older:
         return newer
-    if pa.types.is_floating(newer) and pa.types.is_integer(older):
+    if widens and pa.types.is_floating(newer) and pa.types.is_integer(older):
         return newer
     if ATTRIBUTES in (newer, older):
         return None
     if pa.types.is_list(newer) and pa.types.is_list(older):
-        item = unified(newer.value_type, older.value_type)
+        item = unified(newer.value_type, older.value_type, widens=widens)
         return None if item is None else pa.list_(pa.field("item", item))
     if pa.types.is_map(newer) and pa.types.is_map(older):
-        item = unified(newer.item_type, older.item_type)
+        item = unified(newer.item_type, older.item_type, widens=widens)
         return None if item is None else pa.map_(pa.string(), item)
     if pa.types.is_struct(newer) and pa.types.is_struct(older):
-        return _unified_structs(newer, older)
+        return _unified_structs(newer, older, widens=widens)
     return None
 
 
-def _unified_structs(newer: pa.StructType, older: pa.StructType) -> pa.StructType | None:
+def _unified_structs(
+    newer: pa.StructType, older: pa.StructType, *, widens: bool
+) -> pa.StructType | None:
     fields = {field.name: field for field in newer}
     for field in older:
         known = fields.get(field.name)
-        both = field.type if known is None else unified(known.type, field.type)
+        both = field.type if known is None else unified(known.type, field.type, widens=widens)
         if both is None:
             return None
         fields[field.name] = pa.field(field.name, both)
@@ -135,8 +142,10 @@ _WORDS = {
 def source_of(column: Column, file_schema: pa.Schema) -> pa.Field | None:
     """Return the column of a file that holds the values of `column`, or None."""
     if column.attribute in ENVELOPE.names or column.attribute == REST:
-        return file_schema.field(column.attribute)
+        at = file_schema.get_field_index(column.attribute)
+        return None if at < 0 else file_schema.field(at)
     field = attribute_columns(file_schema).get(column.attribute)
     if field is None:
         return None
-    return field if unified(column.field.type, field.type) == column.field.type else None
+    both = unified(column.field.type, field.type, widens=column.is_newest)
+    return field if both == column.field.type else None

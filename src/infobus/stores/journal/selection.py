@@ -20,14 +20,21 @@ from msgspec import Struct
 
 from infobus.errors import BadFrame, StoreCorrupt, StoreError
 from infobus.filters import Filter, compile
-from infobus.filters.language.tree import Name, nodes
+from infobus.filters.language.tree import HEADERS, Name, nodes
+from infobus.headers import NO_HEADERS, Headers, with_headers
 from infobus.objects import codec, descriptors, find_type, kinds
-from infobus.stores.journal.columns import ENVELOPE, REST
+from infobus.stores.journal.columns import ENVELOPE, REST, TOLD
 from infobus.stores.journal.conditions import Conditions
 from infobus.stores.journal.manifest import Segment
 from infobus.stores.journal.parquet import BATCH_COUNT_MAX, decode_file, repeated
 from infobus.stores.journal.pruning import Place, file_places, may_match, push_down
-from infobus.stores.journal.rows import attributes_by_row, only_about, scalars_in_rest, typed_maps
+from infobus.stores.journal.rows import (
+    attributes_by_row,
+    headers_by_row,
+    only_about,
+    scalars_in_rest,
+    typed_maps,
+)
 from infobus.stores.journal.schemas import Column, attribute_columns, source_of
 from infobus.stores.journal.typed_maps import object_under
 
@@ -45,6 +52,7 @@ class JournalEvent(Struct, frozen=True, gc=False):
     time: float | None
     priority: str
     test: bool
+    headers: Headers = NO_HEADERS
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,8 @@ class Selection:
     columns: Mapping[str, Column]
     schemas: Mapping[str, pa.Schema]
     is_generic: bool
+    attributes: frozenset[str] | None = None
+    """Of events without a type: only these attributes, if not all."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,8 +116,11 @@ class Selection:
         """
         for segment in self.segments:
             table = self._read(segment, self._needed(segment))
-            if table.num_rows:
-                yield from self._shown(self._shaped(segment, table)).to_batches(BATCH_COUNT_MAX)
+            # Typed maps are made of few rows at a time: of many, they take twice as long.
+            step = BATCH_COUNT_MAX if self._has_maps else max(table.num_rows, 1)
+            for at in range(0, table.num_rows, step):
+                shaped = self._shaped(segment, table.slice(at, step))
+                yield from self._shown(shaped).to_batches(BATCH_COUNT_MAX)
 
     def table(self) -> pa.Table:
         """Return everything at once, ordered by offset if `_offset` is among the columns."""
@@ -139,10 +152,14 @@ class Selection:
             for key, schema in self.schemas.items()
         }
 
+    @property
+    def _has_maps(self) -> bool:
+        return self.is_generic and REST in self.columns
+
     def _needed(self, segment: Segment) -> set[str]:
         """Return the columns of a file from which the columns of the batches are made."""
-        if self.is_generic and REST in self.columns:
-            return set(self.schemas[segment.schema].names)
+        if self._has_maps:
+            return {*self.columns, *self._asked(segment)}
         sources = self._sources[segment.schema].values()
         return {field.name for field in sources if field is not None}
 
@@ -157,9 +174,11 @@ class Selection:
         # decoding it.
         same = _same_texts(segment, schema)
         columns = [name for name in schema.names if name in names]
-        table = read_file(self.folder, segment, [one for one in columns if one not in same])
+        # At least one column is read: it says how many rows there are.
+        read = [one for one in columns if one not in same] or ["_offset"]
+        table = read_file(self.folder, segment, read, conditions.start, conditions.stop)
         for name in (one for one in columns if one in same):
-            table = table.append_column(schema.field(name), repeated(same[name], segment.count))
+            table = table.append_column(schema.field(name), repeated(same[name], table.num_rows))
         table = conditions.holding(table.select(columns))
         return table if where is None else self._satisfying(where, segment, table)
 
@@ -168,10 +187,13 @@ class Selection:
         schema = self.schemas[segment.schema]
         more: dict[tuple[str, ...], pa.Field] = {}
         wide = table
-        if segment.has_rest and table.num_rows:
+        if table.num_rows:
             known = {*attribute_columns(schema), *ENVELOPE.names}
+            known |= set() if TOLD in schema.names else {HEADERS}
             for path in {node.path for node in nodes(where.tree) if isinstance(node, Name)}:
-                column = None if path[0] in known else scalars_in_rest(table, path)
+                is_there = path[0] == HEADERS or segment.has_rest
+                is_sought = is_there and path[0] not in known
+                column = scalars_in_rest(table, path) if is_sought else None
                 if column is not None:
                     more[path] = pa.field(f"@{len(more)}", column.type)
                     wide = wide.append_column(more[path], column)
@@ -189,7 +211,7 @@ class Selection:
         for name, column in self.columns.items():
             if self.is_generic and name == REST:
                 _learn_all(self.folder)  # otherwise objects inside others would be plain dicts
-                arrays.append(typed_maps(table))
+                arrays.append(typed_maps(self._narrow(segment, table)))
                 continue
             source = self._sources[segment.schema][name]
             if source is None:
@@ -197,6 +219,18 @@ class Selection:
             else:
                 arrays.append(_cast(table[source.name], column.field.type))
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _asked(self, segment: Segment) -> list[str]:
+        """Return the columns of a file from which typed maps are made."""
+        columns = attribute_columns(self.schemas[segment.schema]).items()
+        names = self.attributes
+        return [REST, *(field.name for name, field in columns if names is None or name in names)]
+
+    def _narrow(self, segment: Segment, table: pa.Table) -> pa.Table:
+        table = table.select(self._asked(segment))
+        if self.attributes is None or not segment.has_rest or not table.num_rows:
+            return table
+        return only_about(table, self.attributes)
 
     def _shown(self, table: pa.Table) -> pa.Table:
         if self.conditions.shown is None:
@@ -222,6 +256,7 @@ class Selection:
         ]
         columns = [envelope["_offset"], envelope["_subject"], data, envelope["_event_id"], ids]
         columns += [envelope["_sender"], envelope["_number"], times, envelope["_class"], tests]
+        columns.append(headers_by_row(table))
         return list(map(JournalEvent, *columns))
 
 
@@ -234,13 +269,15 @@ def matching(folder: Path, fingerprint: str, table: pa.Table, where: Filter) -> 
         table, asked = only_about(table, firsts), [*asked, REST]
     envelope = [name for name in ENVELOPE.names if name in table.column_names]
     rows = attributes_by_row(table.select([*asked, *envelope]))
-    for name in where.attributes & set(ENVELOPE.names):
+    told = headers_by_row(table) if HEADERS in firsts else [NO_HEADERS] * table.num_rows
+    for name in where.attributes & set(envelope):
         for row, value in zip(rows, table[name].to_pylist(), strict=True):
             row[name] = value
     if not where.asks_for_type:
-        return [where.matches(row) for row in rows]
+        return [where.matches(with_headers(*row)) for row in zip(rows, told, strict=True)]
     key = learned(folder, fingerprint)
-    return [where.matches(object_under(key, row, None)) for row in rows]
+    objects = (object_under(key, row, None) for row in rows)
+    return [where.matches(with_headers(*one)) for one in zip(objects, told, strict=True)]
 
 
 def learned(folder: Path, fingerprint: str) -> int:
@@ -262,6 +299,7 @@ def columns_asked(where: Filter, schema: pa.Schema, has_rest: bool) -> set[str]:
     columns = attribute_columns(schema) | {one.name: one for one in ENVELOPE}
     firsts = {node.path[0] for node in nodes(where.tree) if isinstance(node, Name)}
     asked = {field.name for name, field in columns.items() if name in firsts}
+    asked |= {TOLD} if HEADERS in firsts else set()
     return asked | {REST} if has_rest else asked
 
 
@@ -280,8 +318,16 @@ def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == type_ else column.cast(type_, safe=False)
 
 
-def read_file(folder: Path, segment: Segment, columns: list[str] | None = None) -> pa.Table:
+def read_file(
+    folder: Path,
+    segment: Segment,
+    columns: list[str] | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+) -> pa.Table:
     """Return the columns of a segment's file, after checking its checksum.
+
+    Parts of it whose offsets are all before `start`, or not before `stop`, may be missing.
 
     Raises:
         StoreCorrupt: The file is not as it was written.
@@ -303,7 +349,7 @@ def read_file(folder: Path, segment: Segment, columns: list[str] | None = None) 
             path=str(path),
             problems=(problem,),
         )
-    return decode_file(content, columns)
+    return decode_file(content, columns, start=start, stop=stop)
 
 
 def damage(segment: Segment, content: bytes) -> str | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from infobus.errors import BadFrame
 from infobus.filters.language.values import attributes_of
+from infobus.headers import NO_HEADERS, Headers, HeaderValue
 from infobus.objects import DataObject, codec, find_type, id_of, type_of
 
 Entry = tuple[str, dict[str, Any]]
@@ -78,6 +79,25 @@ def _add(found: list[Entry], path: str, value: Any) -> None:
 def _add_all(found: list[Entry], path: str, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         _add(found, f"{path}.{escaped(name)}" if path else escaped(name), value)
+
+
+def header_entries(headers: Mapping[str, HeaderValue]) -> list[Entry] | None:
+    """Return the entries of headers, each under its plain name; None if there are none.
+
+    >>> header_entries({"trace.id": "4bf92f"})
+    [('trace.id', {'kind': 'str', 'text': '4bf92f'})]
+    """
+    if not headers:
+        return None
+    return [
+        (name, {"kind": KINDS[value.__class__], FIELDS[value.__class__]: value})
+        for name, value in headers.items()
+    ]
+
+
+def headers_in(entries: Iterable[Read] | None) -> Headers:
+    """Return the headers from which `header_entries` made these entries."""
+    return Headers({name: value for name, _, value in entries}) if entries else NO_HEADERS
 
 
 def escaped(name: str) -> str:

@@ -18,6 +18,7 @@ from msgspec import structs
 from infobus.errors import StoreCorrupt
 from infobus.stores.journal.leftovers import DAMAGED, set_aside
 from infobus.stores.journal.manifest import LostPart, Manifest, Retired, Segment, load
+from infobus.stores.journal.parquet import read_arrivals, written_arrivals
 from infobus.stores.journal.selection import DESCRIPTORS, damage, descriptor_damage, read_file
 from infobus.stores.journal.writer import JournalWriter
 
@@ -62,7 +63,13 @@ def compact(writer: JournalWriter, now_s: float, *, fan: int = FAN) -> int:
             continue
         first = run[0]
         written_at = max(segment.written_at for segment in run)
-        table = pa.concat_tables(tables)
+        arrivals = [
+            one
+            for segment, part in zip(run, tables, strict=True)
+            for one in read_arrivals(part.schema.metadata) or [(segment.last, segment.written_at)]
+        ]
+        noted = {**(tables[0].schema.metadata or {}), **written_arrivals(arrivals)}
+        table = pa.concat_tables(tables).replace_schema_metadata(noted)
         whole = writer.write(table, first.type, first.fingerprint, first.schema, written_at)
         gone = {segment.path for segment in run}
         _replace(writer, gone, now_s, instead=whole)
@@ -150,9 +157,21 @@ def _replace(
             segments=tuple(segments),
             schemas={s.schema: before.schemas[s.schema] for s in segments},
             first_offset=max(before.first_offset, lost_until if is_loss else 0),
+            taken=_taken(before, gone) if is_loss else before.taken,
             retired=(*before.retired, *retired),
         )
     )
+
+
+def _taken(before: Manifest, gone: set[str]) -> dict[str, int]:
+    """Return by type the offset up to which retention has removed events."""
+    # A journal that has only one number for all types may have lost some of any of them.
+    unknown = {} if before.taken else dict.fromkeys(before.types, before.first_offset)
+    taken = {**({"": before.first_offset} if unknown else {}), **unknown, **before.taken}
+    for one in before.segments:
+        if one.path in gone:
+            taken[one.type] = max(taken.get(one.type, 0), one.last + 1)
+    return taken
 
 
 def sweep(writer: JournalWriter, now_s: float, grace_s: float) -> int:

@@ -22,6 +22,7 @@ from infobus.stores.journal import schemas as journal_schemas
 from infobus.stores.journal.columns import REST, Journaled, table_of, type_key
 from infobus.stores.journal.manifest import (
     NAME,
+    Era,
     Manifest,
     Positions,
     Segment,
@@ -31,11 +32,14 @@ from infobus.stores.journal.manifest import (
 )
 from infobus.stores.journal.pruning import limits_of
 from infobus.stores.journal.selection import DESCRIPTORS, descriptor_damage
+from infobus.stores.private import make_private_folder, private_opener, repair_tree
 from infobus.stores.sqlite.locks import FileLock
 
 SUBJECT_COUNT_MAX = 64
 """A segment with more different subjects does not list them."""
 ROW_GROUP_COUNT = 131_072
+ERAS_MAX = 1_000
+"""So many of the last writers are known by name. Of offsets before them, nothing is checked."""
 DICTIONARY_BYTES_MAX = 32_768
 """Columns with more different values than fit in here are written value by value: a dictionary of
 what hardly comes twice makes files larger, and slower to write and to read."""
@@ -57,6 +61,7 @@ class JournalWriter:
         self.folder = folder
         self.manifest = manifest
         self._lock = lock
+        self._era = uuid.uuid4().hex[:16]
 
     @classmethod
     def open(cls, folder: str | Path) -> JournalWriter:
@@ -71,7 +76,9 @@ class JournalWriter:
         """
         folder = Path(folder)
         try:
-            (folder / DESCRIPTORS).mkdir(parents=True, exist_ok=True)
+            if (folder / NAME).exists():
+                repair_tree(folder)
+            make_private_folder(folder / DESCRIPTORS)
         except OSError as error:
             raise StoreError(
                 f"cannot make the folder {folder}: {error.strerror}", path=str(folder)
@@ -144,6 +151,7 @@ class JournalWriter:
                 structs.replace(
                     before,
                     next_offset=offsets.stop,
+                    eras=self._eras(before) if events else before.eras,
                     segments=(*before.segments, *added),
                     schemas=schemas,
                     types=types,
@@ -155,6 +163,12 @@ class JournalWriter:
                 (self.folder / segment.path).unlink(missing_ok=True)
             raise
         return offsets
+
+    def _eras(self, before: Manifest) -> tuple[Era, ...]:
+        """Return the eras, with that of this writer."""
+        if before.eras and before.eras[-1].id == self._era:
+            return before.eras
+        return (*before.eras, Era(self._era, before.next_offset))[-ERAS_MAX:]
 
     def write(self, table: pa.Table, type: str, fingerprint: str, key: str, at_s: float) -> Segment:
         """Write a file without listing it yet.
@@ -212,10 +226,10 @@ class JournalWriter:
         beside = leftovers.unfinished(target)
         try:
             if not target.parent.is_dir():
-                target.parent.mkdir(parents=True)
+                make_private_folder(target.parent)
                 sync_folder(target.parent.parent)
                 sync_folder(self.folder)
-            with beside.open("wb") as file:
+            with open(beside, "wb", opener=private_opener) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -266,7 +266,23 @@ def consumer_path(folder: Path, name: str) -> Path:
 
 def consumer_names(folder: Path) -> list[str]:
     """Return the names of all durable consumers of a folder, which need not exist."""
-    return sorted(unquote(path.stem) for path in folder.glob("*.db"))
+    return sorted(unquote(path.stem) for path in database.database_files(folder))
+
+
+def registered_at(folder: Path, name: str) -> float:
+    """Return since when a durable consumer is registered; it may be in use.
+
+    Raises:
+        StoreError: It does not exist, or cannot be read.
+    """
+    opened = Database(consumer_path(folder, name), KIND, name)
+    try:
+        with opened.errors():
+            if (found := opened.facts.get("registration")) is None:
+                raise opened.corrupt(["its registration is missing"])
+            return msgspec.convert(found, Registration).registered_at
+    finally:
+        opened.close()
 
 
 def forget(folder: Path, name: str) -> None:

@@ -13,10 +13,10 @@ from infobus.stores.ledger import reader
 from infobus.stores.ledger.ledger import KIND, Ledger, ledger_path
 from infobus.stores.ledger.reader import Extent, Leavings
 from infobus.stores.ledger.record import Position
-from infobus.stores.sqlite.database import Database, companions
+from infobus.stores.sqlite.database import Database, companions, database_files
 from infobus.stores.sqlite.locks import FileLock
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("infobus")
 
 TAKE_BYTES_MAX = 16 * 1024 * 1024
 """A ledger that holds more is left to those who serve it."""
@@ -36,7 +36,7 @@ class Glance:
 
 def ledger_ids(folder: Path) -> list[str]:
     """Return the ids of all ledgers in a folder, which need not exist."""
-    return sorted(path.stem for path in folder.glob("*.db"))
+    return sorted(path.stem for path in database_files(folder))
 
 
 def open_free(folder: Path, *, take_bytes_max: int = TAKE_BYTES_MAX) -> Ledger:
@@ -54,7 +54,7 @@ def open_free(folder: Path, *, take_bytes_max: int = TAKE_BYTES_MAX) -> Ledger:
         except StoreError as error:
             _log.error("%s", error)
             continue
-        if not ledger.extent.sealed:
+        if ledger.takes_records:
             return ledger
         ledger.close()
     return Ledger.open(folder)

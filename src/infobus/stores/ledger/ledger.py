@@ -10,8 +10,9 @@ ones, records only stay for longer.
 
 Every record has a checksum, and the numbers have no holes except those known to be gone. The ledger
 checks structure and numbers when it is opened, and checksums whenever it reads records (or at once,
-by `verify`): it refuses damaged data and never serves it. One thing no check can see: that the last
-commit is missing from the end of the log, because the disk lost what it had reported as synced.
+by `verify`): it refuses damaged data and never serves it. It also notices if it was copied without
+its log. One thing no check can see: that the last commit is missing from the end of the log,
+because the disk lost what it had reported as synced.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Ledger:
             # Descriptors that are missing here are written with the next record that
             # needs them.
             types = {key for key, one in found.items() if not scanning.is_misplaced(one, key)}
-            self._writer = Writer(path, KIND, extent, types, self._reading, checkpoint_bytes)
+            self._writer = Writer(path, KIND, lock, extent, types, self._reading, checkpoint_bytes)
         except BaseException:
             reader.close()
             raise
@@ -121,6 +122,11 @@ class Ledger:
         return self.extent.gone
 
     @property
+    def takes_records(self) -> bool:
+        """Whether it is neither sealed nor removed from its folder."""
+        return not self.extent.sealed and not self._writer.is_gone
+
+    @property
     def extent(self) -> Extent:
         """The numbers that the ledger holds."""
         return self._writer.extent
@@ -137,7 +143,8 @@ class Ledger:
         Raises:
             StoreFull: The disk is full; no record was stored. Trying again is safe. Only if this
                 process dies before that may the failed records be there after all.
-            StoreError: The ledger is sealed, or its disk has become read-only.
+            StoreError: The ledger is sealed, its files were removed, or its disk has become
+                read-only.
         """
         if not records:
             raise BadValue("append takes at least one record")
@@ -284,11 +291,13 @@ class Ledger:
     def close(self) -> None:
         """Write everything that is pending, and release the ledger. Closing twice is fine."""
         with self._reading:
-            if self._reader is None:
-                return
-            self._reader.close()  # before the writer, whose closing then empties the log
-            self._reader = None
-        self._writer.close()
+            reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        # Who closes last removes the log, unless it only reads.
+        is_complete = self._writer.finish()
+        for one in (reader, self._writer) if is_complete else (self._writer, reader):
+            one.close()
         self._lock.release()
 
     def __enter__(self) -> Ledger:

@@ -6,6 +6,7 @@ Facts of a ledger, beside its records:
     lost            [[first, last], ...]: numbers that a repair could not save
     sealed          why the ledger accepts no more records
     end             the last number when the log was last copied into the main file
+    open            an owner has written here, and has not closed the ledger
     position/NAME   [position, seen_at]: the position of a consumer
     type/HEX        the descriptor of the type with that fingerprint (see `is_misplaced`)
 """
@@ -206,9 +207,25 @@ def find_problems(database: Database, extent: Extent, *, are_records_read: bool)
         return database.structure_problems() or [
             *find(database.connection, extent),
             *_fact_problems(database.facts, extent),
+            *_missing_log(database, extent),
         ]
     except Damage as error:
         return [str(error)]
+
+
+def _missing_log(database: Database, extent: Extent) -> list[str]:
+    """While a ledger is open, and after a crash, there is a log beside the main file.
+
+    If the main file holds more than its owner had copied last, another program copied the log.
+    """
+    facts = database.facts
+    end = facts.get("end") or 0
+    if not facts.get("open") or extent.next > end + 1 or database.has_log():
+        return []
+    return [
+        f"its log is missing: it was copied without {database.path.name}-wal, or that file was "
+        f"removed. It held all events after number {end}"
+    ]
 
 
 def _number_problems(connection: sqlite3.Connection, extent: Extent) -> list[str]:

@@ -27,7 +27,8 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """When the event is of no use any more, in seconds since 1970."""
     test: bool = False
     priority: str = "regular"
-    # Older ledgers hold nil in the next place: a new field there must accept that.
+    headers: bytes | None = None
+    """As in `infobus.headers`; older ledgers hold nil here."""
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from infobus.stores.ledger.reader import Extent
 from infobus.stores.ledger.record import Position, Record, checksum, encode
 from infobus.stores.sqlite.database import FAILURES, Database, DatabaseKind, roll_back
 from infobus.stores.sqlite.group_commit import GroupCommit
+from infobus.stores.sqlite.locks import FileLock, identity
 
 CHECKPOINT_BYTES = 4 << 20
 ROW_COUNT_MAX = 128  # per statement
@@ -26,6 +27,7 @@ _COLUMN_COUNT = 4
 _PART_COUNT = ROW_COUNT_MAX * _COLUMN_COUNT  # values
 DELETE_COUNT_MAX = 10_000  # per transaction, so that publishers never wait for long
 POSITIONS_S = 1.0  # how long positions may wait for a commit that includes them
+FILES_S = 0.1  # how often a commit first looks whether the files are still there
 _COMMIT_BYTES = 4120  # the least that a commit adds to the log
 
 Step = Callable[[], object]
@@ -44,12 +46,17 @@ class Append(msgspec.Struct, eq=False):
 
 
 class Writer:
-    """Writes records and facts of one ledger. `extent` is what is on disk."""
+    """Writes records and facts of one ledger. `extent` is what is on disk.
+
+    The first commit marks the ledger as open, in the main file too; closing removes the mark. So a
+    main file that is marked, and has no log, was copied without it.
+    """
 
     def __init__(
         self,
         path: Path,
         kind: DatabaseKind,
+        lock: FileLock,
         extent: Extent,
         types: set[int],
         no_readers: AbstractContextManager[object],
@@ -63,7 +70,13 @@ class Writer:
         self._saved_s = 0.0
         self._checkpoint_bytes = checkpoint_bytes
         self._unmarked_bytes = checkpoint_bytes  # nothing is known about the last owner's log
+        self._is_marked = False  # as open, in the main file
+        self.is_gone = False
+        """Whether the files were removed or replaced: nothing is accepted any more."""
+        self._look_at_s = 0.0
+        self._lock = lock
         self._database = Database(path, kind, path.stem, mode="rw")
+        self._identity = identity(path)
         self._commits: GroupCommit[Append | Step] = GroupCommit(str(path), self._commit)
         self.append: Callable[[Append], None] = self._commits.run
         """Returns when the records are on disk."""
@@ -93,14 +106,23 @@ class Writer:
         while self.extent.gone < up_to:
             self._commits.run(lambda: self._delete(up_to))
 
-    def close(self) -> None:
-        """Write everything that is pending.
+    def finish(self) -> bool:
+        """Write everything that is pending, and take no more; return whether that succeeded.
+
+        If not, as on a full disk, the log holds everything that matters, and must stay.
 
         Raises:
             BusClosed: It was closed before.
         """
-        with suppress(StoreError):  # on a full disk; the log holds everything that matters
-            self._commits.run(self._mark_end, is_last=True)
+        self._is_marked = True  # or the last commit would set the mark that it removes
+        try:
+            self._commits.run(self._mark_closed, is_last=True)
+        except StoreError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the file; if nobody else has it open, its log is copied and removed."""
         self._database.close()
 
     # The rest runs on the thread that leads a commit.
@@ -108,7 +130,9 @@ class Writer:
     def _commit(self, works: Sequence[Append | Step]) -> None:
         appends = [one for one in works if isinstance(one, Append)]
         has_steps = len(appends) < len(works)
-        is_full = self._unmarked_bytes > self._checkpoint_bytes
+        is_full = self._unmarked_bytes > self._checkpoint_bytes or not self._is_marked
+        if time.monotonic() >= self._look_at_s:
+            self._check_files()
         unsaved = self._due_positions(is_urgent=has_steps or is_full) if self._unsaved else {}
         try:
             rows, types = self._numbered(appends)
@@ -121,6 +145,8 @@ class Writer:
                         step()
                 if is_full:
                     self._mark_end()
+                    if not self._is_marked:
+                        self._database.facts.put("open", True)
                 self._database.connection.execute("COMMIT")
                 self._types |= types.keys()
             else:  # the usual case: one statement is a transaction by itself
@@ -133,6 +159,20 @@ class Writer:
         self.extent = self._working
         if is_full:
             self._checkpoint()
+
+    def _check_files(self) -> None:
+        """Raise if others can no longer find what is written here."""
+        self._look_at_s = time.monotonic() + FILES_S
+        path = self._database.path
+        if not self.is_gone:
+            self.is_gone = identity(path) != self._identity or not self._lock.is_intact()
+        if self.is_gone:
+            raise StoreError(
+                f"the files of ledger {path} were removed or replaced while it was in use. "
+                "Nothing was accepted now; the next event goes to another ledger. What this one "
+                "holds is delivered only as long as this process lives",
+                path=str(path),
+            )
 
     def _due_positions(self, *, is_urgent: bool) -> dict[str, Position]:
         now_s = time.monotonic()
@@ -220,11 +260,15 @@ class Writer:
         # From now on the main file must hold what is copied into it here.
         self._database.facts.put("end", self._working.next - 1)
 
+    def _mark_closed(self) -> None:
+        self._mark_end()
+        self._database.facts.delete("open")
+
     def _checkpoint(self) -> None:
         # A reader would prevent the log from being reused. If this fails, the log still
         # holds everything, and grows until the disk has room again.
         with self._no_readers, suppress(*FAILURES):
-            self._database.checkpoint()
+            self._is_marked |= self._database.checkpoint()
             self._unmarked_bytes = 0
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from infobus.errors import StoreCorrupt, StoreError, StoreFull
+from infobus.stores.private import make_private_file, make_private_folder, repair
 from infobus.stores.sqlite.wal_check import PAGE_BYTES, is_head_damaged, log_problems
 
 Mode = Literal["ro", "rw"]
@@ -72,6 +73,8 @@ class Database:
                     raise Damage("the head of its log is damaged")
             self.connection = connect(path, mode)
             try:
+                if mode == "rw":
+                    self._shut_others_out()
                 self._check_kind()
             except BaseException:
                 self.connection.close()
@@ -94,6 +97,11 @@ class Database:
             raise Damage(f"format {version} does not exist")
         if ask("PRAGMA journal_mode").fetchone()[0] != "wal":
             raise Damage("its write-ahead log is switched off")
+
+    def _shut_others_out(self) -> None:
+        for path in (self.path, *companions(self.path)):
+            with suppress(OSError):  # some need not be there
+                repair(path)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -173,9 +181,18 @@ class Database:
         )
         return int(pages - free) * PAGE_BYTES
 
-    def checkpoint(self) -> None:
-        """Copy the write-ahead log into the main file, so that it can be written anew."""
-        self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    def checkpoint(self) -> bool:
+        """Copy the write-ahead log into the main file, so that it can be written anew.
+
+        Return whether all of it was copied: a reader may be in the way.
+        """
+        return is_all_copied(self.connection, "PASSIVE")
+
+    def has_log(self) -> bool:
+        """Return whether there is a log with content."""
+        with suppress(OSError):
+            return companions(self.path)[0].stat().st_size > 0
+        return False
 
     def close(self) -> None:
         """Close the connection; the last one also empties the write-ahead log."""
@@ -258,11 +275,13 @@ def create(
     try:
         for left_over in (young, *companions(young)):
             left_over.unlink(missing_ok=True)
-        young.touch()
+        make_private_file(young)  # its log and index get the same mode
         connection = connect(young, "rw")
         try:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            connection.execute("PRAGMA journal_mode = WAL")
+            # If the disk fails now, SQLite does not raise, but answers with the old mode.
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                raise OSError(errno.EIO, "its log could not be begun")
             connection.execute("BEGIN")
             for statement in kind.schema:
                 connection.execute(statement)
@@ -270,6 +289,10 @@ def create(
             connection.execute(f"PRAGMA user_version = {kind.format}")
             fill(connection)
             connection.execute("COMMIT")
+            # Closing would do this as well, but would say nothing if it failed; then all of
+            # the content is in a log that does not come along.
+            if not is_all_copied(connection, "TRUNCATE"):
+                raise OSError(errno.EIO, "its log could not be copied")
         finally:
             connection.close()
         os.replace(young, path)
@@ -288,16 +311,31 @@ def companions(path: Path) -> tuple[Path, Path]:
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
+def database_files(folder: Path) -> list[Path]:
+    """Return the database files of a folder, which need not exist.
+
+    Raises:
+        StoreError: The folder cannot be read.
+    """
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith(".db")]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(
+            f"cannot read the folder {folder}: {_too_many_files() or error.strerror}",
+            path=str(folder),
+        ) from error
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents, so that they survive a crash.
 
     Raises:
         StoreError: It cannot be created.
     """
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in missing:
+        for one in make_private_folder(folder):
             sync_folder(one.parent)
     except OSError as error:
         raise StoreError(
@@ -324,6 +362,12 @@ def _too_many_files() -> str:
     if not is_near:
         return ""
     return f"this process may have {limit} files open, and has: raise its limit (ulimit -n)"
+
+
+def is_all_copied(connection: sqlite3.Connection, mode: Literal["PASSIVE", "TRUNCATE"]) -> bool:
+    """Copy the log into the main file, and return whether that is complete."""
+    busy, in_log, copied = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+    return not busy and in_log == copied
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

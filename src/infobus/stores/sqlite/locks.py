@@ -13,6 +13,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 from infobus.errors import StoreError
+from infobus.stores.private import private_opener
 
 
 class FileLock:
@@ -32,7 +33,7 @@ class FileLock:
         """
         assert self._descriptor is None, f"{self.path} is held already"
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = private_opener(os.fspath(self.path), os.O_RDWR | os.O_CREAT)
         except OSError as error:
             advice = "; raise its limit (ulimit -n)" if error.errno == errno.EMFILE else ""
             raise StoreError(
@@ -53,6 +54,12 @@ class FileLock:
         _held.add(self)
         return True
 
+    def is_intact(self) -> bool:
+        """Return whether the lock is held, and its file is still the one with that name."""
+        return self._descriptor is not None and identity(self.path) == _which(
+            os.fstat(self._descriptor)
+        )
+
     def release(self) -> None:
         """Release the lock, if it is held."""
         if self._descriptor is not None:
@@ -65,6 +72,18 @@ class FileLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return which file has that name; None if there is none."""
+    try:
+        return _which(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def _which(file: os.stat_result) -> tuple[int, int]:
+    return file.st_dev, file.st_ino
 
 
 _held: WeakSet[FileLock] = WeakSet()
