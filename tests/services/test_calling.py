@@ -162,8 +162,63 @@ class TestAsync:
         asyncio.run(main())
         wait_until(lambda: service.calls == ["cancelled"])
 
+    def test_a_task_is_made_of_a_call(self, other, service):
+        async def main():
+            client = other.aio.service("svc.keywords")
+            assert await asyncio.create_task(client.categories()) == ["metals", "cars"]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(client.categories(str(n))) for n in range(3)]
+            assert [task.result()[0] for task in tasks] == ["0metals", "1metals", "2metals"]
+            with pytest.raises(Refusal, match="no way"):
+                await asyncio.create_task(client.refuse("no way"))
+
+        asyncio.run(main())
+
+    def test_a_cancelled_task_made_of_a_call_cancels_it(self, other, service):
+        async def main():
+            task = asyncio.create_task(other.aio.service("svc.keywords").sleep_for_ever())
+            await asyncio.to_thread(service.began.acquire)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(main())
+        wait_until(lambda: service.calls == ["cancelled"])
+
+    def test_an_async_operation_that_waits_for_its_own_event_loop_is_told(self, bus, other):
+        class Circular(Service):
+            async def outer(self) -> str:
+                return bus.service("svc.circular").inner()
+
+            async def outer_awaiting(self) -> str:
+                return await bus.aio.service("svc.circular").inner()
+
+            async def inner(self) -> str:
+                return "inner"
+
+        bus.serve("svc.circular", Circular())
+        client = other.service("svc.circular")
+        with pytest.raises(infobus.UsageError, match=r"inner of 'svc.circular' runs on the event"):
+            client.outer()
+        assert client.outer_awaiting() == "inner"
+
 
 class TestBadInput:
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            ({"timeout": 1}, r"service\(\) has no option 'timeout'.*did you mean timeout_s\?"),
+            ({"retries": 3}, "has no option 'retries', only policy, timeout_s"),
+        ],
+    )
+    def test_a_wrong_option(self, bus, options, says):
+        with pytest.raises(infobus.UsageError, match=says):
+            bus.service("svc.x", **options)
+        with pytest.raises(infobus.UsageError, match="has no option"):
+            bus.service("svc.x").options(**options)
+        with pytest.raises(infobus.UsageError, match=r"serve\(\) has no option"):
+            bus.serve("svc.x", Keywords(), **options)
+
     def test_an_unknown_operation(self, client):
         with pytest.raises(BadCall, match=r"no operation 'nothing'; it has .*categories\(") as bad:
             client.nothing()
@@ -188,8 +243,11 @@ class TestBadInput:
             client.headline_of()
 
     def test_an_argument_that_cannot_be_sent(self, client):
-        with pytest.raises(BadValue, match="expected a value that can be sent"):
+        says = r"^categories: prefix: expected a value that can be sent.* it is categories\(prefix"
+        with pytest.raises(BadValue, match=says):
             client.categories(object())
+        with pytest.raises(BadValue, match=r"^categories: prefix\[1\]: expected a value"):
+            client.categories([1, object()])
 
     def test_arguments_that_are_too_large(self, client):
         with pytest.raises(BadValue, match="16777216 are allowed"):
@@ -235,6 +293,44 @@ class TestErrors:
             caller.service("svc.test").refuse("no way")
         assert "in refuse" in error.value.__notes__[0]
 
+    def test_the_server_logs_it(self, client, service, caplog):
+        with pytest.raises(Refusal):
+            client.refuse("no way")
+        (record,) = [one for one in caplog.records if "refuse" in one.getMessage()]
+        assert record.levelname == "WARNING"
+        assert "raised Refusal" in record.getMessage()
+        assert record.exc_info is not None
+
+    def test_what_the_caller_did_wrong_is_not_logged(self, client, caplog):
+        with pytest.raises(BadCall):
+            client.categories(7)
+        assert caplog.records == []
+
+    @pytest.mark.parametrize(
+        "raised",
+        [
+            NoServer("nobody served 'svc.absent'", subject="svc.absent", operation="pay"),
+            CallCancelled("given up", subject="svc.absent", operation="pay"),
+            CallMayHaveRun("it died", subject="svc.absent", operation="pay"),
+            BadCall("pay: has no parameter 'x'"),
+            infobus.Backpressure("nobody keeps up"),
+            infobus.BusClosed("the bus was closed"),
+        ],
+    )
+    def test_an_error_of_a_call_that_the_operation_made_is_not_taken_for_ones_own(
+        self, bus, other, raised
+    ):
+        class Outer(Service):
+            def pay(self) -> None:
+                raise raised
+
+        bus.serve("svc.outer", Outer())
+        with pytest.raises(RemoteError, match=str(raised)) as error:
+            other.service("svc.outer").pay()
+        assert error.value.type_name == type(raised).__name__
+        assert isinstance(error.value.__cause__, type(raised))
+        assert str(error.value.__cause__) == str(raised)
+
     def test_one_that_would_end_a_loop_does_not(self, client):
         with pytest.raises(RemoteError, match="StopIteration"):
             client.stop_iterating()
@@ -243,6 +339,11 @@ class TestErrors:
         with pytest.raises(NoServer, match=r"nobody served 'svc.none' within 0.2 s") as error:
             other.service("svc.none", timeout_s=0.2).anything()
         assert error.value.retry_is_safe
+
+    def test_nobody_serves_but_something_like_it_is_served(self, client, other):
+        says = r"nobody served 'svc.keyword' within 1.0 s.*; did you mean 'svc.keywords'\?"
+        with pytest.raises(NoServer, match=says):
+            other.service("svc.keyword", timeout_s=1.0).categories()
 
     def test_a_server_that_never_answers(self, client, service):
         client.categories()  # so the server is known, and the time begins when it is called

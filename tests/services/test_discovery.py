@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from infobus import BadFilter, Service
+import infobus
+from infobus import BadFilter, Service, UsageError
 
 
 class Nothing(Service):
@@ -21,6 +22,19 @@ def test_everyone_is_found_with_what_they_say(bus, other):
     assert found["svc.a"].info["region"] == "eu"
     assert found["svc.a"].node == bus.stats().node
     assert found["svc.a"].interface.operations["ping"].doc == "Do nothing."
+
+
+def test_participants_carry_the_name_of_their_program():
+    with (
+        infobus.connect("named", engine="memory", name="oven-3") as oven,
+        infobus.connect("named", engine="memory") as other,
+    ):
+        oven.serve("svc.a", Nothing())
+        other.serve("svc.b", Nothing())
+        found = other.who_is_out_there("svc.>", where='application == "oven-3"')
+        assert [(one.subject, one.application) for one in found] == [("svc.a", "oven-3")]
+        names = {one.subject: one.application for one in oven.who_is_out_there("svc.>")}
+        assert names == {"svc.a": "oven-3", "svc.b": ""}
 
 
 def test_patterns_choose(bus, other):
@@ -105,3 +119,10 @@ def test_a_feed_can_be_awaited(bus, other):
         return second.found.subject
 
     assert asyncio.run(watch()) == "svc.second"
+
+
+def test_a_node_announces_no_more_than_others_believe(bus):
+    for number in range(1000):
+        bus.i_am(f"plant.sensor{number}", "sensor")
+    with pytest.raises(UsageError, match="serve some of them from another process"):
+        bus.serve("svc.more", Nothing())

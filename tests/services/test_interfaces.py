@@ -1,6 +1,9 @@
 """What a service can be asked to do, as data."""
 
+import json
+import re
 from collections.abc import AsyncIterator, Iterator
+from enum import Enum
 
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from infobus import BadType, DataObject, Service, define_type, idempotent
 from infobus.errors import BadFrame
 from infobus.objects import type_of
 from infobus.services import DynamicService, Interface
-from infobus.services.failures import read_error, write_error
+from infobus.services.failures import read_error, write_error, write_raised
 from infobus.services.interface import read_interface
 
 
@@ -20,6 +23,19 @@ class Part(DataObject, name="services.Part"):
     def doubled(self, times: int = 2) -> int:
         """Times two, or more."""
         return self.number * times
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Secretive(Exception):
+    def __init__(self, secret):
+        super().__init__()
+        self._secret = secret
+
+    def __str__(self):
+        return f"the secret is {self._secret}"
 
 
 class Workshop(Service):
@@ -62,6 +78,83 @@ def test_signatures_say_all():
         "stream() -> stream of services.Part",
         "async_stream() -> stream of dict[str, int]",
     ]
+
+
+def test_operations_are_printed_as_signatures():
+    assert str(Bigger._interface.operations[1:2]) == "(count(more: int = 0) -> int,)"
+
+
+def test_a_service_without_a_doc_has_none(bus, other):
+    class Silent(Service):
+        def speak(self) -> None: ...
+
+    class Quiet:
+        def speak(self) -> None: ...
+
+    class Loud(Workshop):
+        pass
+
+    assert (Silent._interface.doc, Interface.of_class(Quiet).doc) == ("", "")
+    assert Loud._interface.doc == "Makes parts."
+
+
+def test_serving_names_annotated_methods_that_cannot_be_operations(bus, caplog):
+    class Odd(Service):
+        def fine(self) -> int:
+            return 1
+
+        def sets(self) -> set[int]:
+            return set()
+
+        def many(self, *numbers: int) -> int:
+            return 1
+
+        def colour(self, colour: Colour) -> int:
+            return 1
+
+        def no_result(self, x: int):
+            return x
+
+        def bad_default(self, x: int = "a") -> int:
+            return 1
+
+        def untyped(self, x):
+            return x
+
+        def _private(self, x: set[int]) -> int:
+            return 1
+
+    bus.serve("svc.odd", Odd())
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 5
+    for message, says in zip(
+        told,
+        [
+            r"of Odd cannot be called over the bus: sets: its result: set\[int\] cannot be sent",
+            r"many: parameter \*numbers: int cannot be given by name",
+            r"colour: parameter colour: .*Colour.* cannot be sent",
+            "no_result: its result is not annotated",
+            "bad_default: the default of x: expected int, got str 'a'",
+        ],
+        strict=True,
+    ):
+        assert re.search(says, message), message
+
+
+def test_serving_names_operations_that_a_client_hides(bus, other, caplog):
+    class Shop(Service):
+        def options(self) -> list[str]:
+            return ["red"]
+
+        def subject(self) -> str:
+            return "x"
+
+        def buy(self) -> None: ...
+
+    bus.serve("svc.shop", Shop())
+    (record,) = caplog.records
+    assert "options, subject; call them as service['options'](...)" in record.getMessage()
+    assert other.service("svc.shop")["options"]() == ["red"]
 
 
 def test_a_subclass_inherits_and_overrides():
@@ -122,6 +215,42 @@ def test_a_type_that_was_made_at_run_time_travels(bus, other):
 
 
 class TestErrors:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            UnicodeDecodeError("utf-8", b"a\xff", 1, 2, "invalid start byte"),
+            UnicodeEncodeError("ascii", "a\xff", 1, 2, "ordinal not in range"),
+            SyntaxError("invalid syntax", ("f.py", 3, 4, "x =", 3, 5)),
+            SyntaxError("plain"),
+            FileNotFoundError(2, "No such file or directory", "missing.txt"),
+            PermissionError(13, "Permission denied", "x.txt", None, "y.txt"),
+            OSError("something else"),
+            KeyError("nope"),
+            ValueError("bad", 7),
+            ZeroDivisionError("division by zero"),
+            json.JSONDecodeError("Expecting value", "doc", 2),
+        ],
+        ids=lambda error: type(error).__name__,
+    )
+    def test_an_exception_keeps_its_class_and_its_message(self, error):
+        read = read_error(write_error(error, with_traceback=False))
+        assert (type(read), str(read)) == (type(error), str(error))
+
+    def test_facts_come_along(self):
+        missing = FileNotFoundError(2, "No such file or directory", "missing.txt")
+        read = read_error(write_error(missing, with_traceback=False))
+        assert (read.errno, read.filename) == (2, "missing.txt")
+
+    def test_one_that_cannot_be_made_to_say_the_same_still_says_it(self):
+        read = read_error(write_error(Secretive(7), with_traceback=False))
+        assert (type(read).__name__, str(read)) == ("RemoteError", "Secretive: the secret is 7")
+
+    def test_an_object_in_an_exception_comes_with_its_type(self):
+        error = ValueError("bad part")
+        error.part = Part(number=3)
+        types = write_raised(error, with_traceback=False)[1]
+        assert type_of(Part).fingerprint in types
+
     @given(st.binary(max_size=60))
     def test_bytes_that_are_no_error_give_one_that_says_so(self, junk):
         assert isinstance(read_error(junk), Exception)

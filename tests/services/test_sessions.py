@@ -15,6 +15,26 @@ def echo(session):
         session.send({"echo": obj["n"]})
 
 
+@pytest.mark.parametrize("name", ["max_age", "max_rate"])
+@pytest.mark.parametrize("value", [0, -1, float("inf"), "soon"])
+def test_a_quality_that_cannot_be_kept_is_refused_at_once(name, value):
+    with pytest.raises(UsageError, match=f"{name}=.*expected a number of .* above 0"):
+        QoS(**{name: value})
+
+
+def test_a_class_that_is_not_known_is_not_agreed_to(bus, other):
+    with pytest.raises(UsageError, match="nonsense"):
+        bus.offer_sessions("video.feed", echo, qos=QoS(priority="nonsense"))
+    bus.offer_sessions("video.feed", echo)
+    with pytest.raises(UsageError, match="nonsense"):
+        other.open_session("video.feed", qos=QoS(priority="nonsense"))
+    strange = other.service("video.feed")
+    with pytest.raises(UsageError, match="nonsense"):
+        strange.begin_session("0", priority="nonsense")
+    with pytest.raises(UsageError, match="max_rate=0"):
+        strange.begin_session("0", max_rate=0)
+
+
 def test_both_sides_send_and_receive(bus, other):
     bus.offer_sessions("video.feed", echo)
     with other.open_session("video.feed") as session:

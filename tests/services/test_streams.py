@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from infobus import CallCancelled, CallMayHaveRun, Service
+from infobus import CallCancelled, CallMayHaveRun, Service, UsageError
 
 
 class Counter(Service):
@@ -35,6 +35,9 @@ class Counter(Service):
     def get_stuck(self) -> Iterator[int]:
         yield 1
         self.ended.wait(20)
+
+    def top(self) -> int:
+        return self.produced
 
     def wrong(self) -> Iterator[int]:
         yield "one"  # type: ignore[misc]
@@ -134,3 +137,39 @@ def test_the_death_of_the_server_is_noticed(client, counter, bus):
     threading.Thread(target=bus.close, args=(0,)).start()
     with pytest.raises(CallMayHaveRun, match="has died"):
         next(stream)
+
+
+class TestAsyncFor:
+    """A stream of `bus.aio` can be iterated as it is returned."""
+
+    def test_items_come_in_order(self, other, counter):
+        async def main():
+            client = other.aio.service("svc.counter")
+            assert [item async for item in client.count(200)] == list(range(200))
+            assert [item async for item in await client.count(3)] == [0, 1, 2]
+
+        asyncio.run(main())
+
+    def test_leaving_it_ends_the_operation(self, other, counter):
+        async def main():
+            async for item in other.aio.service("svc.counter").count(1_000_000):
+                if item == 3:
+                    break
+
+        asyncio.run(main())
+        assert counter.ended.wait(20)
+
+    def test_an_error_at_the_end_is_raised(self, other, counter):
+        async def main():
+            return [item async for item in other.aio.service("svc.counter").fail_after(2)]
+
+        with pytest.raises(ValueError, match="no more"):
+            asyncio.run(main())
+
+    def test_what_is_no_stream_says_so(self, other, counter):
+        async def main():
+            async for _ in other.aio.service("svc.counter").top():
+                pass
+
+        with pytest.raises(UsageError, match="top is no stream: await it instead"):
+            asyncio.run(main())

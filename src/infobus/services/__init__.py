@@ -3,9 +3,9 @@
 service.py    `Service`, whose annotated methods are operations; what they are, as data
 interface.py  operations, parameters, defaults: how they are written down and read
 client.py     `bus.service(...)`: calls that look like method calls
-hosting.py    where operations run
+runner.py     where operations run
 exchange.py   joins the protocols of discovery and invocation to a node
-values.py     arguments and results as bytes
+arguments.py  arguments and results as bytes
 sessions.py   private conversations with a supplier, at an agreed quality of service
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
@@ -13,11 +13,13 @@ from weakref import ref
 from infobus.errors import (
     BadCall,
     BadFrame,
+    BadValue,
     BusError,
     CallCancelled,
     CallError,
     CallMayHaveRun,
     NoServer,
+    UsageError,
 )
 from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.effects import Bound, GivenUp
@@ -26,7 +28,7 @@ from infobus.services.arguments import read, write
 from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
 from infobus.services.failures import read_error
-from infobus.services.interface import read_interface
+from infobus.services.interface import ServiceOperation, read_interface
 from infobus.waiters import Mailbox
 
 if TYPE_CHECKING:
@@ -44,8 +46,12 @@ class Answer:
     error: Exception | None = None
 
 
-class PendingCall:
-    """A call whose result may not be there yet; it can be waited for, awaited and cancelled."""
+class PendingCall(Coroutine[Any, Any, Any]):
+    """A call whose result may not be there yet; it can be waited for, awaited and cancelled.
+
+    It is a coroutine to asyncio, so a task can be made of it. If it is a stream, `async for` goes
+    over its items.
+    """
 
     # What most calls never change is not written for each of them.
     server: Key | None = None
@@ -57,6 +63,7 @@ class PendingCall:
     _handed_out: ref[Stream] | None = None
     _misfits: Sequence[tuple[Presence, BusError | None]] = ()
     _is_done = False
+    _steps: Generator[Any, None, Any] | None = None  # as a coroutine
 
     def __init__(
         self,
@@ -126,13 +133,44 @@ class PendingCall:
                 raise
         return self.result(0)
 
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        stream = await self
+        if not isinstance(stream, Stream):
+            raise UsageError(f"{self._operation.name} is no stream: await it instead")
+        with stream:
+            async for item in stream:
+                yield item
+
+    # What a task calls.
+
+    def send(self, value: Any) -> Any:
+        """Go on as a coroutine."""
+        return self._its_steps().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Go on as a coroutine, with an exception."""
+        return self._its_steps().throw(*error)
+
+    def close(self) -> None:
+        """End as a coroutine; the call itself goes on."""
+        self._its_steps().close()
+
+    def _its_steps(self) -> Generator[Any, None, Any]:
+        if self._steps is None:
+            self._steps = self.__await__()
+        return self._steps
+
     # What the exchange and the protocol call.
 
     def bind(self, presence: Presence) -> Bound | None:
         """The arguments as a server takes them; None if it does not."""
         try:
             operation = self._operation.at(presence)
-            payload, types = write(operation.bind(self._args, self._kwargs))
+            arguments = operation.bind(self._args, self._kwargs)
+            try:
+                payload, types = write(arguments)
+            except BadValue as error:
+                raise _unsendable(operation, arguments, error) from None
         except KeyError:
             self._noted(presence, None)
             return None
@@ -251,6 +289,21 @@ class PendingCall:
             shown = " and ".join(signatures) or "no such operation"
             text = f"no server of {subject!r} takes this call of {name}; they have {shown}"
         return BadCall(text, signatures=signatures)
+
+
+def _unsendable(
+    operation: ServiceOperation, arguments: dict[str, Any], error: BadValue
+) -> BadValue:
+    """The error that names the argument that cannot be sent."""
+    for name, value in arguments.items():
+        try:
+            write({name: value})
+        except BadValue as own:
+            problem = str(own).removeprefix(f"dict[{name!r}]")
+            problem = problem if problem[:1] in (":", "[", ".") else f": {problem}"
+            text = f"{operation.name}: {name}{problem}; it is {operation.signature}"
+            return BadValue(text, path=own.path)
+    return BadValue(f"{operation.name}: all arguments together: {error}", path=error.path)
 
 
 def no_server(subject: str, operation: str, timeout_s: float, detail: str) -> NoServer:

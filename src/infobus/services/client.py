@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Literal
 
-from infobus.errors import UsageError
+from infobus.errors import NoServer, UsageError
+from infobus.headers import Headers, HeaderValue
+from infobus.headers import decode as decode_headers
+from infobus.headers import encode as encode_headers
 from infobus.objects.members import Members
 from infobus.patience import DEFAULT_PATIENCE, Patience
 from infobus.protocols.frames.invocation import Presence
+from infobus.protocols.invocation.caller import SERVER
 from infobus.protocols.invocation.effects import Outgoing
 from infobus.protocols.invocation.rules import Key
 from infobus.services.call import Answer, PendingCall, Stream, no_server
 from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
 from infobus.services.interface import Interface, ServiceOperation, read_interface
+from infobus.services.service import CURRENT, check_options
 from infobus.subjects import check_subject
 
 __all__ = [
@@ -30,6 +36,9 @@ __all__ = [
 ]
 
 TIMEOUT_S_MAX = 366 * 86_400.0
+
+_HINT_FROM_S = 1.0
+CALL_OPTIONS = ("policy", "timeout_s", "exactly_once", "idempotent", "headers")
 
 Choose = Callable[[list[Found]], Found | Sequence[Found]]
 Policy = Literal["first", "least_loaded", "all"] | Choose
@@ -55,6 +64,7 @@ class ServiceClient:
         timeout_s: float | None = None,
         exactly_once: bool | str = False,
         idempotent: bool = False,
+        headers: Mapping[str, HeaderValue] | None = None,
         is_async: bool = False,
         patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
@@ -73,12 +83,14 @@ class ServiceClient:
             "timeout_s": timeout_s,
             "exactly_once": exactly_once,
             "idempotent": idempotent,
+            "headers": decode_headers(encode_headers(headers)),
             "is_async": is_async,
             "patience": patience,
         }
 
     def options(self, **options: Any) -> ServiceClient:
         """The same service, called with other options: see `Bus.service`."""
+        check_options("options", options, CALL_OPTIONS)
         return ServiceClient(self._exchange, self.subject, **{**self._options, **options})
 
     @property
@@ -119,6 +131,11 @@ class ServiceClient:
         return f"<service {self.subject!r}>"
 
 
+def hidden_by_client(names: Iterable[str]) -> list[str]:
+    """Which operations are not reached as methods, because a client has something of that name."""
+    return [name for name in names if name == "subject" or hasattr(ServiceClient, name)]
+
+
 class RemoteOperation:
     """One operation of a service; calling it calls the service."""
 
@@ -132,6 +149,7 @@ class RemoteOperation:
         timeout_s: float,
         exactly_once: bool | str,
         idempotent: bool,
+        headers: Headers,
         is_async: bool,
         patience: Patience,
     ) -> None:
@@ -142,6 +160,7 @@ class RemoteOperation:
         self.timeout_s = timeout_s
         self._exactly_once = exactly_once
         self._idempotent = idempotent
+        self._headers = encode_headers(headers)
         self._is_async = is_async
         self._patience = patience
         self._is_simple = policy in ("first", "least_loaded")
@@ -159,6 +178,8 @@ class RemoteOperation:
         """
         if self._is_async:
             return self._awaited(args, kwargs)
+        if CURRENT.get(None) is not None:
+            self._check_blocking()
         if self._is_simple:
             pending = self._start(args, kwargs)
             try:
@@ -166,6 +187,8 @@ class RemoteOperation:
             except KeyboardInterrupt:
                 pending.cancel()
                 raise
+            except NoServer as error:
+                raise self._hinted(error) from None
         if self._policy == "all":
             return self._ask_all(args, kwargs)
         return self._start(args, kwargs, self._chosen()).result()
@@ -198,6 +221,8 @@ class RemoteOperation:
             self._idempotent,
             once,
             store,
+            self._exactly_once is not True,
+            self._headers,
         )
         exchange.call(call, pending)
         return pending
@@ -224,6 +249,28 @@ class RemoteOperation:
             return asyncio.to_thread(self._ask_all, args, kwargs)
         return asyncio.to_thread(lambda: self._start(args, kwargs, self._chosen()).result())
 
+    def _check_blocking(self) -> None:
+        """Refuse to wait on an event loop for an operation that needs this loop to run."""
+        from asyncio import _get_running_loop
+
+        if _get_running_loop() is not None and self._exchange.runs_async(self.subject, self.name):
+            raise UsageError(
+                f"{self.name} of {self.subject!r} runs on the event loop of this node, on which "
+                "you wait for it: call it by bus.aio.service(...), and await the result"
+            )
+
+    def _hinted(self, error: NoServer) -> NoServer:
+        """The same error, with the subject that may have been meant. Quick calls have no time."""
+        if self.timeout_s < _HINT_FROM_S:
+            return error
+        found = self._exchange.ask(">", SERVER, "", self._patience.answers_s)
+        served = {one.presence.subject for one in found}
+        close = get_close_matches(self.subject, served, 1)
+        if self.subject in served or not close:
+            return error
+        text = f"{error}; did you mean {close[0]!r}?"
+        return NoServer(text, subject=self.subject, operation=self.name)
+
     def _chosen(self) -> list[Key]:
         """The servers that the application's own policy prefers, best first."""
         found = self._servers()
@@ -231,7 +278,8 @@ class RemoteOperation:
             raise no_server(self.subject, self.name, self.timeout_s, "")
         assert callable(self._policy)
         chosen = self._policy(found)
-        preferred = [chosen] if isinstance(chosen, Found) else list(chosen)
+        several = list(chosen) if isinstance(chosen, Iterable) else []
+        preferred = [chosen] if isinstance(chosen, Found) else several
         if not preferred or not all(isinstance(one, Found) for one in preferred):
             raise UsageError(f"the policy must return some of what it is given, got {chosen!r}")
         return [one.key for one in preferred]

@@ -42,7 +42,7 @@ class Found:
     def of(cls, node: str, presence: Presence) -> Found:
         """What a participant says."""
         said = attributes_of(presence)
-        for own in ("subject", "role", "load", "rank", "since"):
+        for own in ("subject", "role", "load", "rank", "since", "application"):
             del said[own]
         about = (presence.subject, presence.role, presence.load, presence.since)
         return cls(node, *about, said, presence=presence)
@@ -51,6 +51,11 @@ class Found:
     def key(self) -> tuple[str, int]:
         """What tells it from all others."""
         return self.node, self.presence.id
+
+    @property
+    def application(self) -> str:
+        """The name of its program (`connect(name=...)`), empty if it has none."""
+        return self.presence.application
 
     @property
     def version(self) -> str:

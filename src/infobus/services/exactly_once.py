@@ -3,6 +3,7 @@
 A call has an id that its caller keeps when it tries again. Before it runs, the server notes in its
 store that it has begun; before the answer leaves, that is in the store, too. So a call that comes
 again is answered from the store, also by another process with the same store, and after a crash.
+An id belongs to what was called under it first, with its arguments: another use of it is an error.
 
 A crash while the operation ran leaves a call that had begun and has no answer. Nobody can know
 what it did: it runs once more if it is declared idempotent (it can ask `current_call().id` what it
@@ -15,6 +16,7 @@ import msgspec
 
 from infobus.errors import BadFrame, CallMayHaveRun, StoreError, UsageError
 from infobus.protocols.frames import invocation as wire
+from infobus.protocols.invocation.offers import use_of
 from infobus.services.failures import write_error
 from infobus.services.ports import NodePort
 
@@ -32,7 +34,7 @@ def claim(
     if store is None:
         return _refused(node, call, "it cannot keep replies")
     try:
-        owner, answer = store.claim(call.once, node.name)
+        owner, answer = store.claim(call.once, node.name, use_of(subject, call))
         if answer:
             return _answers.decode(answer)
         if not owner:
@@ -44,6 +46,8 @@ def claim(
         if store.take_over(call.once, owner, node.name):
             return None
         return _refused(node, call, "another server has taken it over")
+    except UsageError as error:
+        return wire.Failed(node.name, call.number, write_error(error, with_traceback=False))
     except (StoreError, msgspec.MsgspecError, BadFrame) as error:
         return _refused(node, call, f"its store fails: {error}")
 
@@ -68,6 +72,9 @@ def acknowledge(node: NodePort, once: str) -> None:
     """The caller has the answer: it need not be kept, only that the call has run."""
     store = node.reply_store()
     if store is not None:
-        error = UsageError(f"call {once} has run, and its caller has acknowledged the reply")
+        error = UsageError(
+            f"call {once} has run, and its caller has acknowledged the reply; give a call an id of "
+            "your own if you may ask for its reply again"
+        )
         instead = wire.Failed(node.name, 1, write_error(error, with_traceback=False))
         store.forget([once], written(instead))

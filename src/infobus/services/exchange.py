@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
-from infobus.errors import BadFrame, BusClosed
+from infobus.errors import BadFrame, BusClosed, UsageError
 from infobus.objects import codec
 from infobus.protocols.effects import ToAll
 from infobus.protocols.frames import invocation as wire
@@ -47,6 +47,7 @@ class Exchange:
         self._threads = threads
         self.lock = threading.Lock()
         self.directory = Directory(node.name, node.alive, self._load_of)
+        self.directory.application = node.application
         self.caller = Caller(self.directory, codec.descriptors, node.answers_s)
         self.server = Server(self.directory)
         self.keys = itertools.count(1)
@@ -153,6 +154,7 @@ class Exchange:
         """Somebody here begins; returns it with its id."""
         self.check_open()
         with self.lock:
+            self._check_room()
             presence, effects = self.directory.announce(presence)
             effects = self.caller.noted(effects, self._now_s())  # type: ignore[assignment]
         self.carry_out(effects)
@@ -177,12 +179,20 @@ class Exchange:
         """Serve something, and say so; returns its presence with its id."""
         self.check_open()
         with self.lock:
+            self._check_room()
             presence, said = self.directory.announce(presence)
             self.runners[presence.id] = runner
             self.server.offer(make(presence.id))
             effects = self.caller.noted(said, self._now_s())
         self.carry_out(effects)
         return presence
+
+    def _check_room(self) -> None:
+        if len(self.directory.own) >= discovery.SEEN_OF_NODE_MAX:
+            raise UsageError(
+                f"this node has announced {len(self.directory.own)} services and others; "
+                "nobody believes in more of one node: serve some of them from another process"
+            )
 
     def retire(self, id: int) -> None:
         """Take nothing new under an offer; what runs is finished."""
@@ -212,6 +222,13 @@ class Exchange:
             has_room, effects = self.server.produced(id, body, descriptors)
         self.carry_out(effects)
         return has_room
+
+    def runs_async(self, subject: str, operation: str) -> bool:
+        """Whether this node may run an operation on its event loop."""
+        with self.lock:
+            offers = [one.id for one in self.server.offers.values() if one.subject == subject]
+            runners = [self.runners[id] for id in offers]
+        return any(runner.is_async(operation) for runner in runners)
 
     def _load_of(self, presence: int) -> int:
         return self.server.load(presence)

@@ -23,7 +23,7 @@ from msgspec import Meta
 
 from infobus.errors import BadCall, BadFrame, BadType
 from infobus.objects import Operation, Type, codec
-from infobus.objects.declaration import operation_of
+from infobus.objects.declaration import require_operation
 from infobus.objects.kinds import Misfit
 from infobus.objects.members import Members, Parameter, check_member_name
 from infobus.objects.spelling import parse_kind
@@ -37,6 +37,9 @@ class ServiceOperation(Operation, frozen=True, eq=False, dict=True):
 
     is_stream: bool = False
     is_idempotent: bool = False
+
+    def __repr__(self) -> str:
+        return self.signature
 
     @property
     def signature(self) -> str:
@@ -117,20 +120,29 @@ class Interface:
     name: str
     operations: Members[ServiceOperation]
     doc: str = ""
+    left_out: tuple[str, ...] = ()
+    """Of a class: annotated methods that cannot be operations, each with the reason."""
 
     @classmethod
     def of_class(cls, served: type, local_names: Mapping[str, Any] | None = None) -> Interface:
         """What a class offers: its public methods whose signatures are fully annotated."""
         found: dict[str, ServiceOperation] = {}
+        left_out: dict[str, str] = {}
+        doc = ""
         for base in reversed(served.__mro__):
             if base is object or f"{base.__module__}.{base.__name__}" in _ROOTS:
                 continue
+            doc = inspect.cleandoc(vars(base).get("__doc__") or doc)
             for name, method in vars(base).items():
-                if not name.startswith("_") and inspect.isfunction(method):
-                    operation = _operation(method, name, local_names or {})
-                    if operation is not None:
-                        found[name] = operation
-        return cls(served.__name__, Members(found.values()), inspect.getdoc(served) or "")
+                if name.startswith("_") or not inspect.isfunction(method):
+                    continue
+                try:
+                    found[name] = _operation(method, name, local_names or {})
+                    left_out.pop(name, None)
+                except BadType as error:
+                    if name not in found and inspect.get_annotations(method):
+                        left_out[name] = str(error)
+        return cls(served.__name__, Members(found.values()), doc, tuple(left_out.values()))
 
     @classmethod
     def of_type(cls, type_: Type) -> Interface:
@@ -236,8 +248,8 @@ def _read(written: _Operation) -> ServiceOperation:
 
 def _operation(
     method: Callable[..., Any], name: str, local_names: Mapping[str, Any]
-) -> ServiceOperation | None:
-    """The operation that a method implements; None if it is a method for Python alone."""
+) -> ServiceOperation:
+    """The operation that a method implements; raises `BadType` if it is for Python alone."""
     scope = {**getattr(method, "__globals__", {}), **local_names}
     item = _item_of(method, scope)
     if item is not None:
@@ -247,11 +259,9 @@ def _operation(
         standing_in.__annotations__ = {**inspect.get_annotations(method), "return": item}
         standing_in.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
         standing_in.__doc__ = method.__doc__
-        found = operation_of(standing_in, name, scope)
+        found = require_operation(standing_in, name, scope)
     else:
-        found = operation_of(method, name, scope)
-    if found is None:
-        return None
+        found = require_operation(method, name, scope)
     is_idempotent = getattr(method, "is_idempotent", False)
     details = (found.parameters, found.result, found.doc, None)
     return ServiceOperation(name, *details, item is not None, is_idempotent)

@@ -18,10 +18,11 @@ class ReplyStore(Protocol):
     id: str
     """Servers with the same store have the same id."""
 
-    def claim(self, call: str, owner: str) -> tuple[str, bytes]:
+    def claim(self, call: str, owner: str, use: str) -> tuple[str, bytes]:
         """Begin a call, if nobody has: ("", b"") then. Returning means that this is on disk.
 
-        Else who has begun it, and its answer if there is one.
+        Else who has begun it, and its answer if there is one. Raises `UsageError` if the id was
+        given to a call with another `use`: of something else, or with other arguments.
         """
 
     def take_over(self, call: str, owner: str, new_owner: str) -> bool:
@@ -38,6 +39,8 @@ class NodePort(Protocol):
     """A node as services see it."""
 
     name: str
+    application: str
+    """The name of its program, empty if it has none."""
     test: bool
     """A program under development."""
     now_s: Callable[[], float]
@@ -91,6 +94,9 @@ class Runner(Protocol):
 
     def run(self, id: Id, call: wire.Call) -> Callable[[], None] | None:
         """Begin; does not wait, but may return what is left for a thread to do."""
+
+    def is_async(self, operation: str) -> bool:
+        """Whether an operation runs on the event loop of the node."""
 
     def stop(self, id: Id) -> None:
         """Nobody waits for it any more."""

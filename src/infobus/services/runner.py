@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from infobus.errors import BadCall, BadValue, BusError
+from infobus.errors import BadCall, BadFrame, BadValue, BusError
+from infobus.headers import decode as decode_headers
 from infobus.objects import codec
 from infobus.objects.data import bad_value
 from infobus.objects.kinds import ANY, Misfit
@@ -22,7 +23,7 @@ from infobus.protocols.frames import invocation as wire
 from infobus.protocols.invocation.offers import Id
 from infobus.services.arguments import PLAIN, read, write
 from infobus.services.exchange import Exchange
-from infobus.services.failures import write_error
+from infobus.services.failures import write_error, write_raised
 from infobus.services.interface import Interface, ServiceOperation
 from infobus.services.service import CURRENT, CurrentCall, method_of
 from infobus.services.threads import Loop
@@ -68,16 +69,27 @@ class Host:
         found = self._methods.get(operation)
         return found is not None and found[0].is_idempotent
 
+    def is_async(self, operation: str) -> bool:
+        """Whether an operation runs on the event loop."""
+        found = self._methods.get(operation)
+        return found is not None and found[2]
+
     def begin(self, id: Id, call: wire.Call) -> Callable[[], None] | None:
         """Run a call; does not wait, but may return what is left for a thread to do."""
         found = self._methods.get(call.operation)
         if found is None:
             signatures = tuple(operation.signature for operation, _, _ in self._methods.values())
             text = f"there is no operation {call.operation!r}; there are {', '.join(signatures)}"
-            return lambda: self._fail(id, call, BadCall(text, signatures=signatures))
+            return lambda: self._refuse(id, call, BadCall(text, signatures=signatures))
         operation, method, is_async = found
         name = call.once or f"{id[0]}/{call.lot}"
-        running = self._running[id] = _Running(CurrentCall(name, id[0], call.operation))
+        current = CurrentCall(name, id[0], call.operation)
+        if call.headers:
+            try:
+                current.headers = decode_headers(call.headers)
+            except BadFrame as error:
+                return partial(self._refuse, id, call, error)
+        running = self._running[id] = _Running(current)
         if operation.is_stream:
             running.room = threading.Event()
         if is_async:
@@ -116,7 +128,12 @@ class Host:
     ) -> None:
         token = CURRENT.set(running.call)
         try:
-            result = method(**operation.checked(read(call.arguments)))
+            try:
+                arguments = operation.checked(read(call.arguments))
+            except (BadCall, BadFrame) as error:  # its own, not the operation's
+                self._refuse(id, call, error)
+                return
+            result = method(**arguments)
             if result.__class__ not in PLAIN and inspect.isawaitable(result):
                 loop = self._loop.get()
                 done = self._awaited(result, id, call, operation)
@@ -164,7 +181,12 @@ class Host:
     ) -> None:
         token = CURRENT.set(running.call)
         try:
-            result = method(**operation.checked(read(call.arguments)))
+            try:
+                arguments = operation.checked(read(call.arguments))
+            except (BadCall, BadFrame) as error:  # its own, not the operation's
+                self._refuse(id, call, error)
+                return
+            result = method(**arguments)
             if operation.is_stream:
                 done = self._pump_async(aiter(result), id, call, operation, running)
             else:
@@ -225,14 +247,24 @@ class Host:
             body, types = _encoded(operation, result)
             answer = wire.Reply("-", id[1], body)
             if types:
-                answer.descriptors = self._descriptors(id[0], types)
+                answer.descriptors = self._descriptors_for(call, types)
         self._finish(id, call, answer)
 
-    def _fail(self, id: Id, call: wire.Call, error: BaseException) -> None:
-        if not isinstance(error, Exception | SystemExit) and not _is_cancelled(error):
-            log.error("operation %s was ended by %r", call.operation, error)
+    def _refuse(self, id: Id, call: wire.Call, error: BusError) -> None:
+        """The caller has made a mistake."""
         body = write_error(error, with_traceback=self._exchange.node.test)
         self._finish(id, call, wire.Failed("-", id[1], body))
+
+    def _fail(self, id: Id, call: wire.Call, error: BaseException) -> None:
+        """The operation has raised something: its caller may not say so to anyone."""
+        if not _is_cancelled(error):
+            text = "operation %s, called by %s, raised %s"
+            log.warning(text, call.operation, id[0], type(error).__name__, exc_info=error)
+        body, types = write_raised(error, with_traceback=self._exchange.node.test)
+        answer = wire.Failed("-", id[1], body)
+        if types:
+            answer.descriptors = self._descriptors_for(call, types)
+        self._finish(id, call, answer)
 
     def _finish(self, id: Id, call: wire.Call, answer: wire.Reply | wire.Failed) -> None:
         self._running.pop(id, None)
@@ -250,6 +282,10 @@ class Host:
                 store.keep(call.once, written(answer))
         except BusError as error:
             log.error("the reply to call %s cannot be kept: %s", call.once, error)
+
+    def _descriptors_for(self, call: wire.Call, types: tuple[int, ...]) -> list[bytes]:
+        """The descriptors to send with an answer: all of them if others may get it, too."""
+        return codec.descriptors(types) if call.once else self._descriptors(call.sender, types)
 
     def _descriptors(self, caller: str, types: tuple[int, ...]) -> list[bytes]:
         """The descriptors that a caller lacks."""

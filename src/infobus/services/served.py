@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +19,19 @@ from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation.caller import SERVER
 from infobus.protocols.invocation.offers import Id, Offer
 from infobus.protocols.invocation.rules import RULES, Rule
+from infobus.services.client import hidden_by_client
 from infobus.services.exactly_once import claim
 from infobus.services.exchange import Exchange
 from infobus.services.interface import Interface
 from infobus.services.runner import Host
 from infobus.services.service import interface_of
 from infobus.services.threads import Loop
-from infobus.subjects import check_subject
+from infobus.subjects import check_publishable
+
+log = logging.getLogger("infobus")
 
 CONCURRENCY = 64
+SERVE_OPTIONS = ("version", "tags", "info", "concurrency", "queue_count_max", "rule", "rank")
 
 
 class Offered:
@@ -52,7 +57,7 @@ class Offered:
         rule: Rule | None = None,
         rank: int = 0,
     ) -> None:
-        check_subject(subject)
+        check_publishable(subject)
         if concurrency < 1 or queue_count_max < 0:
             raise UsageError("concurrency must be at least 1, queue_count_max at least 0")
         if rule is not None and rule not in RULES:
@@ -60,6 +65,7 @@ class Offered:
         self.subject = subject
         self.service = service
         self._interface = interface_of(service)
+        self._tell_surprises()
         self._exchange = exchange
         self._host = Host(exchange, loop)
         self._host.serve(service, self._interface)
@@ -112,6 +118,7 @@ class Offered:
         self._interface = interface_of(service)
         self._host.serve(service, self._interface)
         self.service = service
+        self._tell_surprises()
         self._presence = replace(self._presence, interface=self._interface.encode())
         self.update(version=version)
 
@@ -144,6 +151,15 @@ class Offered:
         state = "retired" if self.is_retired else f"load {self.load}"
         return f"<{self._interface.name} under {self.subject!r}, {state}>"
 
+    def _tell_surprises(self) -> None:
+        """Say which methods callers will look for in vain."""
+        name, hidden = self._interface.name, hidden_by_client(self._interface.operations.names)
+        for why in self._interface.left_out:
+            log.warning("a method of %s cannot be called over the bus: %s", name, why)
+        if hidden:
+            text = "operations of %s whose names clients use themselves: %s; call them as %s"
+            log.warning(text, name, ", ".join(hidden), f"service[{hidden[0]!r}](...)")
+
     def _info(self) -> bytes:
         return codec.encode({name: value for name, value in self._said.items() if value})[1]
 
@@ -162,6 +178,10 @@ class Offered:
             self._exchange.claimed(id, answer)
         elif (job := self._host.begin(id, call)) is not None:
             job()
+
+    def is_async(self, operation: str) -> bool:
+        """Whether an operation runs on the event loop of the node."""
+        return self._host.is_async(operation)
 
     def stop(self, id: Id) -> None:
         """Nobody waits for a call any more."""

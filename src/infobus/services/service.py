@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from difflib import get_close_matches
 from threading import Event
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
 from infobus.errors import UsageError
+from infobus.headers import NO_HEADERS, Headers
 from infobus.services.interface import Interface
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -55,6 +57,15 @@ class DynamicService(Service):
     def __init__(self, interface: Interface, perform: Callable[[str, dict[str, Any]], Any]) -> None:
         self._own_interface = interface
         self._perform = perform
+
+
+def check_options(function: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise `UsageError` for an option that a method of the bus does not have."""
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise UsageError(f"{function}() has no option {name!r}, only {', '.join(known)}{hint}")
 
 
 def interface_of(service: object) -> Interface:
@@ -105,6 +116,7 @@ class CurrentCall(Struct, eq=False):
             `idempotent`).
         caller: The node of the caller.
         operation: What was called.
+        headers: What its caller says beside the arguments.
         is_cancelled: Whether the caller has given up; a long operation may look now and then,
             and stop.
     """
@@ -113,6 +125,7 @@ class CurrentCall(Struct, eq=False):
     caller: str
     operation: str
     is_cancelled: bool = False
+    headers: Headers = NO_HEADERS
     _stopped: Event | None = None  # made on demand: few operations wait for it
 
     @property

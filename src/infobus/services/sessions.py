@@ -20,6 +20,7 @@ from typing import Any, Protocol, Self
 
 from infobus.errors import BusClosed, LossError, UsageError
 from infobus.objects import DataObject
+from infobus.protocols.qos.classes import check_positive
 from infobus.services.call import no_server
 from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
@@ -46,6 +47,10 @@ class QoS:
     """Seconds after which an event is worthless."""
     max_rate: float | None = None
     """Events a second that each side sends at most."""
+
+    def __post_init__(self) -> None:
+        check_positive("max_age", self.max_age, " of seconds")
+        check_positive("max_rate", self.max_rate, " of events a second")
 
     def met_by(self, offered: QoS) -> QoS:
         """What both sides can live with: the supplier's class if it has one, the lower limits.
@@ -175,6 +180,10 @@ class Session:
             self._heard.close()
 
 
+Check = Callable[[QoS], object]
+"""Raises `UsageError` if a node knows no such class."""
+
+
 class SessionSupplier(Service):
     """What a supplier serves, so that consumers can begin sessions."""
 
@@ -184,7 +193,10 @@ class SessionSupplier(Service):
         exchange: Exchange,
         converse: Callable[[Session], object],
         offered: QoS,
+        check: Check,
     ) -> None:
+        check(offered)
+        self._check = check
         self._bus = bus
         self._exchange = exchange
         self._converse = converse
@@ -200,6 +212,7 @@ class SessionSupplier(Service):
     ) -> dict[str, Any]:
         """Begin a session at the proposed quality of service; returns what is agreed to."""
         agreed = QoS(priority, max_age, max_rate).met_by(self._offered)
+        self._check(agreed)
         ours = Session(self._bus, self._exchange, session, hears="up", speaks="down")
         ours.begin(current_call().caller, agreed)
         self.sessions = [one for one in self.sessions if not one.reason] + [ours]
@@ -231,8 +244,10 @@ def open_session(
     choose: Callable[[list[Found]], Found],
     qos: QoS,
     timeout_s: float,
+    check: Check,
 ) -> Session:
     """Begin a session with a supplier of the client's subject; see `SessionBus.open_session`."""
+    check(qos)
     found = client.servers(timeout_s)
     if not found:
         raise no_server(client.subject, "begin_session", timeout_s, "")
@@ -243,9 +258,11 @@ def open_session(
     session = Session(bus, exchange, os.urandom(8).hex(), hears="down", speaks="up")
     try:
         target = client.options(policy=lambda found: chosen)
-        agreed = target.begin_session(session.id, qos.priority, qos.max_age, qos.max_rate)
+        told = target.begin_session(session.id, qos.priority, qos.max_age, qos.max_rate)
+        agreed = QoS(**told)
+        check(agreed)
     except BaseException:
         session.close()
         raise
-    session.begin(chosen.node, QoS(**agreed))
+    session.begin(chosen.node, agreed)
     return session
