@@ -10,10 +10,18 @@
 GM up
 """
 
+import os
 from typing import TYPE_CHECKING, Any
+
+if not hasattr(os, "register_at_fork"):
+    raise ImportError(
+        "infobus needs Linux or macOS: it shares files and sockets between processes in ways that "
+        "this system does not have. On Windows, use the Windows Subsystem for Linux"
+    )
 
 from infobus.bounds import Bounds
 from infobus.bus import Batch, Bus, Event, Stats, Subscription, Transaction, connect
+from infobus.bus.tags.tags import Tag
 from infobus.errors import (
     Backpressure,
     BadCall,
@@ -33,7 +41,11 @@ from infobus.errors import (
     IncompatiblePeer,
     LedgerInUse,
     LossError,
+    MismatchError,
+    NoRight,
     NoServer,
+    NoTags,
+    NotCreator,
     PeerError,
     QosRefused,
     RemoteError,
@@ -41,10 +53,13 @@ from infobus.errors import (
     StoreCorrupt,
     StoreError,
     StoreFull,
+    TagExists,
     TdlError,
     TdlLimit,
+    Unstable,
     UsageError,
 )
+from infobus.headers import Headers
 from infobus.objects import (
     Attribute,
     DataObject,
@@ -53,14 +68,18 @@ from infobus.objects import (
     Type,
     define_type,
     id_of,
+    sent_values,
     type_of,
 )
 from infobus.patience import Patience
+from infobus.printable import spell_out_logs
 from infobus.protocols.qos.classes import Limits
 
 if TYPE_CHECKING:
     from infobus.bus.durable.dead_letters import DeadLetter
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
+    from infobus.bus.membership.role import MembershipRole
+    from infobus.bus.membership.view import ExcludedView, MembersView
     from infobus.objects import describe
     from infobus.services import Service, current_call, idempotent
 
@@ -91,11 +110,20 @@ __all__ = [
     "DurableSubscription",
     "EngineError",
     "Event",
+    "ExcludedView",
+    "Headers",
     "IncompatiblePeer",
     "LedgerInUse",
     "Limits",
     "LossError",
+    "MembersView",
+    "MembershipRole",
+    "MismatchError",
+    "NoRight",
     "NoServer",
+    "NoTags",
+    "NodeStats",
+    "NotCreator",
     "Operation",
     "Patience",
     "PeerError",
@@ -109,10 +137,13 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "Subscription",
+    "Tag",
+    "TagExists",
     "TdlError",
     "TdlLimit",
     "Transaction",
     "Type",
+    "Unstable",
     "UsageError",
     "connect",
     "current_call",
@@ -120,18 +151,25 @@ __all__ = [
     "describe",
     "id_of",
     "idempotent",
+    "sent_values",
     "type_of",
 ]
 
+
+spell_out_logs()
 
 # Most programs serve nothing, keep nothing and print nothing, and importing is to be quick.
 _LATE = {
     "DeadLetter": "infobus.bus.durable.dead_letters",
     "DurableEvent": "infobus.bus.durable.subscription",
     "DurableSubscription": "infobus.bus.durable.subscription",
+    "ExcludedView": "infobus.bus.membership.view",
+    "MembersView": "infobus.bus.membership.view",
+    "MembershipRole": "infobus.bus.membership.role",
     "Service": "infobus.services",
     "current_call": "infobus.services",
     "describe": "infobus.objects.printer",
+    "NodeStats": "infobus.bus.statistics.records",
     "idempotent": "infobus.services",
 }
 

@@ -1,16 +1,21 @@
 """Leaving the bus: what was published arrives, and whoever waits is let go."""
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import infobus
 from infobus import Batch, Bus, BusClosed
 from tests.bus.conftest import Connect
 from tests.bus.helpers import numbers_of, send, take, wait_until
-from tests.patience import PATIENT
+from tests.patience import PATIENCE_S, PATIENT
 
 
 def test_what_was_gathered_is_sent_and_confirmed(connect: Connect) -> None:
@@ -159,3 +164,89 @@ def test_leaving_the_with_block_closes(bus_name: str) -> None:
         assert sub.is_closed
     with pytest.raises(BusClosed):
         bus.publish("x", {})
+
+
+class TestCallbacksThatRun:
+    """Closing waits for them, for a while; it begins no others meanwhile."""
+
+    def begin(self, bus: Bus, **options: Any) -> tuple[threading.Event, list[str]]:
+        """Have a callback run that ends when the event is set; what it did is listed."""
+        release, done, begun = threading.Event(), [], threading.Event()
+
+        def handle(event: infobus.Event) -> None:
+            done.append(f"begun {event.data['n']}")
+            begun.set()
+            release.wait(PATIENCE_S)
+            bus.publish("done", {"n": event.data["n"]})
+            done.append(f"ended {event.data['n']}")
+
+        bus.subscribe("jobs.x", handle, **options)
+        bus.publish_many([("jobs.x", {"n": n}) for n in range(3)], guaranteed="durable" in options)
+        assert begun.wait(PATIENCE_S)
+        return release, done
+
+    def test_the_one_that_runs_ends_and_can_still_publish(
+        self, connect: Connect, other: Bus
+    ) -> None:
+        bus, heard = connect(), other.subscribe("done")
+        release, done = self.begin(bus)
+        closing = threading.Thread(target=bus.close, args=[PATIENCE_S])
+        closing.start()
+        wait_until(lambda: bool(bus._hub.workers._waits))
+        release.set()
+        closing.join(PATIENCE_S)
+        assert done[:2] == ["begun 0", "ended 0"]
+        assert heard.receive(PATIENCE_S).data == {"n": 0}
+
+    @pytest.mark.parametrize("closes", ["bus", "subscription"])
+    def test_a_durable_one_still_settles_its_event(
+        self, connect: Connect, tmp_path: Path, closes: str
+    ) -> None:
+        bus = connect(home=tmp_path, patience=replace(PATIENT, handlers_s=PATIENCE_S))
+        release, done = self.begin(bus, durable="w")
+        (use,) = bus._guaranteed.driver._uses  # type: ignore[union-attr]
+        close = bus.close if closes == "bus" else use.close  # type: ignore[attr-defined]
+        closing = threading.Thread(target=close)
+        closing.start()
+        wait_until(lambda: bool(bus._hub.workers._waits))
+        release.set()
+        closing.join(PATIENCE_S)
+        assert done == ["begun 0", "ended 0"]  # others wait for the next use of the name
+        bus.close()
+        sub = connect(home=tmp_path).subscribe("jobs.x", durable="w")
+        assert [sub.receive(PATIENCE_S).data["n"] for _ in range(2)] == [1, 2]
+
+    def test_one_that_takes_too_long_is_named(
+        self, connect: Connect, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        bus = connect(patience=replace(PATIENT, handlers_s=0.01))
+        release, _ = self.begin(bus)
+        bus.close()
+        (told,) = [one.getMessage() for one in caplog.records if "still runs" in one.message]
+        assert "begin.<locals>.handle of" in told and "called for jobs.x" in told
+        release.set()
+
+    def test_the_end_of_a_program_waits_for_one_that_began_after_the_bus_was_closed(self) -> None:
+        program = """if True:
+            import infobus, threading
+            go = threading.Event()
+            def handle(event):
+                print("begun", event.data["n"], flush=True)
+                if event.data["n"]:
+                    bus_closed.wait(20)
+                    go.set()
+                    for _ in range(100_000):
+                        pass
+                print("ended", event.data["n"], flush=True)
+            bus_closed = threading.Event()
+            bus = infobus.connect("end-of-program", engine="memory")
+            bus.subscribe("x", handle)
+            bus.publish("x", {"n": 0})
+            bus.publish("x", {"n": 1})
+            bus.close(0)
+            bus_closed.set()
+            go.wait(20)
+        """
+        out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        lines = out.stdout.splitlines()
+        assert lines == ["begun 0", "ended 0", "begun 1", "ended 1"], out.stderr

@@ -114,7 +114,7 @@ def test_idle_callbacks_occupy_no_threads(node: Bus) -> None:
     before = threading.active_count()
     for number in range(1, 20):
         node.subscribe(f"c{number}", take, durable=f"d{number}")
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # one of another test may have ended
     for number in range(20):
         publish(node, number, subject=f"c{number}")
     wait_until(lambda: sorted(taken) == list(range(20)))

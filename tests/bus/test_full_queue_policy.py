@@ -13,6 +13,7 @@ from infobus.bus.deliver.subscription import WhenFull
 from infobus.bus.stats import Counters
 from infobus.errors import SlowConsumer
 from infobus.patience import Patience
+from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import lane_class, lane_of
 from infobus.protocols.frames.wire import Item, Items
 from infobus.protocols.qos.classes import DEFAULT_CLASSES
@@ -44,14 +45,16 @@ class Consumer:
         self.error = error
         return []
 
-    def offer(self, count: int, now_s: float, class_: str = "regular") -> None:
+    def offer(
+        self, count: int, now_s: float, class_: str = "regular", initial: bool = False
+    ) -> None:
         """The next events of a sender, each in a run of its own, as a node puts them in."""
         spelled = lane_class(DEFAULT_CLASSES, class_)
         for _ in range(count):
             self.sent += 1
             body = msgspec.msgpack.encode({"n": self.sent})
             items = Items.of([Item("x", self.sent, now_s, 0, body, None, None)])
-            run = Run("a", lane_of("x", spelled), [self.sent], items, class_=spelled)
+            run = Run("a", lane_of("x", spelled), [self.sent], items, initial, class_=spelled)
             if spelled or self.queue.classed is not None:
                 self.queue.offer_by_class(run, now_s, now_s)
             else:
@@ -153,6 +156,53 @@ def test_block_holds_for_as_long_as_it_takes():
     assert consumer.take(12) == list(range(1, 13))
 
 
+def blocking(count: int) -> Consumer:
+    """A consumer whose queue is filled by a peer that has sent so many events."""
+    consumer = Consumer("block")
+    node = consumer.node
+    node.peer_up("a", 0.0)
+    node.add_interest(["x"], 0.0)
+    node.take(wire.Known("a", node.own.version, 1), 0.0)
+    items = [Item("x", n, 0.0, 0, b"") for n in range(1, count + 1)]
+    node.take(wire.Data("a", "x", 1, Items.of(items)), 0.0)
+    consumer.offer(count, now_s=0.0)
+    return consumer
+
+
+def confirmed(effects: Effects) -> list[wire.Ack]:
+    return [e.message for e in effects if isinstance(getattr(e, "message", None), wire.Ack)]
+
+
+def test_block_shows_its_senders_that_its_consumer_moves():
+    consumer = blocking(7)
+    seen = []
+    for tenth in range(0, 400, 5):
+        if tenth in (100, 200, 205, 300):
+            consumer.take(1)
+        seen += confirmed(consumer.crowd.expire(tenth / 10))
+    expected = [2, 3, 4, 5]  # not for every event: signs are to last
+    assert seen == [wire.Ack("here", {"x": number}, True, "a") for number in expected[: len(seen)]]
+    assert len(seen) == 4
+    assert consumer.crowd.holds
+
+
+def test_block_shows_no_sign_of_a_consumer_that_is_stuck():
+    consumer = blocking(7)
+    assert not any(consumer.crowd.expire(now_s / 10) for now_s in range(1000))
+
+
+def test_block_takes_more_in_once_it_has_no_other_sign():
+    """A queue that refuses more, and has confirmed all that came, would look stuck."""
+    consumer = blocking(10)
+    consumer.node.pause("x", True, 0.0)
+    consumer.node.peers["a"].receivers["x"].acked = 11
+    consumer.crowd.expire(10.0)
+    consumer.take(1)
+    consumer.crowd.expire(20.0)
+    assert not consumer.crowd.holds
+    assert not consumer.node.peers["a"].receivers["x"].paused
+
+
 def test_once_it_has_caught_up_it_is_waited_for_again():
     consumer = Consumer("pace")
     consumer.offer(6, now_s=0.0)
@@ -224,3 +274,29 @@ def test_what_came_before_there_were_classes_stays_the_first_of_its_class():
     consumer.offer(1, now_s=0.0, class_="emergency")
     consumer.offer(2, now_s=0.0)
     assert consumer.take(6) == [4, 1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("had_classes", [False, True])
+def test_initial_state_goes_before_whatever_followed_it(had_classes):
+    """An emergency that was published after the state overtook it, in a queue by class."""
+    consumer = Consumer("block", queue_count_max=100)
+    if had_classes:
+        consumer.offer(1, now_s=0.0, class_="emergency")
+        consumer.take(1)
+    first = consumer.sent + 1
+    consumer.offer(2, now_s=0.0, initial=True)
+    consumer.offer(1, now_s=0.0)
+    consumer.offer(1, now_s=0.0, class_="emergency")
+    assert consumer.queue.waiting_count == 4
+    assert consumer.take(4) == [first, first + 1, first + 3, first + 2]
+    assert consumer.queue.waiting_count == 0
+
+
+@pytest.mark.parametrize("had_classes", [False, True])
+def test_initial_state_that_is_out_of_date_goes_with_the_rest(had_classes):
+    consumer = Consumer("block", queue_count_max=100)
+    if had_classes:
+        consumer.offer(1, now_s=0.0, class_="emergency")
+    consumer.offer(2, now_s=0.0, initial=True)
+    consumer.queue.clear()
+    assert (consumer.queue.waiting_count, consumer.queue.is_empty()) == (0, True)

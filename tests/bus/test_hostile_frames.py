@@ -1,17 +1,19 @@
 """Whatever comes from the network: counted, complained about once, and the node keeps working."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infobus import Bus
+from infobus import Bus, Patience
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import wire
+from tests.bus.conftest import Connect
 from tests.bus.helpers import account, numbers_of, send, take, wait_until
+from tests.patience import PATIENCE_S
 
 LANES = ["news\x1femergency", "news\x1fnope", "news\x1f", "\x1f", "news\x1fa\x1fb"]
 NAMES = st.sampled_from(
@@ -213,7 +215,7 @@ def test_another_major_version_is_refused_aloud_and_another_minor_one_is_not(
     feed(bus, msgspec.msgpack.encode([6, "future", [major, 0], "another", "layout"]))
     assert bus.stats().bad_frames == 2
     assert f"speaks wire version {major}" in str(bus.stats().complaints)
-    newer = [5, "newer", [wire.WIRE_MAJOR, minor], 1, {}, "a field of the future"]
+    newer = [5, "newer", [wire.WIRE_MAJOR, minor], 1, {}, 0, 0, "a field of the future"]
     feed(bus, msgspec.msgpack.encode(newer), msgspec.msgpack.encode([99, "newer", "a new kind"]))
     assert bus.stats().bad_frames == 2
     still_works(bus, other)
@@ -221,6 +223,7 @@ def test_another_major_version_is_refused_aloud_and_another_minor_one_is_not(
 
 def test_a_filter_that_is_not_understood_is_counted_and_holds_nothing_back(bus: Bus) -> None:
     told = wire.Interest("newer", (1, 0), 1, 0, 2, ["news.a"], filters=["newer-function(n)"])
+    bus._hub._on_token("l/newer", True)
     feed(bus, wire.encode(told))
     bus.publish("news.a", {"n": 1})
     stats = bus.stats()
@@ -248,12 +251,57 @@ def test_many_strangers_do_not_fill_the_memory(bus: Bus, other: Bus) -> None:
     still_works(bus, other)
 
 
+def test_a_node_that_never_answers_is_waited_for_once(
+    connect: Connect, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One token that answers nobody made every `subscribe` wait."""
+    stranger.announce("l/stranger")
+    bus = connect(patience=Patience(sync_s=0.2, handshake_s=0.2))
+    assert "has not answered" in bus.stats().complaints["stranger"]
+    answered: list[bool] = []
+    wait_until_so = bus._hub.wait_until
+
+    def watched(is_so: Callable[[], object], timeout_s: float | None) -> bool:
+        answered.append(wait_until_so(is_so, timeout_s))
+        return answered[-1]
+
+    monkeypatch.setattr(bus._hub, "wait_until", watched)
+    bus.subscribe("a", timeout_s=PATIENCE_S)
+    assert answered == [True], "all that are waited for have answered"
+    known = wire.Known("stranger", bus._hub.node.own.version, 1)
+    feed(bus, wire.encode(known))
+    bus.subscribe("b", timeout_s=0.2)
+    assert answered == [True, False], "it answers, so it is waited for again"
+
+
+def test_frames_of_invented_names_leave_little_behind(bus: Bus, other: Bus) -> None:
+    for number in range(20_000):
+        feed(bus, wire.encode(wire.WantRows(f"ghost-{number}")))
+    assert len(bus._hub.node.peers) <= 101
+    still_works(bus, other)
+
+
 def test_frames_through_the_engine(bus: Bus, other: Bus, stranger: MemoryEngine) -> None:
     bus.subscribe("news.>", on_loss="ignore")
     for key in ("all", f"n/{bus.node}", "c/news"):
         for payload in (b"\xc1", b"", wire.encode(wire.Ask("stranger", "nothing", 1, 2**62))):
             stranger.put(key, payload)
     wait_until(lambda: bus.stats().bad_frames == 6)
+    still_works(bus, other)
+
+
+def test_a_name_that_would_write_on_the_terminal_is_dropped_and_counted(
+    bus: Bus, other: Bus, stranger: MemoryEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "h\x1b]0;owned\x07\x1b[31mx\nINJECTED"
+    before = bus.stats().bad_frames
+    stranger.announce(f"l/{name}")
+    stranger.put("all", wire.encode(wire.WantRows(name)))
+    wait_until(lambda: bus.stats().bad_frames == before + 2)
+    assert bus.stats().peers == (other.node,)
+    shown = [*caplog.messages, *bus.stats().complaints, *bus.stats().complaints.values()]
+    assert any("owned" in line for line in shown)
+    assert all(line.isprintable() for line in shown)
     still_works(bus, other)
 
 

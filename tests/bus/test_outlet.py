@@ -24,7 +24,7 @@ from infobus.bus.threads import Job
 from infobus.errors import Backpressure
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.wire import Item
-from infobus.protocols.reliable.peer import Route, Terms
+from infobus.protocols.reliable.peer import Parted, Route, Terms
 
 
 def item(number: int, time_s: float = 0.0, size: int = 1) -> Item:
@@ -134,7 +134,7 @@ class Lane:
         self.outlet = Outlet(
             "me",
             "x",
-            Route.on(Terms(**terms)),
+            Route.on(Terms(**terms), Parted()),
             put=self.put,
             describe_types=lambda types: [],
             wait_for_room=self.refuse,
@@ -188,3 +188,14 @@ class TestOutlet:
         lane.outlet.flush()
         lane.send(2, 3)
         assert len(lane.jobs.waiting) == 1
+
+    def test_what_a_publisher_could_not_flush_in_time_leaves_once_there_is_room(self) -> None:
+        lane = Lane(window_count_max=1)
+        lane.outlet.route.join("slow", now_s=0.0)
+        lane.send(1)
+        lane.outlet.send(item(2, lane.now_s), 1, (), gather=True)  # its publisher flushes it
+        with pytest.raises(Backpressure):
+            lane.outlet.flush()
+        lane.outlet.route.leave("slow")
+        lane.jobs.run()
+        assert lane.frames == [[1], [2]]

@@ -22,7 +22,7 @@ from tests.patience import PATIENT
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("INFOBUS_BUS", "INFOBUS_HOME", "INFOBUS_SETTINGS"):
+    for name in ("INFOBUS_BUS", "INFOBUS_NAME", "INFOBUS_HOME", "INFOBUS_SETTINGS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.chdir(tmp_path)
@@ -46,20 +46,23 @@ class TestPrecedence:
         assert settings.home == tmp_path / "user" / ".infobus"
 
     def test_the_file_in_the_working_folder(self, tmp_path: Path) -> None:
-        write(tmp_path / "infobus.toml", 'bus = "floor"\nlisten = ["tcp/0.0.0.0:0"]\ndepth = 2\n')
+        write(tmp_path / "infobus.toml", 'bus = "floor"\ngroup = "g"\ndepth = 2\n')
         settings = load_settings()
-        assert (settings.bus, settings.listen, settings.depth) == ("floor", ("tcp/0.0.0.0:0",), 2)
+        assert (settings.bus, settings.group, settings.depth) == ("floor", "g", 2)
 
     def test_the_file_in_the_home_folder(self, tmp_path: Path) -> None:
-        write(tmp_path / "h" / "infobus.toml", 'bus = "from home"\n')
-        assert load_settings(home=tmp_path / "h").bus == "from home"
-        write(tmp_path / "infobus.toml", 'bus = "from here"\n')
-        assert load_settings(home=tmp_path / "h").bus == "from here"
+        write(tmp_path / "h" / "infobus.toml", 'bus = "from-home"\nlisten = ["tcp/0.0.0.0:0"]\n')
+        settings = load_settings(home=tmp_path / "h")
+        assert (settings.bus, settings.listen) == ("from-home", ("tcp/0.0.0.0:0",))
+        write(tmp_path / "infobus.toml", 'bus = "from-here"\n')
+        assert load_settings(home=tmp_path / "h").bus == "from-here"
 
     def test_the_environment_goes_before_the_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        write(tmp_path / "infobus.toml", 'bus = "file"\nhome = "file-home"\n')
+        named = write(tmp_path / "named.toml", 'bus = "file"\nhome = "file-home"\n')
+        monkeypatch.setenv("INFOBUS_SETTINGS", str(named))
+        assert load_settings().home == Path("file-home")
         monkeypatch.setenv("INFOBUS_BUS", "environment")
         monkeypatch.setenv("INFOBUS_HOME", str(tmp_path / "eh"))
         settings = load_settings()
@@ -82,6 +85,55 @@ class TestPrecedence:
         named = write(tmp_path / "other.toml", 'bus = "named"\n')
         monkeypatch.setenv("INFOBUS_SETTINGS", str(named))
         assert load_settings().bus == "named"
+
+    def test_a_program_has_no_name_unless_it_is_given_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert load_settings().name == ""
+        write(tmp_path / "infobus.toml", 'name = "from-file"\n')
+        assert load_settings().name == "from-file"
+        monkeypatch.setenv("INFOBUS_NAME", "from-environment")
+        assert load_settings().name == "from-environment"
+        with infobus.connect("names", engine="memory", name="oven-3") as bus:
+            assert (bus.application, bus.stats().application) == ("oven-3", "oven-3")
+
+    @pytest.mark.parametrize("name", ["", "two words", "-x", "x" * 65, 7, "a*"])
+    def test_a_program_has_a_readable_name(self, name: object) -> None:
+        with pytest.raises(UsageError, match="the application's name"):
+            load_settings(name=name)
+
+
+REACHING_OUT = [
+    'connect = ["tcp/10.0.0.7:7500"]',
+    'listen = ["tcp/0.0.0.0:7500"]',
+    'multicast = "eth0"',
+    "insecure = true",
+    'home = "elsewhere"',
+    "[zenoh.transport.link.tls]\nroot_ca_certificate = 'ca.pem'",
+]
+
+
+class TestTheWorkingDirectory:
+    """It may be anybody's: whatever is in it must not reach beyond this program."""
+
+    @pytest.mark.parametrize("text", REACHING_OUT)
+    def test_its_file_decides_nothing_outside(self, tmp_path: Path, text: str) -> None:
+        write(tmp_path / "infobus.toml", text)
+        with pytest.raises(UsageError, match=r"of the working directory.*\.infobus/infobus\.toml"):
+            load_settings()
+
+    @pytest.mark.parametrize("text", REACHING_OUT)
+    def test_who_names_the_file_has_decided(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+    ) -> None:
+        write(tmp_path / "infobus.toml", text)
+        monkeypatch.setenv("INFOBUS_SETTINGS", "infobus.toml")
+        load_settings()
+
+    @pytest.mark.parametrize("text", REACHING_OUT)
+    def test_the_home_may_be_the_working_directory(self, tmp_path: Path, text: str) -> None:
+        write(tmp_path / "infobus.toml", text)
+        load_settings(home=tmp_path)
 
 
 class TestPatienceAndBounds:
@@ -112,6 +164,12 @@ class TestPatienceAndBounds:
         assert (terms.stall_s, terms.beat_s, terms.give_up_s) == (4.0, 0.25, 7.0)
         assert (terms.window_count_max, terms.ack_bytes, terms.rows_count_max) == (100, 1000, 50)
         assert terms.ack_count == 25, "a sender with a full window waits for a confirmation"
+
+    def test_streams_are_kept_longer_than_any_sender_keeps_the_place(self) -> None:
+        assert Patience(absent_s=8.0).given_up_s == 10.0
+        assert Patience.wan().given_up_s >= Patience.wan().absent_s + 2 * Patience.wan().lease_s
+        with pytest.raises(UsageError, match=r"give_up_s is 4.0; expected at least absent_s and 2"):
+            Patience(give_up_s=4.0)
 
     def test_a_timeout_that_is_not_given_is_that_of_the_node(self) -> None:
         patience = replace(PATIENT, subscribe_s=11.0, close_s=12.0, types_s=13.0)
@@ -200,6 +258,21 @@ class TestPatienceAndBounds:
         with infobus.connect(name, patience=replace(patience, handshake_s=0.7)):
             assert (told["lease_ms"], told["handshake_ms"]) == (300, 700)
 
+    def test_a_kind_of_link_stands_for_a_patience(self, tmp_path: Path) -> None:
+        assert load_settings(home=tmp_path).patience == Patience()
+        assert load_settings(home=tmp_path, link="realtime").patience == Patience.realtime()
+        assert load_settings(home=tmp_path, link="wan").patience == Patience.wan()
+        write(tmp_path / "infobus.toml", 'link = "wan"\n[patience]\nreach_s = 1.0\n')
+        assert load_settings(home=tmp_path).patience == replace(Patience.wan(), reach_s=1.0)
+
+    def test_a_patience_goes_before_what_the_link_stands_for(self, tmp_path: Path) -> None:
+        patience = Patience(sync_s=5.0)
+        assert load_settings(home=tmp_path, link="wan", patience=patience).patience == patience
+
+    def test_an_unknown_kind_of_link_is_refused(self) -> None:
+        with pytest.raises(UsageError, match="'dsl': expected one of 'lan', 'wan', 'realtime'"):
+            infobus.connect("x", link="dsl")
+
     def test_a_lease_that_the_engine_cannot_keep_is_refused(self) -> None:
         with pytest.raises(BadValue, match=r"lease_s: expected at least 0\.1, got 0\.05"):
             infobus.connect("x", patience=Patience(lease_s=0.05))
@@ -250,13 +323,12 @@ class TestWhatIsWrong:
     @pytest.mark.parametrize(
         ("text", "what"),
         [
-            ("buss = 'x'", r"infobus\.toml.*'buss' is not a setting.*bus, home"),
+            ("buss = 'x'", r"infobus\.toml.*'buss' is not a setting.*bus, name, home"),
             ("depth = 'deep'", r"depth must be a int, got 'deep'"),
             ("listen = 'tcp/x:1'", r"listen must be a list"),
             ("bus = [\n", r"infobus\.toml cannot be read"),
             ("depth = 0", r"depth must be an int of at least 1, got 0"),
             ("bus = ''", "name is empty"),
-            ("listen = [1]", "endpoint must be a str, got 1"),
             ("[patience]\nsend = 3", r"patience: .*`send`.*infobus\.Patience"),
             ("[patience]\nsend_s = -1", r"send_s is -1.0; expected a number of seconds"),
             ("[patience]\ntick_s = 0", "nothing but look at its clock"),
@@ -279,7 +351,14 @@ class TestWhatIsWrong:
         ("arguments", "what"),
         [
             ({"engine": "smoke"}, "'smoke' is not known"),
+            ({"listen": [1]}, "endpoint must be a str, got 1"),
             ({"bus": ""}, "empty"),
+            ({"bus": "bad name!"}, r"'bad name!': expected letters, digits"),
+            ({"bus": ".."}, r"'\.\.': expected letters, digits"),
+            ({"bus": "a\x1b[31m"}, r"'a\\x1b\[31m': expected letters"),
+            ({"bus": "x" * 65}, "65 bytes; at most 64"),
+            ({"bus": "nats://localhost:4222"}, r"an address belongs into connect=\[...\]"),
+            ({"connect": ["nats://localhost:4222"]}, "is not an endpoint: expected PROTOCOL/HOST"),
             ({"bus": 7}, "must be a str, got 7"),
             ({"depth": 0}, "depth must be an int of at least 1, got 0"),
             ({"depth": "2"}, "depth must be an int of at least 1, got .2."),

@@ -83,3 +83,23 @@ def test_nonsense_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("INFOBUS_TEST", "maybe")
     with pytest.raises(UsageError, match="INFOBUS_TEST='maybe'"):
         infobus.connect("x", engine="memory")
+
+
+def test_names_of_the_bus_are_refused_for_events_and_services(bus: Bus, other: Bus) -> None:
+    class Clock(infobus.Service):
+        def now(self) -> int:
+            return 0
+
+    publish_all = [
+        lambda: bus.publish("~internal", {}),
+        lambda: bus.publish("~internal", {}, test=True),
+        lambda: bus.publish("~internal", {}, guaranteed=True),
+        lambda: bus.publish_many([("~internal.a", {})]),
+        lambda: bus.serve("~clock", Clock()),
+    ]
+    other.subscribe("~internal")
+    for publish in publish_all:
+        with pytest.raises(infobus.BadSubject, match="only the bus's own do"):
+            publish()
+    with bus.transaction() as tx, pytest.raises(infobus.BadSubject):
+        tx.publish("~internal", {})

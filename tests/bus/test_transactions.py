@@ -71,6 +71,29 @@ def test_one_over_many_channels_comes_once_to_each_node(bus: Bus, connect: Conne
     assert numbers_of(take(subs[2], 1)) == [3]
 
 
+def test_one_that_waits_goes_to_those_who_come_meanwhile_by_all_their_channels(
+    bus_name: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went out on the channels wanted before, and so arrived after later ones of the others."""
+    engine = LossyEngine(bus_name)
+    bus, early, late = connect(engine=engine), connect(), connect()
+    early.subscribe("b.>")
+    subs: list[infobus.Subscription] = []
+    wait_for_consumers = bus._publisher._routing.wait_for_consumers
+
+    def wait(takers: tuple[infobus.Subscription, ...], class_: str) -> None:
+        if not subs:
+            subs.append(late.subscribe("a.>"))
+        wait_for_consumers(takers, class_)
+
+    monkeypatch.setattr(bus._publisher._routing, "wait_for_consumers", wait)
+    with bus.transaction() as tx:
+        tx.publish("a.x", {"n": 1})
+        tx.publish("b.x", {"n": 2})
+    assert sorted(engine.put_keys) == ["c/a", "c/b"]
+    assert subjects(subs[0].receive(20)) == ["a.x"]
+
+
 def test_nothing_is_sent_of_what_nobody_wants(bus: Bus, other: Bus) -> None:
     other.subscribe("x", where="n > 5")
     with bus.transaction() as tx:

@@ -1,6 +1,7 @@
 """Types that this process has never seen: waited for a stated time, then done without."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 
@@ -9,10 +10,11 @@ import pytest
 import infobus
 from infobus import Bus, DataObject
 from infobus.engines.memory.engine import MemoryEngine, live_network
-from infobus.objects import codec
+from infobus.objects import codec, define_type, registry
 from infobus.patience import Patience
 from infobus.protocols.frames import wire
 from tests.bus.helpers import take, wait_until
+from tests.objects import worlds
 
 UNKNOWN = 0xDEAD_BEEF_DEAD_BEEF
 BODY = b"\x81\xa1n\x07"  # {"n": 7}
@@ -135,6 +137,7 @@ def test_the_first_frame_of_a_type_carries_its_descriptor(bus: Bus, stranger: Me
 
     seen: list[bytes] = []
     stranger.declare("c/x", seen.append)
+    stranger.announce("l/stranger")
     told = wire.Interest("stranger", (1, 0), 1, 0, 2, ["x.y"])
     stranger.put(f"n/{bus.node}", wire.encode(told))
     wait_until(lambda: bus._hub.node.rows.wanted("x.y"))
@@ -148,6 +151,51 @@ def test_the_first_frame_of_a_type_carries_its_descriptor(bus: Bus, stranger: Me
     fingerprint = infobus.type_of(Meter).fingerprint
     assert fingerprint in {codec.learn(descriptor) for descriptor in first.descriptors}
     assert second.descriptors == []
+
+
+def test_events_are_delivered_while_a_long_descriptor_is_read(
+    bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with worlds.another_process():
+        attributes = {f"attribute_{number}": (int, number) for number in range(200)}
+        long = define_type("types.Long", [], attributes).__bus_type__
+    learn, begun, release = codec.learn, threading.Event(), threading.Event()
+
+    def learn_slowly(descriptor: bytes, teacher: str = "") -> int:
+        begun.set()
+        assert release.wait(20)
+        return learn(descriptor, teacher)
+
+    monkeypatch.setattr(codec, "learn", learn_slowly)
+    sub = bus.subscribe("x.y")
+    stranger.put(f"n/{bus.node}", wire.encode(wire.Types("stranger", [long.descriptor])))
+    assert begun.wait(20)
+    bus.publish("x.y", {"n": 1})
+    assert sub.receive(20).data == {"n": 1}
+    release.set()
+    wait_until(lambda: codec.known(long.fingerprint) and not bus._hub._unread_bytes)
+    monkeypatch.setattr("infobus.bus.runtime.runtime._UNREAD_BYTES_MAX", 0)
+    stranger.put(f"n/{bus.node}", wire.encode(wire.Types("stranger", [long.descriptor])))
+    wait_until(lambda: "more long descriptors" in bus.stats().complaints.get("stranger", ""))
+
+
+def test_a_type_that_was_forgotten_is_asked_for_again(bus: Bus, stranger: MemoryEngine) -> None:
+    with worlds.another_process():
+        known = define_type("types.Forgotten", [], {"n": int}).__bus_type__
+    answers: list[bytes] = []
+    stranger.declare("all", answers.append)
+    described = wire.encode(wire.Types("stranger", [known.descriptor]))
+    stranger.put(f"n/{bus.node}", described)
+    wait_until(lambda: codec.known(known.fingerprint))
+    registry.forget_learned(known.fingerprint)
+    stranger.put(f"n/{bus.node}", wire.encode(wire.Types("stranger", [])))  # any news will do
+    sub = bus.subscribe("x.y")
+    item = wire.Item("x.y", 1, 0.0, known.fingerprint, b"\x81\xa1n\x07")
+    stranger.put("c/x", wire.encode(wire.Data("stranger", "x", 0, wire.Items.of([item]))))
+    wait_until(lambda: any(isinstance(wire.decode(one), wire.WantTypes) for one in answers))
+    stranger.put(f"n/{bus.node}", described)
+    event = sub.receive(20)
+    assert (event.type, event.data.n) == ("types.Forgotten", 7)
 
 
 def test_types_lists_what_is_known(bus: Bus, other: Bus) -> None:

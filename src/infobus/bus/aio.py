@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from infobus.bus.deliver.event import Event
     from infobus.bus.deliver.subscription import Subscription
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
+    from infobus.bus.membership.primary import Primary
+    from infobus.bus.membership.view import MembersView
     from infobus.bus.publish.publisher import Quality
+    from infobus.bus.tags.tags import Tag, Tags
     from infobus.objects import Type
+    from infobus.protocols.frames.tags import TagUser
     from infobus.services import Found, Offered, ServiceClient
     from infobus.services.sessions import Session
     from infobus.stores.sqlite.group_commit import GroupCommit
@@ -151,6 +155,11 @@ class AioBus:
         """See `Bus.subscribe_many`."""
         return await _subscription(self._bus.subscribe_many, patterns, *args, **options)
 
+    @property
+    def tags(self) -> AioTags:
+        """See `Bus.tags`."""
+        return AioTags(self._bus.tags)
+
     async def serve(self, subject: str, service: object, **options: Any) -> Offered:
         """See `Bus.serve`. Operations that are `async` run on a loop of their own."""
         return await _in_thread(self._bus.serve, subject, service, **options)
@@ -182,3 +191,71 @@ class AioBus:
     async def close(self, timeout_s: float | None = None) -> None:
         """See `Bus.close`."""
         await _in_thread(self._bus.close, timeout_s)
+
+    @property
+    def members(self) -> AioMembers:
+        """See `Bus.members`: `await bus.aio.members()`, `await bus.aio.members.stable()`."""
+        return AioMembers(self._bus)
+
+    async def primary(self, service: str, *, rank: int = 0) -> Primary:
+        """See `Bus.primary`; `async for is_primary in role.changes()` follows it."""
+        return await _in_thread(self._bus.primary, service, rank=rank)
+
+
+class AioMembers:
+    """The awaitable twin of `Bus.members`."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def __call__(self, timeout_s: float = 1.0) -> MembersView:
+        """See `Bus.members`."""
+        return await _in_thread(self._bus.members, timeout_s)
+
+    async def stable(self, timeout_s: float = 2.0) -> MembersView:
+        """Wait until the view is stable, and return it; see `Bus.members`."""
+        return await _in_thread(self._bus.members.stable, timeout_s)
+
+    async def decide(self, operation: bytes, **options: Any) -> bytes:
+        """Have the members decide an operation; returns its result."""
+        return await _in_thread(self._bus.members.decide, operation, **options)
+
+
+class AioTags:
+    """`bus.aio.tags`: the same methods as `bus.tags`, for use in an event loop."""
+
+    def __init__(self, tags: Tags) -> None:
+        self._tags = tags
+
+    async def create(self, name: str, **options: Any) -> Tag:
+        """See `Tags.create`."""
+        return await _in_thread(self._tags.create, name, **options)
+
+    async def change(self, name: str, **options: Any) -> Tag:
+        """See `Tags.change`."""
+        return await _in_thread(self._tags.change, name, **options)
+
+    async def delete(self, name: str, **options: Any) -> None:
+        """See `Tags.delete`."""
+        await _in_thread(self._tags.delete, name, **options)
+
+    async def get(self, name: str, **options: Any) -> Tag | None:
+        """See `Tags.get`."""
+        return await _in_thread(self._tags.get, name, **options)
+
+    async def of(self, subject: str, **options: Any) -> Tag | None:
+        """See `Tags.of`."""
+        return await _in_thread(self._tags.of, subject, **options)
+
+    async def publishers(self, name: str, **options: Any) -> list[TagUser]:
+        """See `Tags.publishers`."""
+        return await _in_thread(self._tags.publishers, name, **options)
+
+    async def subscribers(self, name: str, **options: Any) -> list[TagUser]:
+        """See `Tags.subscribers`."""
+        return await _in_thread(self._tags.subscribers, name, **options)
+
+    async def __aiter__(self) -> AsyncIterator[Tag]:
+        """All tags, by name."""
+        for tag in await _in_thread(list, self._tags):
+            yield tag

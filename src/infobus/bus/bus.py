@@ -8,7 +8,7 @@ which drives the protocols, and a `Lifetime`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,22 +16,25 @@ from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import patterns_of
 from infobus.bus.deliver.event import Event
-from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
+from infobus.bus.deliver.subscription import OnLoss, OnMismatch, Subscription, WhenFull
 from infobus.bus.guaranteed import Guaranteed
 from infobus.bus.initial_state import InitialState, StateFunction
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Batch, Flusher
-from infobus.bus.publish.publisher import Publisher, Quality
+from infobus.bus.publish.publisher import Publication, Publisher, Quality
 from infobus.bus.publish.routing import Routing
 from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.services import Services
+from infobus.bus.statistics.reporter import Reporter
 from infobus.bus.stats import Stats, snapshot
 from infobus.bus.subscriptions import Subscriptions
+from infobus.bus.tags.tags import Tags
 from infobus.bus.threads import SYSTEM_THREADS, Threads
 from infobus.engines.base import Engine
 from infobus.errors import BusClosed, BusError
-from infobus.objects import Type, all_types
+from infobus.headers import HeaderValue
+from infobus.objects import Type, all_types, find_type
 from infobus.patience import DEFAULT_PATIENCE, Patience
 from infobus.protocols.qos.classes import Limits, Rate
 from infobus.protocols.reliable.peer import NO_LIMITS, Terms
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 
     from infobus.bus.aio import AioBus
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
+    from infobus.bus.membership.facade import Membership, OnMembers
+    from infobus.bus.membership.health import AliveCheck
+    from infobus.bus.membership.primary import Primary
     from infobus.bus.publish.reservation import Reservation
     from infobus.bus.publish.transaction import TransactionBlock
     from infobus.bus.quench import Quench
@@ -66,6 +72,7 @@ class Bus:
         *,
         name: str,
         bus_name: str,
+        application: str = "",
         home: Path,
         terms: Terms,
         batch: Batch | None = None,
@@ -79,6 +86,7 @@ class Bus:
     ) -> None:
         self.node = name
         self.name = bus_name
+        self.application = application  # what this program is called, if anything
         self.home = home
         self.test = test  # a program under development
         self.patience = patience
@@ -87,19 +95,23 @@ class Bus:
         self._clock = clock
         self._lifetime = life = Lifetime()
         self._hub = hub = Runtime(name, terms, engine, clock, threads, patience, bounds)
+        hub.node.application = application
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
         self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)
         hub.watch_interest(routing.forget)
-        self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, test=test)
+        self.tags = Tags(hub, routing, life, application)
+        self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, self.tags, test=test)
         self._publisher = Publisher(
             hub, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
         )
         # The method is bound to its implementation: to forward would cost 8 % of an event's time.
         self.publish = self._publisher.one  # type: ignore[method-assign]
         self._state = InitialState(hub, routing.outlets, routing.outlet, self._publisher.state_item)
-        self._subscriptions = Subscriptions(hub, policy, self._state, life, test=test)
-        self._services = Services(hub, bus_name, home, life, patience, bounds, test=test)
+        self._subscriptions = Subscriptions(hub, policy, self._state, life, self.tags, test=test)
+        wish = self._publisher.wish
+        self._services = Services(hub, bus_name, home, life, patience, bounds, wish, test=test)
+        Reporter(hub, self._publisher, application, self.stats, self._services, self._guaranteed)
 
     @cached_property
     def aio(self) -> AioBus:
@@ -107,6 +119,16 @@ class Bus:
         from infobus.bus.aio import AioBus  # late: most programs have no event loop
 
         return AioBus(self)
+
+    @cached_property
+    def members(self) -> Membership:
+        """Who is there, by agreement: `bus.members()`, `bus.members.stable(timeout_s)`.
+
+        Both raise `Unstable`, which says why, if there is no view, or no stable one, in time.
+        """
+        from infobus.bus.membership.facade import Membership  # late: most programs never ask
+
+        return Membership(self._hub, self._lifetime)
 
     # Publishing.
 
@@ -121,6 +143,7 @@ class Bus:
         guaranteed: bool = False,
         priority: str | None = None,
         max_age: float | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> None:
         """Send `obj` to everyone who has subscribed to `subject`.
 
@@ -140,13 +163,15 @@ class Bus:
                 gets it, whatever is killed; other subscriptions get it as ever.
             priority: Its class (`emergency`, `business`, `regular`, or as the bus was set up).
                 Events of a higher class overtake; order holds within a class.
-            max_age: Seconds after which it is worthless: it is let go wherever it waits then,
-                and never delivered later (`Bus.on_expired` tells). A guaranteed one becomes a
-                dead letter.
+            max_age: Seconds after which it is let go wherever it waits, and never delivered later
+                (`Bus.on_expired` tells). A guaranteed one becomes a dead letter.
+            headers: What is said beside the object, such as a trace's id: names with text,
+                numbers, bools or bytes; at most 64, which take at most 8 KiB (`event.headers`).
 
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
-            BadValue: The object cannot be sent; nothing was.
+            BadValue: The object or a header cannot be sent, or a tag asks for another type.
+            NoRight: A tag does not let this program publish here.
             Backpressure: Receivers did not keep up for `send_timeout_s`; nothing of this
                 object was sent, so trying again later is safe.
             StoreFull: Only with `guaranteed`; nothing was kept or sent, try again later.
@@ -161,11 +186,12 @@ class Bus:
             guaranteed=guaranteed,
             priority=priority,
             max_age=max_age,
+            headers=headers,
         )
 
     def publish_many(
         self,
-        events: Iterable[tuple[str, Any]],
+        events: Iterable[Publication],
         *,
         quality: Quality = "reliable",
         quench: bool = True,
@@ -173,13 +199,14 @@ class Bus:
         guaranteed: bool = False,
         priority: str | None = None,
         max_age: float | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> None:
         """Publish (subject, object) pairs in order, gathered into few frames.
 
-        The same promise as `publish` for each of them. An error leaves those before it sent;
-        with `guaranteed`, an error means that none was kept or sent.
+        The same promise as `publish` for each of them. An error leaves those before it sent; with
+        `guaranteed`, none. One with headers of its own is a triple (subject, object, headers).
         """
-        wish = self._publisher.wish(quality, quench, test, guaranteed, priority, max_age)
+        wish = self._publisher.wish(quality, quench, test, guaranteed, priority, max_age, headers)
         self._publisher.many(events, wish)
 
     def publish_nowait(self, subject: str, obj: Any, quality: Quality = "reliable") -> bool:
@@ -256,6 +283,7 @@ class Bus:
         where: str | Filter | None = None,
         test: bool = False,
         on_loss: OnLoss = "raise",
+        on_mismatch: OnMismatch = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
         queue_count_max: int | None = None,
@@ -274,6 +302,7 @@ class Bus:
         durable: str,
         where: str | Filter | None = None,
         test: bool = False,
+        on_mismatch: OnMismatch = "raise",
         on_error: Callable[[BusError], object] | None = None,
         acknowledge: Acknowledge = "automatic",
         ordered: bool = True,
@@ -306,6 +335,8 @@ class Bus:
                 the log; `raise` a `LossError` once, from the iterator or to `on_error`, then
                 go on; `quit`: close the subscription; `quit_and_recover`: start anew, with
                 initial state from the producers (which is also asked for at the beginning).
+            on_mismatch: For an object that does not fit its type here: `raise` a `MismatchError`
+                (durable: make it a dead letter), `skip` it, or get it as it was sent (`generic`).
             on_error: Called with errors that have no iterator to be raised from.
             when_full: What to do when the consumer falls behind. `pace` holds the senders for
                 at most 2 s (0.5 s if it is stuck), then drops the oldest; `block` holds them for
@@ -313,15 +344,14 @@ class Bus:
                 `disconnect` closes the subscription with `SlowConsumer`.
             queue_count_max: How many events may wait (large ones count once more for every
                 2 KiB); senders are held from half of it.
-            priority: The class in which this consumer gets its events, whatever their own is;
-                senders send them at least as urgently.
-            max_age: Seconds after which an event is worthless here, if its supplier has not
-                said less; it is let go wherever it waits then.
+            priority: The class in which this consumer gets its events; senders send them so, too.
+            max_age: Seconds after which an event is let go here, if its supplier says no less.
             max_rate: At most so many events a second; others are left out, and counted.
             timeout_s: How long to wait for the nodes' answers; the patience of the node if None.
 
         Raises:
             QosRefused: The class stands above its watermark here; the message says whose queue.
+            NoRight: A tag does not let this program subscribe here.
 
         With `durable="name"` it is a durable consumer, for guaranteed events only: its name and
         what it has settled outlive the process, and what is published while it is away waits.
@@ -333,8 +363,7 @@ class Bus:
             ordered: False lets events go past one that is to come again.
             deliveries_max: After so many deliveries in vain an event goes to the subject
                 `dead_letters.<name>`, as an `infobus.DeadLetter`.
-            live: Receive events that are not guaranteed, too, while this runs; each event comes
-                once, and `event.guaranteed` tells which it is.
+            live: Receive plain events, too, while this runs, each once; `event.guaranteed` tells.
         """
         if durable is not None:
             return self.subscribe_durable([pattern], callback, durable, **options)
@@ -348,6 +377,7 @@ class Bus:
         where: str | Filter | None = None,
         test: bool = False,
         on_loss: OnLoss = "raise",
+        on_mismatch: OnMismatch = "raise",
         on_error: Callable[[BusError], object] | None = None,
         when_full: WhenFull = "pace",
         queue_count_max: int | None = None,
@@ -369,11 +399,10 @@ class Bus:
             where=where,
             test=test,
             on_loss=on_loss,
+            on_mismatch=on_mismatch,
             on_error=on_error,
             when_full=when_full,
-            queue_count_max=self.bounds.queue_count_max
-            if queue_count_max is None
-            else queue_count_max,
+            queue_count_max=queue_count_max,
             priority=priority,
             max_age=max_age,
             max_rate=max_rate,
@@ -388,6 +417,7 @@ class Bus:
         *,
         where: str | Filter | None = None,
         test: bool = False,
+        on_mismatch: OnMismatch = "raise",
         on_error: Callable[[BusError], object] | None = None,
         acknowledge: Acknowledge = "automatic",
         ordered: bool = True,
@@ -405,6 +435,7 @@ class Bus:
             name,
             where=where,
             test=test,
+            on_mismatch=on_mismatch,
             on_error=on_error,
             acknowledge=acknowledge,
             ordered=ordered,
@@ -413,7 +444,8 @@ class Bus:
         if live:
             try:
                 also = patterns if live is True else live
-                subscription.join(self.subscribe_many(also, where=where, test=test))
+                plain = self.subscribe_many(also, where=where, test=test, on_mismatch=on_mismatch)
+                subscription.join(plain)
             except BaseException:
                 subscription.close()
                 raise
@@ -461,6 +493,26 @@ class Bus:
         check_pattern(pattern)
         self._lifetime.check()
         self._state.register(pattern, function)
+
+    def adopt(self, *homes: Path) -> None:
+        """Serve the ledgers of these homes that nobody owns, from now on; also this node's own.
+
+        Any node does that for its own home while it publishes or consumes guaranteed events. One
+        that stays, such as a host's daemon, does it for programs that have gone.
+        """
+        self._guaranteed.adopt(homes)
+
+    def keep_names(self, file: Path) -> None:
+        """Keep in `file`, for the whole site, who uses a durable name and how far it has come.
+
+        So a name can move to another home, and a second user of it is told at once. Several nodes
+        may do this; a host's daemon does. Raises `StoreError` if the file cannot be used.
+        """
+        self._guaranteed.keep_names(file)
+
+    def served_ledgers(self) -> tuple[str, ...]:
+        """The ledgers that this node serves now: its own, and others with work to do."""
+        return self._guaranteed.served()
 
     # Services.
 
@@ -513,7 +565,9 @@ class Bus:
                 how long each item may take.
             exactly_once: The call has an id under which the servers keep its reply, until this
                 node has it; so it can be tried again, also after a crash, and still runs once.
-                Give the id of an earlier call (`CallMayHaveRun.call_id`) to try that one again.
+                Give the id of an earlier call (`CallMayHaveRun.call_id`) to try that one again, or
+                an id of your own: then the reply is kept for 7 days, for the same call only.
+            headers: Said beside the arguments of each call, for `current_call().headers`.
             idempotent: The operations may run twice, so that a call may go to another server when
                 its server dies. Services may declare that themselves (`infobus.idempotent`).
         """
@@ -588,9 +642,42 @@ class Bus:
     # The rest.
 
     def types(self, timeout_s: float | None = None) -> list[Type]:
-        """The types that any node on the bus knows of, this one included, by name."""
-        self._hub.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
-        return sorted(all_types(), key=lambda kind: kind.name)
+        """The types that any node on the bus knows of, this one included, by name.
+
+        If nodes have different definitions of a name, all of them are there, this node's first.
+        """
+        told = self._hub.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
+        own = all_types()
+        others = {kind for fp in told if (kind := find_type(fp)) is not None}.difference(own)
+        return sorted([*own, *others], key=lambda kind: kind.name)
+
+    def on_members(self, callback: OnMembers) -> None:
+        """Call `callback` with the present view of members, and with each new one, in order.
+
+        None is left out; where that cannot be had, an `ExcludedView` comes first. It is called on
+        a thread of its own.
+        """
+        self.members.on_view(callback)
+
+    def primary(self, service: str, *, rank: int = 0) -> Primary:
+        """Offer to be the primary of `service`: `with bus.primary("svc.ledger") as role: ...`.
+
+        `role.is_primary` is true in at most one program of the bus at a time, and only while the
+        members' view is stable; `role.changes()` iterates over what it becomes. When the primary
+        is gone or hung, the candidate of the highest `rank` follows, of several the oldest.
+        """
+        return self.members.primary(service, rank=rank)
+
+    def alive_while(
+        self, check: Callable[[], object], every_s: float = 1.0, for_s: float = 5.0
+    ) -> AliveCheck:
+        """Call `check` every `every_s`; when it has not passed for `for_s`, this program is hung.
+
+        It passes if it returns, with something true or with None. A program that is hung is
+        announced by its daemon, and is no primary; when its check passes again, it may be.
+        """
+        self.members.follow()
+        return self.members.health.watch(check, every_s, for_s)
 
     def stats(self) -> Stats:
         """What this node has done since it connected: an immutable snapshot."""
@@ -601,14 +688,31 @@ class Bus:
     def close(self, timeout_s: float | None = None) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.
 
-        Idempotent. Subscriptions end; what is in their queues can still be taken.
+        Callbacks that run are waited for first, so what they publish is sent, too, and what they
+        settle is settled; one that takes longer than the time allows is named in a warning of the
+        log. Subscriptions end; what is in their queues can still be taken. Idempotent.
+        It takes `timeout_s` at most, or the patience of the node if that is None.
         """
         if self._lifetime.over is not None:
             return
-        timeout_s = self.patience.close_s if timeout_s is None else timeout_s
+        begun_s = self._clock.now_s()
+        self._hub.workers.rest(timeout_s)
+        try:
+            if timeout_s is None:
+                self._close(self.patience.close_s)
+            else:
+                self._close(max(0.0, timeout_s - (self._clock.now_s() - begun_s)))
+        finally:
+            self._hub.workers.resume()
+
+    def _close(self, timeout_s: float) -> None:
+        if self._lifetime.over is not None:
+            return  # another thread was quicker
         deadline_s = self._clock.now_s() + timeout_s
         why = BusClosed(f"this node's connection to the bus {self.name!r} was closed")
         self._services.close(timeout_s)  # first: operations that still run may publish
+        if "members" in self.__dict__:
+            self.members.close()
         if self._policy.member is not None:
             self._policy.member.close()
         self._end(why)
@@ -636,6 +740,7 @@ class Bus:
         """Join the bus: called once, by `connect`."""
         self._hub.open(self.patience.sync_s)
         self._flusher.start()
+        self.tags.open(self.patience.sync_s)
         if self._group:
             from infobus.bus.qos_group import QosMember  # late: few nodes are in a group
 
@@ -660,6 +765,7 @@ class Bus:
         self._services.abandon(why)
         self._routing.abandon()
         self._guaranteed.abandon(why)
+        self.tags.abandon()
 
     def _end(self, why: BusClosed) -> None:
         self._lifetime.over = why
@@ -674,3 +780,21 @@ class Bus:
     def __repr__(self) -> str:
         state = "closed" if self._lifetime.over else "open"
         return f"<Bus {self.name!r}: node {self.node}, {state}>"
+
+
+def say_died(bus: Bus, node: str) -> None:
+    """Tell everyone that `node` has died. For those who know, as a daemon knows of its clients.
+
+    It is believed once the node can no longer be seen. Then nobody waits for it to come back.
+    """
+    bus._lifetime.check()
+    bus._hub.say_died(node)
+
+
+def missed_nodes(bus: Bus) -> dict[str, str]:
+    """The nodes that another node sees and this one does not, for 5 s or more, and who sees each.
+
+    Nothing comes from one to the other, so neither can tell that as a loss.
+    """
+    bus._lifetime.check()
+    return bus._hub.missed()

@@ -15,14 +15,15 @@ import re
 import sys
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from infobus.bounds import Bounds
 from infobus.bus.bus import Bus
+from infobus.bus.deliver.callbacks import forget_all, rest_at_exit
 from infobus.bus.publish.outlet import Batch
-from infobus.bus.settings import Settings, load_settings
+from infobus.bus.settings import Settings, load_settings, shut_home
 from infobus.engines.base import Engine
 from infobus.errors import UsageError
 from infobus.patience import Patience
@@ -39,11 +40,15 @@ _is_exit_registered = False
 def connect(
     bus: str | None = None,
     *,
+    name: str | None = None,
     home: str | Path | None = None,
     engine: str | Engine | None = None,
     listen: Iterable[str] | None = None,
     connect: Iterable[str] | None = None,
     multicast: str | None = None,
+    insecure: bool | None = None,
+    link: str | None = None,
+    attach: str | Iterable[str] | None = None,
     depth: int | None = None,
     batch: Batch | None = None,
     test: bool | None = None,
@@ -59,42 +64,52 @@ def connect(
 ) -> Bus:
     """Join a bus; this process becomes a node of it. Nothing else needs to be started.
 
-    Returning means that the nodes found on the bus and this one know each other's interests.
-    What you leave out is taken from the environment (`INFOBUS_BUS`, `INFOBUS_HOME`,
-    `INFOBUS_TEST`), then from `infobus.toml`, then the default.
+    Returning means that the nodes found on the bus, and those that they see, and this one know each
+    other's interests.
+    What you leave out is taken from the environment (`INFOBUS_BUS`, `INFOBUS_NAME`, and so on),
+    then from `infobus.toml`, then the default.
 
     Args:
         bus: The bus's name. Buses of different names do not hear each other.
+        name: What others see this program as, such as `oven-3`; the same when it starts again.
         home: The folder for what must survive this process; processes may share it.
         engine: `zenoh` (the default), `memory` (nodes of this process only), or an engine.
         listen: Further endpoints to be reached at, such as `tcp/0.0.0.0:7500`.
-        connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`.
-        multicast: `loopback` (default), `off`, or an interface on which to find other hosts.
+        connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; one must answer in time.
+        multicast: `off` (default), an interface to other hosts, or `loopback` to other users.
+        insecure: Let whoever reaches `listen` or `multicast` in, without TLS.
+        link: `lan` (default), `wan` or `realtime`: how patient this node is with others.
+        attach: `auto` (default), `never` or `direct` to the daemon of this host, or endpoints.
         depth: How many elements of a subject name its channel; the same on the whole bus.
         batch: Gather small events, also when there is time to send each at once.
         test: Mark all that is published as test, and receive such events: for development.
-        classes: The priority classes, highest first; the same on the whole bus. The default
-            class is `regular`, or the last one if there is no such class.
-        upgrade: When a class that starves in a queue of this node is raised, and for how long.
+        classes: The priority classes, highest first; the default one is `regular`, or the last.
+        upgrade: When a class that starves in a queue here is raised, and for how long.
         limits: What any one other node may send to this one; whoever sends more is slowed down.
         capacity: What publishers of this node may reserve in all; see `Bus.reserve`.
         group: The group whose policy this node keeps to; see `infobus.qos.QosManager`.
-        patience: How long this node waits, and for what; see `docs/limits.md`.
+        patience: How long it waits, and for what, instead of `link`; see `docs/limits.md`.
         bounds: How much it holds, and of what; see there.
-        send_timeout_s: How long `publish` waits for slow receivers; else `patience.send_s`.
-        sync_timeout_s: How long to wait for the nodes that were found; else `patience.sync_s`.
+        send_timeout_s, sync_timeout_s: These two of `patience`.
 
     Raises `UsageError` if a setting is wrong, and `EngineError` if the engine cannot be opened.
     """
-    where = {"bus": bus, "home": home, "listen": listen, "connect": connect, "depth": depth}
-    how = {"multicast": multicast, "test": test, "classes": classes, "group": group}
-    much = {"upgrade": upgrade, "limits": limits, "capacity": capacity, "bounds": bounds}
+    return _joined_as(**locals())
+
+
+def _joined_as(
+    *,
+    engine: str | Engine | None,
+    batch: Batch | None,
+    send_timeout_s: float | None,
+    sync_timeout_s: float | None,
+    **given: Any,
+) -> Bus:
     named = engine if isinstance(engine, str) else None
-    settings = load_settings(engine=named, patience=patience, **where, **how, **much)
+    settings = load_settings(engine=named, **given)
     settings = _with_timeouts(settings, send_s=send_timeout_s, sync_s=sync_timeout_s)
     if engine is None or isinstance(engine, str):
-        # All processes of a host may share a settings file, and only one of them gets a port.
-        engine = _engine(settings, must_listen=listen is not None)
+        engine = _engine(settings, must_listen=given["listen"] is not None)
     return _joined(settings, engine, batch)
 
 
@@ -108,10 +123,12 @@ def _joined(settings: Settings, engine: Engine, batch: Batch | None) -> Bus:
         raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
     if batch is not None and batch.bytes > settings.bounds.batch_bytes_max:
         raise UsageError(f"batch: bytes is {batch.bytes}, above the bound `batch_bytes_max`")
+    shut_home(settings.home)
     joined = Bus(
         engine,
         name=_node_name(),
         bus_name=settings.bus,
+        application=settings.name,
         home=settings.home,
         terms=_terms(settings),
         batch=batch,
@@ -138,16 +155,19 @@ def _terms(settings: Settings) -> Terms:
         window_count_max=bounds.window_count_max,
         window_bytes_max=bounds.window_bytes_max,
         stall_s=patience.stall_s,
+        hold_s=patience.hold_s,
         # A sender that has filled its window waits for a confirmation: it must come before.
         ack_count=max(1, min(bounds.ack_count, bounds.window_count_max // 4)),
         ack_bytes=max(1, min(bounds.ack_bytes, bounds.window_bytes_max // 4)),
         beat_s=patience.beat_s,
         idle_beat_s=patience.idle_beat_s,
         tell_s=patience.tell_s,
-        give_up_s=patience.give_up_s,
+        absent_s=patience.absent_s,
+        give_up_s=patience.given_up_s,
         freeze_s=patience.frozen_s,
         stranger_s=patience.stranger_s,
         peers_count_max=bounds.peers_count_max,
+        strangers_count_max=bounds.strangers_count_max,
         lanes_count_max=bounds.lanes_count_max,
         rows_count_max=bounds.rows_count_max,
         filters_count_max=bounds.filters_count_max,
@@ -162,24 +182,44 @@ def _engine(settings: Settings, must_listen: bool) -> Engine:
     # Imported here because `import infobus` must not load the engine's library.
     match settings.engine:
         case "zenoh":
-            from infobus.engines.zenoh.engine import ZenohEngine
-
-            return ZenohEngine(
-                settings.bus,
-                listen=settings.listen,
-                must_listen=must_listen,
-                connect=settings.connect,
-                multicast=settings.multicast,
-                patience=settings.patience,
-                bounds=settings.bounds,
-                config=settings.zenoh,
-            )
+            return _zenoh_engine(settings, must_listen)
         case "memory":
             from infobus.engines.memory.engine import MemoryEngine, live_network
 
             return MemoryEngine(live_network(settings.bus), settings.patience)
         case unknown:
             raise UsageError(f"engine {unknown!r} is not known; choose 'zenoh' or 'memory'")
+
+
+def _zenoh_engine(settings: Settings, must_listen: bool) -> Engine:
+    from infobus.engines.attached.daemons import attached_engine
+    from infobus.engines.zenoh.endpoints import AUTO, NEVER
+    from infobus.engines.zenoh.engine import ZenohEngine
+
+    attach = settings.attach
+    options: dict[str, Any] = {
+        "listen": settings.listen,
+        # All processes of a host may share a settings file, and only one of them gets a port.
+        "must_listen": must_listen,
+        "connect": settings.connect,
+        "multicast": settings.multicast,
+        "insecure": settings.insecure,
+        "patience": settings.patience,
+        "bounds": settings.bounds,
+        "config": settings.zenoh,
+    }
+    named = settings.listen or settings.connect or {"listen", "connect"} & settings.zenoh.keys()
+    goes_out_itself = bool(named) or settings.multicast != "off"
+    if goes_out_itself and attach not in (AUTO, NEVER):
+        raise UsageError(
+            f"attach={attach!r} leaves other hosts to a daemon, so `listen`, `connect` and "
+            "`multicast` belong into the daemon's settings"
+        )
+    if isinstance(attach, tuple):
+        return attached_engine(settings.bus, attach, **options)
+    if attach == AUTO and not goes_out_itself:
+        return attached_engine(settings.bus, **options)
+    return ZenohEngine(settings.bus, **options)
 
 
 def _node_name() -> str:
@@ -205,12 +245,14 @@ def _close_in_time(bus: Bus) -> None:
 def _close_all() -> None:
     for bus in list(_open_buses):
         bus.close()
+    rest_at_exit()  # those of buses that were closed before
 
 
 def _abandon_all() -> None:
     for bus in list(_open_buses):
         bus.abandon()
     _open_buses.clear()
+    forget_all()
 
 
 os.register_at_fork(after_in_child=_abandon_all)

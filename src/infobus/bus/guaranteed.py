@@ -8,24 +8,59 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from infobus.bus.deliver.audience import filter_of, patterns_of, text_of
+from infobus.bus.deliver.subscription import OnMismatch, check_choice
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.settings import ledgers_folder
-from infobus.errors import BusClosed, BusError, UsageError
+from infobus.bus.tags.tags import Tags
+from infobus.errors import BusClosed, BusError, PeerError, StoreError, UsageError
+from infobus.headers import readable
+from infobus.protocols.frames import wire
+from infobus.protocols.frames.guaranteed import SiteKeeper
 from infobus.subjects import check_subject
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from infobus.bus.durable.driver import Guarantees
+    from infobus.bus.durable.homes import Homes
+    from infobus.bus.durable.stores import KeptLedger
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.publish.publisher import MakeRecords
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
 
+_SITE_KEEPER_TAG = 70
+_KEEPERS_COUNT_MAX = 100
+
 DEAD_LETTERS = "dead_letters"
 """The first element of the subjects of dead letters; the durable name follows."""
+
+
+class _SiteKeepers:
+    """Which nodes keep places of durable names: known before this node has any."""
+
+    def __init__(self, hub: Runtime) -> None:
+        self._hub = hub
+        self.names: dict[str, None] = {}
+        hub.register(self, [_SITE_KEEPER_TAG])
+
+    def on_frame(self, payload: bytes) -> None:
+        try:
+            message = wire.decode(payload)
+        except PeerError as error:
+            self._hub.on_bad_frame(error)
+            return
+        if isinstance(message, SiteKeeper) and len(self.names) < _KEEPERS_COUNT_MAX:
+            self.names[message.sender] = None
+
+    def on_peer(self, name: str, alive: bool) -> None:
+        if not alive:
+            self.names.pop(name, None)
+
+    def on_tick(self) -> None:
+        """Nothing is due."""
 
 
 class Guaranteed:
@@ -38,6 +73,7 @@ class Guaranteed:
         home: Path,
         lifetime: Lifetime,
         publish: Callable[..., None],
+        tags: Tags,
         *,
         test: bool,
     ) -> None:
@@ -46,8 +82,11 @@ class Guaranteed:
         self._home = home
         self._lifetime = lifetime
         self._publish = publish  # dead letters
+        self._tags = tags
         self._test = test
         self.driver: Guarantees | None = None
+        self._homes: Homes | None = None
+        self._site_keepers = _SiteKeepers(hub)
         self._beginning = threading.Lock()
 
     def keep(self, make: MakeRecords) -> tuple[str, int]:
@@ -62,6 +101,7 @@ class Guaranteed:
         *,
         where: str | Filter | None,
         test: bool,
+        on_mismatch: OnMismatch,
         on_error: Callable[[BusError], object] | None,
         acknowledge: Acknowledge,
         ordered: bool,
@@ -74,9 +114,11 @@ class Guaranteed:
         if not isinstance(name, str) or not name:
             raise UsageError(f"durable={name!r}: expected the consumer's name, such as 'billing'")
         check_subject(f"{DEAD_LETTERS}.{name}")
+        check_choice("on_mismatch", on_mismatch, OnMismatch)
         if deliveries_max < 1:
             raise UsageError(f"deliveries_max is {deliveries_max}; it must be at least 1")
         driver = self._begun()
+        self._tags.check_subscriber(patterns, self._hub.patience.subscribe_s)
         subscription = DurableSubscription(
             driver,
             name,
@@ -90,6 +132,7 @@ class Guaranteed:
             subscription,
             text_of(filter_of(where)),
             test=test or self._test,
+            on_mismatch=on_mismatch,
             ordered=ordered,
             deliveries_max=deliveries_max,
         )
@@ -99,6 +142,31 @@ class Guaranteed:
         """Serve what is kept already: some ledgers of the home may have lost their owner."""
         if ledgers_folder(self._home, self._bus_name).is_dir():
             self._begun()
+
+    def adopt(self, homes: Iterable[Path]) -> None:
+        """See `Bus.adopt`."""
+        driver = self._begun()
+        assert self._homes is not None
+        for home in homes:
+            self._homes.adopt(home)
+        driver.look_for_ledgers()
+
+    def keep_names(self, file: Path) -> None:
+        """See `Bus.keep_names`."""
+        from infobus.stores.ledger.place_store import PlaceStore
+
+        self._begun().keep_names(PlaceStore(file))
+
+    def _keepers(self) -> list[str]:
+        return [*self._site_keepers.names.copy()]
+
+    def served(self) -> tuple[str, ...]:
+        """The ids of the ledgers that this node serves now."""
+        return () if self.driver is None else tuple(sorted(self.driver.ledgers.copy()))
+
+    def open_ledgers(self) -> dict[str, KeptLedger]:
+        """The ledgers that this node serves now, by id."""
+        return {} if self.driver is None else self.driver.ledgers.copy()
 
     def close(self) -> None:
         """Save everything, and let others have the ledgers and names."""
@@ -116,10 +184,16 @@ class Guaranteed:
             self._lifetime.check()
             if self.driver is None:
                 from infobus.bus.durable.driver import Guarantees  # late: it stands on a database
-                from infobus.bus.durable.stores import FileStores
+                from infobus.bus.durable.homes import Homes
 
-                stores = FileStores(self._home, self._bus_name)
-                driver = Guarantees(self._hub, stores, self._bury)
+                self._homes = Homes(self._home, self._bus_name)
+                try:
+                    driver = Guarantees(self._hub, self._homes, self._bury, keepers=self._keepers)
+                except RuntimeError as error:  # no more threads can be started
+                    raise StoreError(
+                        f"guaranteed delivery cannot begin, so nothing was accepted: {error}",
+                        path=str(self._home),
+                    ) from error
                 driver.start()
                 self.driver = driver
             return self.driver
@@ -132,4 +206,10 @@ class Guaranteed:
             log.error("durable consumer %r cannot use dead letter %s", consumer, dead.entry.number)
             return  # a letter about a letter would never end
         subject = f"{DEAD_LETTERS}.{consumer}"
-        self._publish(subject, letter(consumer, dead), guaranteed=True, test=dead.entry.test)
+        self._publish(
+            subject,
+            letter(consumer, dead),
+            guaranteed=True,
+            test=dead.entry.test,
+            headers=readable(dead.entry.headers),
+        )

@@ -15,6 +15,8 @@ from infobus.filters import compile
 from infobus.filters.algebra.producer_view import Condition, Range
 from infobus.filters.algebra.reduce import Combined
 from infobus.filters.algebra.wants import Wants
+from infobus.filters.language.tree import HEADERS
+from infobus.headers import HeaderValue
 from infobus.protocols.interest.own_rows import Row, channel_pattern
 from infobus.subjects import TEST_SPACE, overlaps
 
@@ -75,17 +77,26 @@ class Quench:
             self._refresh()
             return self._wants.expression()
 
-    def wants(self, partial: Mapping[str, Any], *, closed: bool = False) -> bool | None:
+    def wants(
+        self,
+        partial: Mapping[str, Any],
+        *,
+        closed: bool = False,
+        headers: Mapping[str, HeaderValue] | None = None,
+    ) -> bool | None:
         """Whether anyone wants an event with the attributes in `partial`.
 
         Args:
             partial: The attributes that are known already.
-            closed: There will be no other attributes; then the answer is never None.
+            closed: There will be no other attributes.
+            headers: All headers that it will have; if they are not given, it may have any.
 
         Returns:
             True: somebody does, whatever else it holds. False: nobody can. None: it depends on
-            attributes that are not known yet.
+            attributes or headers that are not known yet.
         """
+        if headers is not None:
+            partial = {**partial, HEADERS: headers}
         with self._lock:
             self._refresh()
             return self._wants.wants(partial, closed)

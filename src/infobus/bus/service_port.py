@@ -27,6 +27,7 @@ class Serving:
 
     def __init__(self, hub: Runtime, replies_folder: Path, *, test: bool) -> None:
         self.name = hub.name
+        self.application = hub.node.application
         self.test = test
         self.now_s = hub.clock.now_s
         self.answers_s = hub.patience.answers_s

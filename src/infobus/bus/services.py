@@ -14,7 +14,7 @@ from infobus.bus.settings import replies_folder
 from infobus.errors import BusClosed, UsageError
 from infobus.patience import Patience
 from infobus.protocols.frames.wire import SERVICE_TAGS
-from infobus.subjects import check_pattern, check_subject
+from infobus.subjects import check_pattern, check_publishable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,10 +43,12 @@ class Services:
         lifetime: Lifetime,
         patience: Patience,
         bounds: Bounds,
+        wish: Callable[..., object],
         *,
         test: bool,
     ) -> None:
         self._hub = hub
+        self._wish = wish
         self._bus_name = bus_name
         self._home = home
         self._lifetime = lifetime
@@ -64,10 +66,17 @@ class Services:
         """What calls, serves and finds."""
         return self._begun().exchange
 
+    def offered(self) -> list[Offered]:
+        """The services that this node offers now."""
+        return list(self._offers)
+
     def serve(self, subject: str, service: object, **options: Any) -> Offered:
         """See `Bus.serve`."""
         from infobus.services import Offered  # late: most programs serve nothing
+        from infobus.services.served import SERVE_OPTIONS
+        from infobus.services.service import check_options
 
+        check_options("serve", options, SERVE_OPTIONS)
         port = self._begun()
         options.setdefault("queue_count_max", self._bounds.calls_count_max)
         offered = Offered(port.exchange, port.loop, subject, service, **options)
@@ -91,8 +100,14 @@ class Services:
     def service(self, subject: str, **options: Any) -> ServiceClient:
         """See `Bus.service`."""
         from infobus.services import ServiceClient
+        from infobus.services.client import CALL_OPTIONS
+        from infobus.services.service import check_options
 
-        return ServiceClient(self.exchange, subject, patience=self._patience, **options)
+        is_async = options.pop("is_async", False)
+        check_options("service", options, CALL_OPTIONS)
+        return ServiceClient(
+            self.exchange, subject, is_async=is_async, patience=self._patience, **options
+        )
 
     def who_is_out_there(
         self, pattern: str, timeout_s: float | None, role: str | None, where: str
@@ -119,7 +134,7 @@ class Services:
         from infobus.services.discovery import IAmHere
 
         exchange = self.exchange
-        check_subject(subject)
+        check_publishable(subject)
         return IAmHere(exchange, subject, role, info)
 
     def offer_sessions(
@@ -133,7 +148,8 @@ class Services:
         """See `Bus.offer_sessions`."""
         from infobus.services.sessions import QoS, SessionSupplier
 
-        supplier = SessionSupplier(cast("SessionBus", bus), self.exchange, converse, qos or QoS())
+        told, offered = cast("SessionBus", bus), qos or QoS()
+        supplier = SessionSupplier(told, self.exchange, converse, offered, self._check_qos)
         return self.serve(subject, supplier, **options)
 
     def open_session(
@@ -149,8 +165,12 @@ class Services:
 
         timeout_s = self._patience.call_s if timeout_s is None else timeout_s
         client = self.service(subject, timeout_s=timeout_s)
-        told = cast("SessionBus", bus)
-        return open_session(told, self.exchange, client, choose, qos or QoS(), timeout_s)
+        told, wanted = cast("SessionBus", bus), qos or QoS()
+        return open_session(told, self.exchange, client, choose, wanted, timeout_s, self._check_qos)
+
+    def _check_qos(self, qos: QoS) -> None:
+        """Raise `UsageError` if events of this quality could not be published."""
+        self._wish(priority=qos.priority, max_age=qos.max_age)
 
     def close(self, timeout_s: float) -> None:
         """Retire all services, and let what runs finish, within a time."""

@@ -10,20 +10,24 @@ from msgspec import Struct, field
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.errors import UsageError
-from infobus.patience import DEFAULT_PATIENCE, Patience
+from infobus.patience import DEFAULT_PATIENCE, LINKS, Patience
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Limits, Upgrade
 from infobus.protocols.reliable.peer import DEFAULT_UPGRADE, NO_LIMITS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_KNOWN = {
+_KNOWN: dict[str, type | tuple[type, ...]] = {
     "bus": str,
+    "name": str,
     "home": str,
     "engine": str,
     "listen": list,
     "connect": list,
     "multicast": str,
+    "insecure": bool,
+    "link": str,
+    "attach": (str, list),
     "zenoh": dict,
     "depth": int,
     "test": bool,
@@ -35,6 +39,14 @@ _KNOWN = {
     "patience": dict,
     "bounds": dict,
 }
+
+# What reaches beyond this program counts only where its user has put it: a working directory may be
+# anybody's.
+_REACHING_OUT = ("connect", "listen", "multicast", "insecure", "attach", "home", "zenoh")
+
+_IN_A_HOME = {"buses", "infobus.toml", "staging", "tdl_history"}
+
+_NAME_BYTES_MAX = 64  # of a bus, after which a folder is named, and of an application
 
 _TABLES: dict[str, type[Struct]] = {
     "limits": Limits,
@@ -49,11 +61,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     """What `connect` needs to know to join a bus."""
 
     bus: str = "default"
+    name: str = ""
     home: Path
     engine: str = "zenoh"
     listen: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
-    multicast: str = "loopback"
+    multicast: str = "off"
+    insecure: bool = False
+    link: str = "lan"
+    attach: str | tuple[str, ...] = "auto"
     zenoh: dict[str, Any] = field(default_factory=dict)
     depth: int = 1
     test: bool = False
@@ -70,10 +86,12 @@ def load_settings(**given: Any) -> Settings:
     """Merge what was given with the environment and the settings file.
 
     The file is the one named by the environment variable `INFOBUS_SETTINGS`, else
-    `infobus.toml` in the working directory, else the one in the home folder.
+    `infobus.toml` in the working directory, else the one in the home folder. What reaches beyond
+    this program (see `_REACHING_OUT`) is refused in the working directory.
     """
     values = {
         "bus": os.environ.get("INFOBUS_BUS") or None,
+        "name": os.environ.get("INFOBUS_NAME") or None,
         "home": os.environ.get("INFOBUS_HOME") or None,
         "test": _flag("INFOBUS_TEST"),
         **{name: value for name, value in given.items() if value is not None},
@@ -85,21 +103,42 @@ def load_settings(**given: Any) -> Settings:
     for name in ("listen", "connect"):
         if name in values:
             values[name] = _endpoints(name, values[name])
+    if "attach" in values:
+        values["attach"] = _attach(values["attach"])
     if "classes" in values:
         if isinstance(values["classes"], str):
             raise UsageError(f"classes={values['classes']!r}: expected a list of names")
         values["classes"] = Classes(tuple(values["classes"]))
+    values["patience"] = _patience(values.get("link", "lan"), values.get("patience", {}))
     for name, kind in _TABLES.items():
         if name in values:
             values[name] = _table(name, values[name], kind)
     settings = Settings(**values)
-    if not settings.bus:
-        raise UsageError("the bus's name is empty; leave it out to use 'default'")
-    if not isinstance(settings.bus, str):
-        raise UsageError(f"the bus's name must be a str, got {settings.bus!r}")
+    _check_name("bus", settings.bus, "leave it out to use 'default'")
+    if "name" in values:
+        _check_name("application", settings.name, "leave it out to have none")
     if not isinstance(settings.depth, int) or settings.depth < 1:
         raise UsageError(f"depth must be an int of at least 1, got {settings.depth!r}")
     return settings
+
+
+def _check_name(whose: str, name: Any, otherwise: str) -> None:
+    if not isinstance(name, str):
+        raise UsageError(f"the {whose}'s name must be a str, got {name!r}")
+    if not name:
+        raise UsageError(f"the {whose}'s name is empty; {otherwise}")
+    is_readable = all(letter.isalnum() or letter in "_.-" for letter in name)
+    if not is_readable or not name[0].isalnum():
+        hint = "; an address belongs into connect=[...]" if "/" in name or ":" in name else ""
+        raise UsageError(
+            f"the {whose}'s name {name!r}: expected letters, digits, '_', '-' and '.', beginning "
+            f"with a letter or digit{hint}"
+        )
+    if len(name.encode()) > _NAME_BYTES_MAX:
+        raise UsageError(
+            f"the {whose}'s name has {len(name.encode())} bytes; at most {_NAME_BYTES_MAX} are "
+            "accepted"
+        )
 
 
 def _flag(variable: str) -> bool | None:
@@ -121,13 +160,22 @@ def _folder(given: Any) -> Path:
 
 
 def _endpoints(name: str, given: Any) -> tuple[str, ...]:
+    from infobus.engines.zenoh.endpoints import check_endpoint  # seldom needed
+
     if isinstance(given, str):  # a str is iterable, too
         raise UsageError(f"{name} takes a list of endpoints, got the str {given!r}")
     endpoints = tuple(given)
     for endpoint in endpoints:
         if not isinstance(endpoint, str):
             raise UsageError(f"{name}: an endpoint must be a str, got {endpoint!r}")
+        check_endpoint(name, endpoint)
     return endpoints
+
+
+def _attach(given: Any) -> str | tuple[str, ...]:
+    from infobus.engines.zenoh.endpoints import checked_attach
+
+    return checked_attach(given)
 
 
 def _table(name: str, given: Any, kind: type[Any]) -> Any:
@@ -141,15 +189,38 @@ def _table(name: str, given: Any, kind: type[Any]) -> Any:
         raise UsageError(f"{name}: {error}; {what}") from None
 
 
+def _patience(link: Any, given: Any) -> Any:
+    """What is given goes before what the kind of link stands for: a table, number by number."""
+    if link not in LINKS:
+        raise UsageError(f"link={link!r}: expected one of {', '.join(map(repr, LINKS))}")
+    if not isinstance(given, dict):
+        return given
+    return {**msgspec.structs.asdict(LINKS[link]), **given}
+
+
 def _read_file(home: Path) -> dict[str, Any]:
     from pathlib import Path
 
     named = os.environ.get("INFOBUS_SETTINGS")
-    candidates = [Path(named)] if named else [Path("infobus.toml"), home / "infobus.toml"]
-    for path in candidates:
-        if named or _is_file(path):
-            return _parse(path)
-    return {}
+    if named:
+        return _parse(Path(named))
+    here, there = Path("infobus.toml"), home / "infobus.toml"
+    if _is_file(here):
+        values = _parse(here)
+        if not (_is_file(there) and here.samefile(there)):
+            _refuse_reaching_out(values, there)
+        return values
+    return _parse(there) if _is_file(there) else {}
+
+
+def _refuse_reaching_out(values: dict[str, Any], allowed: Path) -> None:
+    found = [name for name in _REACHING_OUT if name in values]
+    if found:
+        raise UsageError(
+            f"settings file infobus.toml of the working directory: {', '.join(found)}: whoever "
+            "made this folder must not decide where you connect to or where you keep things. Put "
+            f"it into {allowed}, or name the file in INFOBUS_SETTINGS if it is yours"
+        )
 
 
 def _is_file(path: Path) -> bool:
@@ -173,9 +244,9 @@ def _parse(path: Path) -> dict[str, Any]:
                 f"settings file {path}: {name!r} is not a setting; known are {', '.join(_KNOWN)}"
             )
         if not isinstance(value, expected):
-            raise UsageError(
-                f"settings file {path}: {name} must be a {expected.__name__}, got {value!r}"
-            )
+            kinds = expected if isinstance(expected, tuple) else (expected,)
+            what = " or ".join(kind.__name__ for kind in kinds)
+            raise UsageError(f"settings file {path}: {name} must be a {what}, got {value!r}")
     return values
 
 
@@ -192,6 +263,23 @@ def consumers_folder(home: Path, bus: str) -> Path:
 def replies_folder(home: Path, bus: str) -> Path:
     """The folder of the replies of calls that must run once, of all processes of a home."""
     return _bus_folder(home, bus) / "replies"
+
+
+def daemon_folder(home: Path, bus: str) -> Path:
+    """The folder of what a host's daemon keeps in a home that it looks after."""
+    return _bus_folder(home, bus) / "daemon"
+
+
+def shut_home(home: Path) -> None:
+    """Shut other users out of a home that an older version, or somebody else, left open."""
+    from infobus.stores.private import repair_tree
+
+    try:
+        is_ours_alone = {entry.name for entry in os.scandir(home)} <= _IN_A_HOME
+    except OSError:  # there is none yet
+        return
+    # A folder that also holds other things may be shared on purpose.
+    repair_tree(home if is_ours_alone else home / "buses")
 
 
 def _bus_folder(home: Path, bus: str) -> Path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from infobus.bounds import DEFAULT_BOUNDS
-from infobus.subjects import TEST_SPACE
+from infobus.subjects import OWN
 
 if TYPE_CHECKING:
     from infobus.bus.runtime.runtime import Runtime
@@ -24,6 +24,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     """A snapshot of one node's counters, since it connected. See `Bus.stats`."""
 
     node: str
+    application: str  # the name given to `connect`, or empty
     peers: tuple[str, ...]
     subscriptions: int
     published: int  # events given to publish
@@ -39,13 +40,17 @@ class Stats(Struct, frozen=True, kw_only=True):
     asked_again: int  # repairs this node asked for
     replayed: int  # frames this node sent again
     lost: int  # losses on the way, reported to subscriptions
+    unreachable: int  # times that a node whose events had come was out of reach
     dropped_by_queue: int  # events let go by subscriptions with a full queue
     expired: int  # events let go, here or before they left, because they had grown too old
     thinned: int  # events that subscriptions left out because of their `max_rate`
     bad_frames: int  # frames from outside that could not be read
     bad_objects: int  # events whose object could not be read
+    mismatched: int  # events whose object does not fit its type here, for each subscription
+    against_tags: int  # received events left out because they have another type than their tag
     unreadable_filters: int  # times that filters of peers were not understood: all is sent then
     complaints: dict[str, str] = field(default_factory=dict)  # source -> the last thing wrong
+    endpoints: dict[str, str] = field(default_factory=dict)  # `listening`, `linked`, or why not
 
 
 def numbers() -> Iterator[int]:
@@ -73,11 +78,14 @@ class Counters(Struct):
     asked_again: int = 0
     replayed: int = 0
     lost: int = 0
+    unreachable: int = 0
     dropped_by_queue: int = 0
     expired: int = 0
     thinned: int = 0  # by subscriptions that are closed
     bad_frames: int = 0
     bad_objects: int = 0
+    mismatched: int = 0
+    against_tags: int = 0
     complaints: dict[str, str] = field(default_factory=dict)
     complaints_count_max: int = DEFAULT_BOUNDS.complaints_count_max  # names come from outside, too
 
@@ -95,12 +103,11 @@ def snapshot(hub: Runtime, published: int, quenched: int, sent_frames: int) -> S
     """The counters of a node as they are now."""
     counters = hub.counters
     with hub.lock:
-        routes = [
-            route for lane, route in hub.node.routes.items() if not lane.startswith(TEST_SPACE[:-1])
-        ]
+        routes = [route for lane, route in hub.node.routes.items() if lane[:1] != OWN]
         alive = sorted(name for name, peer in hub.node.peers.items() if peer.alive)
         return Stats(
             node=hub.name,
+            application=hub.node.application,
             peers=tuple(alive),
             subscriptions=len(hub.subscriptions),
             published=published,
@@ -116,11 +123,15 @@ def snapshot(hub: Runtime, published: int, quenched: int, sent_frames: int) -> S
             asked_again=counters.asked_again,
             replayed=counters.replayed,
             lost=counters.lost,
+            unreachable=counters.unreachable,
             dropped_by_queue=counters.dropped_by_queue,
             expired=counters.expired,
             thinned=counters.thinned + sum(s.thinned for s in hub.subscriptions),
             bad_frames=counters.bad_frames,
             bad_objects=counters.bad_objects,
+            mismatched=counters.mismatched,
+            against_tags=counters.against_tags,
             unreadable_filters=hub.node.rows.unreadable,
             complaints=dict(counters.complaints),
+            endpoints=hub.engine.endpoints(),
         )

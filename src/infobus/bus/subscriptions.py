@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from infobus.bus.deliver.audience import filter_of, patterns_of
 from infobus.bus.deliver.event import Event
 from infobus.bus.deliver.priority_queue import Demand
-from infobus.bus.deliver.subscription import OnLoss, Subscription, WhenFull
+from infobus.bus.deliver.subscription import OnLoss, OnMismatch, Subscription, WhenFull
 from infobus.bus.initial_state import InitialState
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.runtime.runtime import Runtime
+from infobus.bus.tags.tags import Tags
 from infobus.errors import BusError, QosRefused
 from infobus.protocols.qos.classes import check_positive
 
@@ -32,6 +33,7 @@ class Subscriptions:
         policy: NodePolicy,
         state: InitialState,
         lifetime: Lifetime,
+        tags: Tags,
         *,
         test: bool,
     ) -> None:
@@ -39,6 +41,7 @@ class Subscriptions:
         self._policy = policy
         self._state = state
         self._lifetime = lifetime
+        self._tags = tags
         self._test = test
 
     def subscribe(
@@ -49,6 +52,7 @@ class Subscriptions:
         where: str | Filter | None,
         test: bool,
         on_loss: OnLoss,
+        on_mismatch: OnMismatch,
         on_error: Callable[[BusError], object] | None,
         when_full: WhenFull,
         queue_count_max: int,
@@ -60,6 +64,7 @@ class Subscriptions:
         """See `Bus.subscribe_many`."""
         patterns = patterns_of("subscribe_many", patterns)
         self._lifetime.check()
+        self._tags.check_subscriber(patterns, timeout_s)
         subscription = Subscription(
             self._hub,
             patterns,
@@ -70,6 +75,7 @@ class Subscriptions:
             callback=callback,
             on_error=on_error,
             on_loss=on_loss,
+            on_mismatch=on_mismatch,
             when_full=when_full,
             queue_count_max=queue_count_max,
             clock=self._hub.clock,

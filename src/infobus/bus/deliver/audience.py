@@ -19,15 +19,15 @@ from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subje
 if TYPE_CHECKING:
     from infobus.filters import Filter
     from infobus.filters.matching.matcher import Matcher
+    from infobus.protocols.tags.rules import TagRule, TagRules
 
 
 class Sieve:
     """The subscriptions to one pattern that have a filter."""
 
-    __slots__ = ("by_type", "matcher", "test")
+    __slots__ = ("by_type", "matcher")
 
-    def __init__(self, pattern: str) -> None:
-        self.test = pattern.startswith(TEST_SPACE)
+    def __init__(self) -> None:
         from infobus.filters.matching.matcher import Matcher  # late: it stands on numpy
 
         self.matcher: Matcher = Matcher()
@@ -60,6 +60,7 @@ class Audience(Struct, frozen=True):
 
     always: tuple[Subscription, ...] = ()
     sieves: tuple[Sieve, ...] = ()
+    rule: TagRule | None = None  # of a tag that declares a type
 
     def takers(self, obj: object) -> tuple[Subscription, ...]:
         """Those that want `obj`, each once. Call it under the hub's lock."""
@@ -90,6 +91,7 @@ class Audiences:
         self._sieves: dict[str, Sieve] = {}
         self.found: dict[str, Audience] = {}  # what was asked for before
         self.found_count_max = DEFAULT_BOUNDS.audiences_count_max
+        self.rules: TagRules | None = None  # of the tags that concern this node
 
     def add(self, subscription: Subscription) -> None:
         """One more subscription."""
@@ -100,7 +102,7 @@ class Audiences:
             else:
                 sieve = self._sieves.get(pattern)
                 if sieve is None:
-                    sieve = self._sieves[pattern] = Sieve(pattern)
+                    sieve = self._sieves[pattern] = Sieve()
                     self._trie.add(pattern, sieve)
                 sieve.add(subscription, subscription.where)
 
@@ -128,6 +130,10 @@ class Audiences:
             subscription.where = where
             self.add(subscription)
 
+    def forget(self) -> None:
+        """The tags have changed."""
+        self.found = {}
+
     def of(self, subject: str) -> Audience:
         """The audience of `subject`.
 
@@ -139,13 +145,23 @@ class Audiences:
             check_subject(subject)
             if len(self.found) >= self.found_count_max:
                 self.found.clear()
-            entries = dict.fromkeys(self._trie.match(subject))
-            if subject.startswith(TEST_SPACE):  # not for those who asked for everything else
-                entries = {entry: None for entry in entries if entry.test}
-            always = tuple(entry for entry in entries if isinstance(entry, Subscription))
-            sieves = tuple(entry for entry in entries if isinstance(entry, Sieve))
-            found = self.found[subject] = Audience(always, sieves) if entries else NOBODY
+            found = self.found[subject] = self._find(subject)
         return found
+
+    def _find(self, subject: str) -> Audience:
+        entries = dict.fromkeys(self._trie.match(subject))
+        if not entries:
+            return NOBODY
+        always = tuple(entry for entry in entries if isinstance(entry, Subscription))
+        sieves = tuple(entry for entry in entries if isinstance(entry, Sieve))
+        if self.rules is None or not self.rules.rows:
+            return Audience(always, sieves)
+        rule = self.rules.of(subject.removeprefix(TEST_SPACE))
+        if rule is None:
+            return Audience(always, sieves)
+        if not rule.may_subscribe:
+            return NOBODY
+        return Audience(always, sieves, rule if rule.declared.fingerprint else None)
 
     def of_stranger(self, subject: str) -> Audience | None:
         """As `of`, for a subject from outside; None if it is malformed."""

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import NOBODY, Audience, Audiences
 from infobus.bus.deliver.callbacks import Workers
-from infobus.bus.deliver.event import Run, objects_of, weight_of
+from infobus.bus.deliver.event import OnBadObject, Run, objects_of, seen_of, weight_of
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import TypeRequests
 from infobus.bus.stats import Counters
 from infobus.errors import BadFrame
+from infobus.printable import printable
 from infobus.protocols.effects import ToAll
 from infobus.protocols.frames import transactions, wire
 from infobus.protocols.frames.lanes import MARK, class_in
 from infobus.protocols.frames.transactions import GROUP, Copies
 from infobus.protocols.frames.wire import Items
 from infobus.protocols.reliable.effects import Effects
-from infobus.subjects import TEST_SPACE
+from infobus.subjects import OWN
 
-_TEST_CHANNEL = TEST_SPACE.rstrip(".")
+if TYPE_CHECKING:
+    from infobus.protocols.tags.rules import TagRule
 
 LookAt = Callable[[Subscription, str, str, float], Effects]
 
@@ -39,7 +42,7 @@ class Delivery:
         types: TypeRequests,
         *,
         look_at_crowded: LookAt,
-        on_bad_object: Callable[[str, BadFrame], None],
+        on_bad_object: OnBadObject,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.audiences = Audiences()
@@ -57,7 +60,7 @@ class Delivery:
     def dispatch(self, sender: str, lane: str, first: int, items: Items) -> None:
         """Hand events to the subscriptions that want them, whole runs at a time."""
         count = len(items.bodies)
-        if not lane.startswith(_TEST_CHANNEL):
+        if lane[:1] != OWN:
             self._counters.received_events += count
         if not self._types.known.issuperset(items.types):
             self._ask_for_types(items)
@@ -98,13 +101,17 @@ class Delivery:
         return found
 
     def _deliver(self, audience: Audience, run: Run) -> None:
+        if audience.rule is not None:
+            run = self._fitting(audience.rule, run)
+            if not run.items:
+                return
         for subscription in audience.always:
             self.offer(subscription, run)
         if not audience.sieves:
             return
         wanted: dict[Subscription, list[int]] = {}
         objects, _ = objects_of(run, self._on_bad_object)
-        for at, obj in enumerate(objects):
+        for at, obj in enumerate(seen_of(run.items, objects)):
             if obj is not None:
                 for subscription in audience.sifted(obj):
                     wanted.setdefault(subscription, []).append(at)
@@ -116,6 +123,20 @@ class Delivery:
         for subscription, places in wanted.items():
             self.offer(subscription, run if len(places) == len(objects) else run.at(places))
 
+    def _fitting(self, rule: TagRule, run: Run) -> Run:
+        """Those events of a run that have the type of their tag."""
+        misfits = {type_ for type_ in run.items.types if not rule.fits(type_)}
+        if not misfits:
+            return run
+        types = run.items.each_type()
+        places = [
+            at for at, type_ in enumerate(islice(types, len(run.items))) if type_ not in misfits
+        ]
+        self._counters.against_tags += len(run.items) - len(places)
+        what = f"publishes another type than {printable(rule.declared.type)}"
+        self._counters.complain(run.sender, f"{what} under tag {printable(rule.name)}: left out")
+        return run.at(places)
+
     def _deliver_group(self, run: Run) -> None:
         try:
             group = transactions.decode(run.items.bodies[0])
@@ -126,12 +147,12 @@ class Delivery:
             return
         self._ask_for_types(group.events)
         inner = Run(run.sender, run.lane, (0,) * group.count, group.events)
-        objects, _ = objects_of(inner, self._on_bad_object)
+        objects = seen_of(group.events, objects_of(inner, self._on_bad_object)[0])
         for subscription, places in self.takers_of(group.events, objects).items():
             self.offer(subscription, replace(run, places=tuple(places)))
 
-    def takers_of(self, items: Items, objects: list[Any]) -> dict[Subscription, list[int]]:
-        """Which of some events each subscription wants, by their places."""
+    def takers_of(self, items: Items, objects: Sequence[Any]) -> dict[Subscription, list[int]]:
+        """Which of some events, as filters see them, each subscription wants, by their places."""
         wanted: dict[Subscription, list[int]] = {}
         for at, (subject, obj) in enumerate(zip(items.each_subject(), objects, strict=False)):
             audience = self.audiences.of_stranger(subject)

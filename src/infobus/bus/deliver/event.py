@@ -10,13 +10,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from infobus.errors import BadFrame
+from infobus.headers import NO_HEADERS, Headers, readable, with_headers
+from infobus.headers import decode as decode_headers
 from infobus.objects import DataObject, runs, spelled, type_of
-from infobus.objects.codec import reader_for
+from infobus.objects.codec import Mismatched, reader_for
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.wire import Items
 from infobus.subjects import TEST_SPACE
 
 _TEST_CHANNEL = TEST_SPACE.rstrip(".")
+
+OnBadObject = Callable[[str, BadFrame | Mismatched], Any]
+"""Called with the sender of an object that cannot be read, or that no class here can hold. What it
+returns stands in for the object; None leaves the event out."""
 
 READ_COUNT = 64
 """Events of a long run that are decoded at once; they take some 30 KiB."""
@@ -51,7 +57,8 @@ class Event(Struct, frozen=True, gc=False):
     loss was reported or events grew too old; `time` is the sender's clock in seconds since 1970;
     `priority` is the class that its supplier gave it; `initial` marks initial state that a
     producer handed to a newcomer, as of the event numbered `seq`; `test` marks events of a
-    program under development; `guaranteed` those that are in a ledger, too.
+    program under development; `guaranteed` those that are in a ledger, too; `headers` are what its
+    supplier said beside the object.
     """
 
     subject: str
@@ -64,6 +71,7 @@ class Event(Struct, frozen=True, gc=False):
     initial: bool = False
     test: bool = False
     guaranteed: bool = False
+    headers: Headers = NO_HEADERS
 
     @property
     def id(self) -> str:
@@ -99,6 +107,9 @@ def weight_of(items: Items) -> int:
     """
     bodies = items.bodies
     count = len(bodies)
+    if items.headers:
+        extra = sum(len(told) >> 11 for told in items.headers)
+        return count + extra + sum(len(body) >> 11 for body in bodies)
     if count == 1:
         return 1 + (len(bodies[0]) >> 11)
     if count > 16:
@@ -108,11 +119,25 @@ def weight_of(items: Items) -> int:
 
 def objects_of(
     run: Run,
-    on_bad_object: Callable[[str, BadFrame], None],
+    on_bad_object: OnBadObject,
     start: int = 0,
     end: int | None = None,
 ) -> tuple[list[Any], bool]:
-    """The objects of (a part of) a run, and whether all could be read; others are None."""
+    """The objects of (a part of) a run, and whether none is left out; those are None."""
+    objects, are_whole = _all_objects(run, on_bad_object, start, end)
+    if not run.items.headers:
+        return objects, are_whole
+    for at, encoded in enumerate(islice(run.items.each_headers(), start, start + len(objects))):
+        try:
+            decode_headers(encoded)
+        except BadFrame as error:  # it is not known what its sender wanted to say
+            objects[at], are_whole = on_bad_object(run.sender, error), False
+    return objects, are_whole
+
+
+def _all_objects(
+    run: Run, on_bad_object: OnBadObject, start: int, end: int | None
+) -> tuple[list[Any], bool]:
     sender, items = run.sender, run.items
     if len(items) > 1 and len(items.types) == 1 and not items.object_ids:
         numbers = list(items.each_number()[start:end])
@@ -124,29 +149,43 @@ def objects_of(
         try:
             object_id = item.object_id or (sender, item.number)
             objects.append(reader_for(item.type)(item.body, object_id))
-        except BadFrame as error:
-            on_bad_object(sender, error)
-            objects.append(None)
-            are_whole = False
+        except (BadFrame, Mismatched) as error:
+            objects.append(on_bad_object(sender, error))
+            are_whole &= objects[-1] is not None
     return objects, are_whole
 
 
-def events_of(
-    run: Run, on_bad_object: Callable[[str, BadFrame], None], default_class: str
-) -> list[Event]:
+def seen_of(items: Items, objects: Sequence[Any]) -> Sequence[Any]:
+    """The events as filters see them, of which these are the objects."""
+    if not items.headers:
+        return objects
+    told = map(readable, items.each_headers())
+    return [
+        obj if obj is None else with_headers(obj, headers)
+        for obj, headers in zip(objects, told, strict=False)
+    ]
+
+
+def as_sent(sender: str, error: BadFrame | Mismatched) -> Any:
+    """What stands in for an object that no class here can hold: the object as it was sent."""
+    return error.object if isinstance(error, Mismatched) else None
+
+
+def events_of(run: Run, on_bad_object: OnBadObject, default_class: str) -> list[Event]:
     """Decode a run, without events whose object cannot be read."""
     items = run.items
     if run.places:
         return _transaction(run, on_bad_object, default_class)
     bodies, sender = items.bodies, run.sender
-    if len(bodies) == 1 and not items.qos and run.lane[:1] != "~":
+    if len(bodies) == 1 and not (items.qos or items.headers) and run.lane[:1] != "~":
         number = items.numbers[0]
         object_id = items.object_ids.get(0) or (sender, number)
         try:
             data = reader_for(items.types[0])(bodies[0], object_id)
-        except BadFrame as error:
-            on_bad_object(sender, error)
-            return []
+        except (BadFrame, Mismatched) as error:
+            data = on_bad_object(sender, error)
+            if data is None:
+                return []
         subject, seq, time = items.subjects[0], run.seqs[0], items.times[0]
         class_ = run.class_ or default_class
         return [Event(subject, data, sender, seq, time, number, class_, run.initial)]
@@ -166,7 +205,9 @@ def _events_with(objects: Iterable[Any], run: Run, default_class: str) -> Iterat
     if items.qos:
         classes = ((qos and qos.class_) or class_ for qos in items.each_qos())
         kept = (qos is not None and qos.kept for qos in items.each_qos())
-    marks = (classes, repeat(run.initial), repeat(is_test), kept)
+    marks: tuple[Iterable[Any], ...] = (classes, repeat(run.initial), repeat(is_test), kept)
+    if items.headers:  # those that cannot be read belong to events that are left out
+        marks = (*marks, map(readable, items.each_headers()))
     subjects = items.each_subject()
     if is_test:
         subjects = (subject.removeprefix(TEST_SPACE) for subject in subjects)
@@ -181,9 +222,7 @@ class Reading:
 
     __slots__ = ("_are_whole", "_events", "_on_bad_object", "_run", "left_count")
 
-    def __init__(
-        self, run: Run, on_bad_object: Callable[[str, BadFrame], None], default_class: str
-    ) -> None:
+    def __init__(self, run: Run, on_bad_object: OnBadObject, default_class: str) -> None:
         self.left_count = len(run.items.bodies)
         self._run = run
         self._on_bad_object = on_bad_object
@@ -204,9 +243,7 @@ class Reading:
         return objects
 
 
-def _transaction(
-    run: Run, on_bad_object: Callable[[str, BadFrame], None], default_class: str
-) -> list[Event]:
+def _transaction(run: Run, on_bad_object: OnBadObject, default_class: str) -> list[Event]:
     """The wanted events of a group as one; none if some of them cannot be read."""
     group, seq = transactions.decode(run.items.bodies[0]), run.seqs[0]
     seqs = (seq,) * len(run.places)
@@ -218,8 +255,10 @@ def _transaction(
     if len(events) < len(run.places):
         return []
     time = run.items.times[0]
-    first = events[0]
+    first = next((one for one in events if isinstance(one.data, Mismatched)), events[0])
+    is_mismatched = isinstance(first.data, Mismatched)
     place = (run.sender, seq, time, group.number)
     kept = qos is not None and qos.kept
     marks = (class_, False, first.test, kept)
-    return [Event(first.subject, Transaction(events), *place, *marks)]
+    data = first.data if is_mismatched else Transaction(events)
+    return [Event(first.subject, data, *place, *marks)]

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from infobus.bus.deliver.event import Event, Run, events_of
+from infobus.bus.deliver.event import Event, Run, as_sent, events_of
 from infobus.bus.stats import Counters
 
 log = logging.getLogger("infobus")
@@ -41,7 +41,7 @@ class Expiry:
 
     def _tell_for_ever(self) -> None:
         while (run := self._expired.get()) is not None:
-            for event in events_of(run, lambda sender, error: None, self._default_class):
+            for event in events_of(run, as_sent, self._default_class):
                 for listener in list(self._listeners):
                     try:
                         listener(event)

@@ -2,7 +2,9 @@
 
 A subscription that may hold its senders ("pace", "block") does it by not confirming: its node
 stops acknowledging the lanes whose events fill the queue, and so the senders' windows close.
-"pace" does so for a bounded time, while its consumer moves, and then lets the oldest events go. If
+"pace" does so for a bounded time, while its consumer moves, and then lets the oldest events go.
+"block" confirms an event now and then while its consumer moves, because senders do not wait for
+ever for a node that shows no sign of that. If
 frames still come when the queue is quite full (several senders, each with a window of its own),
 the node refuses them; the senders keep them, and are asked for them once there is room.
 
@@ -37,6 +39,8 @@ class Crowded(Protocol):
 
 S = TypeVar("S", bound=Crowded)
 
+_NUDGES = 8  # signs that a consumer moves, in the time that senders wait for one
+
 
 class Hold(Struct):
     """Senders are asked to wait."""
@@ -45,6 +49,17 @@ class Hold(Struct):
     moved_s: float  # when its consumer last took something
     left_count: int  # that the consumer had not taken then
     lanes: set[str] = field(default_factory=set)  # whose events fill the queue
+    has_moved: bool = False  # its consumer has taken something since `nudged_s`
+    nudged_s: float = 0.0  # when senders were last shown that it moves
+
+    def must_nudge(self, left_count: int, now_s: float, patience: Patience) -> bool:
+        """Whether senders are to be shown now that the consumer moves."""
+        self.has_moved |= left_count < self.left_count
+        self.left_count = left_count
+        if not self.has_moved or now_s - self.nudged_s < patience.hold_s / _NUDGES:
+            return False
+        self.has_moved, self.nudged_s = False, now_s
+        return True
 
     def is_over(self, left_count: int, now_s: float, patience: Patience) -> bool:
         """Whether a consumer that may only pace its senders has had its time."""
@@ -98,14 +113,28 @@ class Crowd(Generic[S]):
         return []
 
     def expire(self, now_s: float) -> Effects:
-        """Let no "pace" subscription hold its senders for longer than it may."""
+        """Let no "pace" subscription hold its senders for longer than it may.
+
+        Senders of a "block" subscription are shown that it moves, if it does.
+        """
         effects: Effects = []
-        for (subscription, class_), hold in list(self.holds.items()):
-            is_pacing = subscription.when_full == "pace"
-            if is_pacing and hold.is_over(subscription.queue.left_in(class_), now_s, self.patience):
-                effects += self._let_go((subscription, class_), now_s)
-                self._patient.add((subscription, class_))
+        for queue, hold in list(self.holds.items()):
+            subscription, class_ = queue
+            left_count = subscription.queue.left_in(class_)
+            if subscription.when_full != "pace":
+                if hold.must_nudge(left_count, now_s, self.patience):
+                    effects += self._nudge(queue, hold, now_s)
+            elif hold.is_over(left_count, now_s, self.patience):
+                effects += self._let_go(queue, now_s)
+                self._patient.add(queue)
                 subscription.queue.watched.add(class_)
+        return effects
+
+    def _nudge(self, queue: tuple[S, str], hold: Hold, now_s: float) -> Effects:
+        effects = self._node.nudge(list(self._node.peers), hold.lanes)
+        if not effects and any(queue in refusing for refusing in self._refusing.values()):
+            # All that came is confirmed, and no more is taken in: only that can be a sign.
+            return self.relieve(queue[0], now_s, queue[1])
         return effects
 
     def relieve(self, subscription: S, now_s: float, class_: str = "") -> Effects:

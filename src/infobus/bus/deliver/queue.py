@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty
 
 from infobus.bus.deliver.event import Event, Reading, Run, weight_of
 from infobus.bus.deliver.priority_queue import Classed, Demand, Waits
+from infobus.objects.codec import Mismatched
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.qos.classes import Marks
 from infobus.protocols.reliable.effects import Lost
@@ -34,6 +36,10 @@ _LOOK = Look()
 
 Entry = Run | Lost | Look | None
 """What is in the plain queue; None is the word of its end."""
+
+
+def _is_mismatch(event: Event) -> bool:
+    return isinstance(event.data, Mismatched)
 
 
 class Inbox:
@@ -57,6 +63,9 @@ class Inbox:
         # Of runs taken from the queue; the next event is last. The list is never replaced.
         self.ready: list[Event] = []
         self.reading: Reading | None = None  # the rest of the run that they are from
+        self.has_mismatches = False  # some event may hold a `Mismatched` instead of its object
+        # The first such event of those taken from the queue, and what follows it; next is last.
+        self.held_back: list[Event] = []
         # Between the two.
         self.classed: Classed | None = self._make_classed() if demand else None
         self._class_lock = threading.Lock()  # held by whoever changes it
@@ -64,6 +73,9 @@ class Inbox:
         self.mail: Mailbox[Entry] = Mailbox()  # the plain queue, for which the consumer waits
         self._must_look = False  # there is a `Look` in the queue
         self._is_plain_over = bool(demand)  # nothing from before there were classes is left there
+        # Once there are classes: initial state, which goes before all of them. Even an emergency
+        # has followed it.
+        self._state: deque[Run] = deque()
         # What the consumer is told of before its next event: what was dropped, and the losses of
         # which the word stood before it.
         self.losses: dict[tuple[str, str] | Lost, Lost] = {}  # by route, or each for itself
@@ -104,6 +116,11 @@ class Inbox:
         """Put a run of events where its class waits; the classes that got some are returned."""
         if self.classed is None:
             self.classed = self._make_classed()
+        if run.initial:
+            self.offered += weight_of(run.items)
+            self._state.append(run)
+            self._wake()
+            return {self.default_class}
         with self._class_lock:
             classes = self.classed.offer(run, now_s, wall_s)
         self._look()
@@ -154,7 +171,7 @@ class Inbox:
         """The same, with what the consumer has at hand."""
         reading = self.reading
         unread = reading.left_count if reading is not None else 0
-        return self.waiting_in(class_) + len(self.ready) + unread
+        return self.waiting_in(class_) + len(self.ready) + len(self.held_back) + unread
 
     @property
     def thinned(self) -> int:
@@ -213,13 +230,15 @@ class Inbox:
         """Let go what the consumer has at hand, and the word of what was dropped."""
         self.reading = None
         self.ready.clear()
+        self.held_back.clear()
         self.losses.clear()
 
     def clear(self) -> None:
         """Empty the queue, as for a newcomer; the word of its end stays."""
-        for entry in self._drained():
+        for entry in (*self._drained(), *self._state):
             if isinstance(entry, Run):
                 self.offered -= weight_of(entry.items)
+        self._state.clear()
         if self.classed is not None:
             with self._class_lock:
                 self.classed.clear()
@@ -232,7 +251,7 @@ class Inbox:
         """Whether there is nothing to take now."""
         return (
             self.mail.empty()
-            and not (self.ready or self.reading or self.losses)
+            and not (self.ready or self.held_back or self.reading or self.losses or self._state)
             and (self.classed is None or self.classed.is_empty())
         )
 
@@ -242,6 +261,7 @@ class Inbox:
         self.mail = Mailbox()
         self.forget()
         self.classed, self._must_look = None, False
+        self._state.clear()
 
     # What the consumer does, under its lock.
 
@@ -251,6 +271,10 @@ class Inbox:
             return None
         if not self._is_plain_over:
             self._move_plain(self.classed, now_s, wall_s)
+        if self._state:
+            state = self._state.popleft()
+            self.taken += weight_of(state.items)
+            return state
         with self._class_lock:
             return self.classed.take(now_s)
 
@@ -265,7 +289,21 @@ class Inbox:
         events.reverse()
         if not reading.left_count:
             self.reading = None
+        self.make_ready(events)
+
+    def make_ready(self, events: list[Event]) -> None:
+        """Let the consumer take these events, of which the next is last, after what is ready."""
+        if self.has_mismatches:
+            at = next((i for i in reversed(range(len(events))) if _is_mismatch(events[i])), -1)
+            self.held_back, events = events[: at + 1], events[at + 1 :]
         self.ready[:0] = events
+
+    def next_held_back(self) -> Event | None:
+        """The event of `held_back` that has no object, or None after making the next ones ready."""
+        if _is_mismatch(self.held_back[-1]):
+            return self.held_back.pop()
+        self.make_ready(self.held_back)
+        return None
 
     def next_loss(self) -> Lost:
         """The first of `losses`, which is told now."""
@@ -277,7 +315,9 @@ class Inbox:
         self._is_plain_over = True
         plain: list[Run | Lost] = []
         for entry in self._drained():
-            if isinstance(entry, Run):
+            if isinstance(entry, Run) and entry.initial:
+                self._state.append(entry)
+            elif isinstance(entry, Run):
                 self.taken += weight_of(entry.items)
                 plain.append(entry)
             elif isinstance(entry, Lost):
@@ -307,6 +347,8 @@ class Inbox:
         with suppress(IndexError):  # one by one: other threads may be taking some
             while True:
                 aside.append(self.ready.pop())
+        aside += self.held_back[::-1]
+        self.held_back = []
         aside += later
         aside.reverse()
         with self._class_lock:

@@ -14,11 +14,22 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from msgspec.structs import replace
+
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of, weight_of
 from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox, Look
-from infobus.errors import BadFrame, BusClosed, BusError, LossError, UsageError
+from infobus.errors import (
+    BadFrame,
+    BusClosed,
+    BusError,
+    LossError,
+    MismatchError,
+    UsageError,
+)
+from infobus.headers import with_headers
+from infobus.objects.codec import Mismatched
 from infobus.patience import Patience
 from infobus.protocols.frames.lanes import channel_in, class_in, in_words
 from infobus.protocols.frames.wire import Items, Request
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("infobus")
 
 OnLoss = Literal["ignore", "warn", "raise", "quit", "quit_and_recover"]
+OnMismatch = Literal["raise", "skip", "generic"]
 WhenFull = Literal["pace", "block", "drop_oldest", "disconnect"]
 
 _TIMEOUT_S_MAX = 4e6
@@ -51,8 +63,11 @@ class TypesWanted(Exception):
 class Owner(Protocol):
     """What a subscription needs of its bus."""
 
-    def on_bad_object(self, sender: str, error: BadFrame) -> None:
+    def on_bad_object(self, sender: str, error: BadFrame | Mismatched) -> Any:
         """An object of `sender` cannot be read; its event is left out."""
+
+    def on_mismatch(self, sender: str, error: Mismatched) -> None:
+        """An object of `sender` does not fit its type here."""
 
     patience: Patience
     """How long it waits for the other nodes."""
@@ -98,12 +113,14 @@ class Subscription:
         callback: Callable[[Event], object] | None,
         on_error: Callable[[BusError], object] | None,
         on_loss: OnLoss,
+        on_mismatch: OnMismatch = "raise",
         when_full: WhenFull,
         queue_count_max: int,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        _check_choice("on_loss", on_loss, OnLoss)
-        _check_choice("when_full", when_full, WhenFull)
+        check_choice("on_loss", on_loss, OnLoss)
+        check_choice("on_mismatch", on_mismatch, OnMismatch)
+        check_choice("when_full", when_full, WhenFull)
         for name, function in (("callback", callback), ("on_error", on_error)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name} must be a function, got {function!r}")
@@ -122,9 +139,10 @@ class Subscription:
         tests = [TEST_SPACE + pattern for pattern in patterns] if test else []
         self.told = (*self.patterns, *tests)
         self.channels = frozenset(channel_pattern(pattern, terms.depth) for pattern in self.told)
-        self.callback = callback
+        self.callback = self.handler = callback
         self.on_error = on_error
         self.on_loss: OnLoss = on_loss
+        self.on_mismatch: OnMismatch = on_mismatch
         self.when_full: WhenFull = when_full
         self.loss: LossError | None = None  # the last loss that was reported here
         self.lost = 0  # reported losses
@@ -161,6 +179,8 @@ class Subscription:
         Raises:
             TimeoutError: Nothing came in time.
             LossError: Events are gone (with `on_loss="raise"`); the next call goes on after them.
+            MismatchError: An object does not fit its type here (with `on_mismatch="raise"`); the
+                next call goes on after it.
             BusClosed: The subscription is closed and everything in it was taken.
         """
         try:
@@ -330,6 +350,10 @@ class Subscription:
                         return ready.pop()
                 except IndexError:
                     pass
+                if queue.held_back:
+                    if (event := queue.next_held_back()) is not None:
+                        raise mismatch_error(event)
+                    continue
                 if queue.reading is not None:
                     queue.read_on(queue.reading)
                     continue
@@ -381,22 +405,39 @@ class Subscription:
         if queue.watched and queue.is_relieved():
             self._owner.relieved(self)
         if len(items.bodies) > READ_COUNT and entry.is_sifted:
-            queue.reading = Reading(entry, self._owner.on_bad_object, queue.default_class)
+            queue.reading = Reading(entry, self._on_bad_object, queue.default_class)
             return True
-        events = events_of(entry, self._owner.on_bad_object, queue.default_class)
+        events = events_of(entry, self._on_bad_object, queue.default_class)
         if not entry.is_sifted and (where := self.where) is not None:
-            events = [event for event in events if where.matches(event.data)]
+            events = [
+                event
+                for event in events
+                if where.matches(with_headers(_sent(event.data), event.headers))
+            ]
         if len(events) > 1:
             events.reverse()
-        queue.ready[:0] = events
+        queue.make_ready(events)
         return True
+
+    def _on_bad_object(self, sender: str, error: BadFrame | Mismatched) -> Any:
+        """What the consumer gets in place of an object that cannot be given as it is known."""
+        if not isinstance(error, Mismatched):
+            return self._owner.on_bad_object(sender, error)
+        self._owner.on_mismatch(sender, error)
+        match self.on_mismatch:
+            case "generic":
+                return error.object
+            case "skip":
+                return None
+        self.queue.has_mismatches = True
+        return error
 
     def _deal_with(self, entry: Lost | list[Event] | Look | None) -> bool:
         """What is in the queue beside runs of events; False at the end."""
         if isinstance(entry, Lost):
             return self._react(entry)
         if isinstance(entry, list):
-            self.queue.ready[:0] = entry
+            self.queue.make_ready(entry)
         if entry is not None:
             return True
         self.queue.end()  # for whoever else waits
@@ -428,16 +469,41 @@ class Subscription:
         return True
 
 
-def _check_choice(name: str, value: str, choices: Any) -> None:
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raise `UsageError` if `value` is not one of the choices, a `Literal`."""
     if value not in get_args(choices):
         expected = ", ".join(repr(choice) for choice in get_args(choices))
         raise UsageError(f"{name}={value!r} is not known; choose one of {expected}")
 
 
+def _sent(data: Any) -> Any:
+    return data.object if isinstance(data, Mismatched) else data
+
+
+def mismatch_error(event: Event) -> MismatchError:
+    """The error that tells of an event which holds a `Mismatched` in place of its object."""
+    found: Mismatched = event.data
+    return MismatchError(
+        f"{event.subject}: {found}; the sender has another definition of {found.type}, see: "
+        f'infobus types {found.type}. on_mismatch="generic" gives the object as it was sent',
+        subject=event.subject,
+        type=found.type,
+        attribute=found.attribute,
+        expected=found.expected,
+        sent=found.sent,
+        event=replace(event, data=found.object),
+    )
+
+
 def loss_error(lost: Lost, default_class: str = "") -> LossError:
     """The error that tells of `lost`; the default class is the one that lanes do not name."""
     where = f" on {in_words(lost.lane)}" if lost.lane else ""
-    if lost.last is None:
+    if lost.reason:
+        what = (
+            f"{lost.sender} is out of reach: it has died, or no way leads there; if it goes on, "
+            "its events are lost until it is back"
+        )
+    elif lost.last is None:
         what = (
             f"{lost.sender} took this node for dead, or may have done so: an unknown number of its "
             f"events{where} is lost{f', from number {lost.first} on' if lost.first else ''}"
@@ -452,4 +518,5 @@ def loss_error(lost: Lost, default_class: str = "") -> LossError:
         priority=class_,
         first=lost.first,
         last=lost.last,
+        reason=lost.reason,
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from infobus.bounds import DEFAULT_BOUNDS
-from infobus.errors import BadFrame
-from infobus.objects import all_types, codec
+from infobus.objects import all_types, codec, registry
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.transactions import GROUP
 
@@ -19,6 +16,7 @@ class TypeRequests:
         self.unknown: set[int] = set()  # those that consumers still wait for
         self.asked_at_s = 0.0  # the last of them
         self._sought_count_max = sought_count_max
+        self._forgotten = registry.forgotten
         self._sought: set[int] = set()  # asked for once; only the first event is held up
 
     def must_ask_for(self, fingerprint: int, now_s: float) -> bool:
@@ -47,17 +45,15 @@ class TypeRequests:
         """Nobody waits for the descriptors of these any more."""
         self.unknown.difference_update(types)
 
-    def learn_all(self, descriptors: list[bytes], on_bad: Callable[[BadFrame], None]) -> None:
-        """Take in descriptors from outside."""
-        for descriptor in descriptors:
-            try:
-                fingerprint = codec.learn(descriptor)
-            except BadFrame as error:
-                on_bad(error)
-                continue
-            self.known.add(fingerprint)
-            self._sought.discard(fingerprint)
-            self.unknown.discard(fingerprint)
+    def note_known(self, learned: list[int]) -> None:
+        """These types were learned just now."""
+        if self._forgotten != registry.forgotten:  # then it is not sure any more what is known
+            self._forgotten = registry.forgotten
+            self.known.clear()
+            self.known |= {0, GROUP}
+        self.known.update(learned)
+        self._sought.difference_update(learned)
+        self.unknown.difference_update(learned)
 
 
 def all_descriptors(sender: str) -> bytes:

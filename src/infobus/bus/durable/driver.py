@@ -11,12 +11,14 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
-from infobus.bus.deliver.subscription import loss_error
+from msgspec import convert
+
+from infobus.bus.deliver.subscription import OnMismatch, loss_error
 from infobus.bus.durable.names_in_use import (
     ServedLedger,
     Sink,
@@ -26,18 +28,21 @@ from infobus.bus.durable.names_in_use import (
     rewound_error,
     saved_in,
 )
-from infobus.bus.durable.stores import KeptLedger, Stores
+from infobus.bus.durable.stores import KeptLedger, KeptPlaces, Stores
 from infobus.bus.durable.subscription import DurableEvent
 from infobus.bus.publish.publisher import MakeRecords
 from infobus.bus.runtime.registration import Background, Part
 from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import BadFrame, BusClosed, BusError, DurableInUse, LedgerInUse, StoreError
+from infobus.headers import decode as decode_headers
+from infobus.objects.codec import Mismatched
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.guaranteed import Durable, Entry, GuaranteedMessage
+from infobus.protocols.frames.guaranteed import Durable, Entry, GuaranteedMessage, NamePlace
 from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
 from infobus.protocols.guaranteed.effects import ConsumerTerms
+from infobus.protocols.guaranteed.keeper import NameKeeper, SavePlaces
 from infobus.protocols.guaranteed.server import (
     LedgerFailed,
     LedgerServer,
@@ -49,10 +54,12 @@ from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
 log = logging.getLogger("infobus")
 
-TAGS = range(20, 30)
-"""Of the frames of guaranteed delivery; those beyond `Refused` are for later versions."""
+TAGS = (*range(20, 30), 71, 72)
+"""Of the frames of guaranteed delivery; some are for later versions."""
 _CALL_S_MAX = 5.0
 _SERVER_TERMS, _CONSUMER_TERMS = ServerTerms(), ConsumerTerms()
+
+_Saved = dict[str, dict[str, NamePlace]]
 
 PublishDead = Callable[[str, effect.Bury], None]
 
@@ -69,7 +76,10 @@ class Guarantees:
         server_terms: ServerTerms = _SERVER_TERMS,
         consumer_terms: ConsumerTerms = _CONSUMER_TERMS,
         turns: LedgerTurns | None = None,
+        keepers: Callable[[], Iterable[str]] = tuple,
     ) -> None:
+        self._keepers = keepers  # those of the site, as far as they are known
+        self._places: KeptPlaces | None = None
         self._stores = stores
         self._consumer_terms = consumer_terms
         self._hub = hub
@@ -87,7 +97,8 @@ class Guarantees:
         self._turns = turns or LedgerTurns()
         self._looks_afresh = True  # at ledgers that nobody owns
         self._uses: dict[Sink, Use] = {}
-        self._sessions = itertools.count(1)
+        # Later lives of the home begin with larger numbers, so others know which one is the last.
+        self._sessions = itertools.count(max(1, int(1e6 * self._wall_s())))
         self._adopt_at_s = self._prune_at_s = 0.0
         self._clock = PatientClock(wall_s=self._wall_s(), now_s=self._now_s())
         self._is_called = False  # to look for commits
@@ -105,6 +116,7 @@ class Guarantees:
 
     def close(self) -> None:
         """Save everything, and let others have the ledgers and names."""
+        self._strand.do(self._end_all)  # on its own: the ledgers hear of it before they close
         self._strand.do(self._shut)
         self._strand.stop(_CALL_S_MAX)
 
@@ -123,7 +135,11 @@ class Guarantees:
             StoreFull: There is no room: nothing was kept.
         """
         ledger = self._own or self._open_own()
-        first = ledger.append_made(make)
+        try:
+            first = ledger.append_made(make)
+        except StoreError:
+            self._look_for_another(ledger)
+            raise
         # Waking the thread costs as much as the rest; it looks by itself before it sleeps.
         if not self._is_called and self._server.is_awaited(ledger.id):
             self._is_called = True
@@ -145,6 +161,21 @@ class Guarantees:
                     self._call(lambda: self._strand.step_now(self._part, serve))
                 self._own = ledger
             return self._own
+
+    def _look_for_another(self, ledger: KeptLedger) -> None:
+        """After a failure: let the next event go elsewhere if this ledger takes no more."""
+        if self._stores.takes_records(ledger):
+            return
+        with self._opening:
+            if self._own is ledger:
+                self._own = None
+        last = ledger.next - 1
+        self._strand.step(
+            self._part,
+            lambda now_s: (
+                self._server.committed(ledger.id, last, now_s) if ledger.id in self.ledgers else []
+            ),
+        )
 
     def _call(self, job: Callable[[], None]) -> None:
         """Have a job done by the strand, and wait for that."""
@@ -173,6 +204,7 @@ class Guarantees:
         where: str,
         *,
         test: bool,
+        on_mismatch: OnMismatch = "raise",
         ordered: bool,
         deliveries_max: int,
     ) -> Use:
@@ -195,8 +227,9 @@ class Guarantees:
             ordered=ordered,
             terms=replace(self._consumer_terms, deliveries_max=deliveries_max),
             saved=saved_in(store),
+            keepers=set(self._keepers()),
         )
-        use = Use(consumer, store, subscription, self._wall_s)
+        use = Use(consumer, store, subscription, self._wall_s, on_mismatch)
         use.part = Part(f"durable consumer {subscription.name}", use, partial(self._do, use))
 
         def begin() -> None:
@@ -223,6 +256,25 @@ class Guarantees:
                 log.error("%s", full)
             subscription.end(error)
 
+    # What a keeper of the site does.
+
+    def keep_names(self, places: KeptPlaces) -> None:
+        """Keep the places of durable names for the site."""
+        keeper = NameKeeper(node=self._hub.name, saved=convert(places.load(), _Saved))
+        part = Part("durable names of the site", keeper, self._save_places)
+
+        def begin() -> None:
+            self._places, self._strand.parts[part] = places, None
+            for name, peer in list(self._hub.node.peers.items()):
+                if peer.alive:
+                    self._strand.step_now(part, partial(keeper.peer_up, name))
+
+        self._strand.do(begin)
+
+    def _save_places(self, one: SavePlaces) -> None:
+        assert self._places is not None
+        self._places.save({one.name: one.places or None})
+
     # What the world does. This is the machine of the ledgers; each `Use` is one of its own.
 
     def _decode(self, payload: bytes) -> GuaranteedMessage | None:
@@ -236,6 +288,8 @@ class Guarantees:
         """Take in a message about ledgers."""
         if isinstance(message, Durable) and message.name not in self._server.sessions:
             self._adopt_at_s = 0.0  # it may lack something of ledgers that nobody owns
+        if isinstance(message, Durable) and not message.patterns:
+            self._prune_at_s = 0.0  # this saves what it has settled
         # First what was committed meanwhile: a consumer that is new begins after all of that.
         return self._committed(now_s) + self._server.take(message, now_s)
 
@@ -255,7 +309,7 @@ class Guarantees:
         old_s = self._clock.read(wall_s=self._wall_s(), now_s=now_s)
         if now_s >= self._adopt_at_s:
             self._adopt_at_s = now_s + self._hub.patience.adopt_s
-            effects += self._adopt(old_s - KEEP_S, now_s)
+            effects += self._adopt(old_s - KEEP_S, now_s) + self._meet_registered(now_s)
         if now_s >= self._prune_at_s:
             self._prune_at_s = now_s + self._hub.patience.prune_s
             self._looks_afresh = True
@@ -299,6 +353,16 @@ class Guarantees:
                     effects += self._serve(ledger, now_s)
         return effects
 
+    def _meet_registered(self, now_s: float) -> ServerEffects:
+        """Let the open ledgers know all consumers of the home, those that are away included."""
+        try:
+            registered = self._stores.registrations()
+            # First what was committed meanwhile, as for a consumer that is met.
+            return self._committed(now_s) + self._server.registered(registered)
+        except StoreError as error:
+            self._hub.counters.complain("durable consumers", str(error))
+            return []
+
     def _let_go(self, now_s: float) -> ServerEffects:
         """Close ledgers in which there is nothing to do, for others to have when they publish."""
         if not self._opening.acquire(blocking=False):
@@ -329,16 +393,22 @@ class Guarantees:
         self.ledgers[ledger.id] = ledger
         positions = {name: one.position for name, one in ledger.positions().items()}
         served = ServedLedger(ledger, self._wall_s)
-        return self._server.opened(ledger.id, served, ledger.next - 1, positions, now_s)
+        effects = self._server.opened(ledger.id, served, ledger.next - 1, positions, now_s)
+        return effects + self._meet_registered(now_s)
 
-    def _shut(self) -> None:
+    def _end_all(self) -> None:
         for subscription in list(self._uses):
             self._end(subscription, None)
+
+    def _shut(self) -> None:
+        self._end_all()
         with self._opening:
             self._is_closed, self._own = True, None
         for ledger in self.ledgers.values():
             ledger.close()
         self.ledgers.clear()
+        if self._places is not None:
+            self._places.close()
 
     # Doing what only guaranteed delivery wants done.
 
@@ -380,13 +450,24 @@ class Guarantees:
                 self._strand.step(use.part, lambda now_s: settle(id, entry.number, now_s))
 
         try:
-            data = use.data(id, entry, self._hub.on_bad_object)
+            headers = decode_headers(entry.headers or b"")
+            data = use.data(id, entry, self._hub)
         except BadFrame as error:
             self._hub.on_bad_object(id, error)
             answer(False)  # time and again, until it is a dead letter
             return
+        except Mismatched as error:
+            self._hub.on_mismatch(id, error)
+            if use.on_mismatch == "skip":
+                answer(True)
+                return
+            why = str(error)
+            unusable = use.consumer.unusable
+            self._strand.step(use.part, lambda now_s: unusable(id, entry.number, why, now_s))
+            return
         place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
-        use.subscription.offer(DurableEvent(entry.subject, data, *place, True, deliveries, answer))
+        marks = (True, headers, deliveries, answer)
+        use.subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
 
     def _bury(self, use: Use, dead: effect.Bury) -> None:
         """Publish an event that cannot be delivered on the dead-letter subject."""

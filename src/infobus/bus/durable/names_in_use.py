@@ -7,11 +7,13 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from infobus.bus.deliver.event import Run, Transaction, events_of
+from infobus.bus.deliver.subscription import OnMismatch, Owner
 from infobus.bus.durable.stores import KeptConsumer, KeptLedger
 from infobus.bus.durable.subscription import DurableEvent
 from infobus.bus.runtime.registration import Part
 from infobus.errors import BadFrame, BusError, StoreError
 from infobus.objects import codec, find_type
+from infobus.objects.codec import Mismatched
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.guaranteed import Entry
 from infobus.protocols.frames.transactions import GROUP
@@ -63,7 +65,9 @@ class Use:
         store: KeptConsumer,
         subscription: Sink,
         wall_s: Callable[[], float],
+        on_mismatch: OnMismatch = "raise",
     ) -> None:
+        self.on_mismatch = on_mismatch
         self.take = consumer.take
         self._wall_s = wall_s
         self.consumer = consumer
@@ -83,14 +87,27 @@ class Use:
         """Time has passed, here and on the wall."""
         return self.consumer.tick(now_s, self._wall_s())
 
-    def data(self, id: str, entry: Entry, on_bad_object: Callable[[str, BadFrame], None]) -> Any:
+    def data(self, id: str, entry: Entry, owner: Owner) -> Any:
         """The object of an event, or the transaction as far as the consumer wants it.
 
         Raises:
             BadFrame: Some of it cannot be read.
+            Mismatched: Some of it does not fit its type here, and is not wanted as it was sent.
         """
+
+        def on_bad_object(sender: str, error: BadFrame | Mismatched) -> Any:
+            if isinstance(error, Mismatched):
+                if self.on_mismatch != "generic":
+                    raise error
+                owner.on_mismatch(sender, error)
+            return owner.on_bad_object(sender, error)
+
         if entry.type != GROUP:
-            return codec.decode(entry.type, entry.body, entry.object_id or (id, entry.number))
+            object_id = entry.object_id or (id, entry.number)
+            try:
+                return codec.reader_for(entry.type)(entry.body, object_id)
+            except Mismatched as error:
+                return on_bad_object(id, error)
         places = self._places(entry)
         events = transactions.decode(entry.body).events.at(places)
         run = Run(id, "", [entry.number] * len(places), events)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from infobus.bus.settings import consumers_folder, ledgers_folder
-from infobus.stores.ledger.consumer_store import ConsumerProgress, ConsumerStore
+from infobus.errors import StoreError
+from infobus.stores.ledger.consumer_store import (
+    ConsumerProgress,
+    ConsumerStore,
+    consumer_names,
+    registered_at,
+)
 from infobus.stores.ledger.folder import Seen, open_free, orphans
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.reader import Leavings
@@ -50,6 +57,14 @@ class KeptConsumer(Protocol):
     def close(self) -> None: ...
 
 
+class KeptPlaces(Protocol):
+    """See `infobus.stores.ledger.PlaceStore`."""
+
+    def load(self) -> dict[str, Any]: ...
+    def save(self, changes: Mapping[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
 class Stores(Protocol):
     """The ledgers and durable consumers of a home, which processes share."""
 
@@ -65,6 +80,9 @@ class Stores(Protocol):
     def orphans(self, afresh: bool) -> Mapping[str, Leavings | None]:
         """What is left to do in those used ledgers that nobody owns; None: it is damaged."""
 
+    def registrations(self) -> Mapping[str, float]:
+        """The durable consumers of the home, in use or not, and since when they are registered."""
+
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float
     ) -> KeptConsumer:
@@ -78,6 +96,7 @@ class FileStores:
         self._ledgers = ledgers_folder(home, bus_name)
         self._consumers = consumers_folder(home, bus_name)
         self._seen: Seen = {}  # ledgers that nobody owned
+        self._registered: dict[str, float] = {}  # as far as they were read
 
     def open_free(self) -> Ledger:
         return open_free(self._ledgers)
@@ -87,12 +106,22 @@ class FileStores:
 
     def takes_records(self, ledger: KeptLedger) -> bool:
         assert isinstance(ledger, Ledger)
-        return not ledger.extent.sealed
+        return ledger.takes_records
 
     def orphans(self, afresh: bool) -> Mapping[str, Leavings | None]:
         if afresh:
             self._seen.clear()  # in case that a clock did not tell two changes apart
         return orphans(self._ledgers, self._seen)
+
+    def registrations(self) -> Mapping[str, float]:
+        known, folder = self._registered, self._consumers
+        names = consumer_names(folder)
+        self._registered = found = {name: known[name] for name in names if name in known}
+        for name in names:
+            if name not in known:
+                with suppress(StoreError):  # who uses the name gets the error
+                    found[name] = registered_at(folder, name)
+        return found
 
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float

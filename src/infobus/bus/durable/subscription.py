@@ -92,6 +92,7 @@ class DurableSubscription:
         self.patterns = tuple(patterns)
         self.lost = 0  # reported losses
         self.callback = None if callback is None else partial(self._deliver, callback)
+        self.handler = callback
         self.on_error = on_error
         self.is_scheduled = False  # a delivery worker has, or will have, this subscription
         self._guarantees = guarantees
@@ -99,7 +100,7 @@ class DurableSubscription:
         self._is_automatic = acknowledge == "automatic"
         self._mail: Mailbox[DurableEvent | BusError | _Look | None] = Mailbox()
         self._taken: deque[DurableEvent] = deque()  # what is settled by asking for the next one
-        self._is_closed = False
+        self._is_ending = self._is_closed = False
         self._live: Subscription | None = None
         self._is_live = False
         self._is_live_ready = False  # the live part may have something
@@ -158,9 +159,16 @@ class DurableSubscription:
                 raise StopAsyncIteration from None
 
     def close(self) -> None:
-        """Stop receiving. What is not settled waits for the next use of the name."""
+        """Stop receiving. What is not settled waits for the next use of the name.
+
+        A callback that runs is waited for, within the patience of the node, so that its event can
+        still be settled.
+        """
         if not self._is_closed:
             self.stop_live()
+            self._is_ending = True  # first: a worker notes its work before it looks at this
+            if self.callback is not None:
+                self._workers.wait_for(self)
             self._guarantees.release(self)
 
     def stop_live(self) -> None:
@@ -214,18 +222,23 @@ class DurableSubscription:
 
     def take_nowait(self) -> DurableEvent | None:
         """The next event; None at the end. Raises `queue.Empty` if there is none now."""
+        if self._is_ending and not self._is_closed:
+            raise Empty
         try:
             while True:
                 if self._is_live_ready and (event := self._take_live()) is not None:
                     return event
                 if (event := self._handed_over(self._mail.get_nowait())) is not None:
-                    return event
+                    if not self._is_closed:
+                        return event
+                    self._taken.clear()  # it can no longer be settled, so it comes next time
         except BusClosed:
             return None
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
-        return self._mail.empty() and not self._is_live_ready
+        is_paused = self._is_ending and not self._is_closed
+        return is_paused or (self._mail.empty() and not self._is_live_ready)
 
     def _deliver(self, callback: Callable[[DurableEvent], object], event: DurableEvent) -> None:
         try:

@@ -122,23 +122,34 @@ class Outlet:
     def send_best_effort(self, item: Item, types: tuple[int, ...]) -> None:
         """Send without a number: nobody will ask for it again."""
         with self.lock:
+            self._put_frame(self.unnumbered(item, types))
+
+    def unnumbered(self, item: Item, types: tuple[int, ...]) -> bytes:
+        """The frame of an event without a number, to be sent."""
+        with self.lock:
             self._announce(types)
             descriptors, self._descriptors = self._descriptors, []
             self.frames += 1
-            items = Items.of([item])
-            self._put_frame(encode(Data(self._sender, self.lane, 0, items, descriptors)))
+            return encode(Data(self._sender, self.lane, 0, Items.of([item]), descriptors))
 
     def flush(self) -> None:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""
         with self.lock:
             if self._gathering.pending:
                 if not self.route.has_room():
-                    self._wait_for_room(self)
+                    self._wait_or_leave_later()
                 pending = self._gathering.release(len(self.route.receivers))
                 if self._flusher.gathering is self:
                     self._flusher.gathering = None
                 self._put(Items.of(pending))
                 self._gathering.left(len(pending), self._wall_s())
+
+    def _wait_or_leave_later(self) -> None:
+        try:
+            self._wait_for_room(self)
+        except BusError:
+            self.ask_flush()  # or what was gathered would stay until somebody publishes again
+            raise
 
     def close(self, why: BusError) -> None:
         """Send what was gathered, if there is room, and take nothing more."""
@@ -191,7 +202,8 @@ class Outlet:
         if not count:
             return  # all of it had grown too old
         route, descriptors = self.route, self._descriptors
-        frame = encode(Data(self._sender, self.lane, route.next, items, descriptors))
+        parted = route.take_parted() if route.parted_count != route.parted.state[0] else ()
+        frame = encode(Data(self._sender, self.lane, route.next, items, descriptors, parted))
         if descriptors:
             self._descriptors = []
         route.sent(frame, count)

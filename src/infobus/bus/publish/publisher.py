@@ -26,27 +26,35 @@ from infobus.bus.deliver.event import Run
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
-from infobus.bus.publish.routing import UNWANTED, Routing
+from infobus.bus.publish.routing import UNWANTED, Governed, Routing
 from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import Backpressure, UsageError
+from infobus.headers import HeaderValue, with_headers
+from infobus.headers import decode as decoded_headers
+from infobus.headers import encode as header_bytes
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
 from infobus.protocols.frames import transactions
-from infobus.protocols.frames.lanes import class_in, lane_of
+from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of
 from infobus.protocols.frames.transactions import Group
 from infobus.protocols.frames.wire import Item, Items, Qos
 from infobus.protocols.qos.classes import check_positive
-from infobus.subjects import TEST_SPACE, check_subject
+from infobus.subjects import OWN, TEST_SPACE, check_publishable
 
 if TYPE_CHECKING:
     from infobus.bus.publish.transaction import Draft
+    from infobus.protocols.tags.rules import TagRule
 
 log = logging.getLogger("infobus")
 
 _CHUNK_COUNT = 1024  # events that `many` looks at together
+_LOOKS_COUNT = 5  # at where a transaction is wanted, before it goes to whoever wanted it then
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
 
 _first, _second = itemgetter(0), itemgetter(1)
+
+Publication = tuple[str, Any] | tuple[str, Any, Mapping[str, HeaderValue] | None]
+"""One of many events: its subject, its object, and headers of its own if it has some."""
 
 MakeRecords = Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]
 """Returns the records of events, and the descriptors of types that they need.
@@ -69,6 +77,7 @@ class Wish(Struct, frozen=True):
     guaranteed: bool = False  # keep it on disk before it leaves
     class_: str = ""  # empty: the default class
     max_age: float = 0.0  # 0: no limit
+    headers: bytes = b""
 
 
 PLAIN = Wish()
@@ -101,7 +110,7 @@ class Publisher:
         self._keep = keep
         self._numbers = stats.numbers()
         # Of these, counted right after they were taken:
-        self._uncounted = stats.numbers()  # test events, and state: not published
+        self._uncounted = stats.numbers()  # test events, state, the bus's own: not published
         self._quenched = stats.numbers()
         self._epochs = itertools.count(1)  # of transactions
 
@@ -113,6 +122,7 @@ class Publisher:
         guaranteed: bool = False,
         priority: str | None = None,
         max_age: float | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> Wish:
         """What a publisher asks for, checked. What is guaranteed is always sent reliably."""
         if quality != "reliable" and quality != "best_effort":
@@ -125,6 +135,7 @@ class Publisher:
             guaranteed=guaranteed,
             class_=self._policy.lane_class(priority),
             max_age=max_age or 0.0,
+            headers=header_bytes(headers),
         )
         return PLAIN if wish == PLAIN else wish
 
@@ -147,6 +158,7 @@ class Publisher:
         guaranteed: bool = False,
         priority: str | None = None,
         max_age: float | None = None,
+        headers: Mapping[str, HeaderValue] | None = None,
     ) -> None:
         """Publish one event; see `Bus.publish`, of which this is the implementation."""
         if (
@@ -155,10 +167,11 @@ class Publisher:
             or not quench
             or priority is not None
             or max_age is not None
+            or headers is not None
             or quality != "reliable"
             or self.plain is not PLAIN
         ):
-            wish = self.wish(quality, quench, test, guaranteed, priority, max_age)
+            wish = self.wish(quality, quench, test, guaranteed, priority, max_age, headers)
             self._one(subject, obj, wish)
             return
         # In as few steps as possible, the usual case before all others.
@@ -175,15 +188,19 @@ class Publisher:
             fingerprint, body, types, object_id = encode_event(obj, self._node, number)
             item = Item(subject, number, self._wall_s(), fingerprint, body, object_id)
             outlet.send(item, len(body), types, False)
-        elif outlet is None:
+        elif wanted is False and here is NOBODY:
             self._note_quenched(subject, obj)
         else:
             self._send(subject, obj, PLAIN, False)
 
     def _one(self, subject: str, obj: Any, wish: Wish) -> None:
         """Publish one event about which something is unusual."""
-        if wish.guaranteed and not self._keep_events([(subject, obj)], wish):
-            return
+        if wish.guaranteed:
+            rules = self._routing.rules
+            if rules is not None and (rule := rules.of(subject)) is not None:
+                wish = self._as_tagged(wish, rule)
+            if not self._keep_events([(subject, obj)], wish):
+                return
         leave = partial(
             self._send, TEST_SPACE + subject if wish.test else subject, obj, wish, False
         )
@@ -193,7 +210,11 @@ class Publisher:
         """Publish one event unless that might have to wait; False if it might, and nothing was."""
         if self.plain is not PLAIN:
             return False
-        outlet, _, here = self._decisions.get(subject) or self._routing.decide(subject)
+        outlet, wanted, here = self._decisions.get(subject) or self._routing.decide(subject)
+        if isinstance(wanted, Governed):
+            wanted.rule.check(obj)
+            if self._as_tagged(PLAIN, wanted.rule) is not PLAIN:
+                return False
         if outlet is None:
             self._note_quenched(subject, obj)
             return True
@@ -216,9 +237,15 @@ class Publisher:
         routing, class_ = self._routing, wish.class_
         decision = self._decisions.get(lane_of(subject, class_)) or routing.decide(subject, class_)
         outlet, wanted, here = decision
+        if isinstance(wanted, Governed):
+            wanted.rule.check(obj)
+            if (tagged := self._as_tagged(wish, wanted.rule)) is not wish:
+                return self._send(subject, obj, tagged, gather)
+            wanted = wanted.wanted
         if not wish.quench:
             outlet, wanted = routing.outlet_for(subject, class_), True
-        is_wanted = wanted if isinstance(wanted, bool) else routing.ask(wanted, obj)
+        seen = with_headers(obj, decoded_headers(wish.headers)) if wish.headers else obj
+        is_wanted = wanted if isinstance(wanted, bool) else routing.ask(wanted, seen)
         if outlet is None or not (is_wanted or here is not NOBODY):
             self._note_quenched(subject, obj)
             return None
@@ -226,22 +253,22 @@ class Publisher:
             self._flusher.make_way_for(outlet)
         is_reliable = wish.quality == "reliable"
         if here is NOBODY and is_reliable:
-            item, types = self._item(subject, obj, self._qos(outlet, wish))
-            outlet.send(item, len(item.body), types, gather)
+            item, types = self._item(subject, obj, self._qos(outlet, wish), wish.headers)
+            outlet.send(item, len(item.body) + len(item.headers), types, gather)
             return outlet
         # Local events, and those told apart by their numbers alone, keep one order.
         with outlet.lock:
             with self._hub.lock:
-                takers = here.takers(obj)
+                takers = here.takers(seen)
             if not (is_wanted or takers):
                 self._note_quenched(subject, obj)
                 return None
-            item, types = self._item(subject, obj, self._qos(outlet, wish))
+            item, types = self._item(subject, obj, self._qos(outlet, wish), wish.headers)
             # In this order nothing was delivered if either half has no room in time.
             routing.wait_for_consumers(takers, class_)
             self._lifetime.check()
             if is_wanted and is_reliable:
-                outlet.send(item, len(item.body), types, gather)
+                outlet.send(item, len(item.body) + len(item.headers), types, gather)
             elif is_wanted:
                 outlet.send_best_effort(item, types)
             if takers:
@@ -253,9 +280,42 @@ class Publisher:
                 outlet.local_next += is_reliable
         return outlet
 
+    def _as_tagged(self, wish: Wish, rule: TagRule) -> Wish:
+        """A wish with what a tag says for those who do not say."""
+        declared, classes = rule.declared, self._policy.classes
+        is_known = declared.priority in classes.names
+        class_ = wish.class_ or (lane_class(classes, declared.priority) if is_known else "")
+        max_age = wish.max_age or declared.max_age
+        if (class_, max_age) == (wish.class_, wish.max_age):
+            return wish
+        return replace(wish, class_=class_, max_age=max_age)
+
+    def reserve_subject(self, subject: str) -> None:
+        """Let this node publish under a subject of the bus's own, by `report`."""
+        self._routing.own_subjects.add(subject)
+
+    def report(self, subject: str, make: Callable[[], Any]) -> bool:
+        """Publish what `make` returns, at best effort, if anybody may want it; never waits."""
+        outlet, wanted, here = self._decisions.get(subject) or self._routing.decide(subject)
+        if outlet is None:
+            return False
+        assert not isinstance(wanted, Governed), "no tag governs what is the bus's own"
+        obj = make()
+        is_wanted = wanted if isinstance(wanted, bool) else self._routing.ask(wanted, obj)
+        item, types = self._item(subject, obj, None, b"")
+        if is_wanted:
+            frame = outlet.unnumbered(item, types)
+            self._hub.send([(lane_key(outlet.lane), frame, True)])
+        run = self._run(outlet, item, 0)
+        with self._hub.lock:
+            for subscription in here.takers(obj):
+                if not subscription.holds_class(""):
+                    self._hub.delivery.offer(subscription, run)
+        return True
+
     # Many events.
 
-    def many(self, events: Iterable[tuple[str, Any]], wish: Wish) -> None:
+    def many(self, events: Iterable[Publication], wish: Wish) -> None:
         """Publish events in order, gathered into few frames; see `Bus.publish_many`."""
         if not wish.guaranteed:
             self._send_many(events, wish)
@@ -264,24 +324,26 @@ class Publisher:
         if events and self._keep_events(events, wish):
             _to_listeners(partial(self._send_many, events, wish))
 
-    def _send_many(self, events: Iterable[tuple[str, Any]], wish: Wish) -> None:
-        is_plain = replace(wish, guaranteed=False, test=False) == PLAIN
+    def _send_many(self, events: Iterable[Publication], wish: Wish) -> None:
+        is_plain = replace(wish, guaranteed=False, test=False, headers=b"") == PLAIN
         if wish.test:
-            events = ((TEST_SPACE + subject, obj) for subject, obj in events)
+            events = _in_test_space(events)
         used: set[Outlet | None] = set()
         try:
             for chunk in _chunks(events):
                 outlet = self._send_run(chunk, wish) if is_plain else None
                 used.add(outlet)
                 if outlet is None:
-                    for subject, obj in chunk:
-                        used.add(self._send(subject, obj, wish, True))
+                    for subject, obj, *own in chunk:
+                        one = replace(wish, headers=header_bytes(own[0])) if own else wish
+                        used.add(self._send(subject, obj, one, True))
         finally:
-            for outlet in used:  # no others: they may have to wait for receivers of their own
-                if outlet is not None:
-                    outlet.flush()
+            with ExitStack() as stack:  # one that has no room in time keeps no other from leaving
+                for outlet in used:  # no others: they may have to wait for receivers of their own
+                    if outlet is not None:
+                        stack.callback(outlet.flush)
 
-    def _send_run(self, chunk: list[tuple[str, Any]], wish: Wish) -> Outlet | None:
+    def _send_run(self, chunk: list[Publication], wish: Wish) -> Outlet | None:
         """Send alike events for one channel together; None if they must go singly."""
         outlet = None
         try:
@@ -308,9 +370,10 @@ class Publisher:
             numbers = numbers[:1]
         names = subjects if len(different) > 1 else subjects[:1]
         qos: list[Qos | None] = [Qos(kept=True)] if wish.guaranteed else []
-        items = Items(names, numbers, [self._wall_s()], [fingerprint], bodies, {}, qos)
+        told = [wish.headers] if wish.headers else []
+        items = Items(names, numbers, [self._wall_s()], [fingerprint], bodies, {}, qos, told)
         self._flusher.make_way_for(outlet)
-        outlet.send_run(items, sum(map(len, bodies)), types)
+        outlet.send_run(items, sum(map(len, bodies)) + len(wish.headers), types)
         return outlet
 
     # A group: a transaction.
@@ -318,16 +381,27 @@ class Publisher:
     def group(self, drafts: list[Draft], wish: Wish) -> None:
         """Publish a transaction: whole, on every channel where some of it is wanted."""
         now_s, numbers = self._wall_s(), self._take_numbers(len(drafts), drafts[0].subject)
-        objects = [codec.decode(draft.type, draft.body) for draft in drafts]
+        objects = [
+            with_headers(codec.decode(draft.type, draft.body), decoded_headers(draft.headers))
+            for draft in drafts
+        ]
         outlets = self._outlets_of(drafts, objects, wish)
         items = [
-            Item(draft.subject, number, now_s, draft.type, draft.body, self._name(draft, number))
+            Item(
+                draft.subject,
+                number,
+                now_s,
+                draft.type,
+                draft.body,
+                self._name(draft, number),
+                headers=draft.headers,
+            )
             for draft, number in zip(drafts, numbers, strict=True)
         ]
         types = tuple(dict.fromkeys(type_ for draft in drafts for type_ in draft.types))
         channels = max(1, sum(outlets.values()))
         group = Group(numbers[0], next(self._epochs), channels, Items.of(items), len(drafts))
-        leave = partial(self._send_group, group, now_s, objects, types, outlets, wish)
+        leave = partial(self._leave_group, group, now_s, drafts, objects, types, wish)
         if wish.guaranteed:
             self._keep_group(group, now_s, types, wish)
             _to_listeners(leave)
@@ -344,10 +418,38 @@ class Publisher:
             outlet, wanted, _ = self._decisions.get(key) or self._routing.decide(
                 draft.subject, wish.class_
             )
+            if isinstance(wanted, Governed):
+                wanted.rule.check(draft.obj)
+                wanted = wanted.wanted
             if outlet is not None:
                 is_wanted = wanted if isinstance(wanted, bool) else self._routing.ask(wanted, obj)
                 outlets[outlet] = outlets.get(outlet, False) or is_wanted
         return outlets
+
+    def _leave_group(
+        self,
+        group: Group,
+        now_s: float,
+        drafts: list[Draft],
+        objects: list[Any],
+        types: tuple[int, ...],
+        wish: Wish,
+    ) -> None:
+        """Send a group where it is wanted now.
+
+        If that changes while it waits for room, look again: whoever wants a channel meanwhile
+        would get it by another one only, and so after later groups of that channel.
+        """
+        for is_last in [False] * _LOOKS_COUNT + [True]:
+            version = self._hub.interest_version
+            outlets = self._outlets_of(drafts, objects, wish)
+            group = replace(group, channels=max(1, sum(outlets.values())))
+            is_current = partial(self._is_current, version, is_last)
+            if self._send_group(group, now_s, objects, types, outlets, wish, is_current):
+                return
+
+    def _is_current(self, version: int, is_last: bool) -> bool:
+        return is_last or self._hub.interest_version == version
 
     def _send_group(
         self,
@@ -357,7 +459,9 @@ class Publisher:
         types: tuple[int, ...],
         outlets: dict[Outlet, bool],
         wish: Wish,
-    ) -> None:
+        is_current: Callable[[], bool],
+    ) -> bool:
+        """Send a group by these outlets; False, and nothing was done, if they are not current."""
         item = transactions.item(next(iter(group.events)).subject, now_s, group)
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
@@ -367,13 +471,15 @@ class Publisher:
             if not (takers or any(outlets.values())):
                 if not wish.test:
                     stats.skip(self._quenched, group.count)
-                return
+                return True
             # All must have room before any takes it, or some would get it and others not.
             for outlet, is_wanted in outlets.items():
                 outlet.flush()
                 if is_wanted and not outlet.route.has_room():
                     self._routing.wait_for_room(outlet)
             self._routing.wait_for_consumers(tuple(takers), wish.class_)
+            if not is_current():
+                return False
             for outlet, is_wanted in outlets.items():
                 item = replace(item, qos=self._qos(outlet, wish))
                 if is_wanted:
@@ -384,6 +490,7 @@ class Publisher:
                 for subscription, places in takers.items():
                     self._hub.delivery.offer(subscription, replace(run, places=tuple(places)))
             outlet.local_next += bool(takers)
+        return True
 
     def _name(self, draft: Draft, number: int) -> str | None:
         """Give the object of a draft its id; one that it had before is returned."""
@@ -394,22 +501,26 @@ class Publisher:
 
     # Guaranteed events, before they leave.
 
-    def _keep_events(self, events: list[tuple[str, Any]], wish: Wish) -> bool:
+    def _keep_events(self, events: list[Publication], wish: Wish) -> bool:
         """Put events on disk; False if it is known that nobody listens to them now."""
+        if (rules := self._routing.rules) is not None:
+            for event in events:
+                if (rule := self._routing.rule(rules, event[0])) is not None:
+                    rule.check(event[1])
         from infobus.bus.publish.records import records_of  # late: most programs keep nothing
 
         now_s = self._wall_s()
         expires_s = now_s + wish.max_age if wish.max_age else None
         class_ = wish.class_ or self._policy.classes.default
-        make = partial(records_of, events, now_s, wish.test, expires_s, class_)
+        make = partial(records_of, events, now_s, wish.test, expires_s, class_, wish.headers)
         ledger, first = self._keep(make)
-        for number, (_, obj) in enumerate(events, first):
-            if isinstance(obj, DataObject):
-                identify(obj, (ledger, number))
+        for number, event in enumerate(events, first):
+            if isinstance(event[1], DataObject):
+                identify(event[1], (ledger, number))
         if wish.test:
             return True
-        for subject, _ in events:
-            if self._decisions.get(subject) is not UNWANTED:
+        for event in events:
+            if self._decisions.get(event[0]) is not UNWANTED:
                 return True
         stats.skip(self._numbers, len(events))
         stats.skip(self._quenched, len(events))
@@ -432,19 +543,22 @@ class Publisher:
 
     def state_item(self, subject: str, obj: Any) -> tuple[Item, tuple[int, ...]]:
         """An event outside any route: initial state."""
-        check_subject(subject)
+        check_publishable(subject)
         fingerprint, body, types = codec.encode(obj)
         number = next(self._numbers)
         next(self._uncounted)
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
         return Item(subject, number, self._wall_s(), fingerprint, body, object_id), types
 
-    def _item(self, subject: str, obj: Any, qos: Qos | None) -> tuple[Item, tuple[int, ...]]:
+    def _item(
+        self, subject: str, obj: Any, qos: Qos | None, headers: bytes
+    ) -> tuple[Item, tuple[int, ...]]:
         number = next(self._numbers)
-        if subject.startswith(TEST_SPACE):
+        if subject[:1] == OWN:
             next(self._uncounted)
         fingerprint, body, types, object_id = encode_event(obj, self._node, number)
-        return Item(subject, number, self._wall_s(), fingerprint, body, object_id, qos), types
+        now_s = self._wall_s()
+        return Item(subject, number, now_s, fingerprint, body, object_id, qos, headers), types
 
     def _qos(self, outlet: Outlet, wish: Wish) -> Qos | None:
         """What is said of an event beside its lane; None if that is nothing."""
@@ -457,13 +571,13 @@ class Publisher:
 
     def _take_numbers(self, count: int, subject: str) -> list[int]:
         numbers = list(islice(self._numbers, count))
-        if subject.startswith(TEST_SPACE):
+        if subject[:1] == OWN:
             stats.skip(self._uncounted, count)
         return numbers
 
     def _note_quenched(self, subject: str, obj: Any) -> None:
         number = next(self._numbers)
-        next(self._uncounted if subject.startswith(TEST_SPACE) else self._quenched)
+        next(self._uncounted if subject[:1] == OWN else self._quenched)
         if isinstance(obj, DataObject):
             identify(obj, (self._node, number))
 
@@ -481,10 +595,15 @@ def _to_listeners(leave: Callable[[], object]) -> None:
         log.warning("guaranteed events are kept, but not sent to others: %s", error)
 
 
-def _chunks(events: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+def _in_test_space(events: Iterable[Publication]) -> Iterator[Publication]:
+    for subject, *rest in events:
+        yield (TEST_SPACE + subject, *rest)
+
+
+def _chunks(events: Iterable[Publication]) -> Iterator[list[Publication]]:
     events = iter(events)
     while True:
-        chunk: list[tuple[str, Any]] = []
+        chunk: list[Publication] = []
         try:
             chunk.extend(islice(events, _CHUNK_COUNT))
         except BaseException:

@@ -9,43 +9,46 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from infobus.headers import encode as encode_headers
 from infobus.objects import DataObject, codec, id_of, spelled
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.frames.wire import Items
 from infobus.stores.ledger.record import Record
-from infobus.subjects import TEST_SPACE, check_subject
+from infobus.subjects import TEST_SPACE, check_publishable
 
 _NONE: Mapping[int, bytes] = MappingProxyType({})
-_check_again = lru_cache(maxsize=4096)(check_subject)  # most publishers have few subjects
+_check_again = lru_cache(maxsize=4096)(check_publishable)  # most publishers have few subjects
 
 
 def records_of(
-    events: Sequence[tuple[str, Any]],
+    events: Sequence[Sequence[Any]],
     now_s: float,
     test: bool,
     expires: float | None,
     priority: str,
+    headers: bytes,
 ) -> tuple[list[Record], Mapping[int, bytes]]:
-    """The records of (subject, object) pairs, and the descriptors of types that these need.
+    """The records of events (`publisher.Publication`), and the descriptors of types they need.
 
     Raises:
         BadSubject: A subject is malformed or holds a wildcard.
-        BadValue: An object cannot be sent.
+        BadValue: An object, or a header, cannot be sent.
     """
     records: list[Record] = []
     types: dict[int, None] = {}
     checked = None
-    for subject, obj in events:
+    for subject, obj, *own in events:
         if subject is not checked:  # most often, all have the same
-            _check_again(subject) if isinstance(subject, str) else check_subject(subject)
+            _check_again(subject) if isinstance(subject, str) else check_publishable(subject)
             checked = subject
         fingerprint, body, needed = codec.encode(obj)
         if needed:
             types.update(dict.fromkeys(needed))
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
-        kept = Record(subject, now_s, fingerprint, body, object_id, expires, test, priority)
-        records.append(kept)
+        told = encode_headers(own[0]) if own else headers
+        about = (object_id, expires, test, priority, told or None)
+        records.append(Record(subject, now_s, fingerprint, body, *about))
     return records, descriptors_of(types) if types else _NONE
 
 

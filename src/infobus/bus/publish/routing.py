@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from infobus.bounds import Bounds
 from infobus.bus.clock import Clock
@@ -20,9 +23,21 @@ from infobus.patience import Patience
 from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
 from infobus.protocols.interest.peer_rows import Question, Wanted
 from infobus.protocols.qos.classes import Upgrade
-from infobus.subjects import channel_of, check_subject
+from infobus.subjects import TEST_SPACE, channel_of, check_publishable, check_subject
 
-Decision = tuple[Outlet | None, Wanted, Audience]  # way out, is it wanted there, who wants it here
+if TYPE_CHECKING:
+    from infobus.protocols.tags.rules import TagRule, TagRules
+
+
+class Governed(Struct, frozen=True):
+    """What is wanted of a subject whose tag says what may be published there, and how."""
+
+    rule: TagRule
+    wanted: Wanted
+
+
+Decision = tuple[Outlet | None, Wanted | Governed, Audience]
+"""Way out, whether it is wanted there, who wants it here."""
 UNWANTED: Decision = (None, False, NOBODY)
 
 
@@ -46,7 +61,10 @@ class Routing:
         self.send_timeout_s = patience.send_s
         self._decisions_count_max = bounds.decisions_count_max
         self.outlets: dict[str, Outlet] = {}  # by lane
+        self.own_subjects: set[str] = set()  # of the bus, under which this node publishes
         self.decisions: dict[str, Decision] = {}  # by subject, and class if it has one
+        self.rules: TagRules | None = None  # of the tags that concern this node
+        self.note_use: Callable[[str, TagRule | None], None] = lambda subject, rule: None
         self._hub = hub
         self._flusher = flusher
         self._policy = policy
@@ -60,16 +78,22 @@ class Routing:
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
             QosRefused: The group's policy denies it.
+            NoRight: A tag does not let this program publish here.
         """
         self._lifetime.check()
         check_subject(subject)
+        name, rule = subject.removeprefix(TEST_SPACE), None
+        if subject not in self.own_subjects:
+            check_publishable(name)
+            rule = None if self.rules is None else self.rule(self.rules, name)
         classes = self._policy.classes
         judged = self._policy.judge(subject, class_ or classes.default)
         hub = self._hub
         with hub.lock:
             here = hub.audiences.of(subject)
-            wanted = hub.node.wanted(subject)
-            decision = UNWANTED
+            wanted = hub.node.wanted(subject, hub.compiler.chars_at_once())
+            hub.compiler.note_asked()
+            decision: Decision = UNWANTED
             if wanted is not False or here is not NOBODY:
                 asked = lane_class(classes, hub.node.requests.class_for(subject, judged))
                 if asked != class_:
@@ -77,10 +101,20 @@ class Routing:
                 decision = (self.outlet(self._lane(subject, asked)), wanted, here)
             else:
                 hub.node.note_unwanted(self._lane(subject, class_))
+            if rule is not None and not rule.is_silent:
+                decision = (decision[0], Governed(rule, wanted), here)
             if len(self.decisions) >= self._decisions_count_max:
                 self.decisions.clear()
             self.decisions[lane_of(subject, class_)] = decision
         return decision
+
+    def rule(self, rules: TagRules, subject: str) -> TagRule | None:
+        """What a tag says to this program as a publisher; `NoRight` if it may not be one."""
+        rule = rules.of(subject)
+        if rule is not None:
+            rule.check_publisher(subject)
+        self.note_use(subject, rule)
+        return rule
 
     def forget(self) -> None:
         """Somebody's interest has changed: decide anew."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from infobus.errors import UsageError
+from infobus.headers import HeaderValue, encode
 from infobus.objects import codec
 from infobus.protocols.frames.transactions import EVENTS_COUNT_MAX
-from infobus.subjects import check_subject
+from infobus.subjects import check_publishable
 
 
 class Draft(NamedTuple):
@@ -20,6 +21,7 @@ class Draft(NamedTuple):
     type: int
     body: bytes
     types: tuple[int, ...]
+    headers: bytes
 
 
 class TransactionBlock:
@@ -31,25 +33,28 @@ class TransactionBlock:
         self._drafts: list[Draft] | None = None  # before the block and after it
         self._bytes = 0
 
-    def publish(self, subject: str, obj: Any) -> None:
+    def publish(
+        self, subject: str, obj: Any, *, headers: Mapping[str, HeaderValue] | None = None
+    ) -> None:
         """Add an event, to leave with the others when the block ends. The object is copied.
 
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
-            BadValue: The object cannot be sent.
+            BadValue: The object, or a header, cannot be sent.
             UsageError: The block has ended, or the transaction has become too large.
         """
-        check_subject(subject)
+        check_publishable(subject)
         if self._drafts is None:
             raise UsageError("publish within the block: `with bus.transaction() as tx: ...`")
         type_, body, types = codec.encode(obj)
-        self._bytes += len(body)
+        told = encode(headers)
+        self._bytes += len(body) + len(told)
         if len(self._drafts) == EVENTS_COUNT_MAX or self._bytes > codec.PAYLOAD_BYTES_MAX:
             raise UsageError(
                 f"a transaction may have {EVENTS_COUNT_MAX} events and take "
                 f"{codec.PAYLOAD_BYTES_MAX} bytes; this one would be larger"
             )
-        self._drafts.append(Draft(self._space + subject, obj, type_, body, types))
+        self._drafts.append(Draft(self._space + subject, obj, type_, body, types, told))
 
     def __enter__(self) -> TransactionBlock:
         self._drafts = []

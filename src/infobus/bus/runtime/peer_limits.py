@@ -5,6 +5,7 @@ from __future__ import annotations
 from infobus.protocols.qos.classes import Limits, Rate
 
 _CLIENTS_COUNT_MAX = 10_000
+_NUDGES = 8  # signs that a peer's events are taken, in the time that it waits for one
 
 
 class Clients:
@@ -19,6 +20,7 @@ class Clients:
         self._limits = limits
         self.has_limits = not (limits.events_per_s is None and limits.bytes_per_s is None)
         self._rates: dict[str, Rate] = {}
+        self._nudged_s = 0.0
 
     def note(self, peer: str, count: int, size: int, now_s: float) -> None:
         """So much has come from a peer."""
@@ -34,3 +36,10 @@ class Clients:
         """Whether a peer has sent more than it may."""
         rate = self._rates.get(peer)
         return rate is not None and rate.allow(now_s, 0, 0) > 0
+
+    def must_nudge(self, hold_s: float, now_s: float) -> list[str]:
+        """Peers above their rate that are to be shown now that this node is not stuck."""
+        if now_s - self._nudged_s < hold_s / _NUDGES:
+            return []
+        self._nudged_s = now_s
+        return [peer for peer in self._rates if self.is_throttled(peer, now_s)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
@@ -29,11 +30,12 @@ from infobus.bus.deliver.full_queue import Crowd
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import TypeRequests, all_descriptors
 from infobus.bus.runtime.declarations import Listening
+from infobus.bus.runtime.filter_compiler import FilterCompiler
 from infobus.bus.runtime.outbox import Mail, Post
 from infobus.bus.runtime.peer_limits import Clients
 from infobus.bus.runtime.registration import Do, Heard, Locked, Strand
 from infobus.bus.stats import Counters
-from infobus.bus.threads import Threads
+from infobus.bus.threads import Threads, Worker
 from infobus.engines.base import Engine
 from infobus.errors import (
     BadFrame,
@@ -44,9 +46,11 @@ from infobus.errors import (
     PeerError,
 )
 from infobus.objects import codec
+from infobus.objects.codec import Mismatched
 from infobus.patience import Patience
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
+from infobus.protocols.frames.node_names import bad_name, is_node_name
 from infobus.protocols.frames.wire import Data, Items
 from infobus.protocols.interest.own_rows import Reduction, reduced_filters
 from infobus.protocols.reliable.effects import (
@@ -56,6 +60,7 @@ from infobus.protocols.reliable.effects import (
     Lost,
     OwnEffect,
     Reduce,
+    Unreachable,
 )
 from infobus.protocols.reliable.node import MESSAGES, Node
 from infobus.protocols.reliable.peer import Terms
@@ -68,6 +73,8 @@ log = logging.getLogger("infobus")
 
 ALL_KEY = "all"
 _TYPES_KEY = "types"
+_READ_AT_ONCE_BYTES = 4096  # of a descriptor; longer ones take milliseconds
+_UNREAD_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Runtime:
@@ -92,7 +99,7 @@ class Runtime:
         self.lock = threading.Lock()
         self.changed = Changed(self.lock)
         self.counters = Counters()
-        self.workers = Workers(f"infobus-{name}")
+        self.workers = Workers(f"infobus-{name}", patience.handlers_s)
         self.counters.complaints_count_max = bounds.complaints_count_max
         self.crowd = Crowd(self.node, self.counters, self._unregister, patience)
         self.clients = Clients(terms.limits)
@@ -121,7 +128,10 @@ class Runtime:
         self._by_tag: dict[bytes, Callable[[bytes], None]] = {}
         self._listening = Listening(engine, terms, self.on_frame)
         self._post = Post(f"infobus-{name}", engine, threads, self._on_engine_error)
+        self._type_reader: Worker | None = None
+        self._unread_bytes = 0  # of descriptors that it has not read yet
         self._is_closed = threading.Event()
+        self.compiler = FilterCompiler(self, self._note_interest_changed)
         self._stop_ticking: Callable[[], None] = lambda: None
 
     # Machines.
@@ -161,6 +171,10 @@ class Runtime:
         self.join()
         if not self.wait_until(self.node.is_synced, sync_timeout_s):
             log.warning("not every node found on the bus has answered in %s s", sync_timeout_s)
+            self._note_silent(self.node.own.version, sync_timeout_s)
+        # Some may be known only to those that were met: what is published at once is theirs, too.
+        self._reliable.step(lambda now_s: self.node.ask_around())
+        self.wait_until(self.node.has_met_all, min(sync_timeout_s, self.patience.handshake_s))
 
     def join(self) -> None:
         """Join the bus; the peers that are there are met as they answer."""
@@ -187,6 +201,8 @@ class Runtime:
         self._stop_ticking()
         self._post.send(mail)
         self._post.stop()
+        if self._type_reader is not None:
+            self._type_reader.stop()
         self.expiry.stop()
         self.workers.stop()
         self.engine.close()
@@ -215,6 +231,15 @@ class Runtime:
     def is_closed(self) -> bool:
         """Whether the node has left the bus."""
         return self._is_closed.is_set()
+
+    def say_died(self, node: str) -> None:
+        """Tell everyone that a node has died, so that nobody waits for it to come back."""
+        self._reliable.step(lambda now_s: self.node.say_died(node, now_s))
+
+    def missed(self) -> dict[str, str]:
+        """The nodes that another node sees and this one does not, and who sees each."""
+        with self.lock:
+            return self.node.missed()
 
     def wake(self) -> None:
         """Let everyone who waits look again at what they wait for."""
@@ -275,9 +300,18 @@ class Runtime:
             self.engine.put(key, frame)
         if self.wait_until(lambda: self.node.is_known(version), timeout_s):
             return []
+        return self._note_silent(version, timeout_s)
+
+    def _note_silent(self, version: int, timeout_s: float) -> list[str]:
+        """Those that have not answered. If they had time to, they are not waited for again."""
         with self.lock:
             peers = self.node.peers.items()
-            return [name for name, p in peers if p.alive and p.confirmed < version]
+            late = [name for name, p in peers if p.alive and p.confirmed < version]
+            if timeout_s >= self.patience.handshake_s:
+                for name in self.node.note_silent(version):
+                    what = f"has not answered in {timeout_s} s; not waited for until it does"
+                    self.counters.complain(name, what)
+        return late
 
     def forget(self, subscription: Subscription) -> None:
         """Close a subscription."""
@@ -293,10 +327,21 @@ class Runtime:
         for recoverer in self._recoverers:
             recoverer(subscription)
 
-    def on_bad_object(self, sender: str, error: BadFrame) -> None:
-        """An object of `sender` cannot be read; its event is left out."""
+    def on_mismatch(self, sender: str, error: Mismatched) -> None:
+        """An object of `sender` does not fit its type here."""
+        self.counters.mismatched += 1
+        self.counters.complain(sender, f"has another definition of a type: {error}")
+
+    def on_bad_object(self, sender: str, error: BadFrame | Mismatched) -> Any:
+        """An object of `sender` cannot be read; its event is left out.
+
+        Filters are asked about an object that does not fit its type here as it was sent.
+        """
+        if isinstance(error, Mismatched):
+            return error.object
         self.counters.bad_objects += 1
         self.counters.complain(sender, f"sent an object that cannot be read: {error}")
+        return None
 
     def wait_for_types(self, items: Items) -> None:
         """Wait, bounded, for the descriptors of the events' types."""
@@ -372,6 +417,8 @@ class Runtime:
     def tick_reliable(self, now_s: float) -> Effects:
         """Time has passed for the node and for the queues of its subscriptions."""
         effects = self.node.tick(now_s) + self.crowd.expire(now_s)
+        if self.clients.has_limits:
+            effects += self.node.nudge(self.clients.must_nudge(self.patience.hold_s, now_s))
         for subscription in self.delivery.classed:
             for run in subscription.tick(now_s):
                 self.expiry.note(run)
@@ -383,17 +430,43 @@ class Runtime:
             return True
         return self.clients.has_limits and self.clients.is_throttled(peer, self._now_s())
 
-    def learn(self, descriptors: list[bytes]) -> None:
-        """Take in descriptors of types."""
+    def learn(self, descriptors: list[bytes], peer: str = "") -> None:
+        """Take in descriptors of types that a peer has sent."""
+        learned = self._read_types(descriptors, peer)  # may take long, so without the lock
         with self.lock:
-            self._learn(descriptors)
+            self.types.note_known(learned)
+            self.changed.notify_all()
 
-    def _learn(self, descriptors: list[bytes]) -> None:
-        self.types.learn_all(descriptors, self._on_bad_descriptor)
+    def _learn_soon(self, descriptors: list[bytes], peer: str) -> None:
+        """Take in descriptors, under the lock; long ones are read by a worker, without it."""
+        short = [one for one in descriptors if len(one) <= _READ_AT_ONCE_BYTES]
+        self.types.note_known(self._read_types(short, peer))
+        size = sum(map(len, descriptors)) - sum(map(len, short))
+        if not size:
+            return
+        if self._unread_bytes + size > _UNREAD_BYTES_MAX:
+            self.counters.complain(peer, "sends more long descriptors of types than can be read")
+            return
+        self._unread_bytes += size
 
-    def _on_bad_descriptor(self, error: BadFrame) -> None:
-        self.counters.bad_frames += 1
-        self.counters.complain("descriptor", str(error))
+        def read() -> None:
+            self.learn([one for one in descriptors if len(one) > _READ_AT_ONCE_BYTES], peer)
+            with self.lock:
+                self._unread_bytes -= size
+
+        if self._type_reader is None:
+            self._type_reader = self.threads.worker(f"infobus-{self.name}-types")
+        self._type_reader.do(read)
+
+    def _read_types(self, descriptors: list[bytes], peer: str) -> list[int]:
+        learned: list[int] = []
+        for descriptor in descriptors:
+            try:
+                learned.append(codec.learn(descriptor, peer))
+            except BadFrame as error:
+                self.counters.bad_frames += 1
+                self.counters.complain("descriptor", str(error))
+        return learned
 
     def on_bad_frame(self, error: PeerError) -> None:
         """Count and note a frame that cannot be read."""
@@ -408,6 +481,9 @@ class Runtime:
 
     def _on_token(self, key: str, alive: bool) -> None:
         name = key.rpartition("/")[2]
+        if not is_node_name(name):
+            self.on_bad_frame(bad_name(name))
+            return
         for strand in list(self._strands):
             strand.on_peer(name, alive)
 
@@ -443,7 +519,7 @@ class Runtime:
                         heard.append(one.message)
                     mail.append((ALL_KEY, wire.encode(one.message), False))
                 elif kind is Learn:
-                    (self._learn if is_locked else self.learn)(one.descriptors)
+                    (self._learn_soon if is_locked else self.learn)(one.descriptors, one.peer)
                 elif kind is Complain:
                     self.counters.complain(one.peer, one.what)
                 elif further := do(one):
@@ -456,8 +532,11 @@ class Runtime:
             case Events(sender, lane, first, items):
                 self.delivery.dispatch(sender, lane, first, items)
                 return self._late()
-            case Lost(_, lane, _, _):
-                self._report(one, lane)
+            case Lost(lane=lane):
+                self._report(one, (lane,))
+            case Unreachable(sender, lanes):
+                self.counters.unreachable += 1
+                self._report(Lost(sender, "", 0, None, "unreachable"), lanes)
             case InterestChanged():
                 self._note_interest_changed()
             case Reduce(reduction):
@@ -486,9 +565,9 @@ class Runtime:
         filters = reduced_filters(reduction)
         self._reliable.step(lambda now_s: self.node.reduced(reduction, filters, now_s))
 
-    def _report(self, lost: Lost, lane: str) -> None:
+    def _report(self, lost: Lost, lanes: tuple[str, ...]) -> None:
         for subscription in self.subscriptions:
-            if subscription.wants_lane(lane):
+            if any(map(subscription.wants_lane, lanes)):
                 self.counters.lost += 1
                 subscription.wake_with(lost)
                 if subscription.queue.classed is not None:
@@ -498,10 +577,15 @@ class Runtime:
                 if subscription.callback is not None:
                     self.workers.schedule(subscription)
 
-    def learn_types(self, timeout_s: float) -> None:
-        """Ask all nodes for the types they know."""
+    def learn_types(self, timeout_s: float) -> set[int]:
+        """Ask all nodes for the types they know; returns which these are."""
+        told: set[int] = set()
         for answer in self.engine.query(_TYPES_KEY, b"", timeout_s):
             self.on_frame(answer)
+            with suppress(PeerError):
+                if isinstance(message := wire.decode(answer), wire.Types):
+                    told.update(codec.learn(one, message.sender) for one in message.descriptors)
+        return told
 
     def send(self, mail: Mail) -> None:
         """Send frames, from any thread, never waiting for a slow link."""
