@@ -66,6 +66,32 @@ def test_a_class_that_is_sent_serves_at_once(start, nodes, name):
     assert nodes[1].service(HOST).served() == {"plant.thermostat": name}
 
 
+def test_parameters_of_a_served_operation_may_have_any_name(start, nodes, name):
+    start()
+    program = f"""
+    (defclass {name} () () (:operations (f ((operation int) (obj int) (self int)) int)))
+    (defmethod f ((o {name}) operation obj self) (list operation obj self) (+ operation obj self))
+    (serve "plant.names" (make-instance '{name}))"""
+    send(nodes[1], HOST, program, key=KEY)
+    service = nodes[1].service("plant.names")
+    assert service["f"](1, 2, 3) == 6
+
+
+def test_an_object_that_is_served_follows_its_class(start, nodes, name):
+    start()
+    send(nodes[1], HOST, thermostat(name), key=KEY)
+    service = nodes[1].service("plant.thermostat")
+    assert service.set_target(25) == 20.0
+    change = f"""
+    (defclass {name} () ((target :type float :initform 20.0) (changes :type int :initform 0))
+      (:operations (set-target ((celsius float)) float "Returns the one before.")))
+    (defmethod set-target :after ((self {name}) celsius)
+      (with-slots (changes target) self (incf changes) (setf target (+ target changes))))"""
+    send(nodes[1], HOST, change, key=KEY)
+    assert (service.set_target(21), service.set_target(22)) == (25.0, 22.0)
+    assert service.set_target(23) == 24.0
+
+
 def test_an_error_of_a_method_reaches_the_caller_with_its_place(start, nodes, name):
     start()
     send(nodes[1], HOST, thermostat(name), "room.tdl", KEY)
@@ -96,23 +122,39 @@ def test_a_recorded_program_cannot_be_sent_again_or_elsewhere(start, nodes):
     start(allow=[])
     host = nodes[1].service(HOST)
 
-    def recorded(subject, number):
-        signature = sign(KEY, PROGRAM, subject, number, "", "(+ 1 2)")
-        return {"source": "(+ 1 2)", "number": number, "signature": signature}
+    number = host.draw()
+    assert host.run(**signed(number)) == "3"
+    with pytest.raises(UsageError, match=r"has come before; sign it anew"):
+        host.run(**signed(number))
+    start, _, drawn_s = number.partition(":")
+    for shift_s in (-1000, 1000):
+        with pytest.raises(UsageError, match="sign it anew"):
+            host.run(**signed(f"{start}:{float(drawn_s) + shift_s}"))
+    with pytest.raises(UsageError, match="not signed"):
+        host.run(**signed(host.draw(), "another.host"))
+    with pytest.raises(UsageError, match="not signed"):
+        host.run(**signed(host.draw()) | {"source": "(+ 1 3)"})
+    assert host.run(**signed(host.draw())) == "3"
 
-    now = time.time_ns()
-    assert host.run(**recorded(HOST, now)) == "3"
-    with pytest.raises(UsageError, match="has come before"):
-        host.run(**recorded(HOST, now))
-    with pytest.raises(UsageError, match="sign it anew"):
-        host.run(**recorded(HOST, now - int(1e12)))
-    with pytest.raises(UsageError, match="sign it anew"):
-        host.run(**recorded(HOST, now + int(1e12)))
-    with pytest.raises(UsageError, match="not signed"):
-        host.run(**recorded("another.host", now + 1))
-    with pytest.raises(UsageError, match="not signed"):
-        host.run(**recorded(HOST, now + 1) | {"source": "(+ 1 3)"})
-    assert host.run(**recorded(HOST, now + 1)) == "3"
+
+def test_programs_of_several_senders_may_arrive_in_any_order(start, nodes):
+    start(allow=[])
+    host = nodes[1].service(HOST)
+    programs = [signed(host.draw()) for _ in range(8)]
+    assert [host.run(**one) for one in reversed(programs)] == ["3"] * 8
+
+
+def test_no_clock_of_a_sender_counts(start, nodes, monkeypatch):
+    start(allow=[])
+    for wrong_s in (-2.0, 200.0, 0.0, 10_000.0):
+        monkeypatch.setattr(time, "time", lambda wrong_s=wrong_s: wrong_s)
+        monkeypatch.setattr(time, "time_ns", lambda wrong_s=wrong_s: int(wrong_s * 1e9))
+        assert send(nodes[1], HOST, "(+ 1 2)", key=KEY) == "3"
+
+
+def signed(number, subject=HOST):
+    signature = sign(KEY, PROGRAM, subject, number, "", "(+ 1 2)")
+    return {"source": "(+ 1 2)", "number": number, "signature": signature}
 
 
 def test_a_host_must_be_told_whom_to_trust(nodes):
@@ -212,15 +254,25 @@ def test_a_program_is_kept_in_its_last_version(start, nodes, tmp_path):
     assert file.read_bytes().count(b"\n") == 1
 
 
-def test_what_a_host_has_run_cannot_be_sent_to_its_successor(start, nodes, tmp_path):
-    now = time.time_ns()
-    signature = sign(KEY, PROGRAM, HOST, now, "", "(+ 1 2)")
+@pytest.mark.parametrize("keeps", [False, True])
+def test_what_a_host_has_run_cannot_be_sent_to_its_successor(start, nodes, tmp_path, keeps):
+    def kept():
+        return KeptPrograms(tmp_path / "programs.jsonl") if keeps else None
+
     host = nodes[1].service(HOST)
-    start(kept=KeptPrograms(tmp_path / "programs.jsonl"), allow=[])
-    assert host.run("(+ 1 2)", number=now, signature=signature) == "3"
-    start(kept=KeptPrograms(tmp_path / "programs.jsonl"), allow=[])
-    with pytest.raises(UsageError, match="has come before"):
-        host.run("(+ 1 2)", number=now, signature=signature)
+    start(kept=kept(), allow=[])
+    recorded = signed(host.draw())
+    assert host.run(**recorded) == "3"
+    start(kept=kept(), allow=[])
+    with pytest.raises(UsageError, match="signed before the host started"):
+        host.run(**recorded)
+
+
+def test_programs_that_an_older_version_has_kept_are_run(start, nodes, tmp_path):
+    file = tmp_path / "programs.jsonl"
+    file.write_bytes(b'{"source":"(defvar a 1)","origin":"a.tdl","number":1795019158416682157}\n')
+    start(kept=KeptPrograms(file), allow=[])
+    assert send(nodes[1], HOST, "a", key=KEY) == "1"
 
 
 def test_a_kept_program_that_fails_now_is_reported_and_the_others_are_run(start, nodes, tmp_path):

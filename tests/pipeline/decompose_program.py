@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from infobus.pipeline.jobs.decompose import decompose
+from infobus.pipeline.jobs.decompose import decompose, tables
 from infobus.pipeline.runner.plan import JobUse, Plan
 from infobus.pipeline.runner.runner import Pipeline
 from infobus.repository import Repository
@@ -50,6 +50,7 @@ def die_if(is_time):
 
 def main(folder):
     decompose.Repository = DyingRepository
+    tables.FILES_MAX = 3  # so that some are merged between the kills
     options = {
         "journal": str(folder / "journal"),
         "db": f"sqlite:///{folder}/objects.db",

@@ -154,7 +154,7 @@ def test_the_command(quick_java, journal, tmp_path):
         (tmp_path / "more.txt").write_text("n > 20\n")
         process = shell.start(
             "backtest", "--where", "n > 10", "--file", "more.txt", "--journal", str(journal.folder),
-            "--json",
+            "--json", "--spark",
         )  # fmt: skip
         out, err = process.communicate(timeout=300)
         assert (process.returncode, err) == (0, "")  # nothing of what Spark has to say
@@ -165,7 +165,9 @@ def test_the_command(quick_java, journal, tmp_path):
         code, _, err = shell.run("backtest", "--journal", str(journal.folder))
         assert code == 2 and "--where EXPR or --file FILE" in err
         shell.environment["JAVA_HOME"] = "nowhere"
-        code, _, err = shell.run("backtest", "--where", "n > 10", "--journal", str(journal.folder))
+        code, _, err = shell.run(
+            "backtest", "--where", "n > 10", "--journal", str(journal.folder), "--spark"
+        )
         *said, told = err.splitlines()
         assert any("nowhere/bin/java" in line for line in said)
         assert code == 2 and told.startswith("infobus: Spark did not start: ")

@@ -121,7 +121,9 @@ def test_live_events_give_what_history_gives_across_a_restart(spark, tmp_path):
     history = spark.read.format("infobus").option("journal", str(folder)).load()
     history = history.where("_number != 499")
     found = correlate.transform(history, options)
-    expected = rows_of(found)
+    # The last window of an aggregate is not over yet: history has it, marked, and live waits.
+    assert {row.rule for row in found.where("not complete").collect()} <= {"busy"}
+    expected = rows_of(found.where("complete"))
     assert {row[0] for row in expected} == {rule["name"] for rule in RULES}
     late = [row for row in expected if row[1] == "z"]
     assert {row[0] for row in late} == {"forced", "unanswered"}

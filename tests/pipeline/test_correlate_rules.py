@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from infobus import UsageError
 from infobus.pipeline.jobs.correlate import rules
-from infobus.pipeline.jobs.correlate.live import Share
+from infobus.pipeline.jobs.correlate.live import (
+    CorrelateOptions,
+    Follower,
+    Share,
+    encode,
+    note_rules,
+)
 from infobus.pipeline.jobs.correlate.rules import Hit, Memory, follow
 from infobus.pipeline.jobs.subscription import TrialSubscription
 
@@ -74,6 +80,149 @@ class TestOthers:
         assert [one.first_us // S for one in results] == [0, 30]
         some = msgspec.structs.replace(rule, having="value > 6 && count == 1")
         assert len(follow(some, Memory(), hits, 49 * S)) == (function != "count")
+
+
+class TestBorders:
+    """Exactly `within_s` belongs to it, one microsecond more does not."""
+
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            rules.Sequence(name="r", within_s=1, steps=[ANY, ANY]),
+            rules.Conjunction(name="r", within_s=1, steps=[ANY, ANY]),
+            rules.Repetition(name="r", within_s=1, step=ANY, count=2),
+        ],
+        ids=lambda rule: type(rule).__name__,
+    )
+    @pytest.mark.parametrize("more_us", [0, 1])
+    def test_of_the_time(self, rule, more_us):
+        steps = (0, 0) if isinstance(rule, rules.Repetition) else (0, 1)
+        times_us = (5 * S, 6 * S + more_us)
+        hits = [Hit(us, us, (step,), str(us)) for us, step in zip(times_us, steps, strict=True)]
+        assert len(follow(rule, Memory(), hits, 10 * S)) == 1 - more_us
+
+        # Live, too, where the watermark may stand at any of these times.
+        for until_us in (5 * S, 6 * S - 1, 6 * S):
+            memory = Memory()
+            found = follow(rule, memory, hits[:1], until_us)
+            found += follow(rule, memory, hits[1:], 10 * S)
+            is_late = until_us >= times_us[1]  # then it is left out before
+            assert is_late or len(found) == 1 - more_us
+
+
+class TestAggregates:
+    def test_the_last_window_of_history_is_there_and_marked(self):
+        rule = rules.Aggregate(name="r", within_s=10, step=ANY, function="sum", of="x")
+        memory = Memory()
+        whole = follow(rule, memory, [hit(3, value=1.0), hit(12, value=4.0)], 15 * S)
+        assert [(one.value, one.is_complete) for one in whole] == [(1.0, True)]
+        assert [(one.value, one.is_complete) for one in rule.rest(memory)] == [(4.0, False)]
+        assert rule.rest(memory) == []
+
+    @pytest.mark.parametrize(
+        "having",
+        [
+            "value > 5 && value < 3",
+            "count < 1",
+            'value == "much"',
+            "amount > 3",
+            "value > 3 && count == 0",
+            "!exists(value)",
+        ],
+    )
+    def test_a_filter_that_is_never_true_is_refused(self, having):
+        with pytest.raises(UsageError, match=r"never true|is about `value` and `count`"):
+            rules.Aggregate(name="r", within_s=1, step=ANY, function="sum", of="x", having=having)
+
+    @pytest.mark.parametrize("having", ["value < -3", "count == 1", "value > 1 || count > 7"])
+    def test_a_filter_that_may_be_true_is_taken(self, having):
+        rules.Aggregate(name="r", within_s=1, step=ANY, function="sum", of="x", having=having)
+        if "-" in having:
+            with pytest.raises(UsageError, match="never true"):
+                rules.Aggregate(name="r", within_s=1, step=ANY, function="count", having=having)
+
+
+class _State:
+    """What Spark keeps for a rule and a share: a value, and timers."""
+
+    def __init__(self):
+        self.value, self.timers = None, []
+        self.getValueState = lambda name, schema: self
+        self.registerTimer, self.deleteTimer = self.timers.append, self.timers.remove
+
+    def get(self):
+        return self.value
+
+    def update(self, value):
+        self.value = value
+
+    def clear(self):
+        self.value = None
+
+
+class _Time:
+    def __init__(self, ms):
+        self.getCurrentWatermarkInMs = self.getExpiryTimeInMs = lambda: ms
+
+
+class TestEditedRules:
+    """The state of a running query belongs to a rule as it was, wherever it stands."""
+
+    waiting = rules.Absence(name="unanswered", within_s=30, after=ANY, missing=ANY)
+    twice = rules.Repetition(name="twice", within_s=30, step=ANY, count=2)
+
+    def begun(self) -> dict[int, _State]:
+        """Return the state of a query that has seen an event and waits for what follows."""
+        states: dict[int, _State] = {}
+        options = CorrelateOptions(rules=[self.waiting])
+        [number] = options.by_id
+        self.follower(options, states.setdefault(number, _State())).handleInputRows(
+            (number, 0), iter([{"key": "a", "hits": encode([hit(1, 0)])}]), _Time(0)
+        )
+        return states
+
+    def follower(self, options, state) -> Follower:
+        follower = Follower(options)
+        follower.init(state)
+        return follower
+
+    def expired(self, states, options):
+        found = []
+        for number, state in states.items():
+            follower = self.follower(options, state)
+            for time_ms in (2_000, 40_000):
+                found += follower.handleExpiredTimer((number, 0), _Time(time_ms), _Time(time_ms))
+        return [row["rule"] for row in found]
+
+    def test_a_rule_put_before_it_changes_nothing(self):
+        assert self.expired(self.begun(), CorrelateOptions(rules=[self.twice, self.waiting])) == [
+            "unanswered"
+        ]
+
+    def test_another_rule_in_its_place_does_not_get_its_events(self):
+        states, options = self.begun(), CorrelateOptions(rules=[self.twice])
+        assert not states.keys() & options.by_id.keys()
+        assert self.expired(states, options) == []
+        assert [state.value for state in states.values()] == [None]
+
+    def test_an_edited_rule_is_another_one(self):
+        edited = msgspec.structs.replace(self.waiting, within_s=20)
+        assert self.expired(self.begun(), CorrelateOptions(rules=[edited])) == []
+
+    def test_what_is_dropped_is_told(self, tmp_path):
+        both = CorrelateOptions(rules=[self.waiting, self.twice])
+        assert note_rules(both, tmp_path) == []
+        turned = CorrelateOptions(rules=[self.twice, self.waiting])
+        assert note_rules(turned, tmp_path) == []
+        edited = msgspec.structs.replace(self.waiting, within_s=20)
+        [line] = note_rules(CorrelateOptions(rules=[edited, self.twice]), tmp_path)
+        assert line.startswith("rule 'unanswered' was edited: events that it was waiting with")
+        [line] = note_rules(CorrelateOptions(rules=[edited]), tmp_path)
+        assert line == "rule 'twice' was removed: events that it was waiting with are dropped"
+        (tmp_path / "older" / "state").mkdir(parents=True)
+        [line] = note_rules(both, tmp_path / "older")
+        assert "is of an earlier version" in line
+        assert note_rules(both, tmp_path / "older") == []
 
 
 RULES = [

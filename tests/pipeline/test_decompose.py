@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from infobus import UsageError, pipeline
 from infobus.pipeline.jobs import ResultPart, options_for
-from infobus.pipeline.jobs.decompose import decompose
+from infobus.pipeline.jobs.decompose import decompose, tables
+from infobus.pipeline.jobs.decompose.tables import MergeSizes
 from infobus.repository import Repository
 from infobus.stores.journal.journal import Journal, JournalWriter
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
@@ -86,6 +88,11 @@ class TestIntoADatabase:
         with pytest.raises(UsageError, match=r"up to offset 25, but the journal ends at 20"):
             decompose.store(repository, events_of(back), str(older), "q")
         assert decompose.store(repository, events_of(back), str(older), "another") == 20
+        # Also when it has grown past that again: its offsets stand for other events now.
+        grown = write(older, stories(30, 40))
+        with pytest.raises(UsageError, match=r"offset 25, but the journal has other events before"):
+            decompose.store(repository, events_of(grown), str(older), "q")
+        assert decompose.store(repository, events_of(grown), str(older), "another") == 10
 
     def test_what_the_database_refuses_is_set_aside_and_the_rest_goes_on(self, journal, repository):
         folder = str(journal.folder)
@@ -109,6 +116,89 @@ class TestIntoADatabase:
             patch.setattr("infobus.repository.repository.write_rows", fail)
             decompose.store(repository, events_of(journal), folder, "q")
         assert decompose.store(repository, events_of(journal), folder, "q") == 20
+
+
+FEW = MergeSizes(files_max=4)
+
+
+class TestMergedTables:
+    """Parquet tables of a query: small files become one, and a repeated batch replaces its own."""
+
+    @pytest.fixture
+    def put(self, tmp_path):
+        """A function that writes the files of a batch, each of these rows, as the driver does."""
+
+        def write_batch(begin, *files, **more):
+            for number, rows in enumerate(files):
+                path = tmp_path / f"q-{begin:012}-{number:05}.parquet"
+                columns = {"n": rows, **{name: [value] * len(rows) for name, value in more.items()}}
+                pq.write_table(pa.table(columns), path)
+
+        return write_batch
+
+    def rows(self, folder):
+        return sorted(ds.dataset(folder).to_table()["n"].to_pylist())
+
+    def test_many_small_files_become_one(self, put, tmp_path):
+        put(0, [0, 1])
+        put(2, [2], [3])
+        put(2, [2], [3])
+        assert tables.merge(tmp_path, "q", FEW) == 0
+        put(4, [4], more=7)
+        assert tables.merge(tmp_path, "q", FEW) == 3
+        [path] = tmp_path.iterdir()
+        assert path.name == "q-000000000000-000000000004-merged.parquet"
+        assert pq.read_table(path).to_pydict() == {
+            "n": [0, 1, 2, 3, 4],
+            "more": [None, None, None, None, 7],
+        }
+        for begin in (5, 6, 7):
+            put(begin, [begin])
+        assert tables.merge(tmp_path, "q", FEW) == 3
+        assert self.rows(tmp_path) == list(range(8))
+
+    def test_a_query_that_starts_again_in_the_middle_of_one_replaces_the_rest(self, put, tmp_path):
+        for begin in (0, 10, 20, 30):
+            put(begin, [begin], [begin + 1])
+        tables.merge(tmp_path, "q", FEW)
+        tables._cut(tables._files(tmp_path, "q"), 20)
+        assert self.rows(tmp_path) == [0, 1, 10, 11]
+        tables._cut(tables._files(tmp_path, "q"), 0)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_what_a_killed_process_has_left_is_not_doubled(self, put, tmp_path):
+        def put_all():
+            for begin in (0, 10, 20, 30):
+                put(begin, [begin], [begin + 1])
+
+        put_all()
+        tables.merge(tmp_path, "q", FEW)
+        [merged] = tmp_path.iterdir()
+        put_all()  # killed before they were removed
+        put(40, [40])
+        tables._remove_merged(tables._files(tmp_path, "q"))
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            merged.name,
+            "q-000000000040-00000.parquet",
+        ]
+        whole = merged.read_bytes()
+        tables._cut(tables._files(tmp_path, "q"), 20)
+        merged.write_bytes(whole)  # killed before the longer one was removed
+        tables._remove_merged(tables._files(tmp_path, "q"))
+        tables._cut(tables._files(tmp_path, "q"), 20)
+        assert self.rows(tmp_path) == [0, 1, 10, 11]
+
+    def test_large_files_and_those_of_other_queries_stay(self, put, tmp_path):
+        for begin in range(6):
+            put(begin, [begin])
+        other = tmp_path / "q-2-000000000000-00000.parquet"
+        pq.write_table(pa.table({"n": [99]}), other)
+        size = other.stat().st_size
+        assert tables.merge(tmp_path, "q", MergeSizes(4, small_bytes=size // 2)) == 0
+        assert tables.merge(tmp_path, "q", MergeSizes(4, size * 2, int(size * 4.5))) == 3
+        assert len(list(tmp_path.iterdir())) == 4
+        tables._cut(tables._files(tmp_path, "q"), 0)
+        assert list(tmp_path.iterdir()) == [other]
 
 
 @pytest.mark.parametrize(
@@ -144,16 +234,16 @@ class TestOnSpark:
         for _ in range(2):  # as after a crash
             decompose.write(result, options, ResultPart("q", 0))
         assert not list(folder.glob("*/.*"))
-        tables = {path.name: ds.dataset(path).to_table() for path in folder.iterdir()}
-        counts = {name: table.num_rows for name, table in tables.items()}
+        found = {path.name: ds.dataset(path).to_table() for path in folder.iterdir()}
+        counts = {name: table.num_rows for name, table in found.items()}
         with Repository(db) as repository:
             for name, rows in counts.items():
                 with repository.transaction() as connection:
                     there = connection.exec_driver_sql(f'SELECT count(*) FROM "{name}"').scalar()
                 assert there == rows, name
         assert counts["journals_source"] == 16
-        assert sorted(tables["journals_wire_topics"]["value"].to_pylist())[:2] == ["oil", "oil"]
-        assert tables["journals_wire"]["n"].type == pa.int64()
+        assert sorted(found["journals_wire_topics"]["value"].to_pylist())[:2] == ["oil", "oil"]
+        assert found["journals_wire"]["n"].type == pa.int64()
 
     def test_events_of_one_type_only_are_refused(self, spark, journal):
         pipeline.register(spark)

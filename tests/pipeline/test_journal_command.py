@@ -38,7 +38,12 @@ def test_showing_checking_mending_and_merging(shell, tmp_path):
     assert code == 1 and "it has 4 of" in out
     code, out, _ = shell.run("journal", "repair", "j")
     assert code == 0 and out.startswith("1 events of journals.Story lost; kept: types/")
-    assert shell.run("journal", "compact", "j")[1] == "3 files fewer, 2 left\n"
+    _, out, _ = shell.run("journal", "compact", "j")
+    assert out.startswith("3 files fewer, 2 left\n5 replaced files stay for their readers")
+    assert shell.run("journal", "compact", "j", "--grace-s", "0")[1] == (
+        "0 files fewer, 2 left\n5 replaced files removed\n"
+    )
+    assert len([*(tmp_path / "j").rglob("*.parquet")]) == 2
     assert shell.run("journal", "verify", "j")[0] == 0
 
 
@@ -47,5 +52,7 @@ def test_mistakes_are_told_in_a_line(shell, tmp_path):
         code, _, err = shell.run("journal", command, "nowhere")
         assert code == 1 and "a journal is a folder with a manifest.json" in err
     assert not (tmp_path / "nowhere").exists()
+    code, _, err = shell.run("journal", "news.a", "--to", "j", "--keep-mb", "1")
+    assert code == 2 and "the least that makes sense is 135" in err
     code, _, err = shell.run("journal", "news..a", "--to", "j")
     assert code == 2 and "empty" in err

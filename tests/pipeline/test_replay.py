@@ -128,7 +128,9 @@ def test_the_command(quick_java, journal, tmp_path):
     shell = Shell(tmp_path)
     try:
         listener = shell.listen("news.>", "--where", "exists(replayed)", "--json", "--count", "29")
-        process = shell.start("replay", "--journal", str(journal.folder), "--speed", "100")
+        process = shell.start(
+            "replay", "--journal", str(journal.folder), "--speed", "100", "--spark"
+        )
         _, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         out, _ = listener.communicate(timeout=60)
@@ -143,7 +145,7 @@ def test_the_command(quick_java, journal, tmp_path):
         segment = journal.manifest.segments[0]
         shutil.copytree(journal.folder, tmp_path / "damaged")
         (tmp_path / "damaged" / segment.path).write_bytes(b"?")
-        process = shell.start("replay", "--journal", "damaged", "--speed", "full")
+        process = shell.start("replay", "--journal", "damaged", "--speed", "full", "--spark")
         _, err = process.communicate(timeout=300)
         assert process.returncode == 1
         assert err.startswith("infobus: segment ") and err.count("\n") == 1

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import MagicMock
 
+import msgspec
 import pyarrow.dataset as ds
 import pytest
 
@@ -21,9 +22,11 @@ import infobus
 from infobus import Property, UsageError, id_of
 from infobus.pipeline import register
 from infobus.pipeline.runner import runner as running
+from infobus.pipeline.runner.checkpoints import check_checkpoint
 from infobus.pipeline.runner.plan import JobUse, Plan
 from infobus.pipeline.runner.progress import read_status
 from infobus.pipeline.runner.runner import Pipeline
+from infobus.pipeline.source import live
 from infobus.repository import Repository
 from tests.cli.running import Shell
 from tests.spark.java import OPTIONS, needs_java
@@ -200,6 +203,106 @@ def test_a_job_that_can_never_be_started_fails(pipeline, tmp_path, monkeypatch, 
     [job] = read_status(tmp_path / "state").jobs
     assert (job.state, job.problem) == ("failed", problem.removeprefix("infobus.errors."))
     assert start.call_count == tries
+
+
+def test_garbage_in_a_checkpoint_is_told_at_once_with_what_to_remove(
+    pipeline, tmp_path, monkeypatch
+):
+    folder = tmp_path / "state" / "checkpoints" / "decompose"
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"6b0b1c1e"}')
+    (folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"offset":3}')
+    check_checkpoint(folder)
+    (folder / "offsets" / "1").write_bytes(b"\0" * 40)
+    (folder / "offsets" / ".1.crc").write_bytes(b"\0")
+    monkeypatch.setattr(running.jobs, "run", start := MagicMock())
+    assert not pipeline.run()
+    [job] = read_status(tmp_path / "state").jobs
+    assert (job.state, job.restarts, start.call_count) == ("failed", 0, 0)
+    assert f"{folder / 'offsets' / '1'} is damaged" in job.problem
+    assert f"remove the folder {folder};" in job.problem
+
+
+def test_how_a_journal_is_kept_is_said_to_the_process_that_writes_it(tmp_path, monkeypatch):
+    plan = plan_for(tmp_path, subject="news.>", home=str(tmp_path), keepDays=7, keepMb=1.5)
+    [use] = Pipeline(plan)._uses.values()
+    assert "keepDays" not in use._read  # a query only reads
+    commands = []
+
+    def refuse(command, **_):
+        commands.append(command)
+        raise OSError
+
+    monkeypatch.setattr(live.subprocess, "Popen", refuse)
+    with pytest.raises(OSError):
+        live.ensure(use.source)
+    assert commands[0][-4:] == ["--keep-days", "7.0", "--keep-mb", "1.5"]
+
+
+def test_a_job_reads_no_attributes_that_its_rules_do_not_ask_for(tmp_path):
+    rule = {"kind": "repetition", "name": "r", "key": "{room}", "within_s": 1, "count": 2}
+    rules = [rule | {"step": {"where": 'state.open && _subject != "x"'}}]
+    plan = plan_for(tmp_path, journal=str(tmp_path))
+    for source, asked in (({}, "room,state"), ({"type": "T"}, None), ({"columns": "x"}, None)):
+        changed = msgspec.structs.replace(
+            plan,
+            sources={"s": {"journal": str(tmp_path), **source}},
+            jobs={"correlate": JobUse(source="s", sink="s", options={"rules": rules})},
+            sinks={"s": {}},
+        )
+        [use] = Pipeline(changed)._uses.values()
+        assert use._read.get("attributes") == asked
+
+
+def java_of(pid):
+    """The Java that a process has started."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            name, _, fields = stat.read_text().rpartition(") ")
+            if name.endswith("(java") and int(fields.split()[1]) == pid:
+                return int(stat.parent.name)
+    raise AssertionError("there is none")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@needs_java
+def test_a_signal_to_its_group_ends_it_in_order_and_the_end_of_java_is_told(shell, tmp_path):
+    write(tmp_path / "journal", stories(range(30)))
+    (tmp_path / "all.toml").write_text("""
+        master = "local[1]"
+        [spark]
+        "spark.driver.memory" = "512m"
+        [sources.all]
+        journal = "journal"
+        [jobs.decompose]
+        source = "all"
+        every = "1 second"
+        options.db = "sqlite:///all.db"
+    """)
+
+    def started():
+        running = shell.start("pipeline", "run", "all.toml", start_new_session=True)
+
+        def is_live():
+            status = read_status(tmp_path / "all.state")
+            return status and (status.pid, status.phase) == (running.pid, "live")
+
+        wait_until(is_live, running)
+        return running
+
+    running = started()
+    os.killpg(running.pid, signal.SIGTERM)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, err
+    assert err.splitlines()[-1] == "ended; decompose: 30 events, 0 behind"
+
+    running = started()
+    os.kill(java_of(running.pid), signal.SIGKILL)
+    _, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 1
+    assert err.splitlines()[-1].startswith("infobus: Java, in which Spark runs, has ended: it was")
+    assert "Traceback" not in err
 
 
 class Kept:

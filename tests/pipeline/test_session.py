@@ -1,11 +1,12 @@
 """Sessions of Spark, as far as they can be looked at without one."""
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
+import pyspark.daemon
 import pytest
 
 from infobus.pipeline.jobs import session as sessions
@@ -63,13 +64,29 @@ def test_unix_sockets_are_for_this_machine_and_for_paths_that_the_system_takes(t
     assert sockets_for("local[*]") == {UNIX_SOCKETS: "false"}
 
 
+def test_a_worker_whose_rows_spark_no_longer_needs_ends_without_a_word(monkeypatch):
+    monkeypatch.syspath_prepend(Path(sessions.__file__).parent / "data")
+    daemon = importlib.import_module(sessions._DAEMON)
+
+    def broken(sock, authenticated):
+        raise BrokenPipeError
+
+    assert daemon._work is pyspark.daemon.worker
+    monkeypatch.setattr(daemon, "_work", broken)
+    assert daemon.worker(None, True) == 1  # another error is told, as before
+    monkeypatch.setattr(daemon, "_work", lambda sock, authenticated: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        daemon.worker(None, True)
+
+
 PROGRAM = """
 from infobus.pipeline.jobs.session import session
 
 def where(number):
-    import os, pyspark
+    import os, pyspark, sys
 
-    return pyspark.__file__, os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
+    daemon = sys.modules["__main__"].__file__
+    return pyspark.__file__, daemon, os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
 
 spark = session("where", master="local[1]")
 print(*spark.sparkContext.parallelize([1], 1).map(where).first())
@@ -92,7 +109,8 @@ def test_a_worker_of_a_session_runs_it_too_and_talks_by_sockets_that_go_with_it(
     said = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=given, capture_output=True, text=True, check=True
     ).stdout
-    installed, folder, elsewhere = said.split()
+    installed, daemon, folder, elsewhere = said.split()
+    assert Path(daemon).stem == sessions._DAEMON
     assert (installed, elsewhere) == (pyspark.__file__, sys.executable)  # only here is our script
     assert Path(folder).name.startswith("infobus-")
     wait_until(lambda: not Path(folder).exists())

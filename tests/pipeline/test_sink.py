@@ -215,6 +215,19 @@ def test_reliable_events_go_at_most_once(job, monkeypatch):
     assert [event.data.n for event in events] == [0, 1, 2, 3, 4]
 
 
+def test_options_that_cannot_be_read_are_refused():
+    schema = StructType().add("symbol", StringType())
+    given = {"type": "sink.Alert", "subject": "a.{symbol}"}
+    for option, message in (
+        ({"guaranteed": "yes"}, "guaranteed='yes': expected true or false"),
+        ({"batch": "x"}, "batch='x': expected a whole number"),
+        ({"batch": "-1"}, "batch='-1': expected a whole number"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            SinkOptions.of({**given, **option}, schema)
+    assert SinkOptions.of({**given, "guaranteed": "TRUE", "batch": "3"}, schema).job.guaranteed
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -447,3 +460,20 @@ class TestLedgersOfVersionsThatKnewNoCheckpoint:
         assert publish_batch(again) == 0
         files = [stage(tmp_path, range(4))]
         assert publish_batch(structs.replace(again, batch=18, files=files)) == 4
+
+
+def test_a_column_of_headers_gives_each_event_its_own(job, tmp_path):
+    value = pa.struct({"kind": pa.string(), "text": pa.string(), "int": pa.int64()})
+    typed = [[("trace", {"kind": "str", "text": "a"}), ("n", {"kind": "int", "int": 2})], None]
+    plain = [[("trace", "b"), ("gone", None)], []]
+    files = []
+    for kind, rows in ((value, typed), (pa.string(), plain)):
+        columns = {
+            "symbol": pa.array(["s0"] * 2),
+            "_headers": pa.array(rows, pa.map_(pa.string(), kind)),
+        }
+        files.append(str(tmp_path / f"{uuid.uuid4().hex}.parquet"))
+        pq.write_table(pa.table(columns), files[-1])
+    events = received(job, lambda: publish_batch(structs.replace(job, files=files)), 4)
+    told = [dict(event.headers) for event in events]
+    assert told == [{"trace": "a", "n": 2}, {}, {"trace": "b"}, {}]

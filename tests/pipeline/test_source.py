@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from infobus import UsageError, pipeline
 from infobus.stores.journal.journal import Journal, JournalWriter
 from infobus.stores.journal.upkeep import compact, sweep
+from tests.bus.helpers import wait_until
 from tests.stores.journals import NOW_S, Source, Story, Wire, event, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -222,7 +223,10 @@ def test_values_that_do_not_fit_their_column_are_seen_by_filters(tmp_path, spark
         (["list[str]", "str"], ["v", "v__list_str"]),
         (["list[str]", "list[int]"], ["v", "v__list_str"]),
         (["list[int]", "list[float]"], ["v"]),
-        (["dict[str, int]", "dict[str, float]", "dict[str, str]"], ["v", "v__dict_float"]),
+        (
+            ["dict[str, int]", "dict[str, float]", "dict[str, str]"],
+            ["v", "v__dict_float", "v__dict_int"],
+        ),
         (["any", "list[str]"], ["v", "v__any"]),
     ],
 )
@@ -338,6 +342,34 @@ def test_a_new_version_is_told_and_read_as_far_as_the_columns_go(spark, tmp_path
     again = Batches(spark, journal.folder, tmp_path / "c", type="journals.Grows")
     assert "y" in again.frame.columns  # after a restart
     assert again.frame.select(F.col("y")).columns == ["y"]
+
+
+def test_a_type_that_changes_ends_a_live_query_and_a_restart_reads_on(spark, tmp_path):
+    from infobus import define_type
+
+    folder, seen = tmp_path / "j", []
+    old = define_type("journals.Turned", [], {"a": int})
+    write(folder, [event(1, old(a=2**60 + 1))])
+    pipeline.register(spark)
+
+    def start():
+        reader = spark.readStream.format("infobus").option("journal", str(folder))
+        frame = reader.option("type", "journals.Turned").load()
+        writer = frame.writeStream.foreachBatch(
+            lambda part, _: seen.extend(row.a for row in part.collect())
+        )
+        return writer.option("checkpointLocation", str(tmp_path / "c")).start()
+
+    query = start()
+    wait_until(lambda: seen or query.exception(), 120)
+    new = define_type("journals.Turned", [], {"a": float})
+    write(folder, [event(2, new(a=2.5))])
+    with pytest.raises(PySparkException, match=r"journals.Turned has got other attributes .* a \("):
+        query.awaitTermination(120)
+    query = start()
+    query.processAllAvailable()
+    query.stop()
+    assert seen == [2**60 + 1, 2.5]
 
 
 def test_times_are_points_in_time(journal, source):

@@ -10,6 +10,7 @@ from infobus.pipeline.jobs import ResultPart
 from infobus.pipeline.jobs.traffic import traffic
 from infobus.pipeline.jobs.traffic.marks import HIGH_MIN, ServiceRate, advise, backlogs
 from infobus.stores.journal.journal import JournalWriter
+from infobus.stores.journal.upkeep import compact
 from tests.stores.journals import NOW_S, Story
 
 COUNTS = st.lists(st.lists(st.integers(0, 30), min_size=3, max_size=3), min_size=1, max_size=40)
@@ -79,6 +80,8 @@ def test_what_was_sent_is_what_is_reported(spark, tmp_path):
             begin = second * 20
             events = [_event(number) for number in range(begin, begin + 20)]
             writer.append(events, now_s=NOW_S + second + 1.25)
+            # Files that are merged, and merged again, still say when their events arrived.
+            assert compact(writer, NOW_S + 9, fan=2) == min(second, 1)
     options = traffic.TrafficOptions(report=str(tmp_path / "report"), service_per_s=100.0)
     result = traffic.transform(traffic.observed(spark, tmp_path / "j"), options)
     rows = {(row.by, row.name): row for row in result.collect()}
@@ -95,7 +98,13 @@ def test_what_was_sent_is_what_is_reported(spark, tmp_path):
 
     traffic.write(result, options, ResultPart("q", 0))
     text = (tmp_path / "report/report.md").read_text()
-    for part in ("60 events", "`news.s1`", "|regular|", "low mark:", "100.0 events per second"):
+    for part in (
+        "60 events",
+        "`news.s1`|20|6.78|",
+        "|regular|",
+        "low mark:",
+        "100.0 events per second",
+    ):
         assert part in text
     assert (tmp_path / "report/traffic.png").stat().st_size > 1000
     with pytest.raises(UsageError, match="bin_s"):

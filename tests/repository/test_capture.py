@@ -153,7 +153,10 @@ def test_what_the_database_refuses_is_set_aside_and_the_others_go_on(
     assert {one.record().obj.title for one in aside} == {"refused", "refused, too"}
     database("ALTER TABLE capture_story ADD COLUMN title TEXT")
     assert repository.take_back() == 2
-    assert {one.title for one in repository.query("capture.Story")} >= {"refused", "refused, too"}
+    found = repository.query("capture.Story")
+    # What was stored before has lost its title, and is no `Story` without it.
+    titles = {one.title for one in found if isinstance(one, Story)}
+    assert titles == {"refused", "refused, too"} and len(found) == 3
 
 
 def test_an_object_that_nobody_reckoned_with_does_not_end_the_capture(tmp_path, buses, monkeypatch):

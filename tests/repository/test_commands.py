@@ -126,3 +126,54 @@ def test_the_real_newswire_goes_through_the_bus_into_tables(shell, url):
     )
     rows = [json.loads(line) for line in out.splitlines()]
     assert rows[0]["id"] == 1 and all("cocoa" in row["topics"] for row in rows)
+
+
+def test_an_attribute_can_be_indexed(captured):
+    assert captured.run("repository", "index", "Story", "published") == (
+        0,
+        "published is indexed in 2 tables\n",
+        "",
+    )
+    code, _, err = captured.run("repository", "index", "Story", "publishd")
+    assert code == 2 and "did you mean published?" in err
+
+
+def test_objects_can_be_deleted(captured):
+    code, out, _ = captured.run("repository", "delete", "Story", "--where", "id == 7", "--yes")
+    assert (code, out) == (0, "1 objects deleted\n")
+    assert captured.run("repository", "prune", "--keep-days", "1")[1] == "0 objects deleted\n"
+    code, _, err = captured.run("repository", "delete", "Story", "--before", "noon", "--yes")
+    assert code == 2 and "expected a time" in err
+    assert captured.run("repository", "prune", "--keep-days", "0")[1] == "1 objects deleted\n"
+
+
+def test_a_capture_deletes_what_is_too_old(captured):
+    process = start_capture(captured, "--keep-days", "0", "--seconds", "1")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    code, out, _ = captured.run("query", "Story", "--json")
+    assert (code, out) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_capture_that_a_script_started_in_the_background_can_be_stopped(shell, number):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for `command &`
+    try:
+        process = start_capture(shell)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err.splitlines()[-1]) == (0, "0 stored")
+
+
+def test_a_file_that_is_not_of_the_newswire_is_an_error(shell):
+    (shell.folder / "notes.txt").write_text("nothing of the kind\n")
+    code, _, err = shell.run("feed", "reuters", "notes.txt")
+    assert code == 2 and "notes.txt is not of the Reuters newswire" in err
+
+
+def test_a_story_with_an_impossible_hour_is_told(shell):
+    (shell.folder / "wire.sgm").write_text(RECORD.replace("3-MAR-1987 09", "3-MAR-1987 609"))
+    code, _, err = shell.run("feed", "reuters", "wire.sgm")
+    assert code == 0 and "the hour of" in err and "does not exist" in err

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from infobus import BadValue, DataObject, Property, define_type, id_of, type_of
 from infobus.objects import codec, identify
 from infobus.objects.data import unknown_attributes
-from infobus.repository import Repository, to_rows
+from infobus.repository import Repository
 from tests.objects import worlds
 
 
@@ -161,10 +161,9 @@ def test_an_object_with_many_ways_into_itself_is_refused_at_once(repository):
         repository.store([crowd])
 
 
-@pytest.mark.parametrize("together", [1, 2, 256])
-def test_objects_of_all_forms_come_back_out_of_one_batch(repository, monkeypatch, together):
-    """However many are taken apart at once, nobody's values become somebody else's."""
-    monkeypatch.setattr(to_rows, "TOGETHER_MAX", together)
+@pytest.mark.parametrize("together", [1, 2, 1000])
+def test_objects_of_all_forms_come_back_out_of_one_batch(repository, together):
+    """However many are stored at once, nobody's values become somebody else's."""
     chain = Link(value=1, next=Link(value=2, next=Link(value=everything())))
     objects = [
         *(everything(**{name: value}) for name, value in UNUSUAL if "nan" not in repr(value)),
@@ -172,9 +171,12 @@ def test_objects_of_all_forms_come_back_out_of_one_batch(repository, monkeypatch
         *(everything(sources=[Wire(name=str(n)), Source(name="")] * n, holes=[]) for n in range(4)),
         *(Source(name=f"s{number}") for number in range(5)),
         Crowd(others=[Crowd(others=[Crowd(), Crowd()]), Crowd()]),
+        Crowd(others=[Crowd(others=[Crowd()] * (n % 2)) for n in range(300)]),  # two pieces
         chain,
     ]
-    repository.store(objects[::3] + objects[1::3] + objects[2::3])
+    mixed = objects[::3] + objects[1::3] + objects[2::3]
+    for start in range(0, len(mixed), together):
+        repository.store(mixed[start : start + together])
     found = {id_of(one): one for one in repository.query("DataObject")}
     assert [found[id_of(obj)] for obj in objects] == objects
     assert len(found) == len(objects)
@@ -241,7 +243,7 @@ def test_what_others_know_more_of_comes_back_with_all_that_they_sent(repository)
     for descriptor in descriptors:
         codec.learn(descriptor)
     received = codec.decode(fingerprint, payload, "theirs-1")
-    assert unknown_attributes(received) == {"city": 5, "rank": 2**40, "tags": ["t"]}
+    assert unknown_attributes(received) == {"name": "n", "city": 5, "rank": 2**40, "tags": ["t"]}
     found = stored(repository, received)
     assert found == received
     assert codec.encode(found)[:2] == (fingerprint, payload)

@@ -166,4 +166,4 @@ def test_pyspark_is_loaded_when_asked_for_and_missed_aloud():
             print(error)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "pip install information-bus[spark]" in done.stdout, done.stderr
+    assert "pip install '.[spark]'" in done.stdout, done.stderr

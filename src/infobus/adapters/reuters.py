@@ -17,12 +17,16 @@ first line becomes the title. Times are read as UTC.
 from __future__ import annotations
 
 import html
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from infobus import UsageError
 from infobus.adapters.stories import Bulletin, Skipped, Source, Story
+
+log = logging.getLogger("infobus")
 
 BEGIN, END = "<REUTERS", "</REUTERS>"
 RECORD_CHARS_MAX = 1_000_000
@@ -56,11 +60,22 @@ class ReutersStory(Story):
 
 
 def read_files(paths: Iterable[Path]) -> Iterator[Bulletin | Skipped]:
-    """The stories of several files, one after the other."""
+    """The stories of several files, one after the other.
+
+    Raises:
+        UsageError: A file holds no story at all.
+    """
     for path in paths:
+        is_empty = True
         # Almost everything is ASCII, and Latin-1 accepts any other byte.
         with path.open(encoding="latin-1", newline="\n") as lines:
-            yield from read_stories(lines)
+            for one in read_stories(lines):
+                is_empty = False
+                yield one
+        if is_empty:
+            raise UsageError(
+                f"{path} is not of the Reuters newswire: no line of it begins with {BEGIN}"
+            )
 
 
 def read_stories(lines: Iterable[str]) -> Iterator[Bulletin | Skipped]:
@@ -167,6 +182,10 @@ def _moment(text: str) -> datetime:
     micros = int((fraction or "0").ljust(6, "0"))
     date = datetime(int(year), _MONTHS.index(found[2]) + 1, int(day), tzinfo=UTC)
     try:
+        if hour is None and text[found.end() :].strip():
+            raise ValueError("there is a time, but not of this form")
         return date.replace(hour=clock[0], minute=clock[1], second=clock[2], microsecond=micros)
     except ValueError:
-        return date  # some clocks were wrong, but the day is right
+        # Some clocks were wrong, but the day is right.
+        log.warning("the hour of %r does not exist; the story is dated 00:00", text.strip()[:60])
+        return date

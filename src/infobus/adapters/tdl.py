@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -19,6 +20,7 @@ ABILITIES = ("publish", "subscribe", "serve", "call")
 PROGRAM = "program"
 """The purpose named in the signature of a program for a host."""
 AGE_MAX_S = 300.0
+"""How long a sender has from the number that the host gave it until its program arrives."""
 
 
 class Programs:
@@ -148,29 +150,33 @@ class TdlHost(Service):
         self._subject = subject
         self._key = None if key is None else check_key(key)
         self._kept = kept
-        self._last = 0
+        self._start = os.urandom(16).hex()  # so what was signed for the host before is not run
+        self._run_before: dict[bytes, float] = {}  # signature -> when its number was drawn
         self._admitting = threading.Lock()
         self.failed: list[TdlError] = []
         """The errors of kept programs that could not be run again."""
         for program in kept.programs if kept is not None else []:
-            self._last = max(self._last, program.number)
             try:
                 programs.run(program.source, program.origin)
             except TdlError as error:
                 self.failed.append(error)
 
-    def run(self, source: str, origin: str = "", number: int = 0, signature: bytes = b"") -> str:
+    def draw(self) -> str:
+        """A number for the signature of the next program, which must arrive within 5 minutes."""
+        return f"{self._start}:{time.monotonic()}"
+
+    def run(self, source: str, origin: str = "", number: str = "", signature: bytes = b"") -> str:
         """Run a program, and keep its definitions; returns its value.
 
-        `number` is the time of sending, in nanoseconds since 1970. It is signed with the program,
-        so that nobody can record a program and send it again.
+        `number` is one that `draw` has returned. It is signed with the program, so that nobody can
+        record a program and send it again. No clock but the host's own counts.
         """
         if self._key is not None:
             self._admit(self._key, number, signature, origin, source)
         value = self._programs.run(source, origin)
         if self._kept is not None:
             with self._admitting:
-                self._kept.add(Program(source, origin, number))
+                self._kept.add(Program(source, origin))
         return value
 
     def served(self) -> dict[str, str]:
@@ -181,29 +187,52 @@ class TdlHost(Service):
         """All names that are defined for a program here."""
         return self._programs.names()
 
-    def _admit(self, key: bytes, number: int, signature: bytes, *fields: str) -> None:
+    def _admit(self, key: bytes, number: str, signature: bytes, *fields: str) -> None:
         if not is_signed(key, signature, PROGRAM, self._subject, number, *fields):
             raise UsageError("the host did not run the program: it is not signed with its key")
-        age_s = time.time() - number / 1e9
+        start, _, drawn_s = number.partition(":")
+        if start != self._start:
+            raise UsageError(
+                "the host did not run the program: it was signed before the host started, or for "
+                "another one; sign it anew"
+            )
+        now_s = time.monotonic()
         with self._admitting:
-            if number <= self._last or abs(age_s) > AGE_MAX_S:
+            if not now_s - AGE_MAX_S <= float(drawn_s) <= now_s:
                 raise UsageError(
-                    f"the host did not run the program: it was signed {age_s:.0f} s ago, or has "
-                    f"come before; sign it anew (clocks may differ by {AGE_MAX_S:.0f} s)"
+                    f"the host did not run the program: it is more than {AGE_MAX_S:.0f} s since "
+                    "the host gave the number under it; sign it anew"
                 )
-            self._last = number
+            if signature in self._run_before:
+                raise UsageError(
+                    "the host did not run the program: it has come before; sign it anew"
+                )
+            self._run_before = {
+                known: known_s
+                for known, known_s in self._run_before.items()
+                if known_s >= now_s - AGE_MAX_S
+            }
+            self._run_before[signature] = float(drawn_s)
 
 
-def send(bus: Bus, subject: str, source: str, origin: str = "", key: bytes | None = None) -> str:
+def send(
+    bus: Bus,
+    subject: str,
+    source: str,
+    origin: str = "",
+    key: bytes | None = None,
+    *,
+    timeout_s: float | None = None,
+) -> str:
     """Have the host under `subject` run a program; returns its value.
 
     Raises:
         UsageError: The host does not trust it.
         TdlError: It failed.
     """
-    number = time.time_ns()
-    signature = b"" if key is None else sign(key, PROGRAM, subject, number, origin, source)
-    value = bus.service(subject).run(
-        source=source, origin=origin, number=number, signature=signature
-    )
-    return str(value)
+    host = bus.service(subject, timeout_s=timeout_s)
+    if key is None:
+        return str(host.run(source=source, origin=origin))
+    number = host.draw()
+    signature = sign(key, PROGRAM, subject, number, origin, source)
+    return str(host.run(source=source, origin=origin, number=number, signature=signature))

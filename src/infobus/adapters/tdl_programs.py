@@ -9,16 +9,16 @@ import msgspec
 from msgspec import Struct
 
 from infobus.errors import StoreError, UsageError
+from infobus.stores.private import private_opener
 
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Program(Struct):
-    """One program as it was sent; `number` is the signed time of sending."""
+    """One program as it was sent."""
 
     source: str
     origin: str = ""
-    number: int = 0
 
 
 class KeptPrograms:
@@ -48,14 +48,14 @@ class KeptPrograms:
                 "but is forgotten when the host ends"
             )
         self._size += len(line)
-        with self.file.open("ab") as file:
+        with open(self.file, "ab", opener=private_opener) as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
 
     def _write(self, lines: bytes) -> None:
         fresh = self.file.with_name(f"{self.file.name}.new")
-        with fresh.open("wb") as file:
+        with open(fresh, "wb", opener=private_opener) as file:
             file.write(lines)
             file.flush()
             os.fsync(file.fileno())

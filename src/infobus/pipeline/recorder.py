@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from infobus import Bus, BusClosed, BusError, Event, Transaction
+from infobus import Bus, BusClosed, BusError, Event, LossError, Transaction
 from infobus.bus.durable.subscription import DurableEvent
 from infobus.errors import StoreFull
 from infobus.stores.journal.journal import JournalWriter
@@ -96,6 +96,7 @@ class Recorder:
                 self.name,
                 where=where,
                 test=test,
+                on_mismatch="generic",  # a journal keeps what was sent
                 acknowledge="explicit",
                 ordered=False,  # or each would wait for the commit of the one before
                 deliveries_max=_FOR_EVER,
@@ -163,7 +164,10 @@ class Recorder:
                 return None
             except BusError as error:
                 self._note(losses=1)
-                log.warning("the journal in %s misses events: %s", self._writer.folder, error)
+                # Guaranteed events among those come out of their ledger all the same.
+                is_live = isinstance(error, LossError) and bool(error.channel or error.last is None)
+                what = "events, unless they are guaranteed" if is_live else "events"
+                log.warning("the journal in %s misses %s: %s", self._writer.folder, what, error)
 
     def _commit(
         self, batch: list[DurableEvent], on_commit: Callable[[RecorderProgress], object] | None

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from infobus.errors import UsageError
+from infobus.extras import advice
 
 try:
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 except ImportError as error:
     raise UsageError(
-        "the pipeline runs on Spark, and PySpark is not installed: "
-        "pip install 'information-bus[spark]' (and a Java runtime, on Debian: "
-        "apt-get install openjdk-17-jre-headless)"
+        "the pipeline runs on Spark, and PySpark is not installed. It needs a Java runtime "
+        f"(on Debian: apt-get install openjdk-17-jre-headless); {advice('spark')}"
     ) from error
 
 if TYPE_CHECKING:

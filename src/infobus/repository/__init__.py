@@ -10,13 +10,13 @@
 """
 
 from infobus.errors import UsageError
+from infobus.extras import advice
 
 try:
     import sqlalchemy  # noqa: F401
 except ImportError as error:
     raise UsageError(
-        "the repository needs SQLAlchemy, which is not installed: "
-        "pip install 'information-bus[sql]'"
+        f"the repository needs SQLAlchemy, which is not installed; {advice('sql')}"
     ) from error
 
 from infobus.repository.queries import QueryResult

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ log = logging.getLogger("infobus")
 
 BATCH_COUNT_MAX = 1000
 GLANCE_S = 0.2  # how long to wait for an event before looking whether the capture is closed
+PRUNE_S = 300.0
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 DELIVERIES_MAX = 1_000_000
 
@@ -56,6 +58,7 @@ class Capture:
         patterns: Sequence[str],
         *,
         name: str,
+        keep_s: float | None = None,
         pause_s_max: float = PAUSE_S_MAX,
     ) -> None:
         self._pause_s_max = pause_s_max
@@ -75,6 +78,8 @@ class Capture:
                 live = patterns if number == 0 else []
                 subscribe = partial(self._subscribe, pattern, consumer, live)
                 self._start(subscribe, _Once(consumer, repository).store)
+            if keep_s is not None:
+                self._run(self._prune, keep_s)
         except BaseException:
             self.close()
             raise
@@ -87,6 +92,7 @@ class Capture:
             [pattern],
             None,
             consumer,
+            on_mismatch="generic",  # what was sent is stored
             acknowledge="explicit",
             ordered=False,
             deliveries_max=DELIVERIES_MAX,
@@ -110,12 +116,25 @@ class Capture:
 
     def _start(self, subscribe: Callable[[], DurableSubscription], store: Store) -> None:
         """Subscribe, and start a thread that stores the events."""
-        source = subscribe()
-        thread = threading.Thread(
-            target=self._work, args=(subscribe, source, store), name="infobus-capture", daemon=True
-        )
-        self._threads.append(thread)
+        self._run(self._work, subscribe, subscribe(), store)
+
+    def _run(self, work: Callable[..., None], *arguments: Any) -> None:
+        thread = threading.Thread(target=work, args=arguments, name="infobus-capture", daemon=True)
         thread.start()
+        self._threads.append(thread)
+
+    def _prune(self, keep_s: float) -> None:
+        """Delete what is too old, until the capture is closed."""
+        while True:
+            try:
+                before = datetime.now(UTC) - timedelta(seconds=keep_s)
+                for _ in self._repository.prune_stepwise(before):
+                    if self._is_closed.is_set():
+                        return
+            except StoreError as error:
+                log.error("capture: what is too old is deleted later: %s", error)
+            if self._is_closed.wait(PRUNE_S):
+                return
 
     def _work(
         self,

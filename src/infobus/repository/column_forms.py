@@ -6,7 +6,8 @@
     object           a row in the table of the object's own type; list[object]: as many rows
 
 A value that does not fit its column (a NaN, a string with a NUL, a value of another type) is
-stored as JSON in the object's column `_extra`. So nothing is lost and nothing is refused.
+stored as JSON in the object's column `_extra`. So nothing is lost and nothing is refused. If there
+is a value that sorts alike (`nearest`), the column holds that one, so that `order` works.
 """
 
 from __future__ import annotations
@@ -174,6 +175,19 @@ def all_fit(values: Sequence[Any], of: str) -> bool:
     if of == "float" and (0.0 in values or any(map(ne, values, values))):
         return all(value is None or fits(value, of) for value in values)
     return True
+
+
+def nearest(value: Any, form: Form) -> Any:
+    """Return a value for the column that sorts like one that does not fit, or None.
+
+    >>> nearest(-0.0, Form("", "float")), nearest("a\\0b", Form("", "str"))
+    (0.0, 'a')
+    """
+    if form == ("", "float") and value.__class__ is float and value == 0:
+        return 0.0
+    if form == ("", "str") and value.__class__ is str:
+        return value.partition("\0")[0]
+    return None
 
 
 def fits(value: Any, of: str) -> bool:

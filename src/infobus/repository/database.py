@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -23,6 +24,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from infobus.errors import BadValue, StoreCorrupt, StoreError, StoreFull, UsageError
+from infobus.extras import advice
+from infobus.stores.private import make_private_file
 
 BUSY_S = 30.0
 _WRITING = "infobus_writing"
@@ -58,6 +61,7 @@ def open_database(url: str, *, busy_s: float = BUSY_S) -> Engine:
     try:
         if parsed.get_backend_name() == "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": busy_s})
+            event.listen(engine, "do_connect", _make_private)
             event.listen(engine, "connect", _prepare_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
         else:
@@ -68,10 +72,17 @@ def open_database(url: str, *, busy_s: float = BUSY_S) -> Engine:
         raise UsageError(f"{url!r} is no URL of a database: {error}") from None
     except ImportError as error:
         raise UsageError(
-            f"the driver for {url.partition(':')[0]} is not installed ({error}): "
-            "pip install 'information-bus[sql]'"
+            f"the driver for {url.partition(':')[0]} is not installed ({error}); {advice('sql')}"
         ) from None
     return engine
+
+
+def _make_private(_: object, __: object, arguments: list[Any], ___: object) -> None:
+    """Let nobody else read an SQLite file; those that it makes beside it get the same mode."""
+    path = str(arguments[0])
+    if path != ":memory:" and not path.startswith("file:"):
+        with suppress(OSError):  # SQLite says what is wrong with it
+            make_private_file(Path(path))
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
@@ -101,6 +112,13 @@ def writing(engine: Engine) -> Iterator[Connection]:
         connection.execution_options(**{_WRITING: True})
         with connection.begin():
             yield connection
+
+
+@contextmanager
+def outside_transactions(engine: Engine) -> Iterator[Connection]:
+    """Open a connection on which each statement is committed by itself."""
+    with _explained(engine), engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The repository can translate more than the general `filters.pushdown`, because it knows how
 moments, strings and lists are stored. An object with data in `_extra` may have the attribute
-there. So the condition always accepts such an object, and the whole filter decides in Python.
+there: the condition says nothing about such an object, and the whole filter decides in Python.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Table, case, literal, null, or_, select
+from sqlalchemy import ColumnElement, Table, literal, select
 
 from infobus.filters import Filter
 from infobus.filters.language.tree import Name, Scalar
@@ -43,8 +43,7 @@ def where_of(filter: Filter, table: TypeTable) -> Where:
     pushed = push_down(filter, _Tables(table))
     if pushed.condition is None:
         return Where(None, pushed.residual)
-    is_unusual = table.table.c["_extra"].is_not(None)
-    return Where(or_(pushed.condition, is_unusual), pushed.residual)
+    return Where(pushed.condition, pushed.residual)
 
 
 class _Tables(SqlTarget):
@@ -74,12 +73,9 @@ class _Tables(SqlTarget):
         return literal(value, Moment()) if isinstance(value, datetime) else super().literal(value)
 
     def has_one_of(self, attribute: TargetAttribute, literals: Sequence[Any]) -> Any:
-        count = attribute.expression
-        items = self._items[count.name].c
+        items = self._items[attribute.expression.name].c
         holders = select(items["_id"]).where(items["_part"] == 0, items[schema.VALUE].in_(literals))
-        # For a missing list the result is undefined (NULL): neither true nor false.
-        is_there = self._table.table.c["_id"].in_(holders)
-        return case((count.is_not(None), is_there), else_=null())
+        return self._table.table.c["_id"].in_(holders)
 
     def size(self, attribute: TargetAttribute) -> Any | None:
         return attribute.expression if attribute.kind == "list" else None

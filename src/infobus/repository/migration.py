@@ -8,12 +8,14 @@ the attribute's values are stored in `_extra`, like every value without a column
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, MetaData, Table, insert, inspect, select, text, update
+from sqlalchemy import Connection, MetaData, Table, func, insert, inspect, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateColumn, CreateTable
 
+from infobus.errors import StoreCorrupt
 from infobus.objects import Type, codec, find_type
 from infobus.objects.types import ROOT_NAME
 from infobus.repository import schema
@@ -28,7 +30,9 @@ from infobus.repository.catalog import (
     read_catalog,
 )
 from infobus.repository.column_forms import Form, form_of
+from infobus.repository.indexes import create_for_new
 from infobus.repository.names import column_name, table_name
+from infobus.repository.verification import has_column
 from infobus.repository.views import refresh_views, without_views
 
 log = logging.getLogger("infobus")
@@ -45,7 +49,28 @@ def lock_structure(connection: Connection) -> None:
 
 def has_own_tables(connection: Connection) -> bool:
     """Return whether this database has the repository's own tables."""
-    return inspect(connection).has_table(schema.generation.name)
+    return inspect(connection).has_table(schema.types.name)
+
+
+def missing_tables(connection: Connection) -> set[str]:
+    """Return which of the repository's own tables somebody dropped.
+
+    Raises:
+        StoreCorrupt: Nothing else says what was in one of them.
+    """
+    wanted = {table.name for table in schema.own.sorted_tables}
+    missing = wanted.difference(inspect(connection).get_table_names())
+    if missing == wanted:
+        return set()  # it is no repository yet
+    for name in sorted(missing & {schema.types.name, schema.tables.name, schema.parts.name}):
+        url = connection.engine.url.render_as_string(hide_password=True)
+        raise StoreCorrupt(
+            f"{url} cannot be used, because somebody dropped its table {name}: restore it from a "
+            "backup",
+            path=url,
+            problems=(f"there is no table {name}",),
+        )
+    return missing
 
 
 def create_own_tables(connection: Connection) -> None:
@@ -54,6 +79,15 @@ def create_own_tables(connection: Connection) -> None:
     schema.own.create_all(connection)
     if connection.scalar(select(schema.generation.c.number)) is None:
         connection.execute(insert(schema.generation).values(id=1, number=1))
+
+
+def bump(connection: Connection) -> None:
+    """Let all processes read the catalog again."""
+    number = schema.generation.c.number
+    if not connection.execute(update(schema.generation).values(number=number + 1)).rowcount:
+        log.warning("the row of %s was deleted; it is written again", schema.generation.name)
+        # Higher than any that a process has seen.
+        connection.execute(insert(schema.generation).values(id=1, number=time.time_ns()))
 
 
 def grow(
@@ -69,8 +103,9 @@ def grow(
         growth.add_version(fingerprint)
     for whole, part in parts:
         growth.add_part(whole, part)
-    connection.execute(update(schema.generation).values(number=schema.generation.c.number + 1))
+    bump(connection)
     catalog = read_catalog(connection)
+    create_for_new(connection, catalog, growth.created)
     refresh_views(connection, catalog, growth.touched)
     return catalog
 
@@ -93,6 +128,7 @@ class _Growth:
         self._connection = connection
         self._catalog = read_catalog(connection)
         self.touched: set[str] = set()
+        self.created: list[TypeTable] = []
         inspector = inspect(connection)
         names = [*inspector.get_table_names(), *inspector.get_view_names()]
         self._taken = {name.casefold().removeprefix("every_") for name in names}
@@ -137,6 +173,7 @@ class _Growth:
         added = self._add_homes(table, known, is_new)
         if is_new:
             self._create(table.table)
+            self.created.append(table)
         elif added:
             self.touched |= known.lineage if known else {name}
 
@@ -145,19 +182,23 @@ class _Growth:
         taken = {home.column.casefold() for home in table.homes}
         there = {(home.attribute, home.form) for home in table.homes}
         before = len(table.homes)
+        position = self._next_position(table)
         for attribute in known.attributes if known else ():
             form = form_of(attribute.kind)
             if (attribute.name, form) in there or len(table.homes) >= COLUMN_COUNT_MAX:
                 continue
             home = self._plan_home(table, attribute.name, form, taken)
-            if not is_new and not self._add_column(table, home):
-                continue
+            if not is_new and self._is_there(table, home):
+                home = self._found_again(table, home)
+            else:
+                if not is_new and not self._add_column(table, home):
+                    continue
+                if home.item_table is not None:
+                    self._create(schema.item_table(home.item_table, form))
             taken.add(home.column.casefold())
-            if home.item_table is not None:
-                self._create(schema.item_table(home.item_table, form))
             values = {
                 "type_name": table.type_name,
-                "position": len(table.homes),
+                "position": position,
                 "attribute": home.attribute,
                 "form": str(form),
                 "column_name": home.column,
@@ -165,6 +206,7 @@ class _Growth:
             }
             self._connection.execute(insert(schema.columns).values(values))
             table.homes.append(home)
+            position += 1
         return len(table.homes) > before
 
     def _plan_home(self, table: TypeTable, attribute: str, form: Form, taken: set[str]) -> Home:
@@ -181,6 +223,36 @@ class _Growth:
         column = column_name(wanted if form.is_column else f"_{wanted}_size", taken)
         item_table = self._name_table(f"{table.name}_{wanted}") if needs_item_table(form) else None
         return Home(attribute, form, column, item_table)
+
+    def _next_position(self, table: TypeTable) -> int:
+        columns = schema.columns.c
+        chosen = select(func.max(columns.position)).where(columns.type_name == table.type_name)
+        last = self._connection.scalar(chosen)
+        return 0 if last is None else last + 1
+
+    def _is_there(self, table: TypeTable, home: Home) -> bool:
+        """Return whether the table has the column, and only the catalog has forgotten it."""
+        wanted = schema.attribute_column(home.column, home.form)
+        return has_column(self._connection, table.name, wanted)
+
+    def _found_again(self, table: TypeTable, home: Home) -> Home:
+        log.warning(
+            "%s did not know column %s.%s any more; it is entered again",
+            schema.columns.name,
+            table.name,
+            home.column,
+        )
+        if home.item_table is None:
+            return home
+        # The name that it had, if it is the only one that was derived from these names.
+        name = table_name(f"{table.name}_{home.attribute}", ())
+        used = {
+            one for other in self._catalog.tables.values() for one in (other.name, *other.items)
+        }
+        if name in used or not inspect(self._connection).has_table(name):
+            self._create(schema.item_table(home.item_table, home.form))
+            return home
+        return home._replace(item_table=name)
 
     def _name_table(self, wanted: str) -> str:
         name = table_name(wanted, self._taken)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
+from hashlib import blake2b
 
 NAME_BYTES_MAX = 57
 """PostgreSQL silently cuts names at 63 bytes, and a view's name is up to 6 bytes longer."""
@@ -41,6 +42,16 @@ def column_name(text: str, taken: Container[str]) -> str:
     ('select', 'Price_2', 'xmin_')
     """
     return _distinct(f"{text}_" if text in _SYSTEM_COLUMNS else text, taken)
+
+
+def index_name(table: str, column: str) -> str:
+    """Return the name of the index of a column, always the same one.
+
+    >>> index_name("news_story", "headline")
+    'ix_news_story_headline_750dd5'
+    """
+    digest = blake2b(f"{table}.{column}".encode(), digest_size=3).hexdigest()
+    return f"{_cut(f'ix_{table}_{column}', NAME_BYTES_MAX - 7)}_{digest}"
 
 
 def _distinct(text: str, taken: Container[str]) -> str:

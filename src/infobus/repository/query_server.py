@@ -31,7 +31,7 @@ class QueryServer(Service):
         limit: int | None = None,
     ) -> Iterator[Any]:
         """Stream the objects of a type and its subtypes; see `Repository.query`."""
-        yield from self._repository.query(type_name, where or None, order or None, limit)
+        yield from self._repository.stream(type_name, where or None, order or None, limit)
 
     def rows(
         self,
@@ -41,5 +41,6 @@ class QueryServer(Service):
         limit: int | None = None,
     ) -> Iterator[dict[str, Any]]:
         """Stream rows instead: attributes by name, plus `_id`, `_type`, `_subject`, `_time`."""
-        found = self._repository.query(type_name, where or None, order or None, limit, rows=True)
-        yield from found
+        yield from self._repository.stream(
+            type_name, where or None, order or None, limit, rows=True
+        )

@@ -7,29 +7,56 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table
+from sqlalchemy.exc import IntegrityError
 
-from infobus import Bus, DataObject, Event, Transaction, Type, id_of
+from infobus import Bus, DataObject, Event, Property, Transaction, Type, id_of
 from infobus.errors import StoreCorrupt, StoreError, UsageError
 from infobus.filters import Filter, compile
+from infobus.headers import Headers
 from infobus.objects import find_type, identify, spelled
-from infobus.repository.catalog import Catalog, Layout, TypeTable, read_catalog, read_generation
+from infobus.objects.types import ROOT_NAME
+from infobus.repository import indexes
+from infobus.repository.catalog import (
+    UNTYPED,
+    Catalog,
+    Layout,
+    TypeTable,
+    read_catalog,
+    read_generation,
+)
 from infobus.repository.column_forms import moment_text
 from infobus.repository.database import BUSY_S, open_database, reading, sqlstate, writing
-from infobus.repository.migration import create_own_tables, grow, has_own_tables, mend_views
-from infobus.repository.order import terms_of
+from infobus.repository.migration import (
+    bump,
+    create_own_tables,
+    grow,
+    has_own_tables,
+    mend_views,
+    missing_tables,
+)
+from infobus.repository.order import Term, terms_of
 from infobus.repository.quarantine import SetAside, all_set_aside, set_aside
-from infobus.repository.queries import Asking, QueryResult, ids_of, row_of
+from infobus.repository.queries import (
+    PAGE_COUNT,
+    Asking,
+    Hit,
+    QueryResult,
+    headers_in,
+    ids_of,
+    row_of,
+)
 from infobus.repository.schema import ID
 from infobus.repository.to_rows import ObjectRecord, Taking
 from infobus.repository.verification import check_tables
 from infobus.repository.views import without_views
-from infobus.repository.writer import make_way, write_rows
+from infobus.repository.writer import make_way, remove, write_rows
 
 if TYPE_CHECKING:
     from infobus.repository.capture import Capture
@@ -78,9 +105,11 @@ class Repository:
         self._has_tables = False  # The first store creates the repository's own tables.
         self._checked: set[str] = set()
         self._grown_at_s: dict[int, float] = {}
-        self._catalog = Catalog(0)
+        self._catalog = Catalog(-1)
+        self._finding_extra: dict[str, bool] = {}  # by table: whether an index finds `_extra`
         self._is_altered = False  # somebody altered tables, perhaps dropping views
         try:
+            self._mend_catalog()
             with reading(self._engine) as connection:
                 catalog = self._newest(connection)
                 is_lacking = bool(without_views(connection, catalog))
@@ -130,13 +159,19 @@ class Repository:
         With `keep_newer`, an object does not replace a stored one with a later time.
         """
         catalog, taking = self._take(records, self._write_moment)
+        is_thorough = False
         for attempt in range(1, _ATTEMPT_COUNT + 1):
             try:
-                is_done = self._write(catalog, taking, within, keep_newer)
+                is_done = self._write(
+                    catalog, taking, within, keep_newer=keep_newer, is_thorough=is_thorough
+                )
                 return len(records) if is_done else 0
             except StoreError as error:
-                # Another process may have stored the same objects meanwhile.
-                raced = sqlstate(error.__cause__) in _RACED
+                # Another process may have stored the same objects meanwhile, or somebody
+                # deleted them by hand, without their items.
+                is_doubled = isinstance(error.__cause__, IntegrityError)
+                raced = sqlstate(error.__cause__) in _RACED or (is_doubled and not is_thorough)
+                is_thorough = True
                 if not raced or attempt == _ATTEMPT_COUNT:
                     self._say_what_was_altered(catalog, taking, error)
                     raise
@@ -179,7 +214,9 @@ class Repository:
         catalog: Catalog,
         taking: Taking,
         within: Callable[[Connection], bool] | None,
+        *,
         keep_newer: bool,
+        is_thorough: bool,
     ) -> bool:
         by_name = _tables_by_name(catalog)
         try:
@@ -189,7 +226,14 @@ class Repository:
                 kept: set[str] = set()
                 for type_name, times in taking.times.items():
                     table = catalog.tables[type_name]
-                    kept |= make_way(connection, catalog, table, times, keep_newer)
+                    kept |= make_way(
+                        connection,
+                        catalog,
+                        table,
+                        times,
+                        keep_newer=keep_newer,
+                        is_thorough=is_thorough,
+                    )
                 for name, rows in taking.rows.items():
                     chosen = [row for row in rows if row[ID] not in kept] if kept else rows
                     if chosen:
@@ -253,6 +297,24 @@ class Repository:
         except StoreError as error:
             log.warning("views that somebody dropped are not made again: %s", error)
 
+    def _mend_catalog(self) -> None:
+        """Rebuild what somebody deleted of the repository's own tables, where that can be done."""
+        with reading(self._engine) as connection:
+            missing = missing_tables(connection)
+        if missing:
+            log.warning("somebody dropped %s; it is made again", ", ".join(sorted(missing)))
+            with writing(self._engine) as connection:
+                create_own_tables(connection)
+        with reading(self._engine) as connection:
+            catalog = self._newest(connection)
+        layouts = [catalog.layout(one.fingerprint) for one in catalog.by_number.values()]
+        lacking = [one.version.fingerprint for one in layouts if one and not one.is_complete]
+        if lacking or missing or catalog.generation == 0:
+            try:
+                self._grow(lacking, ())
+            except StoreError as error:
+                log.warning("not every attribute has a column yet: %s", error)
+
     # Asking.
 
     def query(
@@ -274,10 +336,12 @@ class Repository:
                 `order`, the order is undefined.
             limit: The maximum number of objects.
             rows: Return dicts instead of objects. They also have `_id`, `_type`, `_subject`,
-                `_time`, and the values of the properties in `_properties`.
+                `_time`, the values of the properties in `_properties`, and `_headers` if there
+                are any.
 
         Returns:
-            A list that also has the objects' properties (`found.properties_of(obj)`).
+            A list that also has the objects' properties (`found.properties_of(obj)`), and the
+            headers of the events that brought them (`found.headers_of(obj)`).
 
         Raises:
             BadFilter: `where` is not a valid filter.
@@ -286,26 +350,163 @@ class Repository:
             StoreCorrupt: Somebody altered the tables; the message says how to repair them.
             StoreError: The database failed.
         """
+        found: list[Any] = []
+        properties: dict[str, dict[str, Property]] = {}
+        headers: dict[str, Headers] = {}
+        for hits, attached in self._pages(type_name, _filter_of(where), terms_of(order), limit):
+            found += _rows_of(hits, attached) if rows else (obj for _, obj, _ in hits)
+            properties |= attached
+            headers |= headers_in(hits)
+        return QueryResult(found, properties, headers)
+
+    def stream(
+        self,
+        type_name: str,
+        where: str | Filter | None = None,
+        order: str | Sequence[str] | None = None,
+        limit: int | None = None,
+        rows: bool = False,
+    ) -> Iterator[Any]:
+        """Iterate over what `query` returns, while the database finds it.
+
+        This holds some hundred objects at a time, however many there are. All come from one
+        consistent state, so a transaction is open until you have taken the last one or closed
+        the iterator.
+
+        Raises:
+            BadFilter, UsageError, StoreCorrupt, StoreError: As `query`.
+        """
+        pages = self._pages(type_name, _filter_of(where), terms_of(order), limit)
+        for hits, attached in pages:
+            yield from _rows_of(hits, attached) if rows else (obj for _, obj, _ in hits)
+
+    def _pages(
+        self, type_name: str, filter: Filter | None, terms: Sequence[Term], limit: int | None
+    ) -> Iterator[tuple[list[Hit], dict[str, dict[str, Property]]]]:
+        """Iterate over the objects that a query finds, with the properties of each page."""
         if not isinstance(type_name, str):
             raise UsageError(f"type_name={type_name!r}: expected a name such as 'news.Story'")
-        filter = compile(where) if isinstance(where, str) else where
-        if not isinstance(filter, Filter | None):
-            raise UsageError(f"where={where!r}: expected a filter, as a string or compiled")
-        terms = terms_of(order)
         if limit is not None and (type(limit) is not int or limit < 0):
             raise UsageError(f"limit is {limit!r}: expected a number from 0 on, or None")
         with reading(self._engine) as connection:
-            catalog = self._newest(connection)
-            for table, _ in catalog.members(type_name) or self._nothing(catalog, type_name):
-                self._check(table, connection)
-            asking = Asking(connection, catalog)
+            asking = self._asking(connection, type_name)
             hits = asking.hits(type_name, filter, terms, limit)
-            properties = asking.properties(ids_of(hits))
-        if not rows:
-            return QueryResult([obj for _, obj, _ in hits], properties)
-        named = zip(hits, ids_of(hits), strict=True)
-        made = [row_of(obj, stored, properties.get(id, {})) for (_, obj, stored), id in named]
-        return QueryResult(made, properties)
+            while page := list(islice(hits, PAGE_COUNT)):
+                yield page, asking.properties(ids_of(page))
+
+    def _asking(self, connection: Connection, type_name: str) -> Asking:
+        catalog = self._newest(connection)
+        members = catalog.members(type_name) or self._nothing(catalog, type_name)
+        for table, _ in members:
+            self._check(table, connection)
+            if table.name not in self._finding_extra:
+                self._finding_extra[table.name] = indexes.finds_extra(connection, table)
+        finding = {name for name, is_found in self._finding_extra.items() if is_found}
+        return Asking(connection, catalog, finding)
+
+    # Removing.
+
+    def delete(
+        self,
+        type_name: str,
+        where: str | Filter | None = None,
+        *,
+        before: datetime | None = None,
+    ) -> int:
+        """Delete objects of a type and of its subtypes, and return how many.
+
+        Their items, the objects nested in them, and their properties go with them. Objects are
+        deleted in steps of a thousand. If a step fails, those before it are gone, and calling
+        this again goes on.
+
+        Args:
+            type_name: Such as `news.Story`; use `DataObject` for all objects, `dict` for dicts.
+            where: A filter; default: all of them.
+            before: Only objects with an earlier time. Objects stored without a time stay.
+
+        Raises:
+            BadFilter, UsageError, StoreCorrupt, StoreError: As `query`.
+        """
+        return sum(self._delete(type_name, _filter_of(where), before))
+
+    def _delete(
+        self, type_name: str, filter: Filter | None, before: datetime | None
+    ) -> Iterator[int]:
+        """Delete objects step by step, and say how many each time."""
+        if before is not None and (not isinstance(before, datetime) or before.tzinfo is None):
+            raise UsageError(f"before={before!r}: expected a datetime with a time zone, or None")
+        with reading(self._engine) as connection:
+            self._asking(connection, type_name)
+            members = self._catalog.members(type_name)
+        for table, versions in members:
+            after: str | None = ""
+            while after is not None:
+                with writing(self._engine) as connection:
+                    asking = Asking(connection, self._newest(connection))
+                    ids, after = asking.page_of_ids(table, versions, filter, before, after)
+                    self._remove(connection, asking, table, ids)
+                yield len(ids)
+
+    def _remove(
+        self, connection: Connection, asking: Asking, table: TypeTable, ids: list[str]
+    ) -> None:
+        if ids:
+            for home, attached in asking.ids_of_properties(ids):
+                remove(connection, self._catalog, home, attached)
+            remove(connection, self._catalog, table, ids)
+
+    def prune(self, before: datetime) -> int:
+        """Delete all objects and dicts with an earlier time, and return how many."""
+        return sum(self.prune_stepwise(before))
+
+    def prune_stepwise(self, before: datetime) -> Iterator[int]:
+        """As `prune`, for who may have to stop: yields how many each step has deleted."""
+        with reading(self._engine) as connection:
+            has_dicts = UNTYPED in self._newest(connection).tables
+        for name in [ROOT_NAME, UNTYPED] if has_dicts else [ROOT_NAME]:
+            yield from self._delete(name, None, before)
+
+    def index(self, type_name: str, attribute: str) -> int:
+        """Let the database find objects of a type and its subtypes by an attribute.
+
+        This makes an index of the attribute's column, or of the items of its list, in each
+        table, also in tables of subtypes that are stored later. In PostgreSQL, others can
+        write meanwhile. Calling it again does no harm, and returns as many.
+
+        Args:
+            type_name: Such as `news.Story`.
+            attribute: Of the type or a subtype; also `_time` and `_subject`.
+
+        Returns:
+            How many indexes there are.
+
+        Raises:
+            UsageError: There is no such type or attribute, or it cannot be indexed.
+            StoreError: The database failed. Indexes that were made stay.
+        """
+        with reading(self._engine) as connection:
+            self._asking(connection, type_name)
+            catalog = self._catalog
+        wanted = indexes.of_attribute(catalog, type_name, attribute)
+        if not wanted:
+            known = catalog.attributes(type_name)
+            close = difflib.get_close_matches(attribute, known, 1)
+            hint = f"; did you mean {close[0]}?" if close and close[0] != attribute else ""
+            what = (
+                "it holds objects, or values of any kind"
+                if attribute in known
+                else (
+                    f"neither {type_name} nor a subtype that is stored has such an attribute{hint}"
+                )
+            )
+            raise UsageError(f"cannot index {attribute!r}: {what}")
+        with self.transaction() as connection:
+            indexes.ask_for(connection, type_name, attribute)
+        extras = [indexes.of_extra(table) for table, _ in catalog.members(type_name)]
+        indexes.create(self._engine, [*extras, *wanted])
+        with self.transaction() as connection:
+            bump(connection)  # so that others look for the indexes
+        return len(wanted)
 
     def types(self) -> list[Type]:
         """Return the latest stored version of each type that has tables, sorted by name."""
@@ -321,6 +522,7 @@ class Repository:
                 self._has_tables = has_own_tables(connection)
             if self._has_tables and read_generation(connection) != self._catalog.generation:
                 self._catalog = read_catalog(connection)
+                self._finding_extra = {}
             return self._catalog
 
     def _nothing(self, catalog: Catalog, type_name: str) -> list[Any]:
@@ -365,17 +567,27 @@ class Repository:
 
     # The rest.
 
-    def capture(self, bus: Bus, patterns: Sequence[str], *, name: str = "capture") -> Capture:
+    def capture(
+        self,
+        bus: Bus,
+        patterns: Sequence[str],
+        *,
+        name: str = "capture",
+        keep_s: float | None = None,
+    ) -> Capture:
         """Store every event that matches the patterns, until you close the capture.
 
         Guaranteed events are stored exactly once, even if processes are killed. `name` is the
         name of the durable consumer: one capture at a time may use it, and guaranteed events
         published while no capture runs wait for the next. Other events are stored as they
         arrive.
+
+        With `keep_s`, the capture deletes from the repository everything with an earlier time
+        than so many seconds ago, when it begins and every few minutes.
         """
         from infobus.repository.capture import Capture
 
-        return Capture(self, bus, patterns, name=name)
+        return Capture(self, bus, patterns, name=name, keep_s=keep_s)
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -393,6 +605,20 @@ class Repository:
 
 class _NotNow(Exception):
     """Rolls the transaction back because `within` returned False."""
+
+
+def _filter_of(where: str | Filter | None) -> Filter | None:
+    filter = compile(where) if isinstance(where, str) else where
+    if not isinstance(filter, Filter | None):
+        raise UsageError(f"where={where!r}: expected a filter, as a string or compiled")
+    return filter
+
+
+def _rows_of(
+    hits: Sequence[Hit], properties: Mapping[str, dict[str, Property]]
+) -> Iterator[dict[str, Any]]:
+    for (_, obj, stored), id in zip(hits, ids_of(hits), strict=True):
+        yield row_of(obj, stored, properties.get(id, {}))
 
 
 def _tables_by_name(catalog: Catalog) -> dict[str, Table]:
@@ -438,4 +664,4 @@ def records_of(event: Event) -> Iterator[ObjectRecord]:
         moment = _EPOCH + timedelta(seconds=event.time)
     except (OverflowError, ValueError):  # a sender's clock may say anything
         moment = None
-    yield ObjectRecord(event.data, id, event.subject, moment)
+    yield ObjectRecord(event.data, id, event.subject, moment, event.headers)

@@ -37,6 +37,10 @@ ENVELOPE = (
 """The first columns of every type's table."""
 ID, PART, VERSION, SUBJECT, TIME, HOLDER, ATTRIBUTE, AT, KEY, EXTRA = range(len(ENVELOPE))
 
+ONLY_HEADERS = '{"headers":'
+"""How `_extra` begins if it holds headers and nothing else: then the columns tell all about an
+object."""
+
 VALUE = "value"
 
 own = MetaData()
@@ -70,6 +74,12 @@ parts = Table(
     own,
     Column("whole_type", String(255), primary_key=True),
     Column("part_type", String(255), primary_key=True),
+)
+indexes = Table(
+    "infobus_indexes",
+    MetaData(),  # not among its own: made when somebody asks for the first index
+    Column("type_name", String(255), primary_key=True),
+    Column("attribute", Text, primary_key=True),
 )
 generation = Table(
     "infobus_generation",

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, select
 
 from infobus.errors import StoreCorrupt
+from infobus.headers import NO_HEADERS, Headers
 from infobus.objects import DataObject
 from infobus.objects.bodies import put_together
 from infobus.repository import schema
@@ -43,6 +44,7 @@ class Rebuilding:
             if inside is not table:
                 self._fetch_items(inside, ids)
         self.objects = [self._object(row) for row in rows]
+        self.headers = [self._headers_of(row) for row in rows]
 
     def _fetch_items(self, table: TypeTable, ids: list[str]) -> None:
         for name, items in table.items.items():
@@ -77,6 +79,15 @@ class Rebuilding:
         if version.type_name == UNTYPED:
             return body
         return put_together(version.fingerprint, body, own_id or (None if row[PART] else row[ID]))
+
+    def _headers_of(self, row: AnyRow) -> Headers:
+        if row[EXTRA] is None or '"headers":' not in row[EXTRA]:
+            return NO_HEADERS
+        headers = self._open(row, row[EXTRA]).get("headers", {})
+        try:
+            return Headers(headers)
+        except (TypeError, ValueError):
+            raise self._damaged(row, "its column _extra was changed") from None
 
     def _value(self, slot: Slot, row: AnyRow) -> Any:
         stored, (shape, of) = row[slot.at], slot.form

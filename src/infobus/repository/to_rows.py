@@ -15,11 +15,13 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from infobus.errors import BadValue
+from infobus.headers import NO_HEADERS, HeaderValue
 from infobus.objects import DataObject, id_of
 from infobus.objects.bodies import take_apart
-from infobus.objects.kinds import DEPTH_MAX, SCALARS
+from infobus.objects.data import bad_value
+from infobus.objects.kinds import ANY, DEPTH_MAX, SCALARS, Misfit
 from infobus.repository.catalog import UNTYPED_FINGERPRINT, Layout, Slot, TypeTable
-from infobus.repository.column_forms import OBJECT, OPEN, all_fit, fits
+from infobus.repository.column_forms import OBJECT, OPEN, all_fit, fits, nearest
 from infobus.repository.json_values import write_open
 from infobus.repository.schema import ENVELOPE
 
@@ -40,6 +42,7 @@ class ObjectRecord(NamedTuple):
     id: str
     subject: str | None = None
     time: datetime | None = None
+    headers: Mapping[str, HeaderValue] = NO_HEADERS
 
 
 Piece = tuple[Any, str | None, str, str | None, datetime | None, Any, Any, Any, Any]
@@ -92,6 +95,7 @@ class Taking:
         self._write_moment = write_moment
         self._layouts: dict[int, Layout] = {}
         self._part_counts: dict[str, int] = {}
+        self._headers: dict[str, Mapping[str, HeaderValue]] = {}  # by key, where there are any
         self.rows: Rows = {}
         self.parts: set[tuple[str, str]] = set()
         """Pairs of type names: objects of the second were nested in objects of the first."""
@@ -114,8 +118,10 @@ class Taking:
                 discard the rows.
         """
         pieces: list[Piece] = []
-        for obj, id, subject, time in records:
+        for obj, id, subject, time, headers in records:
             key = key_of(id)
+            if headers:
+                self._headers[key] = headers
             own_id = id if key != id else None
             pieces.append((obj, own_id, key, subject, time, None, None, None, None))
         self._add(pieces, "", 1)
@@ -139,7 +145,7 @@ class Taking:
                 obj = piece[0]
                 body: Mapping[str, Any]
                 if isinstance(obj, dict):
-                    fingerprint, body = UNTYPED_FINGERPRINT, obj
+                    fingerprint, body = UNTYPED_FINGERPRINT, _checked(obj)
                 else:
                     fingerprint, body = take_apart(obj)
                 group = groups.get(fingerprint)
@@ -236,6 +242,7 @@ class Taking:
             cell = None if value is None else keep(group, slot, place, value)
             if cell is None and not (value is None and slot.is_optional and name in bodies[place]):
                 group.unkept.setdefault(place, set()).add(name)
+                cell = nearest(value, slot.form)
             cells.append(cell)
             if len(group.inside) > TOGETHER_MAX:
                 # Convert nested objects early, so that a cycle reaches the depth limit soon.
@@ -311,17 +318,20 @@ class Taking:
 
     def _extras(self, group: _Group, own_ids: Sequence[str | None]) -> Iterable[str | None]:
         slots, bodies = group.layout.slots, group.bodies
-        if not group.unkept and not any(own_ids) and set(map(len, bodies)) == {len(slots)}:
+        is_plain = not (group.unkept or any(own_ids) or self._headers)
+        if is_plain and set(map(len, bodies)) == {len(slots)}:
             return repeat(None)
         names = {slot.attribute for slot in slots}
         optional = [slot.attribute for slot in slots if slot.is_optional]
         extras = []
         for place, (body, own_id) in enumerate(zip(bodies, own_ids, strict=True)):
             kept = names - group.unkept.get(place, set())
-            extra = {
+            headers = {} if group.parts[place] else self._headers.get(group.keys[place], {})
+            extra: dict[str, Any] = {
                 "attributes": {name: value for name, value in body.items() if name not in kept},
                 "absent": [name for name in optional if name not in body],
                 "id": own_id,
+                "headers": dict(headers),  # last: it comes first only if there is nothing else
             }
             told = {name: what for name, what in extra.items() if what}
             extras.append(self._open(told) if told else None)
@@ -329,6 +339,15 @@ class Taking:
 
     def _open(self, value: Any) -> str:
         return write_open(value, lambda fp: self._layout_of(fp).version.type_name)
+
+
+def _checked(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return a dict as the bus would send it."""
+    try:
+        checked: dict[str, Any] = ANY.check(obj)
+    except Misfit as misfit:
+        raise bad_value(misfit, "dict") from None
+    return checked
 
 
 def _is_map(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Table, inspect, types
+from sqlalchemy import Column, Connection, Dialect, Table, inspect, types
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.schema import CreateColumn
 from sqlalchemy.types import TypeDecorator, TypeEngine
@@ -39,6 +39,15 @@ def check_tables(connection: Connection, home: TypeTable) -> None:
             path=url,
             problems=tuple(problems),
         )
+
+
+def has_column(connection: Connection, table_name: str, wanted: Column[Any]) -> bool:
+    """Return whether a table has a column of this name and kind."""
+    kind = _family(wanted.type, connection.dialect)
+    return any(
+        one["name"] == wanted.name and _family(one["type"], connection.dialect) == kind
+        for one in inspect(connection).get_columns(table_name)
+    )
 
 
 def _problems(connection: Connection, table: Table) -> list[str]:

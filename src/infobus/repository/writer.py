@@ -68,11 +68,14 @@ def make_way(
     catalog: Catalog,
     home: TypeTable,
     times: Mapping[str, datetime | None],
+    *,
     keep_newer: bool,
+    is_thorough: bool,
 ) -> set[str]:
     """Delete the stored objects with these ids, including nested objects and items.
 
-    With `keep_newer`, objects with a later time stay; the function returns their ids.
+    With `keep_newer`, objects with a later time stay; the function returns their ids. With
+    `is_thorough`, also delete what is left of objects that somebody deleted by hand.
     """
     ids, columns = list(times), home.table.c
     kept: set[str] = set()
@@ -83,9 +86,10 @@ def make_way(
         there = connection.execute(select(columns["_id"], columns["_time"]).where(some)).all()
         if keep_newer:
             kept |= {row[0] for row in there if _is_later(row[1], times[row[0]])}
-        old = [row[0] for row in there if row[0] not in kept]
+        old = ids[start : start + ID_COUNT] if is_thorough else [row[0] for row in there]
+        old = [id for id in old if id not in kept] if kept else old
         if old:
-            _remove(connection, catalog, home, old)
+            remove(connection, catalog, home, old)
     return kept
 
 
@@ -93,7 +97,8 @@ def _is_later(stored: datetime | None, given: datetime | None) -> bool:
     return stored is not None and given is not None and stored > given
 
 
-def _remove(connection: Connection, catalog: Catalog, home: TypeTable, ids: list[str]) -> None:
+def remove(connection: Connection, catalog: Catalog, home: TypeTable, ids: list[str]) -> None:
+    """Delete stored objects of one type, including nested objects and items."""
     for table in (home.table, *home.items.values()):
         connection.execute(delete(table).where(is_one_of(connection, table.c["_id"], ids)))
     for part in catalog.part_tables(home):

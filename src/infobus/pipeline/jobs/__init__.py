@@ -5,6 +5,10 @@ A job is a module that has the job's name, here or in a folder of that name. It 
 - `Options`: a `msgspec.Struct` (frozen, keyword-only, no unknown fields) that a TOML table fills;
 - `transform(events, options)`: from DataFrame to DataFrame, without any other effect. `events` has
   the columns of `format("infobus")`; it may be history or, unless the job says otherwise, live;
+- `attributes(options)`, if the job needs only some attributes of its events: their names. A
+  pipeline then reads no others;
+- `prepare(options, checkpoint)`, if a live query of the job holds state of its own in its
+  checkpoint: called before the query starts;
 - `write(result, options, batch)`, if the result is not published: stores the result, or each
   micro-batch of it. After a crash it is called again, with the same `batch`.
 
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -79,6 +84,12 @@ def options_for(name: str, table: Mapping[str, Any]) -> Any:
         raise UsageError(f"job {name}: {error}") from error
 
 
+def attributes_for(name: str, options: Any) -> set[str] | None:
+    """Return which attributes of its events a job needs; None for all."""
+    asked: Any = getattr(find(name), "attributes", None)
+    return None if asked is None else asked(options)
+
+
 def run(
     name: str,
     events: DataFrame,
@@ -114,6 +125,8 @@ def run(
         else:
             _publish(result.write, sink, query).mode("append").save()
         return None
+    if checkpoint and hasattr(job, "prepare") and "://" not in checkpoint:
+        job.prepare(options, Path(checkpoint))
     stream: Any = result.writeStream.queryName(query).option("checkpointLocation", checkpoint or "")
     if trigger:
         stream = stream.trigger(**trigger)

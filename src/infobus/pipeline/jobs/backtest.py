@@ -1,6 +1,7 @@
 """Computes what subscriptions would have matched in history, and which subsume which.
 
-All subscriptions are matched at once, by the engine that the bus itself uses, in Spark's workers.
+All subscriptions are matched at once, by the engine that the bus itself uses: in Spark's workers,
+or for a small journal in this process.
 Subsumption is decided in two steps. A subscription that subsumes another has wanted everything that
 the other wanted, so only those that were seen together with it are candidates. The candidates are
 then proved by comparing the filters, not the events.
@@ -10,19 +11,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
-from pyspark.sql import functions as F
 
 from infobus.errors import UsageError
 from infobus.filters import compile, covers
-from infobus.pipeline.jobs.history import event_bytes
+from infobus.pipeline.jobs.history import event_bytes, event_sizes, selections
 from infobus.pipeline.jobs.interest import (
     Array,
     InterestInRows,
@@ -33,6 +35,8 @@ from infobus.pipeline.jobs.interest import (
     table_of,
 )
 from infobus.pipeline.jobs.subscription import TrialSubscription
+from infobus.stores.journal.columns import REST
+from infobus.stores.journal.journal import Journal
 from infobus.subjects import SubjectTrie
 from infobus.subjects import covers as subject_covers
 
@@ -134,6 +138,8 @@ def over(histories: Sequence[DataFrame], options: BacktestOptions) -> DataFrame:
     """As `transform`, for several DataFrames, each with events of one kind; one Spark job."""
     if any(frame.isStreaming for frame in histories):
         raise UsageError("a back-test looks at history: give it events of spark.read")
+    from pyspark.sql import functions as F
+
     subscriptions = options.all()
     partial = reduce(
         lambda one, other: one.unionByName(other),
@@ -176,8 +182,53 @@ def over(histories: Sequence[DataFrame], options: BacktestOptions) -> DataFrame:
     )
 
 
+def in_process(journal: Journal, options: BacktestOptions) -> list[dict[str, Any]]:
+    """Return the rows of `transform` for all events of a journal, by number, without Spark."""
+    subscriptions = options.all()
+    family = _family(subscriptions, options.journal)
+    tally = _Tally(family.interest, len(subscriptions))
+    wanted = {*family.interest.names, "_subject", "_type", REST}
+    for selection in selections(journal):
+        for batch in selection.batches():
+            table = pa.Table.from_batches([batch])
+            if not options.test:
+                table = table.filter(pc.invert(table["_test"]))
+            if table.num_rows:
+                asked = table.select([one for one in table.column_names if one in wanted])
+                times = table["_time"].combine_chunks().cast(pa.int64())
+                tally.add(asked, event_sizes(table), times)
+    counted = {row["subscription"]: row for row in tally.batch().to_pylist()}
+    rows = []
+    for number, one in enumerate(subscriptions):
+        found = counted.get(number)
+        rows.append(
+            {
+                "subscription": number,
+                "subject": one.subject,
+                "where": one.where,
+                "events": found["events"] if found else 0,
+                "bytes": found["bytes"] if found else 0,
+                "first": _moment(found["first_us"]) if found else None,
+                "last": _moment(found["last_us"]) if found else None,
+                "subsumed_by": family.above(number, found["seen_with"] if found else None),
+            }
+        )
+    return rows
+
+
+def _moment(since_1970_us: int) -> datetime | None:
+    is_known = abs(since_1970_us) < _FAR_US
+    return (
+        datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=since_1970_us)
+        if is_known
+        else None
+    )
+
+
 def write(result: DataFrame, options: BacktestOptions, batch: ResultPart) -> None:
     """Write the result to the file of the options, the busiest subscription first."""
+    from pyspark.sql import functions as F
+
     rows = result.orderBy(F.desc("events"), "subscription").toArrow().to_pylist()
     with Path(options.report).open("w", encoding="utf-8") as file:
         for row in rows:
@@ -188,6 +239,8 @@ def _counted(
     frame: DataFrame, subscriptions: tuple[TrialSubscription, ...], options: BacktestOptions
 ) -> DataFrame:
     """Return the findings of each task: a row for each subscription with a match."""
+    from pyspark.sql import functions as F
+
     names = names_in(compile(one.where) for one in subscriptions if one.where is not None)
     rows = frame if options.test else frame.where("not _test")
     rows = rows.select(
@@ -201,7 +254,8 @@ def _counted(
         tally = _Tally(_family(subscriptions, journal).interest, len(subscriptions))
         for batch in batches:
             if batch.num_rows:
-                tally.add(*batch.columns)
+                rows, sizes, times = batch.columns
+                tally.add(table_of(rows), sizes.to_numpy(), times)
         yield tally.batch()
 
     return rows.mapInArrow(count, _PARTIAL_DDL)
@@ -240,9 +294,8 @@ class _Tally:
         self._sums = _Sums(count)
         self._seen_with: dict[int, list[int]] = {}
 
-    def add(self, rows: pa.StructArray, sizes: pa.Array, times: pa.Array) -> None:
-        table, interest = table_of(rows), self._interest
-        size = sizes.to_numpy()
+    def add(self, table: pa.Table, size: Array, times: pa.Array) -> None:
+        interest = self._interest
         # A clock may show an invalid time; such an event is neither the first nor the last.
         first, last = (times.fill_null(far).to_numpy() for far in (_FAR_US, -_FAR_US))
         at, numbers = interest.filtered(table, Rows(table, interest.names, interest.journal))

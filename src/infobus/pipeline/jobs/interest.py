@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from infobus.filters import Filter, Matcher, compile
-from infobus.filters.language.tree import Name, nodes
+from infobus.filters.language.tree import HEADERS, Name, nodes
 from infobus.filters.matching.columns import columns_of
+from infobus.headers import NO_HEADERS, with_headers
 from infobus.objects import find_type
 from infobus.pipeline.jobs.subscription import TrialSubscription
-from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, REST, TIME
+from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, REST, TIME, TOLD
 from infobus.stores.journal.journal import Journal
-from infobus.stores.journal.rows import attributes_by_row, only_about
+from infobus.stores.journal.rows import attributes_by_row, headers_by_row, only_about
 from infobus.stores.journal.typed_maps import object_under
 from infobus.subjects import SubjectTrie
 
@@ -38,10 +39,10 @@ def asked_columns(frame: DataFrame, names: Iterable[str]) -> Column:
 
     wanted = {*names, "_subject", "_type"}
     columns = [F.col(f"`{name}`") for name in frame.columns if name in wanted]
-    if REST in frame.columns:
+    for name in {REST, *([TOLD] if HEADERS in wanted else [])}.intersection(frame.columns):
         # Without a map, Spark examines, at each row, all rows since the last one.
-        nothing = F.create_map().cast(frame.schema[REST].dataType)
-        columns.append(F.coalesce(F.col(REST), nothing).alias(REST))
+        nothing = F.create_map().cast(frame.schema[name].dataType)
+        columns.append(F.coalesce(F.col(name), nothing).alias(name))
     return F.struct(*columns)
 
 
@@ -79,7 +80,7 @@ _VALUE_NAMES = [field.name for field in ATTRIBUTES.item_type]
 
 
 def names_in(filters: Iterable[Filter]) -> set[str]:
-    """Return the attributes that filters use, without the names inside them."""
+    """Return the attributes that filters use, without the names inside; `HEADERS` for headers."""
     trees = (filter.tree for filter in filters)
     return {node.path[0] for tree in trees for node in nodes(tree) if isinstance(node, Name)}
 
@@ -96,13 +97,23 @@ class Rows:
         for name in names & set(ENVELOPE.names) & set(table.column_names):
             for row, value in zip(self.attributes, table[name].to_pylist(), strict=True):
                 row[name] = value
+        if HEADERS in names:
+            for row, headers in zip(self.attributes, headers_by_row(table), strict=True):
+                row[HEADERS] = headers
 
     def objects(self) -> list[Any]:
-        """Return the rows as objects of their types if these are known; others as dicts."""
+        """Return the rows as objects of their types if these are known; others as dicts.
+
+        Those with headers are as filters see them.
+        """
         names = self._table["_type"].to_pylist()
         fingerprints = {name: _fingerprint(name, self._journal) for name in set(names)}
-        pairs = zip(names, self.attributes, strict=True)
-        return [object_under(fingerprints[name], row, None) for name, row in pairs]
+        found = []
+        for name, row in zip(names, self.attributes, strict=True):
+            attributes = {one: value for one, value in row.items() if one != HEADERS}
+            obj = object_under(fingerprints[name], attributes, None)
+            found.append(with_headers(obj, row.get(HEADERS, NO_HEADERS)))
+        return found
 
 
 def _fingerprint(name: str | None, journal: str | None) -> int:

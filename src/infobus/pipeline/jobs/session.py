@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -13,10 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from infobus.errors import UsageError
+from infobus.errors import BusError, DeliveryError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("infobus")
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -27,10 +31,15 @@ _SETTINGS = {
 _GET_JAVA = "on Debian and Ubuntu: apt-get install openjdk-17-jre-headless"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 """Whether Spark and its Python processes talk by Unix sockets; by TCP otherwise."""
-_IS_NOISE = re.compile(r"^\s*(at .*)?$|\b(INFO|WARN|WARNING)\b")
+_IS_NOISE = re.compile(
+    r"^\s*(at .*)?$|\b(INFO|WARN|WARNING)\b|^To adjust logging level|^Setting default log level"
+    r"|^Using Spark's default log4j profile"
+)
 _SOCKET_FOLDER_BYTES_MAX = 61
 """What Spark allows for the path of the folder in which it makes them."""
 _QUICK_PYTHON = Path(__file__).parent / "data" / "python"
+_DAEMON = "infobus_spark_daemon"
+"""A module beside it."""
 
 
 def session(
@@ -63,16 +72,13 @@ def session(
     if is_local:
         # Otherwise Spark resolves the name of this host, which may have no address.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName(name)
-    builder = builder.remote(master) if is_remote else builder.master(master)
     ours = {key: value for key, value in _SETTINGS.items() if not is_remote or "sql" in key}
     if not is_remote:
         ours |= sockets_for(master)
-    for key, value in {**ours, **(settings or {})}.items():
-        builder = builder.config(key, value)
-    spark = _started(builder, complaints)
+    if os.environ["PYSPARK_PYTHON"] == str(_QUICK_PYTHON):
+        ours |= {"spark.python.daemon.module": _DAEMON}
+    where = {"spark.remote" if is_remote else "spark.master": master, "spark.app.name": name}
+    spark = _started({**where, **ours, **(settings or {})}, complaints)
     if not is_remote:
         spark.sparkContext.setLogLevel("ERROR")
     if is_local:
@@ -81,11 +87,18 @@ def session(
     return spark
 
 
-def _started(builder: SparkSession.Builder, complaints: IO[bytes] | None) -> SparkSession:
+def _started(settings: Mapping[str, str], complaints: IO[bytes] | None) -> SparkSession:
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
 
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     try:
         with _complaining_to(complaints):
+            if "spark.remote" not in settings:
+                _start_java(settings)
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -97,6 +110,75 @@ def _started(builder: SparkSession.Builder, complaints: IO[bytes] | None) -> Spa
             f"Spark did not start: {_last_words(complaints)}. If it is for Java ({where}), Spark "
             f"needs 17 or newer; {_GET_JAVA}"
         ) from error
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise DeliveryError(
+            f"Java has ended while Spark was starting: {_last_words(complaints)}"
+        ) from error
+
+
+_launched: list[Any] = []
+"""The Java that was started here, if any; Spark uses it for all sessions."""
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Java, unless it runs, in a process group of its own.
+
+    A signal to the group of this process then reaches this process only, which ends Spark when its
+    work is done. Java ends with this process, however that ends: it holds a pipe.
+    """
+    from pyspark import SparkConf, SparkContext, accumulators, java_gateway
+
+    if SparkContext._jvm is not None:
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    launch: Any = java_gateway.launch_gateway
+    _launched[:] = [launch(conf, {"start_new_session": True})]
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _lose  # type: ignore[assignment,method-assign]
+    SparkContext(conf=conf, gateway=_launched[0])
+
+
+def _lose(*_: object) -> None:
+    """Note that Java has closed a connection: Spark's own way is to print a traceback."""
+    log.debug("lost a connection of Spark", exc_info=True)
+
+
+@contextmanager
+def while_java_runs(log: Path | None = None) -> Iterator[None]:
+    """Within it, an error that comes from the end of Java is told in one sentence.
+
+    Raises:
+        DeliveryError: Java has ended before its time.
+    """
+    # The link to Java logs a traceback for each answer that does not come, by the root logger.
+    root = logging.getLogger()
+    root.addFilter(_is_ours)
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, BusError) or not _is_java_gone():
+            raise
+        where = "" if log is None else f"; {log} may say why"
+        raise DeliveryError(
+            f"Java, in which Spark runs, has ended: it was killed, or had no memory left{where}. "
+            "Start again; what has a checkpoint goes on from there"
+        ) from error
+    finally:
+        root.removeFilter(_is_ours)
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+def _is_java_gone() -> bool:
+    if not _launched:
+        return False
+    try:
+        _launched[0].proc.wait(5.0)  # its sockets close a moment before it is gone
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 @contextmanager

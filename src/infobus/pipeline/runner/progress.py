@@ -42,6 +42,8 @@ class JobProgress(Struct, kw_only=True):
     """Everything before it has been read, now or by an earlier run."""
     end: int = 0
     """The offset that the next event in the journal will get."""
+    behind_s: float = 0.0
+    """How old the oldest event is that was not read yet, at most."""
     restarts: int = 0
     problem: str = ""
 
@@ -96,7 +98,7 @@ def draw(status: Status) -> Group:
             ProgressBar(
                 total=max(job.end, 1), completed=min(job.offset, job.end), width=_BAR_WIDTH
             ),
-            f"{max(job.end - job.offset, 0):,}",
+            _behind(job),
             f"{job.events:,}",
             f"{job.events_per_s:,.0f}",
             f"{job.batch_s:.1f}",
@@ -105,6 +107,11 @@ def draw(status: Status) -> Group:
     lines = [Text(f"{status.name} on {status.master}, {took_s:.0f} s: {status.phase}", "bold")]
     problems = [Text(f"{job.name}: {job.problem}", "red") for job in status.jobs if job.problem]
     return Group(*lines, table, *problems)
+
+
+def _behind(job: JobProgress) -> str:
+    events = max(job.end - job.offset, 0)
+    return f"{events:,} ({job.behind_s:.0f} s)" if events and job.behind_s else f"{events:,}"
 
 
 def summary(status: Status) -> str:

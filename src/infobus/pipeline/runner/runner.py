@@ -20,13 +20,17 @@ import msgspec
 
 from infobus.errors import BusError, StoreCorrupt, UsageError
 from infobus.pipeline import jobs
-from infobus.pipeline.runner.cluster import open_session
+from infobus.pipeline.jobs.session import while_java_runs
+from infobus.pipeline.runner.checkpoints import check_checkpoint
+from infobus.pipeline.runner.cluster import LOG, open_session
 from infobus.pipeline.runner.plan import JobUse, Plan, texts
 from infobus.pipeline.runner.progress import LOCK, STOP, JobProgress, Status, write_status
 from infobus.pipeline.runner.spark_errors import class_of, what_happened
 from infobus.pipeline.source import live
 from infobus.pipeline.source.options import SourceOptions
+from infobus.pipeline.source.positions import behind_s
 from infobus.stores.journal.journal import Journal
+from infobus.stores.private import make_private_folder
 from infobus.stores.sqlite.locks import FileLock
 
 if TYPE_CHECKING:
@@ -42,6 +46,9 @@ PAUSE_S, PAUSE_S_MAX = 1.0, 30.0
 """How long a job rests after it has failed; twice as long each time."""
 EVENTS_MAX = 50_000
 """How many events a batch takes, unless the source says otherwise: a batch fits into memory."""
+
+_OF_JOURNAL = ("path", "live", "keepdays", "keepmb")
+"""Options of a source that say how its journal is written."""
 
 OnStatus = Callable[[Status], object]
 
@@ -75,9 +82,10 @@ class Pipeline:
         Raises:
             UsageError: It runs already, or cannot be run as it is written.
             StoreError: A journal cannot be written.
+            DeliveryError: Java has ended before the pipeline did.
         """
         self._on_status = on_status or self._on_status
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.folder)
         with FileLock(self.folder / LOCK) as lock:
             if not lock.acquire(patience_s=0.2):  # an inspecting process holds it for a moment
                 raise UsageError(
@@ -86,7 +94,8 @@ class Pipeline:
                 )
             (self.folder / STOP).unlink(missing_ok=True)
             try:
-                self._run()
+                with while_java_runs(self.folder / LOG):
+                    self._run()
             except BaseException as error:
                 self._tell(f"failed: {error}" if isinstance(error, BusError) else "interrupted")
                 raise
@@ -180,7 +189,7 @@ class _Use:
         given = texts(plan.sources[use.source])
         self.source = SourceOptions.of(given, is_stream=True)
         # The pipeline starts the journal's process itself; queries only read.
-        read = {key: value for key, value in given.items() if key.lower() not in ("path", "live")}
+        read = {key: value for key, value in given.items() if key.lower() not in _OF_JOURNAL}
         self._read = read | {"journal": str(self.source.journal), "live": "false"}
         if not {"maxeventspertrigger", "maxbytespertrigger"} & {key.lower() for key in read}:
             self._stream = {"maxEventsPerTrigger": str(EVENTS_MAX)}
@@ -197,6 +206,9 @@ class _Use:
         if "journal" in jobs.find(self.job).Options.__struct_fields__:
             table.setdefault("journal", str(self.source.journal))
         self.options = jobs.options_for(self.job, table)
+        asked = jobs.attributes_for(self.job, self.options)
+        if asked is not None and self.source.type is None and self.source.columns is None:
+            self._read.setdefault("attributes", ",".join(sorted(asked)))
 
     def start(self, spark: SparkSession) -> None:
         """Start the job from its checkpoint; if that fails now, it is tried again.
@@ -209,6 +221,7 @@ class _Use:
         trigger = {"processingTime": self.use.every} if is_live else {"availableNow": True}
         stream = spark.readStream.format("infobus").options(**self._read, **self._stream)
         try:
+            check_checkpoint(Path(self._checkpoint))
             self._query = self._begin(stream.load(), trigger)
         except UsageError:
             raise
@@ -222,7 +235,9 @@ class _Use:
             covered = (
                 self._covered()
             )  # before it is read: events that arrive meanwhile belong to the next run
-            events = spark.read.format("infobus").options(**self._read).load()
+            # Where a query begins is no matter of a job that reads everything.
+            read = {k: v for k, v in self._read.items() if not k.lower().startswith("starting")}
+            events = spark.read.format("infobus").options(**read).load()
             self._begin(events, None, covered)
         except Exception as error:  # of Spark, of a database, of anything that the job works with
             self.progress.state, self.progress.problem = "failed", what_happened(error)
@@ -298,7 +313,9 @@ class _Use:
                 progress.events += count
                 progress.batch_s = one["durationMs"].get("triggerExecution", 0) / 1e3
                 progress.events_per_s = count / max(progress.batch_s, 1e-3)
-        progress.end = self.journal_end
+        journal = Journal.open(self.source.journal)
+        progress.end = journal.next_offset
+        progress.behind_s = behind_s(journal, progress.offset, time.time())
 
     @property
     def journal_end(self) -> int:

@@ -16,6 +16,8 @@ def what_happened(error: BaseException) -> str:
     >>> what_happened(RuntimeError("Job aborted\\nbecause"))
     'Job aborted'
     """
+    if isinstance(error, BusError):
+        return f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(_OURS)]
     if told:

@@ -22,6 +22,7 @@ from infobus.stores.journal.manifest import sync_folder
 from infobus.stores.ledger.folder import glance, ledger_ids
 from infobus.stores.ledger.ledger import KIND, ledger_path
 from infobus.stores.ledger.reader import checked, rows_after
+from infobus.stores.private import make_private_folder, private_opener
 from infobus.stores.sqlite.database import Database
 from infobus.stores.sqlite.locks import FileLock
 
@@ -78,7 +79,7 @@ class SinkLedger:
         folder = self._path.parent
         self._ledgers = ledgers_folder(home, bus)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder)
         except OSError as error:
             raise StoreError(
                 f"cannot make the folder {folder}: {error.strerror}", path=str(folder)
@@ -116,7 +117,7 @@ class SinkLedger:
         """
         beside = self._path.with_suffix(".new")
         try:
-            with beside.open("wb") as file:
+            with open(beside, "wb", opener=private_opener) as file:
                 file.write(msgspec.json.encode(self.progress))
                 file.flush()
                 os.fsync(file.fileno())

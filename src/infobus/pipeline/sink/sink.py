@@ -30,6 +30,8 @@ from infobus.errors import BusError, DeliveryError, UsageError
 from infobus.pipeline.schema import arrow_schema
 from infobus.pipeline.sink.ledger import SinkLedger
 from infobus.pipeline.sink.publisher import StagedBatch, kind_of, subject_columns
+from infobus.pipeline.source.options import flag
+from infobus.stores.private import make_private_folder, private_opener
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -87,11 +89,11 @@ class SinkOptions:
         job = StagedBatch(
             query=f"{query}.{covers}" if query and covers else query,
             former=query if covers else None,
-            batch=int(options.get("batch", 0)),
+            batch=_number(options.get("batch", "0")),
             files=[],
             type=options["type"],
             subject=subject,
-            guaranteed=options.get("guaranteed", "false").lower() == "true",
+            guaranteed=flag("guaranteed", options.get("guaranteed"), False),
             bus=settings.bus,
             home=str(home),
             connect=_list(options.get("connect")),
@@ -106,11 +108,22 @@ def _check_columns(schema: StructType, subject: str | None) -> None:
     if subject is not None:
         subject_columns(subject, schema.names)
     for field in arrow_schema(schema):
+        if field.name == "_headers" and not pa.types.is_map(field.type):
+            raise UsageError(
+                f"column _headers holds {field.type}: give it a map, such as "
+                "create_map(lit('trace'), 'trace')"
+            )
         if not field.name.startswith("_"):
             try:
                 kind_of(field.type)
             except UsageError as error:
                 raise UsageError(f"column {field.name}: {error}") from None
+
+
+def _number(value: str) -> int:
+    if not value.isdigit():
+        raise UsageError(f"option batch={value!r}: expected a whole number, counted from 0")
+    return int(value)
 
 
 def _list(value: str | None) -> list[str]:
@@ -123,8 +136,8 @@ def _stage(folder: Path, batches: Iterator[pa.RecordBatch]) -> Staged:
     first = next(batches, None)
     if first is None:
         return Staged("")
-    folder.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
+    make_private_folder(folder)
+    with open(path, "wb", opener=private_opener) as file:
         with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
             writer.write_batch(first)
             for batch in batches:

@@ -16,6 +16,7 @@ from infobus.errors import StoreError, UsageError
 from infobus.pipeline.recorder import PATTERNS
 from infobus.pipeline.source.options import SourceOptions, arguments
 from infobus.stores.journal.manifest import NAME
+from infobus.stores.private import make_private_folder, private_opener
 from infobus.stores.sqlite.locks import FileLock
 from infobus.subjects import covers
 
@@ -47,11 +48,13 @@ def ensure(options: SourceOptions) -> None:
     if is_written(folder):
         _check(folder, subject)
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private_folder(folder)
     (folder / PATTERNS).unlink(missing_ok=True)
-    with (folder / "journal.log").open("ab") as log:
+    with open(folder / "journal.log", "ab", opener=private_opener) as log:
         command = [sys.executable, "-m", "infobus.cli", "journal", "record", subject]
         command += ["--to", str(folder), "--until-eof", *map(str, arguments(options))]
+        for name, amount in (("--keep-days", options.keep_days), ("--keep-mb", options.keep_mb)):
+            command += [] if amount is None else [name, str(amount)]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
         )

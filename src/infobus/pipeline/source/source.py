@@ -8,9 +8,8 @@ from __future__ import annotations
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,14 +31,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from infobus.errors import StoreError, UsageError
+from infobus.errors import DeliveryError, UsageError
 from infobus.pipeline.schema import arrow_schema, fitted, spark_schema
 from infobus.pipeline.source import live
 from infobus.pipeline.source.filters import filter_of
 from infobus.pipeline.source.native import events
 from infobus.pipeline.source.options import SourceOptions
+from infobus.pipeline.source.positions import earliest, fitting, offset_at, offset_in, place_at
+from infobus.pipeline.source.tasks import shares
 from infobus.stores.journal.columns import GENERIC
-from infobus.stores.journal.journal import Journal, Segment, Selection
+from infobus.stores.journal.journal import Journal, Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,12 +50,8 @@ __all__ = ["events", "register"]
 
 log = logging.getLogger("infobus")
 
-TASK_COUNT = 16
-"""Tasks that a selection is cut into, unless they would be too small or too large."""
-TASK_EVENTS_MIN, TASK_EVENTS_MAX = 131_072, 524_288
-"""Events of one task, about. Spark spends some 15 ms on a task, whatever it reads."""
-TASK_BYTES_MAX = 128 * 1024**2
-"""Bytes of the files of one task, about: as with Spark's own sources."""
+WHOLE_BYTES = 256 * 1024**2
+"""Whoever reads more than that without any condition is told how to read less."""
 
 
 def register(spark: SparkSession) -> None:
@@ -112,18 +109,8 @@ class JournalPart(InputPartition):
         self.selection = selection
 
 
-def _parts(selection: Selection) -> list[JournalPart]:
-    """Split a selection into tasks of about equal size: a large file, or several small ones."""
-    count = sum(segment.count for segment in selection.segments)
-    events = min(max(count // TASK_COUNT, TASK_EVENTS_MIN), TASK_EVENTS_MAX)
-    shares = [max(one.count / events, one.bytes / TASK_BYTES_MAX) for one in selection.segments]
-    total, before = sum(shares), 0.0
-    parts: dict[int, list[Segment]] = {}
-    for segment, share in zip(selection.segments, shares, strict=True):
-        middle = before + share / 2
-        parts.setdefault(int(middle * ceil(total) / total), []).append(segment)
-        before += share
-    return [JournalPart(selection.part(segments)) for segments in parts.values()]
+def _parts(selection: Selection, count_min: int | None) -> list[JournalPart]:
+    return [JournalPart(share) for share in shares(selection, count_min)]
 
 
 def _read(partition: InputPartition, target: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -154,10 +141,30 @@ class HistoryReader(DataSourceReader):
         self._shown: str | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one task for each large file, without files that cannot hold such events."""
-        journal = Journal.open(self._options.journal)
-        selection = self._options.select(journal, tuple(self._target.names))
-        return _parts(selection.narrowed(shown=self._shown))
+        """Return tasks of about one size, without files that cannot hold such events."""
+        options = self._options
+        journal = Journal.open(options.journal)
+        selection = options.select(journal, tuple(self._target.names))
+        selection = selection.narrowed(
+            shown=self._shown, start=options.start_in(journal), stop=options.stop_in(journal)
+        )
+        self._tell_of_whole_reads(journal, selection)
+        return _parts(selection, options.parts_min)
+
+    def _tell_of_whole_reads(self, journal: Journal, selection: Selection) -> None:
+        """Name what makes a large read cheaper: Spark hands down neither columns nor conditions."""
+        size = sum(one.bytes for one in selection.segments)
+        options = self._options
+        if size <= WHOLE_BYTES or options.pushdown is not None or options.is_narrow:
+            return
+        if len(selection.segments) == len(journal.manifest.segments):
+            log.warning(
+                "the whole journal in %s is read, %.0f MB: the options where, subject, since, "
+                "until, type and columns say what you need; pushdown=true hands down the "
+                "conditions of a query (pushdown=false ends this warning)",
+                journal.folder,
+                size / 1e6,
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the events of one task."""
@@ -185,21 +192,25 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target = arrow_schema(schema)
         self._end: int | None = None
-        self._known: frozenset[str] | None = None
+        self._known: dict[str, pa.DataType] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
-        journal = self._journal()
-        starting = self._options.starting
+        journal, options = self._journal(), self._options
+        if options.starting_at is not None:
+            taken = journal.first_offset_of(options.type)
+            return place_at(journal, offset_at(journal, options.starting_at), taken)
+        starting = options.starting
         if isinstance(starting, int):
             if starting > journal.next_offset:
                 raise UsageError(
                     f"option startingOffset={starting}: the journal in {journal.folder} ends at "
                     f"{journal.next_offset}; expected an offset up to there, earliest or latest"
                 )
-            return _place(journal, starting)
-        is_late = starting == "latest"
-        return _place(journal, journal.next_offset if is_late else journal.first_offset)
+            return place_at(journal, starting)
+        if starting == "latest":
+            return place_at(journal, journal.next_offset)
+        return earliest(journal, options.select(journal), options.type)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return how much one batch takes, if the options say so."""
@@ -215,38 +226,46 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch."""
-        journal = self._journal()
-        begin = _offset(journal, start)
-        end = journal.next_offset if self._end is None else min(self._end, journal.next_offset)
+        journal, options = self._journal(), self._options
+        begin = self._offset(journal, start)
+        stop = options.stop_in(journal)
+        end = min(one for one in (journal.next_offset, self._end, stop) if one is not None)
         if end <= begin:
             return start
-        self._tell_of_new_columns(journal)
+        self._check_columns(journal)
         selection = self._select(journal, begin, end)
-        match limit:
-            case ReadMaxRows(most):
-                end = _fitting(selection, begin, end, most, lambda segment: 1.0)
-            case ReadMaxBytes(most):
-                end = _fitting(
-                    selection, begin, end, most, lambda segment: segment.bytes / segment.count
-                )
-        return _place(journal, end)
+        most_bytes = None
+        if isinstance(limit, ReadMaxRows):
+            end = fitting(selection, begin, end, limit.max_rows, lambda segment: 1.0)
+            # Spark knows one limit at a time; of two options, the one that is reached first counts.
+            most_bytes = options.bytes_max
+        elif isinstance(limit, ReadMaxBytes):
+            most_bytes = limit.max_bytes
+        if most_bytes is not None:
+            end = fitting(selection, begin, end, most_bytes, lambda one: one.bytes / one.count)
+        return place_at(journal, end, start.get("taken"))
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the end of the journal."""
         journal = Journal.open(self._options.journal)
-        return _place(journal, journal.next_offset)
+        return place_at(journal, journal.next_offset)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks for the events between two positions; always the same events."""
         journal = Journal.open(self._options.journal)
-        begin, stop = _offset(journal, start), _offset(journal, end)
+        begin, stop = self._offset(journal, start), self._offset(journal, end)
         if begin >= stop:
             return []
-        return _parts(self._select(journal, begin, stop))
+        return _parts(self._select(journal, begin, stop), self._options.parts_min)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the events of one task."""
-        return _read(partition, self._target)
+        try:
+            yield from _read(partition, self._target)
+        except UsageError as error:  # a type has changed since the query began
+            raise DeliveryError(
+                f"{error}, or load it again and restart the query from its checkpoint"
+            ) from error
 
     def stop(self) -> None:
         """End the journal process, if this query has started it."""
@@ -261,66 +280,35 @@ class LiveReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         selection = self._options.select(journal, tuple(self._target.names))
         return selection.narrowed(start=start, stop=stop)
 
-    def _tell_of_new_columns(self, journal: Journal) -> None:
-        """Warn about attributes that are new since the query began: its columns are fixed."""
-        if self._options.type is None or self._options.columns is not None:
+    def _offset(self, journal: Journal, place: Mapping[str, Any]) -> int:
+        options = self._options
+        return offset_in(journal, place, options.type, loss_ok=not options.fail_on_data_loss)
+
+    def _check_columns(self, journal: Journal) -> None:
+        """End the query if its type has changed, because the columns of a query are fixed.
+
+        Raises:
+            DeliveryError: A restart from the checkpoint reads on, with the columns of now.
+        """
+        options = self._options
+        if options.type is None or options.new_columns == "ignore":
             return
-        names = frozenset(self._options.select(journal).schema.names)
-        if self._known is not None and (new := names - self._known):
-            log.warning(
-                "%s has got new attributes since this query began, which are not among its "
-                "columns: %s; restart the query from its checkpoint to have them",
-                self._options.type,
-                ", ".join(sorted(new)),
+        held = options.select(journal).schema
+        now = {field.name: field.type for field in held}
+        before, self._known = self._known, now
+        if before is None:
+            return
+        others = [
+            f"{name} (now {now[name]})"
+            for name in self._target.names
+            if name in before and name in now and now[name] != before[name]
+        ]
+        is_whole = set(before) <= set(self._target.names)  # else the query has chosen its columns
+        if is_whole and options.columns is None:
+            others += sorted(set(now) - set(before))
+        if others:
+            raise DeliveryError(
+                f"{options.type} has got other attributes since this query began: "
+                f"{', '.join(others)}; to read on with them, load it again and restart the query "
+                "from its checkpoint; to go on without them, set the option newColumns to ignore"
             )
-        self._known = names
-
-
-def _place(journal: Journal, offset: int) -> dict[str, Any]:
-    return {"journal": journal.id, "offset": offset}
-
-
-def _offset(journal: Journal, place: Mapping[str, Any]) -> int:
-    """Return the offset of a position in this journal.
-
-    Raises:
-        UsageError: It is a position in another journal, or beyond the end of this one.
-        StoreError: Retention has removed events that were not read yet.
-    """
-    if place["journal"] != journal.id:
-        raise UsageError(
-            f"the checkpoint belongs to the journal {place['journal']}, but in {journal.folder} "
-            f"there is {journal.id}: begin with a new checkpoint, or name the right folder"
-        )
-    offset = int(place["offset"])
-    if offset < journal.first_offset:
-        raise StoreError(
-            f"retention has taken events from offset {offset} on, up to {journal.first_offset}, "
-            "before this query has read them: begin with a new checkpoint to go on without them",
-            path=str(journal.folder),
-        )
-    if offset > journal.next_offset:
-        raise UsageError(
-            f"the checkpoint is at offset {offset}, but the journal in {journal.folder} ends at "
-            f"{journal.next_offset}: it seems to have been restored from an older copy; begin "
-            "with a new checkpoint, and with startingOffset where this query is to go on"
-        )
-    return offset
-
-
-def _fitting(
-    selection: Selection, begin: int, end: int, most: int, weight: Callable[[Segment], float]
-) -> int:
-    """Return the largest end before which there is certainly no more than `most` to read."""
-
-    def certainly(stop: int) -> float:
-        return sum(
-            weight(one) * min(one.count, max(0, min(stop, one.last + 1) - max(begin, one.first)))
-            for one in selection.segments
-        )
-
-    low, high = begin + 1, end  # at least one event, or the stream would never advance
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if certainly(middle) <= most else (low, middle - 1)
-    return low

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +27,8 @@ from infobus.pipeline.jobs.correlate.live import (
     Follower,
     encode,
     hits_in,
+    log,
+    note_rules,
     row_of,
 )
 from infobus.pipeline.jobs.correlate.rules import Aggregate, Hit, Memory, Template, follow
@@ -36,6 +39,7 @@ from infobus.pipeline.jobs.interest import (
     names_in,
     table_of,
 )
+from infobus.stores.journal.columns import GENERIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,6 +60,7 @@ _FOUND = pa.schema(
         "count": pa.int64(),
         "value": pa.float64(),
         "events": pa.list_(pa.string()),
+        "complete": pa.bool_(),
     }
 )
 
@@ -64,7 +69,8 @@ def transform(events: DataFrame, options: CorrelateOptions) -> DataFrame:
     """Return the findings of the rules: one row for each, to be published.
 
     Columns: `_subject`, `rule`, `key`, `first` and `last` (its time), `count` (of its events),
-    `value` (of an aggregate), and `events` (their ids).
+    `value` (of an aggregate), `events` (their ids), and `complete`, which is false only for the
+    last window of an aggregate over history, if the events end before it does.
     """
     live = events.isStreaming
     seen = events.where("_time is not null")  # a clock may show an invalid time
@@ -96,7 +102,19 @@ def transform(events: DataFrame, options: CorrelateOptions) -> DataFrame:
         "count",
         "value",
         "events",
+        "complete",
     )
+
+
+def attributes(options: CorrelateOptions) -> set[str]:
+    """Return the attributes that rules ask for."""
+    return {name for name in _Known.of(options).names if name not in GENERIC.names}
+
+
+def prepare(options: CorrelateOptions, checkpoint: Path) -> None:
+    """Say what a query that continues from this checkpoint drops, because rules were changed."""
+    for line in note_rules(options, checkpoint):
+        log.warning("%s", line)
 
 
 def _hits_of(events: DataFrame, options: CorrelateOptions) -> DataFrame:
@@ -118,6 +136,7 @@ class _Known:
 
     def __init__(self, options: CorrelateOptions) -> None:
         self._rules = options.rules
+        self._ids = list(options.by_id)
         steps = [
             (number, step, one)
             for number, rule in enumerate(options.rules)
@@ -160,7 +179,7 @@ class _Known:
                     value = None if path is None else _number(read(attributes, path))
                     hit = Hit(times_us[row], offsets[row], tuple(its_steps), ids[row], value)
                     found[rule, key].append(hit)
-        made = [(rule, key, encode(hits)) for (rule, key), hits in found.items()]
+        made = [(self._ids[rule], key, encode(hits)) for (rule, key), hits in found.items()]
         columns_made = list(zip(*made, strict=True)) or [()] * len(_HITS)
         arrays = [pa.array(one, field.type) for one, field in zip(columns_made, _HITS, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=_HITS)
@@ -195,9 +214,10 @@ def _known(encoded: bytes) -> _Known:
 def _follower(options: CorrelateOptions) -> Any:
     def follow_all(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         number, value = (one.as_py() for one in key)
-        rule = options.rules[number]
-        hits = hits_in(table["hits"].to_pylist())
-        found = follow(rule, Memory(), hits, table["until_us"][0].as_py())
+        rule = options.by_id[number]
+        hits, memory = hits_in(table["hits"].to_pylist()), Memory()
+        found = follow(rule, memory, hits, table["until_us"][0].as_py())
+        found += rule.rest(memory)
         rows = [row_of(options, rule, value, one) for one in found]
         columns = list(zip(*rows, strict=True)) or [()] * len(_FOUND)
         arrays = [

@@ -6,8 +6,13 @@ import anything that is slow to load.
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,17 +27,21 @@ from infobus.subjects import check_subject
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
+log = logging.getLogger("infobus")
+
 FOUND = (
     "_subject string, rule string, key string, first_us long, last_us long, count long, "
-    "value double, events array<string>"
+    "value double, events array<string>, complete boolean"
 )
 """The columns of findings."""
 SHARE_COUNT = 64
 """Shares of a rule's keys. A running query keeps its state by them: never another number."""
+RULES = "infobus-rules.json"
+"""In the checkpoint of a live query: the rules whose state it holds."""
 _FoundRow = Row(*(column.split()[0] for column in FOUND.split(", ")))
 
 
-class CorrelateOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CorrelateOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """The rules, and how their findings are published.
 
     Attributes:
@@ -56,6 +65,52 @@ class CorrelateOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not Template(self.subject).names <= {"rule", "key"}:
             raise UsageError(f"subject {self.subject!r}: only {{rule}} and {{key}} stand in braces")
         check_subject(_subject(self.subject, "x", "x"))
+        if len(self.by_id) < len(self.rules):
+            raise UsageError(f"two of the rules {names} are taken for the same: rename one")
+
+    @cached_property
+    def by_id(self) -> dict[int, AnyRule]:
+        """Return the rules by their ids, in order.
+
+        A running query keeps its state by these ids. So the id is made of all that the rule says:
+        the place of a rule among the others must not matter, and an edited rule is another one.
+        """
+        return {rule_id(rule): rule for rule in self.rules}
+
+
+def rule_id(rule: AnyRule) -> int:
+    """Return a number that is the same for the same rule, and for no other."""
+    digest = hashlib.blake2b(msgspec.json.encode(rule), digest_size=4).digest()
+    return int.from_bytes(digest, "big") >> 1  # Spark's integers have a sign
+
+
+def note_rules(options: CorrelateOptions, checkpoint: Path) -> list[str]:
+    """Write down the rules of a live query in its checkpoint; return what it drops, as lines.
+
+    A rule that was edited or removed since the query ran last has left state in the checkpoint:
+    events that it was waiting with. Nothing else can use them.
+    """
+    path = checkpoint / RULES
+    try:
+        before = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError):
+        # Earlier versions kept state by the positions of rules, which says nothing about them.
+        before = {"": "all"} if (checkpoint / "state").exists() else {}
+    now = {str(number): rule.name for number, rule in options.by_id.items()}
+    if before != now:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        beside = path.with_suffix(".new")
+        beside.write_bytes(msgspec.json.encode(now))
+        os.replace(beside, path)
+    names = set(now.values())
+    if "" in before:
+        return [f"{checkpoint} is of an earlier version: events that rules waited with are dropped"]
+    return [
+        f"rule {name!r} was {'edited' if name in names else 'removed'}: events that it was waiting "
+        "with are dropped" + (", and it begins anew" if name in names else "")
+        for number, name in before.items()
+        if number not in now
+    ]
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -71,7 +126,8 @@ def row_of(options: CorrelateOptions, rule: AnyRule, key: str, found: Finding) -
     """Return a finding, by the columns `FOUND`."""
     subject = _subject(options.subject, rule.name, key)
     times = (found.first_us, found.last_us)
-    return (subject, rule.name, key, *times, found.count, found.value, list(found.ids))
+    ids = list(found.ids)
+    return (subject, rule.name, key, *times, found.count, found.value, ids, found.is_complete)
 
 
 def _subject(template: str, rule: str, key: str) -> str:
@@ -192,7 +248,10 @@ class Follower(StatefulProcessor):
     def _look(
         self, number: int, share: Share, new: Mapping[str, Iterable[Hit]], until_ms: int
     ) -> Iterator[Row]:
-        rule = self._options.rules[number]
+        rule = self._options.by_id.get(number)
+        if rule is None:  # its rule was edited or removed since; `note_rules` has said so
+            self._kept.clear()
+            return iter(())
         found = share.look(rule, new, until_ms)
         self._keep(share)
         return iter([_FoundRow(*row_of(self._options, rule, key, one)) for key, one in found])

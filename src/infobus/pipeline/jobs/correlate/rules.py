@@ -16,7 +16,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from infobus.errors import UsageError
-from infobus.filters import compile
+from infobus.filters import compile, overlaps
+from infobus.filters.language.tree import FunctionCall, nodes
 from infobus.filters.language.values import read
 from infobus.pipeline.jobs.subscription import TrialSubscription
 
@@ -42,6 +43,8 @@ class Finding(Struct, frozen=True):
     count: int
     value: float | None = None
     ids: tuple[str, ...] = ()
+    is_complete: bool = True
+    """False for a window that was not over when the events ended."""
 
 
 class Window(Struct, array_like=True):
@@ -106,14 +109,18 @@ class Rule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fi
 
     def pass_time(self, memory: Memory, until_us: int) -> list[Finding]:
         """Process that all events up to this time have been seen: end windows, and forget."""
-        _forget(memory, until_us - self.within_us)
+        _forget(memory, until_us + 1 - self.within_us)  # the next event comes later than that
+        return []
+
+    def rest(self, memory: Memory) -> list[Finding]:
+        """Return what is known of windows that are not over, at the end of history."""
         return []
 
     def next_us(self, memory: Memory) -> int | None:
         """Return when `pass_time` must be called again; None if nothing is remembered."""
         if not any(memory.hits):
             return None
-        return min(some[0].time_us for some in memory.hits if some) + self.within_us + 1
+        return min(some[0].time_us for some in memory.hits if some) + self.within_us
 
     @property
     def within_us(self) -> int:
@@ -186,7 +193,7 @@ class Repetition(Rule, frozen=True, kw_only=True, tag="repetition"):
         return [_found(whole)]
 
     def pass_time(self, memory: Memory, until_us: int) -> list[Finding]:
-        since_us = until_us - self.within_us
+        since_us = until_us + 1 - self.within_us
         memory.hits = [[one for one in some if one.time_us >= since_us] for some in memory.hits]
         return []
 
@@ -244,9 +251,26 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.having is not None:
-            compile(self.having)
+            self._check_having(self.having)
         if self.of is None and self.function != "count":
             raise UsageError(f"rule {self.name}: {self.function} of what? Set `of`")
+
+    def _check_having(self, having: str) -> None:
+        """Refuse a filter that is true of no finding: the rule would be silent for ever."""
+        where = compile(having)
+        if other := sorted(where.attributes - {"value", "count"}):
+            raise UsageError(
+                f"rule {self.name}: having is about `value` and `count`, not {', '.join(other)}"
+            )
+        calls = (node for node in nodes(where.tree) if isinstance(node, FunctionCall))
+        asks_for_nan = any(call.function == "nan" for call in calls)
+        numbers = ("value >= 1",) if self.function == "count" else ("value <= 0", "value > 0")
+        possible = (compile(f"count >= 1 && {one}") for one in numbers)
+        if not asks_for_nan and not any(overlaps(where, one) for one in possible):
+            raise UsageError(
+                f"rule {self.name}: having={having!r} is never true; `count` is at least 1, and "
+                "`value` is a number"
+            )
 
     def wanted(self) -> list[TrialSubscription]:
         return [self.step]
@@ -268,6 +292,15 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
         window = memory.window
         if window is None or window.start_us + self.within_us > until_us + 1:
             return []
+        return self._end(memory, is_complete=True)
+
+    def rest(self, memory: Memory) -> list[Finding]:
+        return self._end(memory, is_complete=False)
+
+    def _end(self, memory: Memory, *, is_complete: bool) -> list[Finding]:
+        window = memory.window
+        if window is None:
+            return []
         memory.window = None
         value = {
             "count": float(window.count),
@@ -281,7 +314,7 @@ class Aggregate(Rule, frozen=True, kw_only=True, tag="aggregate"):
             if not compile(self.having).matches(told):
                 return []
         end_us = window.start_us + self.within_us
-        return [Finding(window.start_us, end_us, window.count, value)]
+        return [Finding(window.start_us, end_us, window.count, value, is_complete=is_complete)]
 
     def next_us(self, memory: Memory) -> int | None:
         return None if memory.window is None else memory.window.start_us + self.within_us - 1

@@ -21,9 +21,9 @@ from infobus.pipeline.jobs.decompose.tables import write_tables
 from infobus.repository import Repository
 from infobus.repository.database import parse_url
 from infobus.repository.to_rows import ObjectRecord
-from infobus.stores.journal.columns import GENERIC, REST
+from infobus.stores.journal.columns import GENERIC, REST, TOLD
 from infobus.stores.journal.journal import Journal
-from infobus.stores.journal.rows import attributes_by_row
+from infobus.stores.journal.rows import attributes_by_row, headers_by_row
 from infobus.stores.journal.typed_maps import object_of
 from infobus.stores.ledger.positions_sql import PositionsIn
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("infobus")
 
-COLUMNS = ["_offset", "_subject", "_type", "_object_id", "_event_id", "_time", REST]
+COLUMNS = ["_offset", "_subject", "_type", "_object_id", "_event_id", "_time", TOLD, REST]
 
 
 class DecomposeOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,14 +92,16 @@ def records_in(table: pa.Table, journal: Journal) -> list[ObjectRecord]:
     """Return the objects of events, of any type, as they were published."""
     journal.types()  # this learns them
     table = table.cast(pa.schema([GENERIC.field(name) for name in table.column_names]))
-    envelope = table.drop_columns([REST]).to_pydict()
+    envelope = table.select([one for one in table.column_names if one not in (REST, TOLD)])
+    envelope, told = envelope.to_pydict(), headers_by_row(table)
     found = []
     for at, attributes in enumerate(attributes_by_row(table.select([REST]))):
         name = envelope["_type"][at]
         # An object without an id of its own is identified by the event that brought it.
         id = envelope["_object_id"][at] or envelope["_event_id"][at]
         obj = attributes if name is None else object_of(name, attributes, id)
-        found.append(ObjectRecord(obj, id, envelope["_subject"][at], envelope["_time"][at]))
+        where = (envelope["_subject"][at], envelope["_time"][at], told[at])
+        found.append(ObjectRecord(obj, id, *where))
     return found
 
 
@@ -123,12 +125,20 @@ def store(repository: Repository, table: pa.Table, folder: str, query: str) -> i
     with repository.transaction() as connection:
         positions.create(connection)
         number = positions.position(connection, journal.id)
-    if number > journal.next_offset:
+        is_known = number <= journal.next_offset and _is_of_this_past(
+            positions, connection, journal, number
+        )
+    if not is_known:
+        what = (
+            f"ends at {journal.next_offset}"
+            if number > journal.next_offset
+            else "has other events before that"
+        )
         raise UsageError(
             f"job decompose: the database has the events of {folder} up to offset {number}, but "
-            f"the journal ends at {journal.next_offset}: it seems to have been restored from an "
-            f"older copy; give the job another name, or begin with a new checkpoint after deleting "
-            f"the row of {query!r} from infobus_positions. Objects that are there are kept"
+            f"the journal {what}: it seems to have been restored from an older copy; give the job "
+            f"another name, or begin with a new checkpoint after deleting the rows of {query!r} "
+            "from infobus_positions. Objects that are there are kept"
         )
     table = table.sort_by("_offset").filter(pa.compute.field("_offset") >= number)
     if not table.num_rows:
@@ -136,6 +146,9 @@ def store(repository: Repository, table: pa.Table, folder: str, query: str) -> i
     upto = _Upto(journal.id, table["_offset"][-1].as_py() + 1)
 
     def settle(connection: Connection) -> bool:
+        if (era := journal.era_before(upto.number)) is not None:
+            positions.settle(connection, _Upto(f"{journal.id}.eras", 1))
+            positions.settle(connection, _Upto(f"{journal.id}.{era}", upto.number))
         return positions.settle(connection, upto)
 
     records = records_in(table, journal)
@@ -147,6 +160,20 @@ def store(repository: Repository, table: pa.Table, folder: str, query: str) -> i
         with repository.transaction() as connection:
             settle(connection)
         return len(records)
+
+
+def _is_of_this_past(
+    positions: PositionsIn, connection: Connection, journal: Journal, number: int
+) -> bool:
+    """Return whether the journal still has the past in which the event before `number` was stored.
+
+    The database also has the number by the era of the event, from the first version on that knew
+    eras. In a journal that was restored and has grown since, other eras have these offsets.
+    """
+    era = journal.era_before(number)
+    if era is None or not positions.position(connection, f"{journal.id}.eras"):
+        return True
+    return positions.position(connection, f"{journal.id}.{era}") == number
 
 
 def _store_one_by_one(repository: Repository, records: Sequence[ObjectRecord]) -> None:

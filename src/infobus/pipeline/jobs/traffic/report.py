@@ -40,11 +40,12 @@ def write_report(rows: list[Row], options: TrafficOptions, folder: Path) -> Path
     found = series(rows, options)
     advice = recommended(rows, options)
     parts = ["# Traffic", *_summary(rows)]
+    span_s = _span_s(rows) if rows else 0.0
     if found is not None:
         draw(found, advice, options, folder / "traffic")
         parts.append("![Arrivals of each class, and what would wait](traffic.svg)")
     for by, title in (("class", "Classes"), ("subject", "Subjects"), ("node", "Nodes")):
-        parts += [f"## {title}", _table([row for row in rows if row["by"] == by])]
+        parts += [f"## {title}", _table([row for row in rows if row["by"] == by], span_s)]
     parts += ["## Watermarks", *_advice(advice, found, options)]
     path = folder / "report.md"
     path.write_text("\n\n".join(parts) + "\n", "utf-8")
@@ -61,19 +62,24 @@ def _summary(rows: list[Row]) -> list[str]:
         f"{events:,} events of {sum(row['bytes'] for row in classes):,} bytes, published from "
         f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S}.",
         f"Latency and depth are those of {measured:,} events whose arrival in the journal is "
-        "known: from publication, by the publisher's clock, to the disk. Rates are over all "
-        "the time between the first and the last event.",
+        "known: from publication, by the publisher's clock, to the disk. Rates per second are over "
+        f"the whole time of the report, {_span_s(classes):,.1f} s.",
     ]
 
 
 _HEADINGS = "events|per s|peak per s|bytes each|largest|median s|95 % s|99 % s|longest s|depth"
 
 
-def _table(rows: list[Row]) -> str:
+def _span_s(rows: list[Row]) -> float:
+    """Return the time between the first and the last event of all rows."""
+    first, last = min(row["first"] for row in rows), max(row["last"] for row in rows)
+    return float((last - first).total_seconds())
+
+
+def _table(rows: list[Row], span_s: float) -> str:
     rows = sorted(rows, key=lambda row: (-row["events"], row["name"]))
     lines = [f"| |{_HEADINGS}|", "|---|" + "---:|" * (_HEADINGS.count("|") + 1)]
     for row in rows[:SHOWN_COUNT_MAX]:
-        span_s = (row["last"] - row["first"]).total_seconds()
         latency = row["latency_s"] or [None] * 4
         numbers = [
             f"{row['events']:,}",

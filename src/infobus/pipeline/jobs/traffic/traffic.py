@@ -1,13 +1,12 @@
 """Measures traffic in a journal: rates, sizes, depth and latency by subject, class and node.
 
 Latency is the time from publication to the journal's disk: an event's position in the journal shows
-when its file was written. Files that were merged later no longer show it, and are left out. Depth
-is how many events were in transit at once.
+when its file was written. Files that were merged since say when their parts were. Depth is how many
+events were in transit at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from infobus.pipeline.jobs.interest import Array
 from infobus.pipeline.jobs.traffic.marks import Advice, ServiceRate, advise
 from infobus.protocols.qos.classes import DEFAULT_CLASSES
 from infobus.stores.journal.journal import Journal, Segment
+from infobus.stores.journal.parquet import arrivals_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -84,19 +84,18 @@ def _observed(events: DataFrame, options: TrafficOptions) -> DataFrame:
     if "_bytes" not in kept.columns:
         kept = kept.withColumn("_bytes", event_bytes(events))
     if "_arrived" not in kept.columns:
-        segments = (
-            () if options.journal is None else Journal.open(options.journal).manifest.segments
-        )
-        kept = _with_arrival(kept, segments)
+        journal = None if options.journal is None else Journal.open(options.journal)
+        kept = _with_arrival(kept, journal)
     return kept.select(*_OBSERVED)
 
 
-def _with_arrival(events: DataFrame, segments: Sequence[Segment]) -> DataFrame:
-    """Add when each event's file was written, for files that were not merged since."""
+def _with_arrival(events: DataFrame, journal: Journal | None) -> DataFrame:
+    """Add when each event was written, as far as that is known."""
+    segments = () if journal is None else journal.manifest.segments
     rows = [
-        (one.type, one.first, one.last, round(one.written_at * 1e6))
+        (one.type, first, last, round(at_s * 1e6))
         for one in segments
-        if _span_s(one) <= COMMIT_S
+        for first, last, at_s in _arrivals(journal, one)
     ]
     files = events.sparkSession.createDataFrame(rows, _ARRIVAL_DDL)
     is_in = (
@@ -106,6 +105,18 @@ def _with_arrival(events: DataFrame, segments: Sequence[Segment]) -> DataFrame:
     )
     joined = events.join(F.broadcast(files), is_in, "left")
     return joined.withColumn("_arrived", F.timestamp_micros("at"))
+
+
+def _arrivals(journal: Journal | None, segment: Segment) -> list[tuple[int, int, float]]:
+    """Return when the events of a file were written: ranges of offsets, and times."""
+    if journal is None:
+        return []
+    if merged := arrivals_in(journal.folder / segment.path):
+        firsts = [segment.first, *(last + 1 for last, _ in merged)]
+        return [(first, last, at) for first, (last, at) in zip(firsts, merged, strict=False)]
+    if _span_s(segment) > COMMIT_S:  # merged by a version that did not note it
+        return []
+    return [(segment.first, segment.last, segment.written_at)]
 
 
 def _span_s(segment: Segment) -> float:
