@@ -7,6 +7,9 @@ import os
 
 import pytest
 
+from infobus.bus.deliver.full_queue import Crowd
+from infobus.bus.deliver.priority_queue import Classed
+from infobus.bus.deliver.queue import Inbox
 from infobus.testing.simulation.qos import SETTLE_S, _Run, simulate
 from infobus.testing.simulation.reliable import SimulationFailed
 
@@ -45,3 +48,53 @@ def test_a_failure_says_how_to_replay_it(monkeypatch):
     with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
         simulate(7)
     assert "python -m infobus.testing.simulation.qos 7" in str(failure.value)
+
+
+def hold_nobody(monkeypatch):
+    monkeypatch.setattr(Crowd, "look_at", lambda *_: [])
+
+
+def hold_for_ever(monkeypatch):
+    monkeypatch.setattr(Crowd, "look_again", lambda *_: [])
+
+
+def raise_nobody(monkeypatch):
+    monkeypatch.setattr(
+        Classed, "tick", lambda self, now_s: [e.value for e in self._queues.expire(now_s)]
+    )
+
+
+def forget_what_was_raised_before(monkeypatch):
+    monkeypatch.setattr(Classed, "_raised_until_s", lambda *_: 0.0)
+
+
+def let_nothing_expire(monkeypatch):
+    monkeypatch.setattr(Classed, "tick", lambda self, now_s: self._queues.tick(now_s) and [])
+
+
+def forget_the_class(monkeypatch):
+    monkeypatch.setattr(Classed, "_known", lambda _, class_, otherwise: otherwise)
+
+
+def drop_in_silence(monkeypatch):
+    monkeypatch.setattr(Inbox, "_note_dropped", lambda _, run, words: len(run.items if run else ()))
+
+
+@pytest.mark.parametrize(
+    ("break_it", "complaint"),
+    [
+        (hold_nobody, "is_accepting=True"),
+        (hold_for_ever, "is_accepting=False"),
+        (raise_nobody, "the consumer got"),
+        (forget_what_was_raised_before, "the consumer got"),
+        (let_nothing_expire, "expire|not even"),
+        (forget_the_class, "the consumer got|is_accepting"),
+        (drop_in_silence, "has not told its consumer"),
+    ],
+)
+def test_a_broken_promise_is_noticed_and_can_be_replayed(monkeypatch, break_it, complaint):
+    break_it(monkeypatch)
+    with pytest.raises(SimulationFailed, match=complaint) as failure:
+        for seed in range(200):
+            simulate(seed)
+    assert "python -m infobus.testing.simulation.qos" in str(failure.value)

@@ -76,6 +76,10 @@ class MemoryDisk:
             if file.next > 1 and ("ledger", id) not in self._open
         }
 
+    def registrations(self) -> dict[str, float]:
+        """See `Stores.registrations`."""
+        return {name: file.registration.registered_at for name, file in self._consumers.items()}
+
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str = "", *, now_s: float, owner: str = ""
     ) -> MemoryConsumerStore:

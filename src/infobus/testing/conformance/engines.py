@@ -304,6 +304,11 @@ class EngineConformance:
         self._expect_closed(engine)
         _expect(UsageError, lambda: engine.open("a"))
 
+    def test_links_lead_to_the_sessions_of_others(self) -> None:
+        a, b = self.opened("a"), self.opened("b")
+        self.wait_until(lambda: a.links().others and b.links().others, "a link")
+        assert a.links().own not in ("", b.links().own, *a.links().others)
+
     def test_an_engine_cannot_be_used_before_it_is_open(self) -> None:
         self._expect_closed(self.new_engine())
 

@@ -26,6 +26,7 @@ class FreezeOutcome:
     missable_count: int
     """How often an event was owed to a subscription whose node stood still."""
     lost_count: int
+    unreachable_count: int
     settled_after_s: float
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
 
@@ -46,6 +47,7 @@ def simulate(seed: int) -> FreezeOutcome:
         seed,
         account.missable_count,
         account.lost_count,
+        account.unreachable_count,
         settled_after_s,
         tuple(account.trace),
     )

@@ -7,6 +7,7 @@ raised, and channels crash and lose what they hold. After every step each `Chann
 promises: strict priority except under a stated upgrade, bounded queues, nothing that is too old,
 and no class that starves for ever. Then the suppliers stop, and everything must be at the consumer,
 or be accounted for as expired, dropped or lost with a channel: once, in order per sender and class.
+The consumer's channel is a shipped subscription; the others are made of the shipped queues.
 
 A seed that fails is replayed by `python -m infobus.testing.simulation.qos SEED`.
 """
@@ -22,7 +23,8 @@ from dataclasses import dataclass, field
 from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
 from infobus.protocols.qos.queues import Upgraded
 from infobus.testing.simulation.accounts.reliable import Uneven
-from infobus.testing.simulation.nodes.qos_channel import RUN_WEIGHT_MAX, Channel, Letter
+from infobus.testing.simulation.nodes.qos_channel import RUN_WEIGHT_MAX, Channel, Letter, Relay
+from infobus.testing.simulation.nodes.qos_consumer import ConsumerChannel
 from infobus.testing.simulation.reliable import replayable
 
 SETTLE_S = 60.0
@@ -105,7 +107,7 @@ class _Run:
         for index in range(draw.randint(1, 4)):  # the first is the consumer's
             to = draw.choice(self.channels) if self.channels else None
             self.channels.append(
-                Channel(
+                (Relay if to else ConsumerChannel)(
                     f"channel{index}",
                     self.classes,
                     {name: self._marks() for name in self.classes.names},
@@ -189,7 +191,8 @@ class _Run:
             supplier.class_,
             supplier.numbers_count,
             self.random.randint(1, RUN_WEIGHT_MAX),
-            self.now_s + self.random.uniform(0.0, 1.0) * supplier.age_max_s,
+            self.now_s,
+            self.random.uniform(0.0, 1.0) * supplier.age_max_s,
         )
         self.unsettled.add(letter)
         supplier.channel.offer(letter, None, self.now_s)

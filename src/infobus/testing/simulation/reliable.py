@@ -20,12 +20,20 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from infobus.bus.publish.gather import ITEM_BYTES
+from infobus.bus.publish.outlet import Batch
 from infobus.protocols.interest.own_rows import channel_pattern
 from infobus.protocols.reliable.peer import Route, Terms
 from infobus.subjects import channel_of
 from infobus.testing.simulation.accounts.reliable import Account, Uneven
 from infobus.testing.simulation.harm import Harm, drawn_network
-from infobus.testing.simulation.nodes.reliable import CLASSES, TICK_S, Attributes, SimulatedNode
+from infobus.testing.simulation.nodes.reliable import (
+    CLASSES,
+    GATHER_BYTES,
+    TICK_S,
+    Attributes,
+    SimulatedNode,
+)
 from infobus.testing.simulation.world import quiet
 
 SETTLE_S = 15.0
@@ -41,6 +49,9 @@ _COLOURS: list[Attributes] = [{}, {"c": "red"}, {"c": "blue"}, {"c": 7}]
 _PUBLISHED_CLASSES = ["", "", "", *CLASSES]
 _WIDE_TERMS = {"rows_count_max": 10_000, "filters_count_max": 64, "spare_count_max": 10_000}
 _BATCH_COUNT_MAX = 5
+_NODES_COUNT_MAX = 5
+_BATCHES = [None, None, Batch(100, 2.0), Batch(GATHER_BYTES, 50.0)]
+_FRAME_COUNT_MAX = GATHER_BYTES * (_NODES_COUNT_MAX - 1) // ITEM_BYTES + 1
 
 
 class SimulationFailed(AssertionError):
@@ -55,6 +66,11 @@ class Outcome:
     published_count: int
     delivered_count: int
     lost_count: int
+    unknown_count: int
+    """Of these, the losses of unknown size."""
+    unreachable_count: int
+    missed_count: int
+    """How often a node complained that it does not see one whom others see."""
     quenched_count: int
     settled_after_s: float
     trace: tuple[tuple[object, ...], ...] = field(repr=False)
@@ -67,7 +83,7 @@ class VirtualClock(Protocol):
 
 
 @contextmanager
-def replayable(module: str, seed: int, clock: VirtualClock) -> Iterator[None]:
+def replayable(module: str, seed: int | str, clock: VirtualClock) -> Iterator[None]:
     """Let whatever goes wrong say how it can be seen again."""
     try:
         with quiet():
@@ -91,12 +107,20 @@ def simulate(seed: int) -> Outcome:
         run.do_harm()
         settled_after_s = run.settle()
         run.say_one_more_thing()
+    return outcome_of(run, seed, settled_after_s)
+
+
+def outcome_of(run: SimulationRun, seed: int, settled_after_s: float) -> Outcome:
+    """What the account of a run says in the end."""
     account = run.account
     return Outcome(
         seed,
         account.published_count,
         account.delivered_count,
         account.lost_count,
+        account.unknown_count,
+        account.unreachable_count,
+        len(account.missed),
         account.quenched_count,
         settled_after_s,
         tuple(account.trace),
@@ -106,7 +130,7 @@ def simulate(seed: int) -> Outcome:
 class SimulationRun:
     """One run, drawn from a seed; others may add to what happens in it."""
 
-    frame_bytes_max = 200
+    frame_bytes_max = 500
 
     def __init__(self, seed: int) -> None:
         self.random = draw = random.Random(seed)
@@ -123,12 +147,13 @@ class SimulationRun:
         )
         is_on = [draw.random() < 0.5 for _ in range(9)]
         self.network = drawn_network(draw, is_on, 0.3 if is_rough else 0.05)
+        self.batch = draw.choice(_BATCHES)
         self._is_calm = not is_rough and not self.network.faults.loss
         self.account = self._account()
         self.harm = harm = Harm(draw, self.network, self._names)
         self._born_count = 0
-        self._actions: list[Callable[[], None]] = [self.publish_some] * 12
-        self._actions += [self.subscribe_one] * 3 + [self._unsubscribe, self._replace]
+        self.actions: list[Callable[[], None]] = [self.publish_some] * 12
+        self.actions += [self.subscribe_one] * 3 + [self._unsubscribe, self._replace]
         faults_of_nodes = [
             [harm.partition, harm.heal],
             [harm.cut, harm.heal],
@@ -139,7 +164,7 @@ class SimulationRun:
         ]
         if is_rough:
             for on, actions in zip(is_on[3:], faults_of_nodes, strict=True):
-                self._actions += actions * on
+                self.actions += actions * on
         for _ in range(draw.randint(2, 5)):
             self.be_born()
         if not is_rough:
@@ -150,7 +175,7 @@ class SimulationRun:
     def do_harm(self) -> None:
         """Let things happen, most of them bad."""
         for _ in range(self.random.randint(15, 60)):
-            self.random.choice(self._actions)()
+            self.random.choice(self.actions)()
             self.advance(self.random.choice([0.005, 0.05, 0.3]))
 
     def settle(self) -> float:
@@ -159,7 +184,7 @@ class SimulationRun:
         self.harm.end()
         healed_s = self.network.now_s
         self.advance(2 * self.network.faults.lease_s)  # until then some see what is no more
-        while unsettled := list(self._unsettled()):
+        while unsettled := list(self.unsettled()):
             if self.network.now_s - healed_s > SETTLE_S:
                 raise Uneven(f"not settled {SETTLE_S} s after healing: " + "; ".join(unsettled))
             self.advance(0.2)
@@ -179,7 +204,7 @@ class SimulationRun:
 
     def check_settled(self, when: str) -> None:
         """Raise `Uneven` unless everything is settled."""
-        if unsettled := list(self._unsettled()):
+        if unsettled := list(self.unsettled()):
             raise Uneven(f"{when}: " + "; ".join(unsettled))
 
     def advance(self, seconds: float) -> None:
@@ -188,6 +213,8 @@ class SimulationRun:
         for node in self.account.nodes.values():
             for lane, route in node.node.routes.items():
                 self._check_window(node.name, lane, route)
+            for peer in node.node.missed():
+                self.account.misses(node, peer)
             if self._is_calm:
                 self._check_rows_arrive(node)
 
@@ -208,14 +235,26 @@ class SimulationRun:
         kept_bytes = sum(len(frame) for _, _, frame in route.buffer)
         kept_count = sum(end - first for first, end, _ in route.buffer)
         is_waiting = any(progress.waited_for for progress in route.receivers.values())
-        count_max = self.terms.window_count_max + 2 * _BATCH_COUNT_MAX
+        count_max = self.terms.window_count_max + 2 * _FRAME_COUNT_MAX
         if kept_bytes > self.terms.window_bytes_max + self.frame_bytes_max or (
             is_waiting and kept_count > count_max
         ):
             kept = f"{kept_count} events and {kept_bytes} bytes"
             raise Uneven(f"{name} keeps {kept} of {lane!r}, more than its window allows")
+        retained_bytes = sum(len(frame) for _, _, frame in route.retained)
+        retained_count = sum(end - first for first, end, _ in route.retained)
+        if retained_bytes > self.terms.window_bytes_max or (
+            retained_count > self.terms.window_count_max
+        ):
+            kept = f"{retained_count} events and {retained_bytes} bytes"
+            raise Uneven(f"{name} retains {kept} of {lane!r} for absent nodes, more than a window")
+        places = [progress.next for progress in route.receivers.values() if progress.waited_for]
+        kept_from = (*route.retained, *route.buffer, (route.next, 0, b""))[0][0]
+        if any(place < kept_from for place in places):
+            raise Uneven(f"{name} waits on {lane!r} for a node that it has nothing for")
 
-    def _unsettled(self) -> Iterable[str]:
+    def unsettled(self) -> Iterable[str]:
+        """What is not as it must be in the end, in words."""
         yield from self.account.debts()
         nodes = self.account.nodes
         for node in nodes.values():
@@ -224,6 +263,8 @@ class SimulationRun:
                 yield f"{node.name} sees {sorted(alive)}"
             if not (node.node.is_synced() and all(r.is_quiet() for r in node.node.routes.values())):
                 yield f"{node.name} waits for an answer"
+            if node.is_leaving():
+                yield f"{node.name} has not sent what was published"
             for name, peer in node.node.peers.items():
                 for lane, receiver in peer.receivers.items():
                     if receiver.has_hole():  # also of a dead sender, until it is given up
@@ -256,7 +297,7 @@ class SimulationRun:
         return Account(self.terms.depth)
 
     def _node(self, name: str) -> SimulatedNode:
-        return SimulatedNode(self.network, name, self.terms, self.account)
+        return SimulatedNode(self.network, name, self.terms, self.account, self.batch)
 
     # What may happen.
 
@@ -267,7 +308,7 @@ class SimulationRun:
         return list(self.account.nodes)
 
     def be_born(self) -> None:
-        if len(self.account.nodes) < 5:
+        if len(self.account.nodes) < _NODES_COUNT_MAX:
             self._born_count += 1
             name = f"node{self._born_count}"
             self.account.nodes[name] = self._node(name)

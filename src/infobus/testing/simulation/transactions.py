@@ -76,7 +76,7 @@ class TransactionRun(SimulationRun):
         return TransactionAccount(self.terms.depth)
 
     def _node(self, name: str) -> TransactionNode:
-        return TransactionNode(self.network, name, self.terms, self.account)
+        return TransactionNode(self.network, name, self.terms, self.account, self.batch)
 
     def publish_some(self) -> None:
         if self.random.random() < 0.5:

@@ -53,13 +53,14 @@ class VirtualWorker:
         self._jobs: deque[Job] = deque()
         self._is_asked = False  # to do the next one
         self._is_working = False
+        self._is_over = False
 
     def do(self, job: Job, after_s: float = 0.0) -> None:
         if after_s > 0:
             self._network.call_later(after_s, lambda: self.do(job), node=self._node)
-            return
-        self._jobs.append(job)
-        self._ask()
+        elif not self._is_over:
+            self._jobs.append(job)
+            self._ask()
 
     def call(self, job: Job, timeout_s: float) -> None:
         while self._jobs and not self._is_working:  # those that were handed over come first
@@ -69,6 +70,7 @@ class VirtualWorker:
     def stop(self, timeout_s: float = 0.0) -> None:
         if timeout_s:
             self.call(lambda: None, timeout_s)
+        self._is_over = True
 
     def _ask(self) -> None:
         if not self._is_asked:
@@ -91,7 +93,7 @@ class VirtualWorker:
             self._ask()
 
 
-DELAYS_MAX_S = {"reduce": 0.5}
+DELAYS_MAX_S = {"reduce": 0.5, "flush": 0.01, "state": 0.05}
 """Of workers, by the last word of their names; for others it is 0."""
 
 

@@ -88,8 +88,11 @@ class ObviousQueues:
 
     def expire(self, now_s: float) -> list[object]:
         """The values that are too old, oldest limit first."""
-        self.raises = [raised for raised in self.raises if raised[2] > now_s]
+        if self.raises:
+            self.raises = [raised for raised in self.raises if raised[2] > now_s]
         expired = [entry for entry in self.waiting if entry.expires_s <= now_s]
+        if not expired:
+            return []
         for entry in expired:
             self._remove(entry)
         return [e.value for e in sorted(expired, key=lambda e: (e.expires_s, e.number))]

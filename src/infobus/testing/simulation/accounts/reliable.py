@@ -9,8 +9,12 @@ what they promise:
 * an event published while its publisher had said that it knows the subscription is delivered,
   or lies in a reported loss, unless publisher or subscription end first, or the subscription
   gets a filter that does not let it through;
-* a loss of unknown size is reported only where the sender had indeed given the node up, or where
-  the node stood still and so cannot know;
+* nothing is delivered before the word of what was missed before it;
+* a loss of unknown size is reported only where the sender had indeed given the node up, or the
+  node the sender, which takes `absent_s`, or where the node stood still and so cannot know; every
+  other hole has numbers;
+* that a sender is out of reach is told if it is, and once until the two have met again;
+* nobody complains that it misses a node which it has seen in the last `MISSED_S`;
 * once every table is up to date, nothing is sent that nobody wants (unless tables must be small).
 """
 
@@ -37,6 +41,8 @@ from infobus.testing.simulation.nodes.reliable import (
 
 Stream = tuple[str, str, str]  # receiving node, sender, lane
 
+MISSED_S = 5.0
+
 
 class Uneven(AssertionError):
     """A promise was broken."""
@@ -47,7 +53,7 @@ class _Ledger:
     """What one subscription is owed and has got."""
 
     last: dict[tuple[str, str], int] = field(default_factory=dict)  # sender, lane -> event
-    before: dict[str, int] = field(default_factory=dict)  # sender -> last event before it began
+    before: dict[tuple[str, str], int] = field(default_factory=dict)  # what left before it began
     owed: dict[tuple[str, str], dict[int, Debt]] = field(default_factory=dict)
 
 
@@ -64,6 +70,7 @@ class Account:
     """The witness of one simulated run. Raises `Uneven` as soon as a promise is broken."""
 
     depth: int = 1
+    absent_s: float = 3.0  # a node that is away for less is not given up
     blameless: Iterable[str] = ()  # senders whose events nothing has happened to
     nodes: dict[str, SimulatedNode] = field(default_factory=dict)  # those alive
     stood_still: set[str] = field(default_factory=set)  # nodes that were ever frozen
@@ -74,12 +81,21 @@ class Account:
     quenched_count: int = 0
     delivered_count: int = 0
     lost_count: int = 0
+    unknown_count: int = 0  # of these, the losses of unknown size
+    unreachable_count: int = 0
     ledgers: dict[SimulatedSubscription, _Ledger] = field(default_factory=dict)
-    _events: dict[str, int] = field(default_factory=dict)  # sender -> last event
+    _events: dict[tuple[str, str], int] = field(default_factory=dict)  # last that left, by lane
     _expected: dict[Stream, int] = field(default_factory=dict)
     _baselines: dict[Stream, int] = field(default_factory=dict)
+    _places: dict[Stream, int] = field(default_factory=dict)  # before a loss of unknown size
     _heard: dict[Stream, int] = field(default_factory=dict)
+    _unseen: dict[tuple[str, str], float] = field(default_factory=dict)  # node, peer -> since when
     _given_up: set[tuple[str, str]] = field(default_factory=set)  # node, whom it gave up
+    _had: dict[tuple[str, str], set[str]] = field(default_factory=dict)  # node, sender -> lanes
+    missed: set[tuple[str, str]] = field(default_factory=set)  # node, whom it missed
+    _visible: set[tuple[str, str]] = field(default_factory=set)  # node, whom it sees
+    _parted: set[tuple[str, str]] = field(default_factory=set)  # node, of whom it heard the end
+    _out_of_reach: set[tuple[str, str]] = field(default_factory=set)  # node, who is, as was told
 
     def check(self) -> None:
         """Raise what went wrong within an engine's callback."""
@@ -99,9 +115,10 @@ class Account:
     ) -> None:
         """Note who is owed the event."""
         self.published_count += 1
-        self._events[node.name] = event
         self.quenched_count += number is None
         stream = (node.name, lane)
+        if number is not None:
+            self._events[stream] = event
         debt = Debt(number, subject, attributes)
         others = [
             s for other in self.nodes.values() if other is not node for s in other.subscriptions
@@ -115,6 +132,7 @@ class Account:
 
     def told(self, node: SimulatedNode, known: wire.Known) -> None:
         """Note where the peer lets the node begin."""
+        self._out_of_reach.discard((node.name, known.sender))
         for lane, number in known.nexts.items():
             stream = (node.name, known.sender, lane)
             self._baselines[stream] = max(number, self._baselines.get(stream, 1))
@@ -129,6 +147,7 @@ class Account:
         self.trace.append((node.network.now_s, node.name, events.sender, events.first))
         stream = (node.name, events.sender, events.lane)
         self._go_on(stream, events.first, events.first + len(events.items), "delivered")
+        self._had.setdefault(stream[:2], set()).add(events.lane)
         for item in events.items:
             self._hand(node, events, item)
 
@@ -151,21 +170,27 @@ class Account:
     def lost(self, node: SimulatedNode, lost: Lost) -> None:
         """Check that the loss is a real one, and strike it off what is owed."""
         self.trace.append((node.network.now_s, node.name, lost.sender, lost.first, lost.last))
+        if lost.reason:
+            return self._note_unreachable(node, lost)
         self.lost_count += 1
+        self.unknown_count += lost.last is None
         if lost.sender in self.blameless:
             raise Uneven(f"{node.name} reports {lost}, but nothing happened that would excuse it")
         stream = (node.name, lost.sender, lost.lane)
         if lost.last is not None:
             self._go_on(stream, lost.first, lost.last + 1, "reported lost")
         elif not (
-            (lost.sender, node.name) in self._given_up
+            self._gave_up(lost.sender, node.name, node.network.now_s)
+            or self._gave_up(node.name, lost.sender, node.network.now_s)
             or (node.name in self.stood_still and lost.first == 0)
         ):
             raise Uneven(f"{node.name} reports {lost}, but was never given up there")
+        elif not self._gave_up(lost.sender, node.name, node.network.now_s) and lost.first:
+            return  # the sender may have died; if not, it goes on where it was
         else:
             for open_stream in [s for s in self._expected if s[:2] == stream[:2]]:
                 if lost.lane in ("", open_stream[2]):
-                    del self._expected[open_stream]
+                    self._places[open_stream] = self._expected.pop(open_stream)
         for subscription in node.subscriptions:
             for (sender, lane), owed in self.ledger(subscription).owed.items():
                 if sender == lost.sender and lost.lane in ("", lane):
@@ -175,8 +200,20 @@ class Account:
 
     def saw(self, node: SimulatedNode, peer: str, alive: bool) -> None:
         """Note who gives up whom."""
+        pair, now_s = (node.name, peer), node.network.now_s
         if not alive:
-            self._given_up.add((node.name, peer))
+            self._unseen[pair] = now_s
+            self._visible.discard(pair)
+        else:
+            self._visible.add(pair)
+            if self._gave_up(*pair, now_s):
+                self._given_up.add(pair)
+            self._unseen.pop(pair, None)
+            self._parted.discard(pair)
+
+    def ends(self, node: SimulatedNode, peer: str) -> None:
+        """The node hears that a peer has left or died."""
+        self._parted.add((node.name, peer))
 
     def failed(self, error: Exception) -> None:
         """Keep the first error for `check`."""
@@ -198,6 +235,9 @@ class Account:
         for stream in [s for s in self._heard if s[0] == node.name]:
             if not touches(wanted, channel_in(stream[2])):
                 del self._heard[stream]
+        for (name, _), lanes in self._had.items():
+            if name == node.name:
+                lanes -= {lane for lane in lanes if not touches(wanted, channel_in(lane))}
 
     def replaced(self, subscription: SimulatedSubscription) -> None:
         """What the new filter does not let through is owed no more."""
@@ -215,6 +255,40 @@ class Account:
             for stream in [s for s in ledger.owed if s[0] == node.name]:
                 del ledger.owed[stream]
 
+    def _gave_up(self, name: str, peer: str, now_s: float) -> bool:
+        """Whether the node has, or may have, given the peer up at any time."""
+        pair = (name, peer)
+        since_s = self._unseen.get(pair)
+        if pair in self._given_up or (since_s is not None and pair in self._parted):
+            return True
+        return since_s is not None and now_s - since_s >= self.absent_s
+
+    def _note_unreachable(self, node: SimulatedNode, lost: Lost) -> None:
+        pair, now_s = (node.name, lost.sender), node.network.now_s
+        self.unreachable_count += 1
+        if pair in self._out_of_reach:
+            raise Uneven(f"{node.name} reports twice that {lost.sender} is out of reach")
+        if not (self._gave_up(*pair, now_s) or self._gave_up(*pair[::-1], now_s)):
+            raise Uneven(f"{node.name} reports that {lost.sender} is out of reach, which it is not")
+        self._out_of_reach.add(pair)
+
+    def _untold(self) -> Iterable[str]:
+        """Who is out of reach of a node that had its events, and was not told so."""
+        for (name, sender), lanes in self._had.items():
+            if name not in self.nodes or sender in self.nodes or not lanes:
+                continue
+            pair = (name, sender)
+            if pair in self._unseen and pair not in self._parted | self._out_of_reach:
+                yield f"{name} was not told that {sender} is out of reach"
+
+    def misses(self, node: SimulatedNode, peer: str) -> None:
+        """The node says that others see a peer which it does not see itself."""
+        pair = (node.name, peer)
+        self.missed.add(pair)
+        since_s = self._unseen.get(pair, 0.0)
+        if pair in self._visible or node.network.now_s - since_s < MISSED_S:
+            raise Uneven(f"{node.name} says that it misses {peer}, which it has seen just now")
+
     def debts(self) -> Iterable[str]:
         """What is still owed, in words; nothing once a healed network has settled."""
         for node in self.nodes.values():
@@ -227,6 +301,7 @@ class Account:
                     if due:
                         events = f"{list(due)} of {sender} on {lane!r}"
                         yield f"{node.name} did not hand {events} to {subscription.pattern!r}"
+        yield from self._untold()
         for (name, sender, lane), expected in self._expected.items():
             end = self._heard.get((name, sender, lane), 0)
             if name in self.nodes and expected < end:
@@ -236,12 +311,14 @@ class Account:
         attributes = msgspec.msgpack.decode(item.body)
         for subscription in node.subscriptions:
             if subscription.accepts(item.subject, attributes):
-                before = self.ledger(subscription).before.get(events.sender, 0)
+                stream = (events.sender, events.lane)
+                before = self.ledger(subscription).before.get(stream, 0)
                 is_new = not touches(subscription.beside, channel_in(events.lane))
                 if is_new and item.number <= before:
                     what = f"event {item.number} of {events.sender}, from before it began"
                     raise Uneven(f"{subscription.pattern!r} got {what}")
                 self.check_order(subscription, events.sender, events.lane, item.number)
+                self.check_word(node, subscription, stream, item.number)
                 self._hand_over(subscription, events.sender, events.lane, item.number)
 
     def ledger(self, subscription: SimulatedSubscription) -> _Ledger:
@@ -249,7 +326,7 @@ class Account:
 
     def _go_on(self, stream: Stream, first: int, end: int, what: str) -> None:
         expected = self._expected.get(stream, self._baselines.get(stream, 1))
-        if first != expected:
+        if first not in (expected, self._places.pop(stream, 0)):
             name, sender, lane = stream
             raise Uneven(
                 f"{name}: {first}..{end - 1} of {sender} on {lane!r} {what}, "
@@ -272,6 +349,21 @@ class Account:
             what = "twice" if event == last else f"after {last}"
             raise Uneven(f"{subscription.pattern!r} got event {event} of {sender} {what}")
         ledger.last[sender, lane] = event
+
+    def check_word(
+        self,
+        node: SimulatedNode,
+        subscription: SimulatedSubscription,
+        stream: tuple[str, str],
+        event: int,
+    ) -> None:
+        """Check that whatever the subscription missed before the event was reported before it."""
+        due = subscription.due.get(stream, ())
+        owed = self.ledger(subscription).owed.get(stream, {})
+        late = [e for e in owed if e < event and e not in due]
+        if late:
+            what = f"{event} of {stream[0]} before the word that it missed {late}"
+            raise Uneven(f"{node.name} delivers event {what}")
 
     def _hand_over(
         self, subscription: SimulatedSubscription, sender: str, lane: str, event: int

@@ -319,6 +319,9 @@ class _Stores:
     def orphans(self, afresh: bool) -> Mapping[str, Leavings | None]:
         return self._node.home.orphans()
 
+    def registrations(self) -> Mapping[str, float]:
+        return self._node.home.registrations()
+
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float
     ) -> MemoryConsumerStore:

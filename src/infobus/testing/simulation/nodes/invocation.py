@@ -49,7 +49,7 @@ class MemoryReplies:
         self.id = name
         self._rows: dict[str, tuple[str, bytes]] = {}
 
-    def claim(self, call: str, owner: str) -> tuple[str, bytes]:
+    def claim(self, call: str, owner: str, use: str) -> tuple[str, bytes]:
         """Begin a call, unless somebody has: then who, and the answer if there is one."""
         found = self._rows.get(call, ("", b""))
         self._rows.setdefault(call, (owner, b""))
@@ -225,6 +225,9 @@ class _CountingRunner:
 
     def run(self, id: Id, call: wire.Call) -> Callable[[], None]:
         return partial(self._claim if call.once else self._begin, id, call)
+
+    def is_async(self, operation: str) -> bool:
+        return False
 
     def stop(self, id: Id) -> None:
         """An operation that nobody waits for stops by raising."""

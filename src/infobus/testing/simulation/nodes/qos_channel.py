@@ -1,13 +1,16 @@
-"""An event channel of paper 002 in the simulator: queues by class, a link onwards, and a checker.
+"""Event channels of paper 002 in the simulator: queues by class, a link onwards, and a checker.
 
-Whatever the channel does is done by an `ObviousQueues` as well, and the two must agree.
+Whatever a channel does is done by an `ObviousQueues` as well, and the two must agree. A `Relay`
+passes on what it takes; the channel at the end of the way is in `qos_consumer`.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from infobus.protocols.qos.classes import Classes, Marks, Rate, Upgrade
 from infobus.protocols.qos.queues import ClassQueues, FellBack, QueueEntry, Upgraded
@@ -26,12 +29,28 @@ class Letter:
     class_: str
     number: int
     weight: int
-    expires_s: float
+    sent_s: float
+    age_max_s: float
+
+    @property
+    def expires_s(self) -> float:
+        """When it is too old."""
+        return self.sent_s + self.age_max_s
+
+
+class Queues(Protocol):
+    """What waits in a channel."""
+
+    def waiting(self, class_: str) -> int:
+        """The weight of what waits in a class."""
+
+    def is_accepting(self, class_: str) -> bool:
+        """Whether more of a class may come."""
 
 
 @dataclass
-class Channel:
-    """A hop on the way: takes letters in, and passes them on at its link's pace."""
+class Channel(ABC):
+    """A stop on the way: takes letters in, and lets them go at its own pace."""
 
     name: str
     classes: Classes
@@ -54,12 +73,40 @@ class Channel:
 
     def start(self) -> None:
         """Begin with empty queues, as after a crash."""
-        self.queues: ClassQueues[Letter] = ClassQueues(self.classes, self.marks, self.upgrade)
+        self.queues = self.make_queues()
         self.obvious = ObviousQueues(self.classes, self.marks, self.upgrade)
         self.untold: list[object] = []  # too old when something was taken
         self.account: Counter[str] = Counter()  # weights of what was offered, taken, ...
         self.stuck_since_s: dict[str, float] = {}
         self.strict_s = 0.0  # when a class above all upgrades was taken last
+
+    @abstractmethod
+    def make_queues(self) -> Queues:
+        """New queues, in which nothing waits."""
+
+    @abstractmethod
+    def put(self, letter: Letter, entry: QueueEntry[Letter] | None, now_s: float) -> None:
+        """Let a letter wait: from a supplier, or as the entry that a neighbour took."""
+
+    @abstractmethod
+    def next_entry(self, now_s: float) -> QueueEntry[Letter] | None:
+        """Take what goes next; it must be what the obvious queues say."""
+
+    @abstractmethod
+    def drop_next(self, class_: str) -> Letter | None:
+        """Let the oldest of a class go; it must be what the obvious queues say."""
+
+    @abstractmethod
+    def pass_time(self, now_s: float) -> tuple[list[Letter], list[Upgraded | FellBack]]:
+        """What has grown too old, and which classes are raised or fall back."""
+
+    @abstractmethod
+    def is_raised(self, class_: str, now_s: float) -> bool:
+        """Whether a class is raised."""
+
+    @abstractmethod
+    def lose(self) -> list[Letter]:
+        """What waits here, and what was not yet told to be too old."""
 
     def accepts(self, class_: str, now_s: float) -> bool:
         """Whether a neighbour or supplier may send of a class; what is on the way counts."""
@@ -70,35 +117,18 @@ class Channel:
 
     def offer(self, letter: Letter, entry: QueueEntry[Letter] | None, now_s: float) -> None:
         """Take a letter in: from a supplier, or as the entry that a neighbour took."""
-        raised_from = entry.raised_from if entry else None
+        self.put(letter, entry, now_s)
         until_s = entry.raised_until_s if entry else 0.0
-        self.queues.offer(
-            letter,
-            entry.class_ if entry else letter.class_,
-            now_s,
-            weight=letter.weight,
-            expires_s=letter.expires_s,
-            raised_from=raised_from,
-            raised_until_s=until_s,
-        )
         self.obvious.offer(letter, letter.class_, now_s, letter.weight, letter.expires_s, until_s)
         self.account["offered"] += letter.weight
-        if raised_from:
-            self.stuck_since_s.pop(raised_from, None)  # an upgrade from elsewhere begins
+        if entry and entry.raised_from:
+            self.stuck_since_s.pop(entry.raised_from, None)  # an upgrade from elsewhere begins
 
     def take(self, now_s: float) -> QueueEntry[Letter] | None:
-        """What goes next, if the link has room for it and the neighbour accepts its class."""
+        """What goes next, if there is room for it where it goes."""
         if self.rate.allow(now_s, 1, 0) > 0:
             return None
-        for class_ in self.classes.names:
-            is_held = self.next is not None and not self.next.accepts(class_, now_s)
-            self.queues.hold(class_, is_held)
-            self.obvious.held[class_] = is_held
-        self.untold += self.obvious.expire(now_s)
-        entry = self.queues.take(now_s)
-        expected = self.obvious.take(now_s)
-        if as_told(entry) != expected:
-            raise Uneven(f"{self.name} took {entry}, expected {expected}")
+        entry = self.next_entry(now_s)
         if entry is not None:
             self._taken(entry, now_s)
         return entry
@@ -118,31 +148,24 @@ class Channel:
 
     def drop_oldest(self, class_: str) -> Letter | None:
         """Let the oldest of a class go."""
-        entry = self.queues.drop_oldest(class_)
-        if (entry and entry.value) != self.obvious.drop_oldest(class_):
-            raise Uneven(f"{self.name} dropped {entry}, which is not the oldest of {class_}")
-        if entry is not None:
-            self.account["dropped"] += entry.weight
-        return entry.value if entry is not None else None
+        letter = self.drop_next(class_)
+        if letter is not None:
+            self.account["dropped"] += letter.weight
+        return letter
 
     def tick(self, now_s: float) -> tuple[list[Letter], list[Upgraded | FellBack]]:
         """What has grown too old, and which classes are raised or fall back."""
-        expired = self._tell_expired(now_s)
-        effects = self.queues.tick(now_s)
-        if effects != self.obvious.tick(now_s):
-            raise Uneven(f"{self.name}: {effects} is not what an upgrade is")
+        expired, effects = self.pass_time(now_s)
+        self.untold = []
+        self.account["expired"] += sum(letter.weight for letter in expired)
         for effect in effects:
             if isinstance(effect, FellBack):
                 self.stuck_since_s.pop(effect.class_, None)
         return expired, effects
 
     def crash(self) -> list[Letter]:
-        """Lose what waits here, what is on the link, and what was not yet told to be too old."""
-        lost = [self.arrive().value for _ in range(len(self.link))]
-        for class_ in self.classes.names:
-            while (letter := self.drop_oldest(class_)) is not None:
-                lost.append(letter)
-        lost += [entry.value for entry in self.queues.expire(-math.inf)]
+        """Lose what is here and on the link."""
+        lost = [self.arrive().value for _ in range(len(self.link))] + self.lose()
         self.start()
         return lost
 
@@ -150,33 +173,34 @@ class Channel:
         """Hold the channel to its promises."""
         if now_s < self.down_until_s:
             return
-        account, total = self.account, sum(map(self.queues.waiting, self.classes.names))
+        weights = {class_: self.queues.waiting(class_) for class_ in self.classes.names}
+        account, total = self.account, sum(weights.values())
         left = account["taken"] + account["expired"] + account["dropped"]
         if account["offered"] != left + total:
             raise Uneven(f"{self.name} is not even: {dict(account)}, and {total} wait")
-        if len(self.queues) != len(self.obvious.waiting):
-            raise Uneven(f"{self.name} says that {len(self.queues)} wait")
         if any(entry.expires_s <= now_s for entry in self.obvious.waiting):
             raise Uneven(f"{self.name} keeps what is too old")
-        for class_, state in self.queues.state().items():
-            marks = self.marks[class_]
-            if state.waiting > marks.high + RUN_WEIGHT_MAX:
-                raise Uneven(f"{self.name} holds {state.waiting} of {class_}, its mark is {marks}")
-            is_over, is_under = state.waiting > marks.high, state.waiting <= marks.low
-            if (is_over and state.accepting) or (is_under and not state.accepting):
-                raise Uneven(f"{self.name}: {class_} is {state}, its marks are {marks}")
-            self._check_moves(class_, state.raised, now_s)
+        for class_, waiting in weights.items():
+            marks, is_accepting = self.marks[class_], self.queues.is_accepting(class_)
+            if waiting > marks.high + RUN_WEIGHT_MAX:
+                raise Uneven(f"{self.name} holds {waiting} of {class_}, its mark is {marks}")
+            is_over, is_under = waiting > marks.high, waiting <= marks.low
+            if (is_over and is_accepting) or (is_under and not is_accepting):
+                what = f"{waiting} wait, {is_accepting=}, its marks are {marks}"
+                raise Uneven(f"{self.name}: of {class_} {what}")
+            if not (is_accepting or self.obvious.held[class_]):
+                self._check_moves(class_, now_s)
+            else:
+                self.stuck_since_s.pop(class_, None)
 
-    def _check_moves(self, class_: str, is_raised: bool, now_s: float) -> None:
+    def _check_moves(self, class_: str, now_s: float) -> None:
         """A class that starves is raised, and then moves unless a strict one takes every turn."""
         if self.upgrade is None or self.classes.rank(class_) <= self.classes.raised_rank:
             return
-        if self.queues.is_accepting(class_) or self.obvious.held[class_]:
-            self.stuck_since_s.pop(class_, None)
-            return
         since_s = self.stuck_since_s.setdefault(class_, now_s)
         stuck_s = now_s - since_s
-        if stuck_s > self.upgrade.after_s + 2 * self.tick_s and not is_raised:
+        is_starving = stuck_s > self.upgrade.after_s + 2 * self.tick_s
+        if is_starving and not self.is_raised(class_, now_s):
             raise Uneven(f"{self.name}: {class_} starves for {stuck_s} s and is not raised")
         # A turn comes once everyone else who takes turns had one.
         per_s = self.rate.events_per_s or 1.0
@@ -204,10 +228,67 @@ class Channel:
         if self.sent_count > allowed + 1e-6:
             raise Uneven(f"{self.name} sent {self.sent_count}, its rate allows {allowed}")
 
-    def _tell_expired(self, now_s: float) -> list[Letter]:
-        expired = [entry.value for entry in self.queues.expire(now_s)]
+
+class Relay(Channel):
+    """A channel that passes letters on to the next one, class by class as that accepts them."""
+
+    def make_queues(self) -> Queues:
+        """New queues, in which nothing waits."""
+        self._queues: ClassQueues[Letter] = ClassQueues(self.classes, self.marks, self.upgrade)
+        return self._queues
+
+    def put(self, letter: Letter, entry: QueueEntry[Letter] | None, now_s: float) -> None:
+        """Let a letter wait: from a supplier, or as the entry that a neighbour took."""
+        self._queues.offer(
+            letter,
+            entry.class_ if entry else letter.class_,
+            now_s,
+            weight=letter.weight,
+            expires_s=letter.expires_s,
+            raised_from=entry.raised_from if entry else None,
+            raised_until_s=entry.raised_until_s if entry else 0.0,
+        )
+
+    def next_entry(self, now_s: float) -> QueueEntry[Letter] | None:
+        """Take what goes next of the classes that the neighbour accepts."""
+        for class_ in self.classes.names:
+            is_held = self.next is not None and not self.next.accepts(class_, now_s)
+            self._queues.hold(class_, is_held)
+            self.obvious.held[class_] = is_held
+        self.untold += self.obvious.expire(now_s)
+        entry = self._queues.take(now_s)
+        expected = self.obvious.take(now_s)
+        if as_told(entry) != expected:
+            raise Uneven(f"{self.name} took {entry}, expected {expected}")
+        return entry
+
+    def drop_next(self, class_: str) -> Letter | None:
+        """Let the oldest of a class go; it must be what the obvious queues say."""
+        entry = self._queues.drop_oldest(class_)
+        if (entry and entry.value) != self.obvious.drop_oldest(class_):
+            raise Uneven(f"{self.name} dropped {entry}, which is not the oldest of {class_}")
+        return entry.value if entry is not None else None
+
+    def pass_time(self, now_s: float) -> tuple[list[Letter], list[Upgraded | FellBack]]:
+        """What has grown too old, and which classes are raised or fall back."""
+        expired = [entry.value for entry in self._queues.expire(now_s)]
         if expired != self.untold + self.obvious.expire(now_s):
             raise Uneven(f"{self.name} let {expired} expire at {now_s}")
-        self.untold = []
-        self.account["expired"] += sum(letter.weight for letter in expired)
-        return expired
+        effects = self._queues.tick(now_s)
+        if effects != self.obvious.tick(now_s):
+            raise Uneven(f"{self.name}: {effects} is not what an upgrade is")
+        if len(self._queues) != len(self.obvious.waiting):
+            raise Uneven(f"{self.name} says that {len(self._queues)} wait")
+        return expired, effects
+
+    def is_raised(self, class_: str, now_s: float) -> bool:
+        """Whether a class is raised."""
+        return self._queues.state()[class_].raised
+
+    def lose(self) -> list[Letter]:
+        """What waits here, and what was not yet told to be too old."""
+        lost = []
+        for class_ in self.classes.names:
+            while (letter := self.drop_next(class_)) is not None:
+                lost.append(letter)
+        return lost + [entry.value for entry in self._queues.expire(-math.inf)]

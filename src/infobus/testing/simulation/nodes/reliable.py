@@ -1,9 +1,9 @@
 """A simulated node: the shipped runtime on a simulated network, and what decides and witnesses.
 
-It speaks real bytes over a `MemoryEngine` and lives on the network's virtual clock. What receives,
-repairs, dispatches, queues and holds back is the code that ships, so whatever the bus does by it
-can be seen here, thousands of times a minute and repeatably. Only publishing is done here, frame
-by frame, because the run must know the number of each event.
+It speaks real bytes over a `MemoryEngine` and lives on the network's virtual clock. What gathers,
+flushes, receives, repairs, dispatches, queues and holds back is the code that ships, so whatever
+the bus does by it can be seen here, thousands of times a minute and repeatably. The node reads the
+frames that leave, because the run must know the number of each event.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -18,16 +19,17 @@ import msgspec
 from infobus.bus.deliver.event import Event
 from infobus.bus.deliver.priority_queue import Demand
 from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.publish.outlet import Batch, Flusher, Outlet
 from infobus.bus.runtime.runtime import Runtime
 from infobus.engines.memory.engine import Network
-from infobus.errors import BusClosed, LossError
+from infobus.errors import Backpressure, BusClosed, LossError
 from infobus.filters import Filter, compile
 from infobus.patience import Patience
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import lane_key, lane_of
 from infobus.protocols.frames.wire import Items
 from infobus.protocols.reliable.effects import Events, Lost
-from infobus.protocols.reliable.peer import Route, Terms
+from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of, matches
 from infobus.testing.simulation.world import VirtualThreads, WatchedEngine, clock_of
 
@@ -35,6 +37,8 @@ CLASSES = ["", "business", "emergency"]  # as lanes spell them
 TICK_S = 0.1
 CONSUME_S_MAX = 0.1
 """An event waits in its queue for at most so long before its consumer looks."""
+GATHER_BYTES = 300
+"""Of events that are gathered for one receiver: a few events."""
 _QUEUE_COUNTS = [2, 8, 65_536, 65_536]
 
 
@@ -77,6 +81,11 @@ def _fits(where: Filter | None, attributes: Attributes) -> bool:
     return where is None or where.matches(attributes)
 
 
+def _give_up(outlet: Outlet) -> None:
+    """Nobody can wait where time stands still until the caller is done."""
+    raise Backpressure(f"the window of {outlet.lane!r} is full")
+
+
 class Witness(Protocol):
     """Whoever wants to hear what a simulated node does."""
 
@@ -89,7 +98,7 @@ class Witness(Protocol):
         event: int,
         number: int | None,
     ) -> None:
-        """An event was published; without a number it was quenched."""
+        """An event leaves; without a number it was quenched."""
 
     def told(self, node: SimulatedNode, known: wire.Known) -> None:
         """A peer has answered to the node's rows."""
@@ -111,6 +120,9 @@ class Witness(Protocol):
     def saw(self, node: SimulatedNode, peer: str, alive: bool) -> None:
         """The node has noticed that a peer came or went."""
 
+    def ends(self, node: SimulatedNode, peer: str) -> None:
+        """The node has heard that a peer has left or died."""
+
     def failed(self, error: Exception) -> None:
         """The node, or the witness itself, has raised within an engine's callback."""
 
@@ -118,7 +130,14 @@ class Witness(Protocol):
 class SimulatedNode:
     """One node of a run; its consumers take events out of their queues at drawn times."""
 
-    def __init__(self, network: Network, name: str, terms: Terms, witness: Witness) -> None:
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        terms: Terms,
+        witness: Witness,
+        batch: Batch | None = None,
+    ) -> None:
         self.network = network
         self.name = name
         self.subscriptions: list[SimulatedSubscription] = []
@@ -128,7 +147,11 @@ class SimulatedNode:
         self._engine = WatchedEngine(network, witness.failed)
         self.runtime = _WitnessedRuntime(self, terms, self._engine)
         self.node = self.runtime.node
+        self._leaving: dict[tuple[str, int], tuple[str, Attributes]] = {}  # by lane and event
+        self.outlets: dict[str, Outlet] = {}  # by lane
+        self._flusher = Flusher(name, batch, self.runtime.threads, GATHER_BYTES)
         self.runtime.join()
+        self._flusher.start()
 
     def subscribe(self, pattern: str, where: str = "") -> SimulatedSubscription:
         """Want what `where` lets through of `pattern` from now on."""
@@ -169,37 +192,90 @@ class SimulatedNode:
         self.runtime.forget(subscription.real)
 
     def publish(self, events: Sequence[tuple[str, Attributes]], class_: str = "") -> bool:
-        """Publish events of one class on subjects of one channel, in one frame.
+        """Publish events of one class on subjects of one channel; they leave now or soon.
 
-        False if there was no room in the window: then nothing is published.
+        False if there was no room in the window: then some of them are not published.
         """
         lane = lane_of(channel_of(events[0][0], self.node.terms.depth), class_)
-        are_wanted = [self.is_wanted(*event) for event in events]
-        if not any(are_wanted):
-            self.node.note_unwanted(lane)
-            for subject, attributes in events:
-                self._events_count += 1
-                self._witness.published(self, lane, subject, attributes, self._events_count, None)
-            return True
-        route = self.node.route(lane, self.network.now_s)
-        if not route.has_room():
-            return False
-        items: list[wire.Item] = []
-        for (subject, attributes), is_wanted in zip(events, are_wanted, strict=True):
+        wanted: list[wire.Item] = []
+        for subject, attributes in events:
             self._events_count += 1
-            number = None
-            if is_wanted:
-                number = route.next + len(items)
+            event = self._events_count
+            if self.is_wanted(subject, attributes):
+                self._leaving[lane, event] = (subject, attributes)
                 body = msgspec.msgpack.encode(attributes)
-                now_s = self.network.now_s
-                items.append(wire.Item(subject, self._events_count, now_s, 0, body))
-            self._witness.published(self, lane, subject, attributes, self._events_count, number)
-        self.put_items(route, lane, items)
+                wanted.append(wire.Item(subject, event, self.runtime.clock.wall_s(), 0, body))
+            else:
+                self._witness.published(self, lane, subject, attributes, event, None)
+        if not wanted:
+            self.node.note_unwanted(lane)
+            return True
+        outlet = self.outlet(lane)
+        if not class_:
+            self._flusher.make_way_for(outlet)
+        if len(wanted) > 1 and self.network.random.random() < 0.5:
+            return self._send_run(outlet, wanted)
+        return self._send(outlet, wanted)
+
+    def _send(self, outlet: Outlet, items: list[wire.Item]) -> bool:
+        is_several = len(items) > 1
+        taken_count = 0
+        try:
+            for item in items:
+                outlet.send(item, len(item.body), (), is_several)
+                taken_count += 1
+        except Backpressure:
+            for item in items[taken_count:]:
+                del self._leaving[outlet.lane, item.number]
+        if is_several and not outlet.flush_if_room():
+            outlet.ask_flush()
+        return taken_count == len(items)
+
+    def _send_run(self, outlet: Outlet, items: list[wire.Item]) -> bool:
+        try:
+            outlet.send_run(wire.Items.of(items), sum(len(item.body) for item in items), ())
+        except Backpressure:
+            for item in items:  # those that were sent leave no more
+                self._leaving.pop((outlet.lane, item.number), None)
+            return False
         return True
 
-    def put_items(self, route: Route, lane: str, items: Sequence[wire.Item]) -> None:
-        frame = wire.encode(wire.Data(self.name, lane, route.next, wire.Items.of(items)))
-        route.sent(frame, len(items))
+    def outlet(self, lane: str) -> Outlet:
+        """The way out of a lane."""
+        if lane not in self.outlets:
+            self.outlets[lane] = Outlet(
+                self.name,
+                lane,
+                self.node.route(lane, self.network.now_s),
+                put=partial(self._put, lane),
+                describe_types=lambda _: [],
+                wait_for_room=_give_up,
+                on_expired=lambda _: None,
+                flusher=self._flusher,
+                clock=self.runtime.clock,
+            )
+        return self.outlets[lane]
+
+    def published_count(self, lane: str) -> int:
+        """How many events were published on a lane that are numbered, or will be."""
+        waiting_count = sum(on == lane for on, _ in self._leaving)
+        return self.outlet(lane).route.next - 1 + waiting_count
+
+    def is_leaving(self) -> bool:
+        """Whether anything was published that has not left yet."""
+        return bool(self._leaving)
+
+    def left(self, lane: str, number: int, item: wire.Item) -> None:
+        """An event has got its number on the route."""
+        event = self._leaving.pop((lane, item.number), None)
+        assert event is not None, f"{self.name} sent event {item.number} on {lane!r} twice"
+        self._witness.published(self, lane, *event, item.number, number)
+
+    def _put(self, lane: str, frame: bytes) -> None:
+        message = wire.decode(frame)
+        assert isinstance(message, wire.Data)
+        for number, item in enumerate(message.items, message.first):
+            self.left(lane, number, item)
         self._engine.put(lane_key(lane), frame)
 
     def is_wanted(self, subject: str, attributes: Attributes) -> bool:
@@ -207,7 +283,10 @@ class SimulatedNode:
         return wanted if isinstance(wanted, bool) else wanted(attributes)
 
     def leave(self) -> None:
-        """Say goodbye and close."""
+        """Send what was gathered, if there is room, say goodbye and close."""
+        for outlet in self.outlets.values():
+            outlet.close(BusClosed(f"{self.name} has left"))
+        self._flusher.stop()
         self.runtime.close()
 
     # What the runtime does.
@@ -221,19 +300,26 @@ class SimulatedNode:
     def dispatched(self, sender: str, lane: str, first: int, items: Items) -> None:
         """Events were put into the queues."""
         self._witness.delivered(self, Events(sender, lane, first, items))
+        self.consume_soon()
+
+    def consume_soon(self) -> None:
+        """Something is in the queues: an event, or the word of a loss, which fills them, too."""
         if not self._is_consuming:
             self._is_consuming = True
             delay_s = self.network.random.uniform(0, CONSUME_S_MAX)
             self.network.call_later(delay_s, self._consume, node=self.name)
 
     def _consume(self) -> None:
-        """Let every consumer take what is in its queue."""
         self._is_consuming = False
         try:
-            for subscription in list(self.subscriptions):
-                self._drain(subscription)
+            self.drain()
         except Exception as error:
             self._witness.failed(error)
+
+    def drain(self) -> None:
+        """Let every consumer take what is in its queue."""
+        for subscription in list(self.subscriptions):
+            self._drain(subscription)
 
     def _drain(self, subscription: SimulatedSubscription) -> None:
         while True:
@@ -272,11 +358,15 @@ class _WitnessedRuntime(Runtime):
     def on_frame(self, payload: bytes) -> None:
         message = wire.decode(payload)
         assert message is not None
-        if isinstance(message, wire.Known):
+        if isinstance(message, wire.Known) and message.to == self.name:
             self._witness.told(self._simulated, message)
         elif isinstance(message, wire.Data):
             end = message.first + len(message.items)
             self._witness.heard(self._simulated, message.sender, message.lane, end)
+        elif isinstance(message, wire.Bye):
+            self._witness.ends(self._simulated, message.sender)
+        elif isinstance(message, wire.Died):
+            self._witness.ends(self._simulated, message.node)
         super().on_frame(payload)
         self._simulated.took(message)
 
@@ -288,6 +378,7 @@ class _WitnessedRuntime(Runtime):
         self._dispatch(sender, lane, first, items)
         self._simulated.dispatched(sender, lane, first, items)
 
-    def _report(self, lost: Lost, lane: str) -> None:
-        super()._report(lost, lane)
+    def _report(self, lost: Lost, lanes: tuple[str, ...]) -> None:
+        super()._report(lost, lanes)
         self._witness.lost(self._simulated, lost)
+        self._simulated.consume_soon()

@@ -7,9 +7,11 @@ from typing import Protocol
 
 import msgspec
 
+from infobus.bus.publish.outlet import Batch
 from infobus.engines.memory.engine import Network
+from infobus.errors import Backpressure
 from infobus.protocols.frames import transactions, wire
-from infobus.protocols.frames.transactions import Group
+from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of
 from infobus.testing.simulation.nodes.reliable import Attributes, SimulatedNode, Witness
@@ -31,9 +33,15 @@ class TransactionNode(SimulatedNode):
     """Publishes transactions, too; taking them apart is the shipped code's part."""
 
     def __init__(
-        self, network: Network, name: str, terms: Terms, witness: TransactionWitness
+        self,
+        network: Network,
+        name: str,
+        terms: Terms,
+        witness: TransactionWitness,
+        batch: Batch | None = None,
     ) -> None:
-        super().__init__(network, name, terms, witness)
+        super().__init__(network, name, terms, witness, batch)
+        self._groups_leaving: dict[tuple[str, int], int] = {}  # the number each is to get
         self._group_witness = witness
         self._epoch = 0
 
@@ -42,12 +50,18 @@ class TransactionNode(SimulatedNode):
 
         False if a route that it must go has no room: then nothing is published.
         """
-        now_s, depth = self.network.now_s, self.node.terms.depth
+        now_s, depth = self.runtime.clock.wall_s(), self.node.terms.depth
         wanted = dict.fromkeys((channel_of(subject, depth) for subject, _ in events), False)
         for subject, attributes in events:
             wanted[channel_of(subject, depth)] |= self.is_wanted(subject, attributes)
         channels = [channel for channel, is_wanted in wanted.items() if is_wanted]
-        routes = {channel: self.node.route(channel, now_s) for channel in channels}
+        outlets = {channel: self.outlet(channel) for channel in channels}
+        try:
+            for outlet in outlets.values():
+                outlet.flush()  # so that the transaction's number is the next
+        except Backpressure:
+            return False
+        routes = {channel: outlet.route for channel, outlet in outlets.items()}
         if not all(route.has_room() for route in routes.values()):
             return False
         for channel, is_wanted in wanted.items():
@@ -64,6 +78,21 @@ class TransactionNode(SimulatedNode):
         group = Group(first, self._epoch, max(len(routes), 1), run, len(items))
         numbers = {c: routes[c].next if c in routes else None for c in wanted}
         self._group_witness.published_group(self, group, numbers)
-        for channel, route in routes.items():
-            self.put_items(route, channel, [transactions.item(events[0][0], now_s, group)])
+        for channel, outlet in outlets.items():
+            item = transactions.item(events[0][0], now_s, group)
+            self._groups_leaving[channel, item.number] = outlet.route.next
+            outlet.send(item, len(item.body), (), False)
         return True
+
+    def is_leaving(self) -> bool:
+        """Whether anything was published that has not left yet."""
+        return super().is_leaving() or bool(self._groups_leaving)
+
+    def left(self, lane: str, number: int, item: wire.Item) -> None:
+        """An event, or a transaction, has got its number on the route."""
+        if item.type != GROUP:
+            super().left(lane, number, item)
+            return
+        due = self._groups_leaving.pop((lane, item.number), None)
+        what = f"{self.name} sent transaction {item.number} on {lane!r} as {number}"
+        assert due == number, f"{what}, but {due} was due"
