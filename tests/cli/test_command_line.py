@@ -110,7 +110,7 @@ def test_an_event_as_json_has_all_that_is_known_of_it():
     assert infobus.type_of(data).name == "cli_line.Thing"
     assert event_json(event_of(data)) == (
         '{"subject":"a.b","type":"cli_line.Thing","data":{"title":"t","value":1.5,"tags":[]},'
-        '"id":"n-1-x:ff","sender":"n-1-x","seq":3,"time":12.5}'
+        '"id":"n-1-x:ff","sender":"n-1-x","seq":3,"time":12.5,"priority":"regular"}'
     )
 
 

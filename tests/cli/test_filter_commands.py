@@ -150,7 +150,7 @@ class TestExplain:
         monkeypatch.delattr("infobus.filters.pushdown.sql", raising=False)
         monkeypatch.setitem(sys.modules, "sqlalchemy", None)
         _, output = run("explain", "price > 40")
-        assert "pip install information-bus[sql]" in " ".join(output.split())
+        assert "pip install '.[sql]'" in " ".join(output.split())
         assert "attributes" in output
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import infobus
@@ -93,6 +94,20 @@ def test_commands_on_files_can_be_told_which_home_and_no_endpoint(command):
     assert "--connect" not in output
 
 
+def commands(command, path=()):
+    """Every command of a group, with the words that call it."""
+    for name, one in getattr(command, "commands", {}).items():
+        yield from commands(one, (*path, name))
+    if path:
+        yield " ".join(path), command
+
+
+@pytest.mark.parametrize("name, command", list(commands(get_command(app))))
+def test_arguments_have_capital_names_and_typer_says_which_repeat(name, command):
+    names = [one.metavar for one in command.params if one.param_type_name == "argument"]
+    assert all(shown and shown.split(".")[0].isupper() and "..." not in shown for shown in names)
+
+
 def test_options_reach_the_bus_that_a_command_joins(monkeypatch):
     asked = []
 
@@ -101,9 +116,10 @@ def test_options_reach_the_bus_that_a_command_joins(monkeypatch):
         raise infobus.DeliveryError("not today")
 
     monkeypatch.setattr(infobus, "connect", refuse)
-    line = "types --bus x --home h --connect tcp/a:1 --listen tcp/b:2".split()
+    line = "types --bus x --home h --connect tcp/a:1 --listen tcp/b:2 --insecure".split()
     CliRunner().invoke(app, line)
-    assert asked == [("x", {"home": "h", "connect": ["tcp/a:1"], "listen": ["tcp/b:2"]})]
+    endpoints = {"connect": ["tcp/a:1"], "listen": ["tcp/b:2"]}
+    assert asked == [("x", {"name": None, "home": "h", "insecure": True, **endpoints})]
 
 
 def test_a_note_shows_names_as_they_are(capsys):

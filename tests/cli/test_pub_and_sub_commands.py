@@ -3,8 +3,13 @@
 What needs a process of its own, such as a signal or a pipe, is in `tests/processes`.
 """
 
+import json
+
 import pytest
 
+import infobus
+from infobus.cli.lines import event_json, event_line
+from infobus.headers import Headers
 from tests.bus.helpers import wait_until
 
 
@@ -67,9 +72,20 @@ def test_what_goes_wrong_is_said_in_one_line_with_exit_code_2(run, arguments, pr
 
 def test_an_endpoint_that_is_none(run):
     code, out, err = run("sub", "a", "--connect", "nonsense")
+    assert (code, out) == (2, "")
+    assert "connect: 'nonsense' is not an endpoint" in err
+    assert err.count("\n") == 1
+
+
+def test_an_endpoint_that_nobody_answers_at(run, monkeypatch, tmp_path):
+    settings = tmp_path / "hasty.toml"
+    settings.write_text("[patience]\nreach_s = 0.6\n")
+    monkeypatch.setenv("INFOBUS_SETTINGS", str(settings))
+    code, out, err = run("sub", "a", "--connect", "tcp/127.0.0.1:1")
     assert (code, out) == (1, "")
-    assert "nonsense" in err
-    assert "Traceback" not in err
+    assert "nothing that `connect` names was reached in 0.6 s" in err
+    assert "tcp/127.0.0.1:1: connection refused" in err
+    assert ".rs:" not in err
 
 
 def test_an_option_that_does_not_exist(run):
@@ -83,3 +99,43 @@ def test_describe_says_when_nothing_came(run):
     code, out, err = run("describe", "quotes.>", "--seconds", "0.1")
     assert (code, out) == (1, "")
     assert err.endswith("infobus: no event on quotes.> in 0.1 s\n")
+
+
+def test_describe_shows_a_type_as_json(run):
+    class Tide(infobus.DataObject, name="described.Tide"):
+        height: float
+
+    code, out, _ = run("describe", "described.Tide", "--json")
+    assert code == 0
+    assert json.loads(out) == infobus.type_of(Tide).to_dict()
+
+
+def test_headers_are_given_and_shown(run, bus):
+    wanted = bus.subscribe("news.>")
+    told = ("--header", "trace=4bf92f", "--header", "n:=2", "--header", "is_last:=true")
+    assert run("pub", "news.a", "x=1", *told) == (0, "", "")
+    event = wanted.receive(60)
+    assert dict(event.headers) == {"trace": "4bf92f", "n": 2, "is_last": True}
+    assert event_line(event).plain.endswith(" x='1' [trace='4bf92f', n=2, is_last=True]")
+    for bad in ("=x", "trace", "trace:=null"):
+        code, _, err = run("pub", "news.a", "x=1", "--header", bad)
+        assert (code, "header" in err) == (2, True)
+
+
+def test_headers_of_every_kind_go_through_json_and_back(run, bus):
+    headers = {"key": b"\0", "share": 1.0, "inf": float("inf"), "n": 1, "is_last": True}
+    event = infobus.Event("news.a", {"x": 1}, "node", 1, 1.5, 1, headers=Headers(headers))
+    wanted = bus.subscribe("news.>")
+    assert run("pub", "-", stdin=event_json(event) + "\n") == (0, "", "")
+    again = dict(wanted.receive(60).headers)
+    assert again == headers
+    assert list(map(type, again.values())) == list(map(type, headers.values()))
+
+
+def test_the_stats_of_nodes_are_a_table_or_lines(run, bus):
+    code, out, _ = run("stats")
+    assert code == 0
+    assert bus.node.split("-")[-2] in out
+    assert "quenched/s" in out
+    code, out, _ = run("stats", "--json")
+    assert json.loads(out.splitlines()[0])["node"] == bus.node

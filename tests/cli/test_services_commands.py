@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import uuid
 from collections.abc import Iterator
 
@@ -32,6 +33,9 @@ class Market(Service):
     def fail(self) -> None:
         raise KeyError("nope")
 
+    def checksum(self, data: bytes) -> int:
+        return sum(data)
+
 
 @pytest.fixture
 def bus(tmp_path):
@@ -46,6 +50,13 @@ def test_services_are_listed_with_their_operations(run):
     assert "svc.market" in out
     assert "1.2" in out
     assert "listing(symbol: str, price: float = 1.5) -> Listing" in out
+
+
+def test_on_a_narrow_terminal_signatures_stay_whole(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = run("services")
+    assert "    listing(symbol: str, price: float = 1.5) -> Listing\n" in out
+    assert re.search(r"^svc\.market  1\.2  load 0  up \d+ \w+  \S+$", out, re.MULTILINE)
 
 
 def test_services_as_json(run):
@@ -86,6 +97,10 @@ def test_results_as_json(run):
         (["svc.market", "ticks", "count=x"], 2, "count: expected int, got str 'x'"),
         (["svc.market", "fail"], 1, "KeyError: 'nope'"),
         (["svc.nobody", "x"], 1, "nobody served 'svc.nobody'"),
+        (["svc.markt", "x"], 1, "nobody served 'svc.markt' within 1.0 s; did you mean svc.market"),
+        (["svc.none", "x", "--timeout", "0.3"], 1, "nobody served 'svc.none' within 0.3 s"),
+        (["svc.none", "--timeout", "0.3"], 1, "nobody served 'svc.none' within 0.3 s"),
+        (["svc.market", "checksum", "data=f!"], 2, "data: bytes are given as base64, and 'f!' is"),
     ],
 )
 def test_what_goes_wrong_is_said_in_a_line(run, arguments, code, says):
@@ -94,10 +109,27 @@ def test_what_goes_wrong_is_said_in_a_line(run, arguments, code, says):
     assert re.search(says, err.splitlines()[-1]), err
 
 
+def test_a_call_waits_for_a_server_as_long_as_it_may(run, bus, monkeypatch):
+    for module in ("call", "services"):
+        monkeypatch.setattr(f"infobus.cli.{module}.PATIENCE_S", 0.0)
+    timer = threading.Timer(0.2, bus.serve, ("svc.late", Market()))
+    timer.start()
+    code, out, _ = run("call", "svc.late", "symbols", "--timeout", "60", "--json")
+    timer.join()
+    assert (code, out) == (0, '["GMC","IBM"]\n')
+
+
+def test_bytes_are_asked_for_as_base64(run):
+    _, out, _ = run("call", "svc.market", stdin="checksum\nAQI=\n")
+    assert "data: bytes as base64>" in out
+    assert "\n3\n" in out or "> 3\n" in out
+
+
 def test_a_bare_call_walks_a_person_through(run):
     typed = "\nlisting\nGMC\nhigh\n2.5\nfail\nnothing\n"
     code, out, err = run("call", stdin=typed)
     assert (code, err) == (0, "")
+    assert "Ctrl-D" not in out, "it is no terminal"
     assert "service [svc.market]>" in out
     assert "All that is traded." in out
     assert "price: float [1.5]>" in out

@@ -3,6 +3,7 @@
 import pytest
 
 import infobus
+from infobus.cli.tdl_prompt import prompt_until_end
 from tests.cli.running import Shell
 
 THERMOSTAT = """
@@ -32,6 +33,21 @@ def test_what_it_prints_cannot_command_the_terminal(shell):
     assert out == "a\\x1b[2Jb\nc"
 
 
+def test_the_prompt_survives_a_defect_of_its_own(tmp_path, monkeypatch, capsys):
+    class Broken:
+        def run(self, text):
+            raise IndexError("list index out of range")
+
+        def names(self):
+            return []
+
+    lines = iter(["(car 1)", "(car 2)", "quit"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
+    prompt_until_end(Broken(), tmp_path / "history")
+    said = capsys.readouterr().out
+    assert said.count("infobus failed on this: IndexError: list index out of range") == 2
+
+
 def test_a_program_that_fails_says_where(shell):
     (shell.folder / "bad.tdl").write_text("(defun f (x)\n  (car x))\n(f 5)")
     code, out, err = shell.run("tdl", "run", "bad.tdl")
@@ -51,9 +67,20 @@ def test_a_file_that_is_none_is_one_line(shell):
     assert (code, err.count("\n")) == (2, 1)
 
 
+def test_a_key_that_everybody_could_read_is_shut_with_a_warning(shell):
+    key = shell.folder / "key"
+    (shell.folder / "nothing.tdl").write_text("1")
+    for mode, after, told in ((0o640, 0o640, False), (0o644, 0o600, True)):
+        key.write_bytes(b"a key of those who trust each other")
+        key.chmod(mode)
+        code, _, err = shell.run("tdl", "run", "nothing.tdl", "--key", "key")
+        assert (code, key.stat().st_mode & 0o777, "open to other users" in err) == (0, after, told)
+
+
 def test_a_host_serves_what_it_is_sent_until_it_is_ended(shell):
     (shell.folder / "thermostat.tdl").write_text(THERMOSTAT)
     (shell.folder / "key").write_bytes(b"a key of those who trust each other\n")
+    (shell.folder / "key").chmod(0o600)
     host = shell.start("tdl", "host", "plant.host", "--key", "key")
     assert host.stderr.readline().startswith("ready for programs under plant.host")
     code, _, err = shell.run("tdl", "send", "thermostat.tdl", "plant.host")

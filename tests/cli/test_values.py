@@ -113,3 +113,8 @@ class TestTyped:
 
     def test_bytes_are_written_in_base64(self):
         assert base64.b64encode(b"hi").decode() in to_json({"seal": b"hi"})
+
+
+def test_json_for_a_terminal_spells_out_what_a_terminal_would_obey() -> None:
+    shown = to_json({"name\x9b": "a\u202eb"})
+    assert shown == '{"name\\u009b":"a\\u202eb"}'

@@ -116,10 +116,12 @@ def test_a_selection_by_hand_stays():
     assert board.selected == "2"
 
 
-def test_a_program_that_comes_is_announced():
+def test_programs_that_come_and_go_are_announced():
     board = Board()
     assert board.count_programs(2, 0.0) == ["-- A program has come on-line: 2 on the bus now."]
-    assert board.count_programs(1, 0.0) == []
+    assert board.count_programs(2, 0.0) == []
+    assert board.count_programs(1, 0.0) == ["-- A program has left: 1 on the bus now."]
+    assert board.caption == "A program has left: 1 on the bus now.", "no stale number stays"
     assert board.count_programs(2, 0.0) != []
 
 

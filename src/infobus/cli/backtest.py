@@ -9,16 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infobus import UsageError
-from infobus.cli.lines import printable
-from infobus.cli.options import AsJson, JournalFolder, TestEvents
+from infobus.cli.options import AsJson, JournalFolder, OnSpark, TestEvents
 from infobus.cli.spark_output import quiet_session
 from infobus.cli.terminal import console, table, write_json
+from infobus.printable import printable
 
 if TYPE_CHECKING:
     from infobus.pipeline.jobs.backtest import BacktestOptions
     from infobus.stores.journal.journal import Journal
 
 _SUBSUMERS_COUNT_MAX = 5
+
+SubscriptionFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="More subscriptions, one per line: a filter, or JSON with subject and where.",
+    ),
+]
 
 
 def command(
@@ -33,14 +42,7 @@ def command(
             "--subject", metavar="PATTERN", help="The subject of the filters given by --where."
         ),
     ] = ">",
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            metavar="FILE",
-            help="More subscriptions, one per line: a filter, or JSON with subject and where.",
-        ),
-    ] = None,
+    file: SubscriptionFile = None,
     test: TestEvents = False,
     limit: Annotated[
         int,
@@ -50,6 +52,7 @@ def command(
     master: Annotated[
         str, typer.Option("--master", metavar="URL", help="Where Spark runs.")
     ] = "local[*]",
+    on_spark: OnSpark = None,
 ) -> None:
     """Show how many events each subscription would have matched, and which others cover it.
 
@@ -73,12 +76,32 @@ def command(
         journal=str(journal.absolute()),
         test=test,
     )
-    rows, told = _run(history, options, journal, master)
+    from infobus.pipeline.jobs.history import is_small
+
+    if on_spark or (on_spark is None and not is_small(history.select())):
+        rows, told = _run(history, options, journal, master)
+    else:
+        rows, told = _run_here(history, options)
     if as_json:
         write_json(*rows)
         return
     _print(rows, limit)
     console().print(told, style="dim")
+
+
+def _run_here(history: Journal, options: BacktestOptions) -> tuple[list[dict[str, Any]], str]:
+    """As `_run`, without Spark."""
+    from infobus.pipeline.jobs import backtest
+
+    start_s = time.monotonic()
+    rows = backtest.in_process(history, options)
+    return rows, _told(history, options, start_s)
+
+
+def _told(history: Journal, options: BacktestOptions, start_s: float) -> str:
+    count = sum(segment.count for segment in history.manifest.segments)
+    took_s = time.monotonic() - start_s
+    return f"{len(options.all()):,} subscriptions, {count:,} events, {took_s:.1f} s"
 
 
 def _run(
@@ -95,8 +118,7 @@ def _run(
         status.update(f"matching {asked:,} subscriptions with {count:,} events")
         result = backtest.over(histories(spark, folder), options)
         rows = result.orderBy("subscription").toArrow().to_pylist()
-    took_s = time.monotonic() - start_s
-    return rows, f"{asked:,} subscriptions, {count:,} events, {took_s:.1f} s"
+    return rows, _told(history, options, start_s)
 
 
 def _print(rows: list[dict[str, Any]], limit: int) -> None:

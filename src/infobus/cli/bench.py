@@ -73,10 +73,20 @@ BENCHMARKS = {
         "Measure paper 001's own load, from one process to another.",
         "20,000 notifications in place of 100,000.",
     ),
+    "members": BenchCommand(
+        "membership.benchmark",
+        "Measure what membership costs a node, and how soon all members know of a failure.",
+        "Shorter looks, and 8 failures in place of 40.",
+    ),
     "pipeline": BenchCommand(
         "pipeline.benchmark",
         "Measure Spark reading a journal through the bus's source and by itself, and captures.",
         "200,000 events in place of five million.",
+    ),
+    "hosts": BenchCommand(
+        "hosts.benchmark",
+        "Measure what programs on several hosts cost, without and with daemons. Needs root.",
+        "One round with few programs.",
     ),
     "repository": BenchCommand(
         "repository.benchmark",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,16 +11,19 @@ from rich.console import Console
 
 import infobus
 from infobus import Bus, DataObject, UsageError
-from infobus.cli.lines import printable, printable_lines, to_json
-from infobus.cli.options import AsJson, WhichBus, grouped
+from infobus.cli.lines import to_json
+from infobus.cli.options import AsJson, HeaderItems, WhichBus, grouped
 from infobus.cli.prompt import ask, ask_value
-from infobus.cli.services import PATIENCE_S, operation_of
+from infobus.cli.services import PATIENCE_S, operation_of, operations_of
 from infobus.cli.terminal import complete_words, console, suggestion, warn, write, write_json
-from infobus.cli.values import values_from_items
+from infobus.cli.values import headers_from_items, values_from_items
+from infobus.objects.kinds import BYTES, Maybe
+from infobus.printable import printable, printable_lines
 
 if TYPE_CHECKING:
     from infobus.objects.members import Members
     from infobus.services import ServiceOperation
+    from infobus.services.client import RemoteOperation
 
 DELIMITERS = " \t\n"  # of the words that Tab completes
 
@@ -27,15 +31,27 @@ DELIMITERS = " \t\n"  # of the words that Tab completes
 @grouped
 def command(
     which: WhichBus,
-    subject: Annotated[str | None, typer.Argument(help="The service's subject.")] = None,
-    operation: Annotated[str | None, typer.Argument(help="The operation to call.")] = None,
+    subject: Annotated[
+        str | None, typer.Argument(metavar="SUBJECT", help="The service's subject.")
+    ] = None,
+    operation: Annotated[
+        str | None, typer.Argument(metavar="OPERATION", help="The operation to call.")
+    ] = None,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="name=text, name:=json, or all of them as one JSON object."),
+        typer.Argument(
+            metavar="ARGUMENT",
+            help="name=text, name:=json, or all of them as one JSON object; bytes as base64.",
+        ),
     ] = None,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the result.")
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            help="How long to wait, first for a server and then for the result. Default: 1 and 10.",
+        ),
+    ] = None,
     policy: Annotated[
         str, typer.Option("--policy", help="Which servers to ask: first, least_loaded, or all.")
     ] = "first",
@@ -46,6 +62,7 @@ def command(
             help="Run the operation once, even if the call is repeated after a crash.",
         ),
     ] = False,
+    headers: HeaderItems = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the signature of an operation of a service, and call it.
@@ -55,22 +72,39 @@ def command(
     or one by one        infobus call svc.keywords keywords_in text="GM up"
     Step by step         infobus call
     """
-    options = {"timeout_s": timeout_s, "policy": policy, "exactly_once": exactly_once}
+    options = {
+        "timeout_s": timeout_s,
+        "policy": policy,
+        "exactly_once": exactly_once,
+        "headers": headers_from_items(headers or []),
+    }
+    find_s = PATIENCE_S if timeout_s is None else timeout_s
     with which.join() as node:
         if subject is None or operation is None:
-            _walk_through(node, subject, options)
+            operations = None if subject is None else operations_of(node, subject, find_s)
+            _walk_through(node, subject, operations, options)
             return
-        chosen = operation_of(node, subject, operation)
+        chosen = operation_of(node, subject, operation, find_s)
         if not as_json:
             warn(chosen.signature)
-        _learn_types(node, [chosen])
-        values = arguments_of(chosen, arguments or [])
-        try:
-            show(node.service(subject, **options)[operation](**values), as_json)
-        except infobus.BusError:
-            raise
-        except Exception as error:  # the service raised a type that is known here
-            raise infobus.RemoteError(type(error).__name__, str(error)) from error
+        _call(node, node.service(subject, **options)[operation], chosen, arguments or [], as_json)
+
+
+def _call(
+    node: Bus,
+    operation: RemoteOperation,
+    described: ServiceOperation,
+    arguments: Sequence[str],
+    as_json: bool,
+) -> None:
+    _learn_types(node, [described])
+    values = arguments_of(described, arguments)
+    try:
+        show(operation(**values), as_json)
+    except infobus.BusError:
+        raise
+    except Exception as error:  # the service raised a type that is known here
+        raise infobus.RemoteError(type(error).__name__, str(error)) from error
 
 
 def arguments_of(operation: ServiceOperation, items: Sequence[str]) -> dict[str, Any]:
@@ -85,7 +119,11 @@ def arguments_of(operation: ServiceOperation, items: Sequence[str]) -> dict[str,
                 f"{item!r} is not an argument of {operation.signature}: write name=text, "
                 f"name:=json, or one JSON object{suggestion(name, kinds)}"
             )
-    return values_from_items(items, kinds)
+    values = values_from_items(items, kinds)
+    for name, value in values.items():
+        if isinstance(value, str) and kinds.get(name) in (BYTES, Maybe(BYTES)):
+            raise UsageError(f"{name}: bytes are given as base64, and {value!r} is not")
+    return values
 
 
 def _learn_types(bus: Bus, operations: Iterable[ServiceOperation]) -> None:
@@ -123,18 +161,24 @@ def show(result: Any, as_json: bool) -> None:
         write(to_json(result) if isinstance(result, dict) else printable(repr(result)))
 
 
-def _walk_through(bus: Bus, subject: str | None, options: dict[str, Any]) -> None:
+def _walk_through(
+    bus: Bus,
+    subject: str | None,
+    operations: Members[ServiceOperation] | None,
+    options: dict[str, Any],
+) -> None:
     """Ask for a service, then for operations and their arguments, and call them until Ctrl-D."""
     out = console()
-    out.print(
-        "Call services step by step. Tab completes, Enter takes the default, Ctrl-C gives up a "
-        "call, Ctrl-D ends.",
-        style="dim",
-    )
+    if sys.stdin.isatty():
+        out.print(
+            "Call services step by step. Tab completes, Enter takes the default, Ctrl-C gives up a "
+            "call, Ctrl-D ends.",
+            style="dim",
+        )
     try:
         chosen = subject or _ask_subject(bus, out)
         service = bus.service(chosen, **options)
-        operations = service.operations
+        operations = operations or service.operations
         _learn_types(bus, operations)
         _list(out, operations)
         while True:

@@ -28,7 +28,7 @@ def reuters(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", exists=True, dir_okay=False, help="SGML, such as reut2-000.sgm."
+            metavar="FILE", exists=True, dir_okay=False, help="SGML, such as reut2-000.sgm."
         ),
     ],
     rate: Annotated[

@@ -13,10 +13,10 @@ from rich.text import Text
 from rich.tree import Tree as Picture
 
 from infobus import UsageError
-from infobus.cli.lines import printable
 from infobus.cli.options import AsJson
 from infobus.cli.terminal import console, stdin, warn, write, write_json
 from infobus.cli.values import object_from_json
+from infobus.printable import printable
 
 app = typer.Typer(no_args_is_help=True, help="Try a filter, as for [b]sub --where[/b].")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from infobus.cli.lines import printable
+from infobus import UsageError
 from infobus.cli.options import AsJson, Patterns, TestEvents, Until, Where, WhichBus, grouped
 from infobus.cli.terminal import console, note, stdin, stop_when_asked, write_json
+from infobus.printable import printable
 
 if TYPE_CHECKING:
     from infobus.pipeline.recorder import RecorderProgress
@@ -52,8 +54,14 @@ class Retention:
 
     def upkeep(self) -> Upkeep:
         """The same in seconds and bytes."""
-        from infobus.stores.journal.upkeep import Upkeep
+        from infobus.stores.journal.upkeep import MERGED_BYTES_MAX, Upkeep
 
+        least = math.ceil(2 * MERGED_BYTES_MAX / 1e6)  # two files, of which one goes as a whole
+        if self.keep_mb is not None and self.keep_mb < least:
+            raise UsageError(
+                f"--keep-mb {self.keep_mb:g}: whole files are deleted, which have up to "
+                f"{MERGED_BYTES_MAX / 1e6:.0f} MB, so the least that makes sense is {least}"
+            )
         return Upkeep(
             keep_s=None if self.keep_days is None else self.keep_days * 86_400.0,
             keep_bytes=None if self.keep_mb is None else round(self.keep_mb * 1e6),
@@ -228,14 +236,38 @@ def repair(folder: Folder) -> None:
 
 
 @app.command()
-def compact(folder: Folder) -> None:
-    """Merge small files where their types and versions allow it."""
+def compact(
+    folder: Folder,
+    grace_s: Annotated[
+        float,
+        typer.Option(
+            "--grace-s",
+            min=0,
+            help="How long replaced files stay for readers; 0 removes them now.",
+        ),
+    ] = 600.0,
+) -> None:
+    """Merge small files where their types and versions allow it.
+
+    Files that were merged stay for a while, because somebody may be reading them. They are
+    removed when a program next writes to the journal, or by this command.
+    """
     import time
 
     from infobus.stores.journal.journal import Journal, JournalWriter
     from infobus.stores.journal.upkeep import compact as merge
+    from infobus.stores.journal.upkeep import sweep
 
     Journal.open(folder)
     with JournalWriter.open(folder) as writer:
         fewer = merge(writer, time.time(), fan=2)
-        print(f"{fewer} files fewer, {len(writer.manifest.segments)} left")
+        removed = sweep(writer, time.time(), grace_s)
+        manifest = writer.manifest
+    print(f"{fewer} files fewer, {len(manifest.segments)} left")
+    if removed:
+        print(f"{removed} replaced files removed")
+    if manifest.retired:
+        print(
+            f"{len(manifest.retired)} replaced files stay for their readers; to remove them, run "
+            f"this again in {grace_s / 60:g} minutes, or now with --grace-s 0"
+        )

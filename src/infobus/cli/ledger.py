@@ -13,10 +13,10 @@ import typer
 from infobus import UsageError
 from infobus.bus.settings import consumers_folder, ledgers_folder, load_settings
 from infobus.cli.ledger_table import holdings, show
-from infobus.cli.lines import printable
-from infobus.cli.options import AsJson, WhichHome, grouped
+from infobus.cli.options import AsJson, WhichHome, grouped, refuse_early_options
 from infobus.cli.terminal import write_json
 from infobus.errors import DurableInUse, LedgerInUse, StoreCorrupt, StoreError
+from infobus.printable import printable
 from infobus.stores.ledger.consumer_store import (
     consumer_names,
     consumer_path,
@@ -36,7 +36,7 @@ app = typer.Typer(rich_markup_mode="rich")
 class LedgerFile:
     """A ledger or a durable consumer of the home."""
 
-    id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The ID of a ledger.")] = None
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="The ID of a ledger.")] = None
     consumer: Annotated[
         str | None,
         typer.Option("--consumer", metavar="NAME", help="The file of this durable consumer."),
@@ -54,25 +54,13 @@ def list_all(context: typer.Context, which: WhichHome, as_json: AsJson = False) 
     Forget a consumer that is gone      infobus ledger drop NAME
     """
     if context.invoked_subcommand:
-        _refuse_early_options(context)
+        refuse_early_options(context)
         return
     found = holdings(*_folders(which))
     if as_json:
         write_json(found)
     else:
         show(found)
-
-
-def _refuse_early_options(context: typer.Context) -> None:
-    # Typer would ignore them, and the command would look at another home.
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            option = parameter.opts[0]
-            raise UsageError(
-                f"{option} belongs after the command: "
-                f"infobus ledger {context.invoked_subcommand} {option} ..."
-            )
 
 
 @app.command()
@@ -183,7 +171,9 @@ def seal(
 @grouped
 def drop(
     which: WhichHome,
-    name: Annotated[str, typer.Argument(help="A durable consumer that will never return.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A durable consumer that will never return.")
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Forget a durable consumer: events are no longer kept for it.

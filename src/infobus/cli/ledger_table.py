@@ -10,9 +10,9 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from infobus.cli.lines import printable
 from infobus.cli.terminal import console, table
 from infobus.errors import StoreError
+from infobus.printable import printable
 from infobus.stores.ledger.consumer_store import consumer_names
 from infobus.stores.ledger.folder import glance, ledger_ids
 from infobus.stores.ledger.inspection import glance_consumer

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from infobus import DataObject, Event, type_of
-from infobus.cli.values import TYPE_KEY
+from infobus import DataObject, DurableEvent, Event, type_of
+from infobus.cli.values import TYPE_KEY, headers_as_json
 from infobus.objects.data import attribute_values, unknown_attributes
+from infobus.printable import printable, printable_json
 
 VALUE_LENGTH_MAX = 120
 
@@ -39,11 +40,17 @@ def event_line(event: Event) -> Text:
     line = event_heading(event)
     for name, value in attributes_of(event.data).items():
         line.append(f" {printable(name)}=", "dim").append(short(value), "not dim")
-    return line
+    return line.append(headers_text(event), "dim")
+
+
+def headers_text(event: Event) -> str:
+    """What is said beside the object, in brackets; nothing if nothing is."""
+    told = ", ".join(f"{printable(name)}={short(value)}" for name, value in event.headers.items())
+    return f" [{told}]" if told else ""
 
 
 def event_json(event: Event) -> str:
-    """One event as a line of JSON."""
+    """One event as a line of JSON, which `infobus pub -` publishes again."""
     record = {
         "subject": event.subject,
         "type": event.type,
@@ -52,13 +59,18 @@ def event_json(event: Event) -> str:
         "sender": event.sender,
         "seq": event.seq,
         "time": event.time,
+        "priority": event.priority,
     }
+    if event.headers:
+        record["headers"] = headers_as_json(event.headers)
+    if isinstance(event, DurableEvent):
+        record["deliveries"] = event.deliveries
     return to_json(record)
 
 
 def to_json(value: Any) -> str:
     """`value` as JSON; times in ISO 8601, bytes in base64, nested objects with their type."""
-    return msgspec.json.encode(value, enc_hook=_nested).decode()
+    return printable_json(msgspec.json.encode(value, enc_hook=_nested).decode())
 
 
 def _nested(value: object) -> Any:
@@ -70,17 +82,3 @@ def short(value: object) -> str:
     """`value` in few characters, without control characters that a terminal would obey."""
     text = printable(repr(value))
     return text if len(text) <= VALUE_LENGTH_MAX else f"{text[: VALUE_LENGTH_MAX - 3]}..."
-
-
-def printable(text: str) -> str:
-    """`text` with control characters spelled out, because names may come from strangers.
-
-    >>> printable("a" + chr(27) + "[2J")
-    'a\\\\x1b[2J'
-    """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def printable_lines(text: str) -> str:
-    """`text` with its line ends, and all other control characters spelled out."""
-    return "\n".join(map(printable, text.split("\n")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated
@@ -9,7 +10,8 @@ from typing import Annotated
 import typer
 
 import infobus
-from infobus.cli.lines import printable, printable_lines
+from infobus.extras import missing
+from infobus.printable import printable, printable_lines
 
 app = typer.Typer(
     name="infobus",
@@ -20,8 +22,8 @@ app = typer.Typer(
 )
 # In the order of the help. A module has one `command`, or several in an `app`.
 for name in (
-    "pub sub types describe filter quench watch services call ledger journal tdl "
-    "capture query backtest replay pipeline feed demo bench"
+    "pub sub types describe filter quench watch stats topology services call daemon members tags "
+    "ledger journal tdl capture query repository backtest replay pipeline feed demo bench"
 ).split():
     module = import_module(f"infobus.cli.{name}")
     if hasattr(module, "app"):
@@ -61,6 +63,8 @@ def top(
 
 def main() -> None:
     """Run the command line; an error of the bus becomes one line and an exit code."""
+    # As by Ctrl-C, every `with` block ends: the bus is closed, and waits for callbacks that run.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         app()
     except infobus.BadFilter as error:  # several lines: what is wrong, where, and a hint
@@ -69,6 +73,11 @@ def main() -> None:
     except infobus.BusError as error:
         print(f"infobus: {printable(str(error))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, infobus.UsageError) else 1)
+    except ImportError as error:
+        if (lacking := missing(error)) is None:
+            raise
+        print(f"infobus: {lacking}", file=sys.stderr)
+        sys.exit(2)
     except OSError as error:  # a full disk behind the output, for example
         print(f"infobus: {printable(str(error))}", file=sys.stderr)
         sys.exit(1)

@@ -37,7 +37,7 @@ Where = Annotated[
 Patterns = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATTERN...",
+        metavar="PATTERN",
         help="Subjects; [b]*[/b] stands for one element, a final [b]>[/b] for one or more.",
     ),
 ]
@@ -47,9 +47,27 @@ Guaranteed = Annotated[
         "--guaranteed", help="Keep each event on disk until every durable consumer has it."
     ),
 ]
+HeaderItems = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--header",
+        metavar="NAME=TEXT",
+        help="Say this beside it, such as trace=4bf92f; NAME:=JSON is a number or a bool. "
+        "May be repeated.",
+    ),
+]
 TestEvents = Annotated[bool, typer.Option("--test", help="Include test events.")]
 JournalFolder = Annotated[
     Path, typer.Option("--journal", metavar="DIR", help="The journal that holds the history.")
+]
+
+OnSpark = Annotated[
+    bool | None,
+    typer.Option(
+        "--spark/--no-spark",
+        show_default=False,
+        help="Use Spark, or do not; by default for more than 200,000 events.",
+    ),
 ]
 
 DEFAULT_DB = "sqlite:///infobus.db"
@@ -109,10 +127,20 @@ class WhichBus(WhichHome):
         ),
     ] = None
 
-    def join(self) -> Bus:
+    insecure: Annotated[
+        bool | None,
+        _bus_option("--insecure", help="Let in whoever reaches what listens, without TLS."),
+    ] = None
+
+    def join(self, name: str | None = None) -> Bus:
         """Join the bus; `connect` decides whatever the options leave open."""
         return infobus.connect(
-            self.bus, home=self.home, connect=self.connect or None, listen=self.listen or None
+            self.bus,
+            name=name,
+            home=self.home,
+            connect=self.connect or None,
+            listen=self.listen or None,
+            insecure=self.insecure,
         )
 
 
@@ -193,6 +221,22 @@ def _parameters_of(group: type) -> list[inspect.Parameter]:
         one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name])
         for one in inspect.signature(group).parameters.values()
     ]
+
+
+def refuse_early_options(context: typer.Context) -> None:
+    """Refuse options before the name of a subcommand, which Typer would ignore.
+
+    Raises:
+        UsageError: There is one; the message says where it belongs.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            option = parameter.opts[0]
+            raise infobus.UsageError(
+                f"{option} belongs after the command: "
+                f"infobus {context.info_name} {context.invoked_subcommand} {option} ..."
+            )
 
 
 def complete_types(context: typer.Context, incomplete: str) -> list[str]:

@@ -98,7 +98,7 @@ def status(
     file: File,
     as_json: AsJson = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Keep showing the status until the pipeline ends.")
+        bool, typer.Option("--watch", "-w", help="Keep showing the status until the pipeline ends.")
     ] = False,
 ) -> None:
     """Show the progress of the jobs of a pipeline.

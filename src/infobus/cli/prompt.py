@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from infobus import Bus, Type, UsageError
-from infobus.cli.lines import printable, short
+from infobus.cli.lines import short
 from infobus.cli.publication import PatientPublisher
 from infobus.cli.terminal import console
 from infobus.cli.types import type_on_bus
 from infobus.cli.values import make_object, split_item, value_from_text
 from infobus.errors import BadValue
-from infobus.objects.kinds import ANY, Misfit
+from infobus.objects.kinds import ANY, BYTES, Maybe, Misfit
 from infobus.objects.members import Parameter
+from infobus.printable import printable
 from infobus.subjects import check_subject
 
 Answer = TypeVar("Answer")
@@ -82,6 +83,8 @@ def ask_value(out: Console, attribute: Parameter) -> Any:
     question = f"  {attribute.name}: {attribute.type}"
     if (kind.is_container or kind.is_deep) and kind != ANY:
         question += " as JSON"
+    elif kind in (BYTES, Maybe(BYTES)):
+        question += " as base64"
     if attribute.has_default:
         question += f" [{short(attribute.default)}]"
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from infobus import Bus, Type, UsageError
-from infobus.cli.options import Guaranteed, Quality, WhichBus, complete_types, grouped
+from infobus.cli.options import Guaranteed, HeaderItems, Quality, WhichBus, complete_types, grouped
 from infobus.cli.publication import PatientPublisher
 from infobus.cli.terminal import stdin, warn
 from infobus.cli.types import type_on_bus
-from infobus.cli.values import object_from_items, object_from_json
+from infobus.cli.values import (
+    headers_from_items,
+    headers_from_json,
+    object_from_items,
+    object_from_json,
+)
 
 Subject = Annotated[
     str | None,
@@ -50,6 +56,7 @@ def command(
     type_name: TypeName = None,
     wait: Wait = 0.0,
     guaranteed: Guaranteed = False,
+    headers: HeaderItems = None,
 ) -> None:
     """Publish one object, one object per line of stdin, or what you type at a prompt.
 
@@ -57,8 +64,10 @@ def command(
     infobus pub news.equity.gmc headline="GM up" price:=41.5
     infobus pub news.equity.gmc '{"headline": "GM up", "price": 41.5}'
     infobus pub news.equity.gmc --type Story headline="GM up"
+    infobus pub news.equity.gmc headline="GM up" --header trace=4bf92f --header attempt:=2
     infobus pub news.equity.gmc -  < objects     # each line: JSON
-    infobus pub -                  < events      # each line: SUBJECT JSON
+    infobus pub -                  < events      # each line: SUBJECT JSON, or an event in JSON
+    infobus sub 'news.>' --json | infobus pub - --bus other
     infobus pub                                  # asks for everything
 
     KEY=TEXT is text; with --type, it is read as the attribute's type. KEY:=JSON is any value.
@@ -70,9 +79,15 @@ def command(
     """
     if wait and guaranteed:
         raise UsageError("--wait is not for --guaranteed: what is kept waits for its consumers")
+    told = headers_from_items(headers or [])
     with which.join() as node:
         publisher = PatientPublisher(
-            node, wait, guaranteed=guaranteed, priority=quality.priority, max_age=quality.max_age
+            node,
+            wait,
+            guaranteed=guaranteed,
+            priority=quality.priority,
+            max_age=quality.max_age,
+            headers=told or None,
         )
         if subject is None and stdin().isatty():
             from infobus.cli.prompt import prompt_until_end
@@ -97,27 +112,65 @@ def _publish(
     """Publish the arguments or standard input; returns how many lines of stdin were bad."""
     type_ = None if type_name is None else type_on_bus(node, type_name)
     if subject is None or subject == "-":
-        return _publish_lines(publisher, None, type_)
+        read_count, bad_count = _publish_lines(node, publisher, None, type_)
+        if subject is None and not read_count:
+            raise UsageError("nothing to publish: give a SUBJECT and an object, or lines on stdin")
+        return bad_count
     if items == ["-"]:
-        return _publish_lines(publisher, subject, type_)
+        return _publish_lines(node, publisher, subject, type_)[1]
     if not items and type_ is None:
         raise UsageError(f"nothing to publish under {subject}: give KEY=TEXT, JSON, or -")
     publisher.publish(subject, object_from_items(items, type_))
     return 0
 
 
-def _publish_lines(publisher: PatientPublisher, subject: str | None, type_: Type | None) -> int:
-    bad_count = 0
+def _publish_lines(
+    node: Bus, publisher: PatientPublisher, subject: str | None, type_: Type | None
+) -> tuple[int, int]:
+    """Publish standard input; returns how many lines there were, and how many of them were bad."""
+    read_count = bad_count = 0
+    types: dict[str, Type] = {}
     for number, line in enumerate(stdin(), 1):
         if not line.strip():
             continue
+        read_count += 1
         try:
+            if subject is None and line.lstrip().startswith("{"):
+                _publish_event(node, publisher, line, types)
+                continue
             target, text = (subject, line) if subject is not None else _split_line(line)
             publisher.publish(target, object_from_json(text, type_))
         except UsageError as error:
             bad_count += 1
             warn(f"line {number}: {error}")
-    return bad_count
+    return read_count, bad_count
+
+
+def _publish_event(
+    node: Bus, publisher: PatientPublisher, line: str, types: dict[str, Type]
+) -> None:
+    """Publish an event as `infobus sub --json` prints it; `types` are those found so far."""
+    try:
+        event = msgspec.json.decode(line, type=_PrintedEvent)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"expected an event as `infobus sub --json` prints it: {error}") from None
+    if event.type is not None and event.type not in types:
+        types[event.type] = type_on_bus(node, event.type)
+    type_ = None if event.type is None else types[event.type]
+    options: dict[str, Any] = {}
+    if event.priority is not None:
+        options["priority"] = event.priority
+    if event.headers is not None:
+        options["headers"] = headers_from_json(event.headers)
+    publisher.publish(event.subject, object_from_json(bytes(event.data).decode(), type_), **options)
+
+
+class _PrintedEvent(msgspec.Struct):
+    subject: str
+    data: msgspec.Raw
+    type: str | None = None
+    priority: str | None = None
+    headers: dict[str, Any] | None = None
 
 
 def _split_line(line: str) -> tuple[str, str]:

@@ -22,19 +22,22 @@ class PatientPublisher:
         self._bus = bus
         self._until_s = time.monotonic() + wait_s
 
-    def publish(self, subject: str, obj: Any) -> None:
-        """Publish `obj`; while time is left, try again until somebody subscribes."""
-        while self._is_quenched(subject, obj):
+    def publish(self, subject: str, obj: Any, **options: Any) -> None:
+        """Publish `obj`; while time is left, try again until somebody subscribes.
+
+        `options` win over those that the publisher was made with.
+        """
+        while self._is_quenched(subject, obj, self._options | options):
             if time.monotonic() >= self._until_s:
                 self.unwanted[subject] += 1
                 return
             time.sleep(RETRY_S)
 
-    def _is_quenched(self, subject: str, obj: Any) -> bool:
+    def _is_quenched(self, subject: str, obj: Any, options: dict[str, Any]) -> bool:
         quenched = self._bus.stats().quenched
-        self._bus.publish(subject, obj, **self._options)
+        self._bus.publish(subject, obj, **options)
         # A guaranteed event is on disk, for consumers that may come later.
-        return self._bus.stats().quenched > quenched and not self._options.get("guaranteed")
+        return self._bus.stats().quenched > quenched and not options.get("guaranteed")
 
     def tell_unwanted(self) -> None:
         """Report on standard error what was not sent."""

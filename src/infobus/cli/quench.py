@@ -11,9 +11,9 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from infobus.cli.lines import printable
 from infobus.cli.options import AsJson, WhichBus, grouped
 from infobus.cli.terminal import console, write, write_json
+from infobus.printable import printable
 
 if TYPE_CHECKING:
     from infobus.bus.quench import Quench, QuenchChange

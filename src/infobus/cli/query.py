@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -17,10 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from infobus import UsageError
-from infobus.cli.lines import printable, short, to_json
+from infobus.cli.lines import short, to_json
 from infobus.cli.options import DEFAULT_DB, AsJson, Database, Where, WhichBus, grouped
 from infobus.cli.terminal import console, write_json
 from infobus.cli.types import type_on_bus
+from infobus.printable import printable, printable_cell
+
+if TYPE_CHECKING:
+    from infobus.repository import Repository
 
 _CELL_LENGTH_MAX = 60
 _WHOLE_LENGTH_MAX, _SHARE_MIN = 24, 12
@@ -73,12 +77,14 @@ def command(
     if as_json and as_csv:
         raise UsageError("--json and --csv: choose one of them")
     if remote is not None:
-        rows = _ask_server(which, remote, type_name, question)
+        found = _ask_server(which, remote, type_name, question)
     else:
-        rows = _ask_database(db, type_name, question)
+        found = _ask_database(db, type_name, question)
     if as_json:
-        write_json(*rows)
+        for row in found:
+            write_json(row)
         return
+    rows = list(found)
     known = find_type(type_name)
     names = list(known.attributes.names) if known is not None else []
     if as_csv:
@@ -89,25 +95,28 @@ def command(
 
 def _ask_server(
     which: WhichBus, remote: str, type_name: str, asked: Question
-) -> Sequence[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     with which.join() as node:
         names = [name.strip() for name in asked.order.split(",")] if asked.order else []
         ask = node.service(remote)["rows"]
-        rows = list(ask(type_name, asked.where or "", names, asked.limit))
+        yield from ask(type_name, asked.where or "", names, asked.limit)
         with contextlib.suppress(UsageError):  # learn its columns, if anyone knows the type
             type_on_bus(node, type_name)
-    return rows
 
 
-def _ask_database(db: str, type_name: str, asked: Question) -> Sequence[dict[str, Any]]:
+def _ask_database(db: str, type_name: str, asked: Question) -> Iterator[dict[str, Any]]:
+    with open_repository(db) as repository:
+        yield from repository.stream(type_name, asked.where, asked.order, asked.limit, rows=True)
+
+
+def open_repository(db: str) -> Repository:
+    """Open a database that is there: looking at one must not create it."""
     from infobus.repository import Repository
 
-    # A query must not create an empty database.
     kind, _, path = db.partition(":///")
     if kind.startswith("sqlite") and path and not Path(path.partition("?")[0]).exists():
         raise UsageError(f"there is no database {path}: `infobus capture` makes one, or give --db")
-    with Repository(db) as repository:
-        return repository.query(type_name, asked.where, asked.order, asked.limit, rows=True)
+    return Repository(db)
 
 
 def _write_csv(rows: Sequence[dict[str, Any]], names: list[str]) -> None:
@@ -115,15 +124,17 @@ def _write_csv(rows: Sequence[dict[str, Any]], names: list[str]) -> None:
     for row in rows:
         found |= dict.fromkeys(row)
     out = csv.writer(sys.stdout)
-    out.writerow(found)
+    out.writerow(map(printable_cell, found))
     for row in rows:
         out.writerow([_plain(row.get(name)) for name in found])
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, int | float):
         return value
-    return value.isoformat() if isinstance(value, datetime) else to_json(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return printable_cell(value if isinstance(value, str) else to_json(value))
 
 
 def _print_table(rows: Sequence[dict[str, Any]], names: list[str]) -> None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infobus import Bus, UsageError
-from infobus.cli.options import Guaranteed, JournalFolder, Where, WhichBus, grouped
+from infobus.cli.options import Guaranteed, JournalFolder, OnSpark, Where, WhichBus, grouped
 from infobus.cli.spark_output import quiet_session
-from infobus.cli.terminal import note
+from infobus.cli.terminal import console, note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.status import Status
 
-    from infobus.pipeline.jobs.replay import ReplayOptions
+    from infobus.pipeline.jobs.replay import DueEvent, ReplayOptions
 
 _SHOWN_S = 0.2
 
@@ -54,6 +54,7 @@ def command(
         ),
     ] = "1",
     guaranteed: Guaranteed = False,
+    on_spark: OnSpark = None,
 ) -> None:
     """Publish the events of a journal again, at their original speed or faster.
 
@@ -70,8 +71,9 @@ def command(
     pace = _speed(speed)
     asked = {"journal": str(journal), **asdict(selection)}
     given = {name: value for name, value in asked.items() if value is not None}
-    SourceOptions.of(given, is_stream=False).select(Journal.open(journal))
+    chosen = SourceOptions.of(given, is_stream=False).select(Journal.open(journal))
     from infobus.pipeline.jobs import replay
+    from infobus.pipeline.jobs.history import is_small
 
     options = replay.ReplayOptions(
         speed=pace,  # type: ignore[arg-type]
@@ -79,18 +81,26 @@ def command(
         guaranteed=guaranteed,
     )
     try:
-        with quiet_session("infobus replay") as (spark, status):
-            events = spark.read.format("infobus").options(**given).load()
-            result = replay.transform(events, options)
-            status.update("putting events in order")
-            with which.join() as node:
-                told = _publish(node, result, options, status)
+        if on_spark or (on_spark is None and not is_small(chosen)):
+            with quiet_session("infobus replay") as (spark, status):
+                events = spark.read.format("infobus").options(**given).load()
+                result = replay.transform(events, options)
+                status.update("putting events in order")
+                with which.join() as node:
+                    told = _publish(node, result, options, status)
+        else:
+            with console(stderr=True).status("putting events in order") as status:
+                found = replay.in_process(chosen, options)
+                with which.join() as node:
+                    told = _publish(node, found, options, status)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     note(told)
 
 
-def _publish(node: Bus, events: DataFrame, options: ReplayOptions, status: Status) -> str:
+def _publish(
+    node: Bus, events: DataFrame | list[DueEvent], options: ReplayOptions, status: Status
+) -> str:
     """Publish the events when they are due; returns a line about what was done."""
     from infobus.pipeline.jobs import replay
 

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from infobus import Bus, UsageError
-from infobus.cli.lines import printable
+from infobus import Bus, NoServer, UsageError
 from infobus.cli.options import AsJson, WhichBus, grouped
 from infobus.cli.terminal import console, suggestion, table, warn, write_json
+from infobus.printable import printable
 
 if TYPE_CHECKING:
+    from infobus.objects.members import Members
     from infobus.services import Found, ServiceOperation
 
 PATIENCE_S = 1.0
+_WIDTH_MAX = 100_000  # as if lines never ended
 
 
 @grouped
 def command(
     which: WhichBus,
     pattern: Annotated[
-        str, typer.Argument(help="Subjects; [b]*[/b] and [b]>[/b] are wildcards.")
+        str,
+        typer.Argument(metavar="PATTERN", help="Subjects; [b]*[/b] and [b]>[/b] are wildcards."),
     ] = ">",
     where: Annotated[
         str,
@@ -52,7 +56,7 @@ def command(
     if as_json:
         write_json(*map(_record, found))
     elif found:
-        console().print(_table(found))
+        _print(found)
     else:
         warn(f"nobody serves {pattern}")
 
@@ -68,26 +72,48 @@ def _watch(bus: Bus, pattern: str, role: str | None, as_json: bool) -> None:
             line = Text(f"{change.what:9}", styles[change.what])
             line.append(f" {printable(change.found.subject)}", "bold cyan")
             line.append(f" {printable(change.found.version)}")
-            out.print(line.append(f" {change.found.node}", "dim"))
+            out.print(line.append(f" {printable(change.found.node)}", "dim"))
+
+
+def _print(found: Sequence[Found]) -> None:
+    """Print a table; where lines are too short for it, the operations are below each service."""
+    out = console()
+    whole = _table(found)
+    if Measurement.get(out, out.options.update(width=_WIDTH_MAX), whole).maximum <= out.width:
+        out.print(whole)
+        return
+    for one in found:
+        line = Text(printable(one.subject), "bold cyan")
+        up = _duration(time.time() - one.since)
+        about = [printable(one.version), f"load {one.load}", f"up {up}", _who(one)]
+        line.append(f"  {'  '.join(filter(None, about))}", "not bold default")
+        out.print(line, soft_wrap=True)
+        for text in _operations(one):
+            out.print(f"    {text}", soft_wrap=True)
 
 
 def _table(found: Iterable[Found]) -> Table:
     drawn = table("subject", "version", "load", "up", "node", "operations")
-    for column in drawn.columns[:-1]:
-        column.no_wrap = True
     drawn.columns[0].style = "bold cyan"
     now = time.time()
     for one in found:
-        operations = "\n".join(printable(o.signature) for o in one.interface.operations)
         drawn.add_row(
             printable(one.subject),
             printable(one.version),
             str(one.load),
             _duration(now - one.since),
-            printable(one.node),
-            operations or printable(one.role),
+            _who(one),
+            "\n".join(_operations(one)),
         )
     return drawn
+
+
+def _who(one: Found) -> str:
+    return printable(f"{one.application} ({one.node})" if one.application else one.node)
+
+
+def _operations(one: Found) -> list[str]:
+    return [printable(o.signature) for o in one.interface.operations] or [printable(one.role)]
 
 
 def _duration(seconds: float) -> str:
@@ -107,6 +133,7 @@ def _record(one: Found) -> dict[str, Any]:
         "subject": one.subject,
         "role": one.role,
         "node": one.node,
+        "application": one.application,
         "load": one.load,
         "since": one.since,
         "info": one.info,
@@ -129,9 +156,23 @@ def _operation(operation: ServiceOperation) -> dict[str, Any]:
     }
 
 
-def operation_of(bus: Bus, subject: str, name: str) -> ServiceOperation:
+def operations_of(bus: Bus, subject: str, timeout_s: float) -> Members[ServiceOperation]:
+    """The operations of a service on the bus.
+
+    Raises:
+        NoServer: Nobody serves it within the time; the message names what is served instead.
+    """
+    try:
+        return bus.service(subject, timeout_s=timeout_s).operations
+    except NoServer as error:
+        served = {one.subject for one in bus.who_is_out_there(">", PATIENCE_S)}
+        text = f"{error}{suggestion(subject, served)}"
+        raise NoServer(text, subject=subject, operation="") from None
+
+
+def operation_of(bus: Bus, subject: str, name: str, timeout_s: float) -> ServiceOperation:
     """An operation of a service on the bus."""
-    operations = bus.service(subject, timeout_s=PATIENCE_S).operations
+    operations = operations_of(bus, subject, timeout_s)
     if name not in operations.names:
         hint = suggestion(name, operations.names)
         known = ", ".join(operations.names)

@@ -34,17 +34,18 @@ def quiet_session(name: str, *, master: str = "local[*]") -> Iterator[tuple[Spar
         has_started = False
         try:
             with Console(file=terminal, highlight=False).status("starting Spark") as status:
-                from infobus.pipeline.jobs.session import session
+                from infobus.pipeline.jobs.session import session, while_java_runs
 
                 on_interrupt = signal.getsignal(signal.SIGINT)
                 spark = session(name, master=master, complaints=complaints)
                 has_started = True
                 # Spark's own handler for Ctrl-C calls Java, which may be busy with an answer.
                 signal.signal(signal.SIGINT, on_interrupt)
-                try:
-                    yield spark, status
-                finally:
-                    spark.stop()
+                with while_java_runs():
+                    try:
+                        yield spark, status
+                    finally:
+                        spark.stop()
         except Exception as error:
             told = _told(error)
             if not (has_started and isinstance(told, BusError)):

@@ -13,9 +13,10 @@ from rich.console import Console
 import infobus
 from infobus import Bus, UsageError
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
-from infobus.cli.lines import event_heading, event_json, event_line
+from infobus.cli.lines import event_heading, event_json, event_line, headers_text
 from infobus.cli.options import AsJson, Patterns, Quality, Until, Where, WhichBus, grouped
 from infobus.cli.terminal import console, note, write
+from infobus.printable import printable
 
 if TYPE_CHECKING:  # a command loads the filter language only when it needs it
     from infobus.filters import Filter
@@ -71,16 +72,22 @@ def _subscribe(
 ) -> infobus.Subscription | DurableSubscription:
     if durable is None:
         return node.subscribe_many(
-            patterns, where=where, priority=quality.priority, max_age=quality.max_age
+            patterns,
+            where=where,
+            on_mismatch="generic",
+            priority=quality.priority,
+            max_age=quality.max_age,
         )
     if quality != Quality():
         raise UsageError("--priority and --max-age are not for --durable: it gets all")
-    return node.subscribe_durable(patterns, None, durable, where=where, acknowledge="explicit")
+    return node.subscribe_durable(
+        patterns, None, durable, where=where, on_mismatch="generic", acknowledge="explicit"
+    )
 
 
 def _show(event: infobus.Event, out: Console, full: bool) -> None:
     if full:
-        out.print(event_heading(event), soft_wrap=True)
+        out.print(event_heading(event).append(headers_text(event), "dim"), soft_wrap=True)
         infobus.describe(event.data)
     elif out.is_terminal:
         out.print(event_line(event), no_wrap=True, overflow="ellipsis")
@@ -105,7 +112,7 @@ def _events(
         except TimeoutError:
             return
         except infobus.LossError as loss:
-            console(stderr=True).print(f"loss: {loss}", style="bold red")
+            console(stderr=True).print(f"loss: {printable(str(loss))}", style="bold red")
             continue
         yield from event.data if isinstance(event.data, infobus.Transaction) else (event,)
         if isinstance(event, DurableEvent):

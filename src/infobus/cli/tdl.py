@@ -13,10 +13,11 @@ import typer
 
 from infobus import Bus, UsageError
 from infobus.bus.settings import load_settings
-from infobus.cli.lines import printable_lines
 from infobus.cli.options import WhichBus, grouped
 from infobus.cli.terminal import warn
 from infobus.errors import TdlError
+from infobus.printable import printable_lines
+from infobus.stores.private import repair
 
 if TYPE_CHECKING:  # imported late otherwise: the other commands need none of it
     from infobus.adapters.tdl import Programs
@@ -178,6 +179,9 @@ def send_file(
     file: ProgramFile,
     subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject of the host.")],
     key: KeyFile = None,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the value.")
+    ] = 10.0,
 ) -> None:
     """Send a program to a host, and print the value it has there."""
     from infobus.adapters.tdl import send
@@ -185,7 +189,8 @@ def send_file(
     source, secret = _text(file), _key(key)
     with which.join() as node:
         try:
-            print(printable_lines(send(node, subject, source, file.name, secret)))
+            value = send(node, subject, source, file.name, secret, timeout_s=timeout_s)
+            print(printable_lines(value))
         except TdlError as error:
             _tell(error)
             raise typer.Exit(2) from None
@@ -216,7 +221,11 @@ def _text(file: Path) -> str:
 
 
 def _key(file: Path | None) -> bytes | None:
-    return None if file is None else file.read_bytes().strip()
+    if file is None:
+        return None
+    if file.stat().st_mode & 0o007:  # a group may share a key on purpose, but not the whole host
+        repair(file)
+    return file.read_bytes().strip()
 
 
 def _write(text: str) -> None:

@@ -9,18 +9,20 @@ from pathlib import Path
 from rich.console import Console
 
 from infobus.adapters.tdl import Programs
-from infobus.cli.lines import printable_lines
 from infobus.cli.terminal import complete_words, console
 from infobus.errors import TdlError
+from infobus.printable import printable_lines
+from infobus.stores.private import make_private_folder
 from infobus.tdl.reader import is_unfinished
 
 HISTORY_COUNT_MAX = 10_000
+QUIT = ("quit", "(quit)", "exit", "(exit)")
 
 
 def prompt_until_end(programs: Programs, history: Path) -> None:
-    """Read and run forms until end of file (Ctrl-D); Ctrl-C abandons the current form."""
+    """Read and run forms until `quit` or end of file (Ctrl-D); Ctrl-C abandons the current form."""
     out = console()
-    out.print("TDL. Tab completes names, Ctrl-D ends.", style="dim")
+    out.print("TDL. Tab completes names, quit or Ctrl-D ends.", style="dim")
     _prepare(programs, history)
     try:
         while True:
@@ -32,7 +34,7 @@ def prompt_until_end(programs: Programs, history: Path) -> None:
         out.print()
     finally:
         with contextlib.suppress(OSError):  # without a writable home, only the history is lost
-            history.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(history.parent)
             readline.write_history_file(history)
 
 
@@ -40,12 +42,17 @@ def _turn(programs: Programs, out: Console) -> None:
     text = input("tdl> ")
     while is_unfinished(text):
         text += "\n" + input("...> ")
+    if text.strip() in QUIT:
+        raise EOFError
     if not text.strip():
         return
     try:
         value = programs.run(text)
     except TdlError as error:
         out.print(printable_lines(error.report()), style="red")
+    except Exception as error:  # a defect, but the definitions so far must not be lost with it
+        told = f"infobus failed on this: {type(error).__name__}: {error}"
+        out.print(printable_lines(told), style="red")
     else:
         out.print(printable_lines(value), soft_wrap=True)
 

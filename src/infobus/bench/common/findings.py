@@ -20,6 +20,7 @@ from infobus.bench.common.bar import Bar
 from infobus.bench.common.plots import Drawing, save
 from infobus.bench.common.rounds import OnStep
 from infobus.bench.common.tables import bar_table
+from infobus.extras import advice
 
 OUT = Path("bench-results")
 """The folder for numbers and plots, unless the user names another."""
@@ -71,8 +72,7 @@ def perform(
     try:
         paths = save(findings.drawings, out)
     except ImportError:
-        advice = "No plots: matplotlib not installed: pip install 'information-bus[bench]'"
-        console.print(advice, markup=False)
+        console.print(f"No plots: matplotlib is not installed; {advice('bench')}", markup=False)
         return
     for path in paths:
         console.print(f"Plot: {path}")

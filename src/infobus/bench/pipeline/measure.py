@@ -2,6 +2,8 @@
 
     full       Spark reads every column of every event except `_attributes`, which is empty here
     narrow     Spark reads two columns
+    merged     both once more, from the few large files that a journal makes of its small ones
+    untyped    Spark counts events that are read without a type, with all attributes in maps
     batches    a stream reads the journal in micro-batches and throws them away; a batch counts
                with everything that Spark does for it, and the start of a stream counts apart
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import sqlite3
 import time
 from collections.abc import Callable
@@ -28,6 +31,7 @@ from infobus.pipeline import jobs
 from infobus.pipeline.jobs.session import session
 from infobus.pipeline.recorder import PATTERNS
 from infobus.stores.journal.journal import Journal, JournalWriter
+from infobus.stores.journal.upkeep import compact, sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 
 OURS, NATIVE, NOTHING = "infobus", "Spark's Parquet", "a Python source that reads nothing"
 FULL, NARROW, BATCHES = "full", "narrow", "batches"
+MERGED, UNTYPED = ", merged", "untyped"
+UNTYPED_COUNT = 500_000
+"""Events that are read without a type, at most: they take long."""
 PATIENCE_S = 120.0
 CHUNK_COUNT = 20_000
 """Events of one file."""
@@ -85,6 +92,16 @@ def write_journal(folder: Path, count: int, on_part: Callable[[int], object]) ->
     return count / took_s
 
 
+def merged(folder: Path) -> Path:
+    """Copy a journal and merge the files of the copy, as a recorder does by itself."""
+    copy = folder.with_name(f"{folder.name}-merged")
+    shutil.copytree(folder, copy)
+    with JournalWriter.open(copy) as writer:
+        compact(writer, time.time())
+        sweep(writer, time.time(), 0.0)
+    return copy
+
+
 def measure_reading(
     spark: SparkSession, folder: Path, *, rounds: int, on_step: OnStep
 ) -> list[Rounds]:
@@ -94,11 +111,39 @@ def measure_reading(
     batches, and `start_s`, the rest of the time: to begin and to end.
     """
     journal = Journal.open(folder)
-    turns = {**_reads(spark, journal), **_streams(spark, journal)}
+    large = Journal.open(merged(folder))
+    turns = {
+        **_reads(spark, journal),
+        **_reads(spark, large, MERGED),
+        **_counts(spark, large),
+        **_streams(spark, journal),
+    }
     return rounds_of(take_warm_turns(turns, rounds=rounds, on_step=on_step))
 
 
-def _reads(spark: SparkSession, journal: Journal) -> dict[Key, Turn]:
+def _counts(spark: SparkSession, journal: Journal) -> dict[Key, Turn]:
+    count = min(journal.next_offset, UNTYPED_COUNT)
+    paths = [str(path) for path in journal.files(TYPE)]
+    given = {"journal": str(journal.folder), "endingOffset": str(count)}
+
+    def read(frame: Callable[[], DataFrame], events: int) -> dict[str, float]:
+        begun_s = time.perf_counter()
+        frame().count()
+        return {"rate": events / (time.perf_counter() - begun_s)}
+
+    def ours() -> DataFrame:
+        return spark.read.format("infobus").options(**given).load()
+
+    def native() -> DataFrame:
+        return spark.read.parquet(*paths)
+
+    return {
+        (UNTYPED, OURS): partial(read, ours, count),
+        (UNTYPED, NATIVE): partial(read, native, journal.next_offset),
+    }
+
+
+def _reads(spark: SparkSession, journal: Journal, files: str = "") -> dict[Key, Turn]:
     paths = [str(path) for path in journal.files(TYPE)]
 
     def ours(columns: list[str]) -> DataFrame:
@@ -114,7 +159,7 @@ def _reads(spark: SparkSession, journal: Journal) -> dict[Key, Turn]:
         return {"rate": journal.next_offset / (time.perf_counter() - begun_s)}
 
     return {
-        (load, engine): partial(read, frame, columns)
+        (load + files, engine): partial(read, frame, columns)
         for load, columns in ((FULL, _columns(journal)), (NARROW, ["symbol", "price"]))
         for engine, frame in ((OURS, ours), (NATIVE, native))
     }

@@ -20,6 +20,7 @@ import infobus
 from infobus.demo.city.model import REGIONS, City, CityLimits
 from infobus.demo.city.screen import draw, line_of, summary, verdict
 from infobus.demo.floor.floor import Floor, RunningProgram, tell_of
+from infobus.extras import advice
 
 FRAME_S = 0.25
 _LAST_REPORTS_S = 0.5  # after the programs have closed, for their last reports
@@ -84,7 +85,7 @@ def _write_plot(city: City, out: Path, console: Console) -> None:
     try:
         from infobus.demo.city.plot import write_plot
     except ImportError:
-        console.print("No plot: matplotlib not installed: pip install 'information-bus[bench]'")
+        console.print(f"No plot: matplotlib is not installed; {advice('bench')}", markup=False)
         return
     out.mkdir(parents=True, exist_ok=True)
     for path in write_plot(city, out):

@@ -84,9 +84,10 @@ class Board:
     def count_programs(self, count: int, now_s: float) -> list[str]:
         """Note how many programs are on the bus; returns the news as lines of text."""
         before, self.programs_count = self.programs_count, count
-        if count <= before:
+        if count == before:
             return []
-        return self._announce(f"A program has come on-line: {count} on the bus now.", now_s)
+        change = "come on-line" if count > before else "left"
+        return self._announce(f"A program has {change}: {count} on the bus now.", now_s)
 
     def tell_of_pipeline(self, phase: str, status: str, now_s: float) -> list[str]:
         """Note the progress of the pipeline; the start of a phase is news."""

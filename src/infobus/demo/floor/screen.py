@@ -58,7 +58,7 @@ def _caption(board: Board) -> Panel:
         f"{len(board.types_seen)} types · {board.property_count} properties"
     )
     text = Text(board.caption, "bold yellow", no_wrap=True, overflow="ellipsis")
-    title = Text("The trading floor", "bold")
+    title = Text("The newsroom" if board.pipeline else "The trading floor", "bold")
     return Panel(text, title=title, title_align="left", subtitle=Text(status, "dim"), box=box.HEAVY)
 
 
