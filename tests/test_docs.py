@@ -19,7 +19,15 @@ from infobus import Bounds, Patience
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCKS = [
     pytest.param(block, id=f"{page}{number}")
-    for page in ("quickstart", "guaranteed", "limits", "qos", "repository", "services")
+    for page in (
+        "quickstart",
+        "guaranteed",
+        "limits",
+        "membership",
+        "qos",
+        "repository",
+        "services",
+    )
     for number, block in enumerate(
         re.findall(r"```python\n(import .*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
     )

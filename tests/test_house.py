@@ -20,10 +20,10 @@ NOUNS = set("matching pruning routing spelling testing".split())
 
 # Inside a room, a folder imports only folders that stand before it on its line.
 FOLDERS = {
-    "bus": "deliver runtime publish durable",
+    "bus": "deliver runtime publish durable membership tags statistics",
     "engines": "memory zenoh",
     "filters": "language matching algebra pushdown",
-    "protocols": "qos frames interest reliable guaranteed invocation",
+    "protocols": "qos frames interest reliable guaranteed invocation membership tags",
     "stores": "sqlite ledger journal",
 }
 # `Filter.to_sql` and `to_spark` are public, and import what they need when they are called.
@@ -100,7 +100,7 @@ def test_private_names_stay_in_their_file():
 
 
 # Names that Python and its libraries spell with an underscore, although they are for use.
-OUTSIDE = {"_asdict", "_exit", "_getframe", "_replace"}
+OUTSIDE = {"_asdict", "_current_frames", "_exit", "_getframe", "_replace"}
 # pyspark has no public way to Java.
 OUTSIDE |= {"_jvm"}
 

@@ -1,5 +1,6 @@
 """Programs that forget to close, fork, or know other types: each ends, and says what it had to."""
 
+import io
 import os
 import subprocess
 import sys
@@ -202,7 +203,9 @@ class TestTypesOfOthers:
         assert (event.data.wheels, event.data.load, event.data.stops) == (6, 0.5, ["A"])
         kind = infobus.type_of(event.data)
         assert [supertype.name for supertype in kind.supertypes] == ["Vehicle"]
-        assert "wheels" in infobus.describe(event.data)
+        text = io.StringIO()
+        infobus.describe(event.data, text)
+        assert "wheels" in text.getvalue()
 
     def test_a_class_that_is_declared_later_is_used_from_then_on(self, bus: Bus) -> None:
         publish = """

@@ -85,6 +85,27 @@ class TestPubAndSub:
         assert [event["data"]["number"] for event in events] == list(range(1000))
         assert events[8]["subject"] == "lines.n1"
 
+    def test_what_sub_prints_as_json_pub_publishes_again(self, shell, bus):
+        watching = shell.listen("quotes.>", "--json", "--count", "2")
+        bus.publish("quotes.gmc", Quote(symbol="GMC", price=41.5), priority="business")
+        bus.publish("quotes.raw", {"n": 1})
+        printed = watching.communicate(timeout=60)[0]
+        again = bus.subscribe("quotes.>")
+        assert shell.run("pub", "-", stdin=printed) == (0, "", "")
+        events = [again.receive(60) for _ in range(2)]
+        assert {(event.subject, event.priority) for event in events} == {
+            ("quotes.gmc", "business"),
+            ("quotes.raw", "regular"),
+        }
+        assert Quote(symbol="GMC", price=41.5) in [event.data for event in events]
+        code, _, err = shell.run("pub", "-", stdin='{"data": 1}')
+        assert code == 2
+        assert "line 1: expected an event as `infobus sub --json` prints it" in err
+
+    def test_nothing_at_all_is_an_error(self, shell):
+        code, _, err = shell.run("pub", stdin="")
+        assert (code, err[:31]) == (2, "infobus: nothing to publish: gi")
+
     def test_lines_under_one_subject(self, shell):
         watching = shell.listen("lines.a", "--json", "--count", "2")
         assert shell.run("pub", "lines.a", "-", stdin='{"n": 1}\n\n{"n": 2}\n')[0] == 0

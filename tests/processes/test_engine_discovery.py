@@ -2,11 +2,15 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
+import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -43,9 +47,16 @@ def start(bus: str) -> Iterator[Start]:
         yield start
 
 
-@pytest.fixture(params=["loopback", "off"])
+@pytest.fixture(params=["off", "loopback"])
 def multicast(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def apart() -> Iterator[tuple[str, ...]]:
+    """Lets a process meet others in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own have long names
+        yield ("env", f"INFOBUS_SOCKETS={folder}")
 
 
 def test_two_processes_talk_both_ways_at_once(start: Start, multicast: str) -> None:
@@ -103,8 +114,8 @@ def test_buses_of_different_names_do_not_even_connect(start: Start, bus: str) ->
     neighbour.put("c/x", "for you")
     assert here.received(1) == ["for you"]
     assert there.living(0) == []
-    assert not _linked(here, there)
-    assert _linked(here, neighbour)
+    assert _links_count(there) == 0
+    assert _links_count(here) == _links_count(neighbour) == 1
 
 
 def test_a_stranger_on_the_well_known_port_does_not_matter(
@@ -118,36 +129,61 @@ def test_a_stranger_on_the_well_known_port_does_not_matter(
         assert first.received(1) == ["hello"]
 
 
-@pytest.mark.parametrize("multicast", ["loopback", "off"])
-def test_processes_that_share_no_folder_find_each_other_too(
-    start: Start, multicast: str, tmp_path: object
+@pytest.mark.parametrize("prefix", [("env", "TMPDIR=/nowhere"), ()], ids=str)
+def test_processes_of_other_surroundings_find_each_other_too(
+    start: Start, prefix: tuple[str, ...]
 ) -> None:
-    first = start("first", prefix=("env", f"TMPDIR={tmp_path}"), multicast=multicast)
-    second = start("second", multicast=multicast)
+    first, second = start("first", prefix=prefix), start("second")
     assert second.living(1) == ["l/first"]
     second.put("c/x", "hello")
     assert first.received(1) == ["hello"]
 
 
-def test_nothing_listens_beyond_this_host(start: Start) -> None:
-    agent = start("agent")
-    connections = psutil.Process(agent.pid).net_connections("tcp")
-    listening = {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
-    assert listening == {"127.0.0.1"}
+def test_processes_that_share_no_folder_find_each_other_on_loopback(
+    start: Start, apart: tuple[str, ...]
+) -> None:
+    first = start("first", prefix=apart, multicast="loopback")
+    second = start("second", multicast="loopback")
+    assert second.living(1) == ["l/first"]
+    second.put("c/x", "hello")
+    assert first.received(1) == ["hello"]
+
+
+def test_nothing_listens_at_a_port_unless_you_say_so(start: Start) -> None:
+    start("other")
+    assert _ports(start("agent")) == set()
+
+
+def test_loopback_is_as_far_as_you_can_hear_when_you_say_so(start: Start) -> None:
+    assert {host for host, _ in _ports(start("agent", multicast="loopback"))} == {"127.0.0.1"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
+def test_another_user_of_the_host_cannot_connect(start: Start) -> None:
+    (socket_path,) = (
+        one.laddr
+        for one in psutil.Process(start("agent").pid).net_connections("unix")
+        if str(one.laddr).endswith(".s")
+    )
+    program = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    python = ("/usr/bin/env", "python3", "-c", program, str(socket_path))
+    assert subprocess.run(python).returncode == 0
+    other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    tried = subprocess.run((*other, *python), capture_output=True, text=True)
+    assert "PermissionError" in tried.stderr or "Permission denied" in tried.stderr
 
 
 def test_explicit_endpoints_join_processes_that_cannot_find_each_other(
-    start: Start, bus: str, tmp_path: object
+    start: Start, apart: tuple[str, ...]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         endpoint = f"tcp/127.0.0.1:{free.getsockname()[1]}"
-    with socket.create_server(("127.0.0.1", well_known_port(bus))):
-        apart = ("env", f"TMPDIR={tmp_path}")
-        first = start("first", prefix=apart, multicast="off", listen=[endpoint])
-        second = start("second", multicast="off", connect=[endpoint])
-        assert second.living(1) == ["l/first"]
-        second.put("c/x", "hello")
-        assert first.received(1) == ["hello"]
+    first = start("first", prefix=apart, listen=[endpoint])
+    second = start("second", connect=[endpoint])
+    assert second.living(1) == ["l/first"]
+    second.put("c/x", "hello")
+    assert first.received(1) == ["hello"]
 
 
 def test_a_frozen_process_costs_a_sender_a_bounded_time_and_comes_back(start: Start) -> None:
@@ -205,9 +241,14 @@ def test_broken_shared_memory_does_not_matter(start: Start, mount: str) -> None:
         assert [len(frame) for frame in agent.received(40)] == [100_000] * 40
 
 
-def _linked(one: Agent, other: Agent) -> bool:
-    ends = [
-        {(c.laddr, c.raddr) for c in psutil.Process(agent.pid).net_connections("tcp") if c.raddr}
-        for agent in (one, other)
-    ]
-    return any((there, here) in ends[1] for here, there in ends[0])
+def _ports(agent: Agent) -> set[tuple[str, int]]:
+    connections = psutil.Process(agent.pid).net_connections("tcp")
+    return {tuple(c.laddr) for c in connections if c.status == psutil.CONN_LISTEN}
+
+
+def _links_count(agent: Agent) -> int:
+    """How many connected Unix sockets it has; in /proc, a connected one is in state 03."""
+    folder = Path(f"/proc/{agent.pid}")
+    lines = [line.split() for line in (folder / "net" / "unix").read_text().splitlines()[1:]]
+    connected = {f"socket:[{line[6]}]" for line in lines if line[5] == "03"}
+    return sum(os.readlink(one) in connected for one in (folder / "fd").iterdir())

@@ -2,9 +2,11 @@
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 import uuid
 
 import pytest
@@ -223,3 +225,29 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
 """
     ended = run(program, "zenoh")
     assert int(ended.stdout) < 5_000, ended.stderr  # pages; 49,000 if each was handed out anew
+
+
+LEAVING = """
+import sys, threading, time
+from infobus.engines.zenoh.library import wait_for_library_threads
+
+def run():
+    time.sleep(0.3)
+    ended.append(True)
+
+ended = []
+threading.Thread(target=run, name="Thread-1 (pyo3-closure)", daemon=True).start()
+print("leaving", flush=True)
+wait_for_library_threads(1.0)
+print(bool(ended))
+"""
+
+
+def test_a_process_that_is_stopped_while_it_ends_gives_its_threads_their_turn_after_that() -> None:
+    """Otherwise one comes back from the library while Python shuts down, which aborts."""
+    program = subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None and program.stdout.readline() == "leaving\n"
+    program.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)  # longer than it waits
+    program.send_signal(signal.SIGCONT)
+    assert program.communicate(timeout=60)[0] == "True\n"

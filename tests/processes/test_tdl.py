@@ -54,6 +54,18 @@ def test_the_prompt_shows_values_and_goes_on_after_errors(prompt):
     end(child)
 
 
+@pytest.mark.parametrize("word", ["quit", "(exit)"])
+def test_a_word_ends_the_prompt(prompt, word):
+    child = prompt()
+    say(child, "(setq kept 5)", "5")
+    say(child, "(loop when t)", "1:1: the loop ends where a clause is expected")
+    say(child, "kept", "5")
+    child.sendline(word)
+    child.expect(pexpect.EOF)
+    child.wait()
+    assert child.exitstatus == 0
+
+
 def test_the_prompt_completes_names_and_remembers_lines(prompt, shell):
     child = prompt()
     child.send("(string-up\t")
@@ -82,6 +94,7 @@ def test_control_c_gives_up_a_long_program_but_not_the_prompt(prompt):
 
 def test_methods_travel_with_their_class_to_who_permits_them(shell):
     (shell.folder / "key").write_bytes(KEY)
+    (shell.folder / "key").chmod(0o600)
     (shell.folder / "order.tdl").write_text("""
     (defun with-tax (x) (* x 1.25))
     (defclass tdl_travels.Order () ((price :type float))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,17 @@ SOURCE = Path(__file__).parents[3] / "src"
 class Node:
     """The test's end of such a program; if it is not patient, it is taken for dead in a second."""
 
-    def __init__(self, bus: str, patient: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        bus: str,
+        patient: bool = True,
+        popen: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
+        **options: Any,
+    ) -> None:
         environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
         if not patient:
             environment.pop("INFOBUS_SETTINGS", None)
-        self._process = subprocess.Popen(
+        self._process = popen(
             [sys.executable, __file__, json.dumps([bus, options])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
