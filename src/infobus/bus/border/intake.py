@@ -65,13 +65,14 @@ class Intake(Subscription):
         self._take_run = take
         self._on_loss = on_loss
         self._workers: dict[str, Worker] = {}
+        self._is_finishing = False  # nothing more is wanted, though what has come still is
         self._due: set[str] = set()  # classes whose worker has been asked to look
         for class_ in terms.classes.names:
             self._workers[class_] = hub.threads.worker(f"infobus-{hub.name}-border-{class_}")
 
     def rows(self) -> list[Row]:
         """What other nodes are told that it wants."""
-        return list(self._rows.rows)
+        return [] if self._is_finishing else list(self._rows.rows)
 
     def want(self, rows: Collection[Row]) -> None:
         """Want exactly these rows from now on; one caller at a time."""
@@ -81,7 +82,8 @@ class Intake(Subscription):
 
     def finish(self, timeout_s: float) -> None:
         """Want nothing more, and hand over what waits, within that time."""
-        self.want(())
+        before, self._is_finishing = self.rows(), True
+        self._hub.change_rows(self, (), before)
         until_s = self._hub.clock.now_s() + timeout_s
         for worker in self._workers.values():
             worker.call(lambda: None, max(0.0, until_s - self._hub.clock.now_s()))
