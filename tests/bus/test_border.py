@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import infobus
-from infobus import Bounds, Bus, DataObject, LossError
+from infobus import Bounds, Bus, DataObject, LossError, Patience
 from infobus.bus.border.border import Border
 from infobus.bus.deliver.event import Run
 from infobus.errors import UsageError
@@ -394,7 +394,7 @@ def test_a_run_that_cannot_be_handed_over_is_a_loss(two: Sites, router: Router) 
 
 
 def test_over_zenoh_events_and_interest_cross() -> None:
-    with sites("zenoh") as two:
+    with sites("zenoh", patience=Patience()) as two:
         router = two.join_sites()
         a, far = publisher_and(two, "q.x", where="n > 5")
         a.publish_many([("q.x", {"n": n}) for n in range(10)])
