@@ -15,6 +15,7 @@ from infobus.bus.deliver.event import Run
 from infobus.errors import UsageError
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.wire import Item, Items, Origin, Qos
+from infobus.testing.tags import table_of_its_own
 from tests.bus.borders import Router, Sites, sites
 from tests.bus.helpers import numbers_of, send, take, wait_until
 from tests.patience import PATIENCE_S
@@ -235,6 +236,24 @@ def test_a_consumers_wish_for_a_higher_class_is_kept_across(two: Sites, router: 
     [run] = router.taken
     assert run.class_ == ""
     assert any(lane.endswith("business") for lane in router.b._hub.node.routes)
+
+
+def test_the_tags_of_a_bus_hold_for_what_comes_from_another(two: Sites) -> None:
+    with table_of_its_own(two.join("b")):
+        router = two.join_sites()
+        two.join("b").tags.create("q.x", type=Oven)
+        a, far = publisher_and(two, "q.*")
+        here = router.b.bus.subscribe("q.*")
+        for subject in ("q.x", "q.y"):
+            a.publish(subject, {"n": 1})
+            a.publish(subject, Oven(celsius=1.0))
+        for subject in ("q.x", "q.y"):
+            with a.transaction() as tx:
+                tx.publish(subject, {"n": 2})
+        expected = [("q.x", "border.Oven"), ("q.y", None), ("q.y", "border.Oven"), ("q.y", None)]
+        for one in (far, here):
+            assert [(event.subject, event.type) for event in take(one, 4)] == expected
+        assert "border" in router.b.bus.stats().complaints
 
 
 def test_best_effort_stays_best_effort(two: Sites, router: Router) -> None:
