@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -254,6 +255,19 @@ def test_the_tags_of_a_bus_hold_for_what_comes_from_another(two: Sites) -> None:
         for one in (far, here):
             assert [(event.subject, event.type) for event in take(one, 4)] == expected
         assert "border" in router.b.bus.stats().complaints
+
+
+def test_a_durable_consumer_of_plain_events_gets_those_from_across(
+    two: Sites, router: Router, tmp_path: Path
+) -> None:
+    a, b = two.join("a"), two.join("b", home=tmp_path)
+    durable = b.subscribe("q.x", durable="all", live=True)
+    two.wait_until_wanted(a, "q.x")
+    a.publish("q.x", Oven(celsius=5.0))
+    event = durable.receive(PATIENCE_S)
+    assert (event.sender, event.via) == (a.node, router.b.bus.node)
+    assert infobus.id_of(event.data) == event.id
+    assert not event.guaranteed
 
 
 def test_best_effort_stays_best_effort(two: Sites, router: Router) -> None:
