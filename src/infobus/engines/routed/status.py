@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Neighbour(Struct, frozen=True):
+class NeighbourState(Struct, frozen=True):
     """A router to which there is a link, or could be."""
 
     node: str
@@ -20,7 +20,7 @@ class Neighbour(Struct, frozen=True):
     dropped: int
 
 
-class Destination(Struct, frozen=True):
+class DestinationState(Struct, frozen=True):
     """A router that can be reached."""
 
     node: str
@@ -32,14 +32,14 @@ class Destination(Struct, frozen=True):
     paths: tuple[tuple[str, ...], ...]  # all shortest ones, up to 8, without this router
 
 
-class Routing(Struct, frozen=True):
+class RoutingState(Struct, frozen=True):
     """How one router stands."""
 
     node: str
     name: str
     domain: str
-    neighbours: tuple[Neighbour, ...]
-    destinations: tuple[Destination, ...]
+    neighbours: tuple[NeighbourState, ...]
+    destinations: tuple[DestinationState, ...]
     lost_count: int  # routers that are known, and cannot be reached
     flows_count: int
     counts: dict[str, int]

@@ -18,7 +18,7 @@ from infobus.protocols.frames.routing import (
     Hello,
     Parcel,
     RoutingMessage,
-    Seen,
+    SeenSoFar,
 )
 from infobus.protocols.qos.queues import ClassQueues
 from infobus.protocols.routing.terms import RoutingTerms
@@ -28,7 +28,7 @@ _OVERHEAD_BYTES = 100
 _SEEN_PART = 4  # of a window, after which it is said how much was seen
 
 
-class Waiting(Struct, frozen=True):
+class Cargo(Struct, frozen=True):
     """A parcel that waits for a link; `to` is what the neighbour is to be responsible for."""
 
     source: int
@@ -68,10 +68,10 @@ class Link:
         self.held: tuple[str, ...] = ()
         self.must_greet = False
         self.greeted_s = float("-inf")
-        self.queues: ClassQueues[Waiting] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
+        self.queues: ClassQueues[Cargo] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
         self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
         self.dropped_count = 0
-        self._control: deque[RoutingMessage | Waiting] = deque()
+        self._control: deque[RoutingMessage | Cargo] = deque()
         self._sent = self._acked = 0
         self.their_session = 0
         self._seen = self._seen_told = 0
@@ -165,14 +165,14 @@ class Link:
 
     # What goes there.
 
-    def say(self, message: RoutingMessage | Waiting) -> None:
+    def say(self, message: RoutingMessage | Cargo) -> None:
         """Send without a window; if far too much waits, it is dropped, and asked for again."""
         if len(self._control) < self.terms.control_count_max:
             self._control.append(message)
         else:
             self.dropped_count += 1
 
-    def offer(self, parcel: Waiting, now_s: float, raised_s: float = 0.0) -> None:
+    def offer(self, parcel: Cargo, now_s: float, raised_s: float = 0.0) -> None:
         """Let a parcel wait for its turn, control in a queue of its own."""
         if parcel.kind != DATA:
             self.say(parcel)
@@ -196,10 +196,10 @@ class Link:
             return greet(self)
         if self._control:
             message = self._control.popleft()
-            return self._parcel(message, 0.0) if isinstance(message, Waiting) else message
+            return self._parcel(message, 0.0) if isinstance(message, Cargo) else message
         if self.must_say_seen:
             self._seen_told = self._seen
-            return Seen(self.own, self.their_session, self._seen)
+            return SeenSoFar(self.own, self.their_session, self._seen)
         if self.under_way >= self.terms.window_bytes or not self.is_up:
             return None
         entry = self.queues.take(now_s)
@@ -213,7 +213,7 @@ class Link:
         """Say how much was seen, if that has not been said yet."""
         if self._seen > self._seen_told:
             self._seen_told = self._seen
-            self.say(Seen(self.own, self.their_session, self._seen))
+            self.say(SeenSoFar(self.own, self.their_session, self._seen))
 
     def tick(self, now_s: float) -> int:
         """Raise what starves; let go of what cannot leave; return how many that were."""
@@ -227,11 +227,11 @@ class Link:
         self.dropped_count += dropped
         return dropped
 
-    def take_all(self, now_s: float) -> list[Waiting]:
+    def take_all(self, now_s: float) -> list[Cargo]:
         """Take all parcels, because the link is down."""
         for name in self.terms.classes.names:
             self.queues.hold(name, False)
-        parcels = [one for one in self._control if isinstance(one, Waiting)]
+        parcels = [one for one in self._control if isinstance(one, Cargo)]
         self._control.clear()
         while (entry := self.queues.take(now_s)) is not None:
             parcels.append(entry.value)
@@ -242,7 +242,7 @@ class Link:
         """Whether nothing waits."""
         return not (self._control or len(self.queues))
 
-    def _parcel(self, one: Waiting, raised_s: float) -> Parcel:
+    def _parcel(self, one: Cargo, raised_s: float) -> Parcel:
         self._sent += one.size
         return Parcel(
             self.own,
