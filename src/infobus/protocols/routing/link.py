@@ -161,6 +161,8 @@ class Link:
     @property
     def waiting(self) -> int:
         """Bytes that wait here."""
+        if not len(self.queues):
+            return 0
         return sum(self.queues.waiting(name) for name in self.terms.classes.names)
 
     # What goes there.

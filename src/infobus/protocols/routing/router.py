@@ -74,7 +74,7 @@ class Router:
         self.counts: Counter[str] = Counter()
         self._session = session
         self._ticked_s = 0.0
-        self._accepts = accepts
+        self.accepts = accepts
         self._paths = Paths(own, {})
         self._are_paths_old = self.must_look = False
         self._detours: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}
@@ -207,9 +207,11 @@ class Router:
             link.say_seen()
             if now_s - link.greeted_s >= self.terms.beat_s and link.is_shown:
                 link.must_greet = True
-            self.counts["dropped: stuck"] += link.tick(now_s)
-            self._note_room(link)
-            self._wake(link)
+            if len(link.queues):
+                self.counts["dropped: stuck"] += link.tick(now_s)
+                self._note_room(link)
+            if not link.is_idle or link.must_greet:
+                self._wake(link)
             is_over = now_s - max(link.greeted_s, 0.0) > self.terms.forget_s
             if not link.is_shown and is_over:
                 del self.links[link.peer]
@@ -283,7 +285,7 @@ class Router:
             self.counts["refused: not for me"] += 1
             return []
         effects: list[Effect] = []
-        link.is_refused = not self._accepts(hello.name)
+        link.is_refused = not self.accepts(hello.name)
         if not link.on_hello(hello, now_s):
             effects += self._down(link, now_s)
         effects += self._check(link, now_s)
@@ -488,6 +490,8 @@ class Router:
     def _mark(self, class_: str, where: str, *, is_full: bool) -> None:
         """A class is full on one link, or no more: neighbours are told when that matters."""
         full = self._full[class_]
+        if is_full and not full:
+            self.counts["held"] += 1
         (full.add if is_full else full.discard)(where)
         if len(full) <= 2:  # with more, everyone has been told
             for link in self.links.values():
