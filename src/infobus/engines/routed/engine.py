@@ -161,7 +161,9 @@ class RoutedEngine:
         router = self._router
         if router is None:
             return
-        self._changed.wait_for(lambda: self._is_idle(router), self._waits.close_s)
+        if not self._changed.wait_for(lambda: self._is_idle(router), self._waits.close_s):
+            for peer in list(router.links):  # as much as its window allows
+                self._send_to(peer)
         with self._lock:
             self._router = None
             workers, self._workers = self._workers, {}
