@@ -88,7 +88,7 @@ class RoutedEngine:
         now_s: Its clock.
     """
 
-    declarations_max = 10_000
+    declarations_count_max = 10_000
     """Keys that a node declares singly; each is a row in the tables of all routers."""
 
     def __init__(
@@ -484,7 +484,7 @@ def _routing(router: Router) -> RoutingState:
                 *(peer, link.name, link.domain, link.is_up, link.is_refused or link.refuses),
                 *(link.load, link.held),
                 {name: link.queues.waiting(name) for name in router.terms.classes.names},
-                *(link.under_way, link.dropped_count),
+                *(link.under_way, link.dropped_count, link.events_count, link.events_bytes),
             )
             for peer, link in sorted(router.links.items())
             if link.is_shown
