@@ -73,7 +73,7 @@ class Router:
         self.relays = Relays()
         self.counts: Counter[str] = Counter()
         self._session = session
-        self._ticked_s = 0.0
+        self._ticked_s = self._pruned_s = 0.0
         self.accepts = accepts
         self._paths = Paths(own, {})
         self._are_paths_old = self.must_look = False
@@ -216,6 +216,9 @@ class Router:
             if not link.is_shown and is_over:
                 del self.links[link.peer]
         effects += self.look(now_s)
+        if now_s - self._pruned_s > self.terms.forget_s:
+            self._pruned_s = now_s
+            self.relays.prune(now_s)
         for origin in self.tables.lost_before(now_s - self.terms.forget_s):
             self.tables.forget(origin)
             self._ids.pop(id_of(origin), None)
@@ -330,6 +333,9 @@ class Router:
 
     def _on_table(self, link: Link, table: RouterTable, now_s: float) -> list[Effect]:
         tables = self.tables
+        if why := tables.refusal(table):
+            self.counts["refused: too large"] += 1
+            return [Unacceptable(link.peer, why)]
         if table.origin == self.own:
             # Told by an earlier life of this node, or by a liar: this one has the last word.
             if table.version > tables.mine.version:
@@ -342,9 +348,6 @@ class Router:
             link.say(self._versions(only=table.origin))
             self._wake(link)
             return []
-        if why := tables.refusal(table):
-            self.counts["refused: too large"] += 1
-            return [Unacceptable(link.peer, why)]
         held = tables.tables.get(table.origin)
         neighbours = () if held is None else held.neighbours
         added, removed = tables.take(table, now_s)
