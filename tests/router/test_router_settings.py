@@ -88,8 +88,11 @@ def test_what_is_wrong_is_said(load, old, new, told):
 
 
 def test_a_router_without_any_way_to_a_neighbour_is_refused(load):
+    begin = 'name = "a"\ninside = "x"\nbackbone = "y"\n'
+    with pytest.raises(UsageError, match="names no .*neighbour"):
+        load(begin)
     with pytest.raises(UsageError, match="neither listens nor connects"):
-        load('name = "a"\ninside = "x"\nbackbone = "y"\n')
+        load(begin + '[[neighbour]]\nname = "b"\n')
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):

@@ -40,7 +40,7 @@ class AgreementSettings(Struct, frozen=True, forbid_unknown_fields=True):
     hops_max: int = 0
     routers: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
-    when_full: Literal["pace", "drop_oldest"] | None = None
+    when_full: Literal["pace", "drop_oldest"] = "pace"
     max_rate: float | None = None
     rows_max: int = 10_000
 
@@ -172,6 +172,11 @@ def _check(settings: RouterSettings) -> None:
 
 
 def _check_neighbours(settings: RouterSettings) -> None:
+    if not settings.neighbour:
+        raise UsageError(
+            "it names no [[neighbour]], and links only with those: name each router on the other "
+            "end of a link, also those that call this one"
+        )
     seen: set[str] = set()
     for one in settings.neighbour:
         _check_name("neighbour", one.name)
