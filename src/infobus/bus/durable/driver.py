@@ -466,7 +466,7 @@ class Guarantees:
             self._strand.step(use.part, lambda now_s: unusable(id, entry.number, why, now_s))
             return
         place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
-        marks = (True, headers, deliveries, answer)
+        marks = (True, headers, "", deliveries, answer)
         use.subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
 
     def _bury(self, use: Use, dead: effect.Bury) -> None:
