@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said(load, old, new, told):
 
 def test_a_router_without_any_way_to_a_neighbour_is_refused(load):
     begin = 'name = "a"\ninside = "x"\nbackbone = "y"\n'
-    with pytest.raises(UsageError, match="names no .*neighbour"):
+    with pytest.raises(UsageError, match="it names no"):
         load(begin)
     with pytest.raises(UsageError, match="neither listens nor connects"):
         load(begin + '[[neighbour]]\nname = "b"\n')

@@ -144,6 +144,13 @@ class Router:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @property
+    def inside(self) -> Bus:
+        """The bus of the site."""
+        if self._inside is None:
+            raise BusClosed("the router is not open yet")
+        return self._inside
+
     def _join_backbone(self, inside: Bus) -> Bus:
         settings, options = self.settings, self.settings.backbone_options
         patience = replace(LINKS[settings.link], reach_s=0.0)
