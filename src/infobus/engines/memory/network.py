@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from infobus.engines.memory.keys import keys_intersect
 from infobus.errors import UsageError
+from infobus.keys import keys_intersect
 
 if TYPE_CHECKING:
     from infobus.engines.memory.engine import Declared, MemoryEngine, TokenWatch

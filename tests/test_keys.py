@@ -2,7 +2,7 @@ import zenoh
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.engines.memory.keys import keys_intersect
+from infobus.keys import keys_intersect
 
 keys = st.lists(st.sampled_from(["a", "b", "*", "**"]), min_size=1, max_size=6).map("/".join)
 

@@ -1,0 +1,1 @@
+"""The engine of routers: from neighbour to neighbour, by all shortest paths."""

@@ -1,0 +1,45 @@
+"""What a routed engine tells of itself: neighbours, paths, tables, counts."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Neighbour(Struct, frozen=True):
+    """A router to which there is a link, or could be."""
+
+    node: str
+    name: str
+    domain: str
+    is_up: bool
+    is_refused: bool  # by either side
+    load: int  # bytes that wait there for further links
+    held: tuple[str, ...]  # classes of which it takes nothing now
+    waiting: dict[str, int]  # bytes that wait here for it, by class
+    under_way: int  # bytes that were sent, and that it has not confirmed
+    dropped: int
+
+
+class Destination(Struct, frozen=True):
+    """A router that can be reached."""
+
+    node: str
+    name: str
+    domain: str
+    version: int
+    neighbours: tuple[str, ...]
+    entries_count: int
+    paths: tuple[tuple[str, ...], ...]  # all shortest ones, up to 8, without this router
+
+
+class Routing(Struct, frozen=True):
+    """How one router stands."""
+
+    node: str
+    name: str
+    domain: str
+    neighbours: tuple[Neighbour, ...]
+    destinations: tuple[Destination, ...]
+    lost_count: int  # routers that are known, and cannot be reached
+    flows_count: int
+    counts: dict[str, int]

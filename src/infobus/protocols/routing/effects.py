@@ -1,0 +1,33 @@
+"""What the machine of a router wants done."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Arrived(Struct, frozen=True):
+    """A parcel for this router: hand it to whoever declared its key, or answers on it."""
+
+    source: int
+    key: str
+    rank: int
+    kind: int
+    number: int
+    payload: bytes
+
+
+class TokenChanged(Struct, frozen=True):
+    """A token of another router appeared or disappeared."""
+
+    key: str
+    alive: bool
+
+
+class Refused(Struct, frozen=True):
+    """A neighbour sent what cannot be accepted."""
+
+    peer: str
+    what: str
+
+
+Effect = Arrived | TokenChanged | Refused

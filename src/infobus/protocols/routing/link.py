@@ -1,0 +1,259 @@
+"""The link to one neighbour: whether it is up, what waits for it, and how much is under way.
+
+So little is under way that what is urgent overtakes here, in queues by class, and not in a socket.
+Places count the bytes of parcels: the neighbour says how far it has seen them. A parcel that is
+lost does not block the window, because a later one has a greater place; if it was the last one,
+`Hello` tells the place, and after `_LATE_S` nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from infobus.protocols.frames.routing import (
+    DATA,
+    Hello,
+    Parcel,
+    RoutingMessage,
+    Seen,
+)
+from infobus.protocols.qos.queues import ClassQueues
+from infobus.protocols.routing.terms import RoutingTerms
+
+_LATE_S = 2.0
+_OVERHEAD_BYTES = 100
+_SEEN_PART = 4  # of a window, after which it is said how much was seen
+
+
+class Waiting(Struct, frozen=True):
+    """A parcel that waits for a link; `to` is what the neighbour is to be responsible for."""
+
+    source: int
+    key: str
+    to: tuple[int, ...]
+    trail: tuple[int, ...]
+    rank: int
+    kind: int
+    number: int
+    payload: bytes
+
+    @property
+    def size(self) -> int:
+        """Its bytes, about."""
+        return len(self.payload) + _OVERHEAD_BYTES + 9 * (len(self.to) + len(self.trail))
+
+
+class Link:
+    """What is known of one neighbour, and what goes there."""
+
+    def __init__(self, own: str, peer: str, session: int, terms: RoutingTerms) -> None:
+        self.own = own
+        self.peer = peer
+        self.session = session
+        self.terms = terms
+        self.name = self.domain = ""
+        self.is_shown = False  # its token can be seen
+        self.is_up = False
+        self.is_synced = False  # it has told its tables
+        self.is_refused = False
+        self.refuses = False
+        self.heard_s: float | None = None
+        self.is_heard_there = False
+        self.tables_hash = 0
+        self.mismatches = 0
+        self.load = 0
+        self.held: tuple[str, ...] = ()
+        self.must_greet = False
+        self.greeted_s = float("-inf")
+        self.queues: ClassQueues[Waiting] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
+        self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
+        self.dropped_count = 0
+        self._control: deque[RoutingMessage | Waiting] = deque()
+        self._sent = self._acked = 0
+        self.their_session = 0
+        self._seen = self._seen_told = 0
+        self._told_sent: deque[tuple[float, int]] = deque()
+
+    # Whether it is there.
+
+    def hears(self, now_s: float) -> bool:
+        """Whether the neighbour is heard, and may be."""
+        return (
+            self.is_shown
+            and not self.is_refused
+            and self.heard_s is not None
+            and now_s - self.heard_s < self.terms.lease_s
+        )
+
+    def excuse(self, now_s: float) -> None:
+        """It may have said something that could not be read."""
+        if self.heard_s is not None:
+            self.heard_s = now_s
+
+    def should_be_up(self, now_s: float) -> bool:
+        """Whether both ends hear each other."""
+        return self.hears(now_s) and self.is_heard_there and not self.refuses
+
+    def on_hello(self, hello: Hello, now_s: float) -> bool:
+        """Take in a word of the neighbour; False if it is another one than before."""
+        is_same = self.their_session in (0, hello.session)
+        if self.their_session != hello.session:
+            self.their_session, self._seen, self._seen_told = hello.session, 0, 0
+            self._told_sent.clear()
+        did_hear = self.hears(now_s)
+        self.heard_s = now_s
+        if not did_hear or hello.hears != self.is_heard_there:
+            self.must_greet = True
+        self.is_heard_there, self.refuses = hello.hears, not hello.welcome
+        self.name, self.domain = hello.name, hello.domain
+        self.load, self.held = hello.load, tuple(hello.held)
+        for name in self.terms.classes.names:
+            self.queues.hold(name, name in self.held)
+        if hello.your_session == self.session:
+            self.on_seen(hello.seen)
+        self._told_sent.append((now_s, hello.sent))
+        while self._told_sent and self._told_sent[0][0] <= now_s - _LATE_S:
+            self._seen = max(self._seen, self._told_sent.popleft()[1])
+        return is_same
+
+    def greeting(self, now_s: float, *, name: str, domain: str, tables: int, load: int) -> Hello:
+        """What to say now; `held` is filled in by the router."""
+        self.must_greet, self.greeted_s = False, now_s
+        self._seen_told = self._seen
+        return Hello(
+            self.own,
+            self.peer,
+            self.session,
+            name,
+            domain,
+            self.hears(now_s),
+            not self.is_refused,
+            tables,
+            self._sent,
+            self.their_session,
+            self._seen,
+            load,
+        )
+
+    # The window.
+
+    def on_parcel(self, place: int) -> None:
+        """A parcel has come."""
+        self._seen = max(self._seen, place)
+
+    @property
+    def must_say_seen(self) -> bool:
+        """Whether so much has come that the neighbour may wait to hear of it."""
+        return self._seen - self._seen_told >= self.terms.window_bytes // _SEEN_PART
+
+    def on_seen(self, place: int) -> None:
+        """The neighbour has seen so much."""
+        self._acked = max(self._acked, min(place, self._sent))
+
+    @property
+    def under_way(self) -> int:
+        """Bytes that were sent and are not seen yet."""
+        return self._sent - self._acked
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait here."""
+        return sum(self.queues.waiting(name) for name in self.terms.classes.names)
+
+    # What goes there.
+
+    def say(self, message: RoutingMessage | Waiting) -> None:
+        """Send without a window; if far too much waits, it is dropped, and asked for again."""
+        if len(self._control) < self.terms.control_count_max:
+            self._control.append(message)
+        else:
+            self.dropped_count += 1
+
+    def offer(self, parcel: Waiting, now_s: float, raised_s: float = 0.0) -> None:
+        """Let a parcel wait for its turn, control in a queue of its own."""
+        if parcel.kind != DATA:
+            self.say(parcel)
+            return
+        names = self.terms.classes.names
+        class_ = names[min(parcel.rank, len(names) - 1)]
+        if not self.queues.waiting(class_):
+            self.moved_s[class_] = now_s
+        self.queues.offer(
+            parcel,
+            names[self.terms.classes.raised_rank] if raised_s else class_,
+            now_s,
+            weight=parcel.size,
+            raised_from=class_ if raised_s else None,
+            raised_until_s=now_s + raised_s,
+        )
+
+    def next(self, now_s: float, greet: Callable[[Link], Hello]) -> RoutingMessage | None:
+        """Take what is to leave now; None if nothing may."""
+        if self.must_greet:
+            return greet(self)
+        if self._control:
+            message = self._control.popleft()
+            return self._parcel(message, 0.0) if isinstance(message, Waiting) else message
+        if self.must_say_seen:
+            self._seen_told = self._seen
+            return Seen(self.own, self.their_session, self._seen)
+        if self.under_way >= self.terms.window_bytes or not self.is_up:
+            return None
+        entry = self.queues.take(now_s)
+        if entry is None:
+            return None
+        self.moved_s[entry.raised_from or entry.class_] = now_s
+        raised_s = entry.raised_until_s - now_s if entry.raised_from else 0.0
+        return self._parcel(entry.value, max(0.0, raised_s))
+
+    def say_seen(self) -> None:
+        """Say how much was seen, if that has not been said yet."""
+        if self._seen > self._seen_told:
+            self._seen_told = self._seen
+            self.say(Seen(self.own, self.their_session, self._seen))
+
+    def tick(self, now_s: float) -> int:
+        """Raise what starves; let go of what cannot leave; return how many that were."""
+        self.queues.tick(now_s)
+        dropped = 0
+        for name in self.terms.classes.names:
+            is_stuck = now_s - self.moved_s[name] >= self.terms.stall_s
+            while is_stuck and not self.queues.is_accepting(name):
+                self.queues.drop_oldest(name)
+                dropped += 1
+        self.dropped_count += dropped
+        return dropped
+
+    def take_all(self, now_s: float) -> list[Waiting]:
+        """Take all parcels, because the link is down."""
+        for name in self.terms.classes.names:
+            self.queues.hold(name, False)
+        parcels = [one for one in self._control if isinstance(one, Waiting)]
+        self._control.clear()
+        while (entry := self.queues.take(now_s)) is not None:
+            parcels.append(entry.value)
+        return parcels
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return not (self._control or len(self.queues))
+
+    def _parcel(self, one: Waiting, raised_s: float) -> Parcel:
+        self._sent += one.size
+        return Parcel(
+            self.own,
+            self._sent,
+            one.source,
+            one.key,
+            list(one.to),
+            list(one.trail),
+            one.rank,
+            one.kind,
+            one.number,
+            raised_s,
+            one.payload,
+        )

@@ -1,0 +1,24 @@
+"""The times and sizes of a router, as one value."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Marks, Upgrade
+
+_MIB = 1024 * 1024
+
+
+class RoutingTerms(Struct, frozen=True, kw_only=True):
+    """What a router does how soon, and how much of what it holds."""
+
+    classes: Classes = DEFAULT_CLASSES
+    lease_s: float = 1.0  # a neighbour that is silent for so long is not there
+    beat_s: float = 0.25  # between words to a neighbour
+    gather_s: float = 0.005  # own changes of a table that come within it leave together
+    forget_s: float = 30.0  # a router that cannot be reached is forgotten
+    window_bytes: int = _MIB  # to one neighbour, under way
+    marks: Marks = Marks(high=8 * _MIB, low=4 * _MIB)
+    upgrade: Upgrade | None = Upgrade()
+    stall_s: float = 2.5  # a full class of which nothing leaves for so long lets its oldest go
+    control_count_max: int = 10_000  # control frames that wait for one link
