@@ -12,9 +12,11 @@ import msgspec
 
 import infobus
 from infobus import Bus
+from infobus.bus.bus import interior
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.router.router import Router
 from infobus.router.settings import AgreementSettings, NeighbourSettings, RouterSettings
+from infobus.subjects import matches
 
 PATIENCE_S = 10.0
 
@@ -97,13 +99,20 @@ class Sites:
 
     def until_wanted(self, name: str, subject: str, by: str) -> None:
         """Until exactly these sites want a subject of this one, and its programs know."""
-        router, told = self.routers[name], self.buses[name].quench(subject)
+        router, program = self.routers[name], interior(self.buses[name]).hub
         expected = [self.called(one) for one in sorted(by)]
         eventually(
             lambda: sorted(one.name for one in router.paths(subject).wanted_by) == expected,
             f"{subject} is not wanted by {by}",
         )
-        eventually(lambda: (str(told.expression()) != "nothing") == bool(by))
+
+        def is_told() -> bool:
+            with program.lock:
+                record = program.node.rows.records.get(router.inside.node)
+                rows = [] if record is None else record.all_rows()
+            return any(matches(pattern, subject) for pattern, _ in rows) == bool(by)
+
+        eventually(is_told, f"{subject} is not wanted on the bus")
 
 
 def received(subscription: Any, count: int) -> list[Any]:

@@ -8,9 +8,9 @@ from threading import Lock
 
 from infobus.bus.deliver.subscription import Subscription
 from infobus.engines.base import Declaration, Engine
+from infobus.keys import keys_intersect
 from infobus.protocols.frames.lanes import class_key, lane_class
 from infobus.protocols.reliable.peer import Terms
-from infobus.keys import keys_intersect
 from infobus.subjects import channel_keys_of
 
 _CHANNELS_KEY = "c/**"
