@@ -422,6 +422,8 @@ def _neighbours(routing: Routing, settings: RouterSettings) -> tuple[NeighbourSt
             waiting_bytes=sum(one.waiting.values()),
             load_bytes=one.load,
             held=one.held,
+            sent_frames=one.events_count,
+            sent_bytes=one.events_bytes,
         )
         for one in routing.neighbours
         if one.name

@@ -213,10 +213,12 @@ def _check_agreement(one: AgreementSettings, settings: RouterSettings, classes: 
         raise UsageError(f"max_rate must be above 0 events a second, got {one.max_rate:g}")
     try:
         one.agreement()
-        if one.where:
-            filters.compile(one.where)
-    except (BadSubject, BadFilter) as error:
+    except BadSubject as error:
         raise UsageError(str(error)) from None
+    try:
+        filters.compile(one.where or "true")
+    except BadFilter as error:  # its further lines draw where
+        raise UsageError(f"where {one.where!r}: {str(error).splitlines()[0]}") from None
 
 
 def _check_name(setting: str, name: str) -> None:

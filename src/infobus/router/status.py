@@ -18,8 +18,9 @@ class NeighbourStatus(Struct, frozen=True, kw_only=True):
     """That wait at the neighbour, as it says."""
     held: tuple[str, ...] = ()
     """Classes that the neighbour asks to hold."""
+    sent_frames: int = 0
+    """Frames of events, also those that this router only carries for others."""
     sent_bytes: int = 0
-    sent_parcels: int = 0
 
 
 class KnownRouter(Struct, frozen=True, kw_only=True):

@@ -478,7 +478,7 @@ def _routing(router: Router) -> Routing:
                 *(peer, link.name, link.domain, link.is_up, link.is_refused or link.refuses),
                 *(link.load, link.held),
                 {name: link.queues.waiting(name) for name in router.terms.classes.names},
-                *(link.under_way, link.dropped_count),
+                *(link.under_way, link.dropped_count, link.events_count, link.events_bytes),
             )
             for peer, link in sorted(router.links.items())
             if link.is_shown

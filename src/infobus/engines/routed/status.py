@@ -18,6 +18,8 @@ class Neighbour(Struct, frozen=True):
     waiting: dict[str, int]  # bytes that wait here for it, by class
     under_way: int  # bytes that were sent, and that it has not confirmed
     dropped: int
+    events_count: int  # frames of events that have left for it
+    events_bytes: int
 
 
 class Destination(Struct, frozen=True):

@@ -25,6 +25,7 @@ from infobus.protocols.routing.terms import RoutingTerms
 
 _LATE_S = 2.0
 _OVERHEAD_BYTES = 100
+_CHANNELS = "c/"  # keys of events begin with it; see `infobus.subjects.channel_key`
 _SEEN_PART = 4  # of a window, after which it is said how much was seen
 
 
@@ -71,6 +72,7 @@ class Link:
         self.queues: ClassQueues[Waiting] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
         self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
         self.dropped_count = 0
+        self.events_count = self.events_bytes = 0  # frames of events that have left, and their bytes
         self._control: deque[RoutingMessage | Waiting] = deque()
         self._sent = self._acked = 0
         self.their_session = 0
@@ -244,6 +246,9 @@ class Link:
 
     def _parcel(self, one: Waiting, raised_s: float) -> Parcel:
         self._sent += one.size
+        if one.key.startswith(_CHANNELS):
+            self.events_count += 1
+            self.events_bytes += len(one.payload)
         return Parcel(
             self.own,
             self._sent,
