@@ -64,6 +64,8 @@ def test_a_channel_that_is_split_is_remarked(load):
         ('inside = "plant"\n', "", "missing required field `inside`"),
         ('domain = "eu.se"', 'domain = "us"', "reaches the domains eu, and this router is in us"),
         ('domain = "eu.se"', 'domain = "eu..se"', "'eu..se' is not a domain"),
+        ('domain = "eu.se"', "patience = {leese_s = 1.0}", "patience: Object contains unknown"),
+        ('domain = "eu.se"', 'link = "slow"', "link: expected one of lan, wan, realtime"),
         ('domain = "eu.se"', 'domian = "eu"', "unknown field `domian`"),
         ("tcp/127.0.0.1:7600", "7600", "listen: '7600' is not an endpoint"),
         ("tcp/127.0.0.1:7601", "tcp/x", "connect: endpoint 'tcp/x'"),

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 import infobus
 from infobus import Bus, BusClosed, BusError, UsageError
@@ -27,7 +26,6 @@ from infobus.bus.threads import SYSTEM_THREADS
 from infobus.engines.base import Engine
 from infobus.engines.routed.engine import RoutedEngine
 from infobus.engines.routed.status import Routing
-from infobus.patience import LINKS
 from infobus.protocols.qos.classes import Classes
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.router.control import ControlSocket, Question
@@ -53,7 +51,10 @@ _LOOK_S = 1.0  # between looks at distances, and at what limits refuse
 _GATHER_S = 0.005  # changes of interest that come within it are told together
 _MAP_S = 1.0  # for the answers of all routers
 
-_FIXED = ("name", "inside", "backbone", "domain", "group", "listen", "insecure", "link", "zenoh")
+_FIXED = (
+    *("name", "inside", "backbone", "domain", "group"),
+    *("listen", "insecure", "link", "patience", "zenoh"),
+)
 """Settings that count from the start of a router until its end."""
 
 
@@ -153,7 +154,7 @@ class Router:
 
     def _join_backbone(self, inside: Bus) -> Bus:
         settings, options = self.settings, self.settings.backbone_options
-        patience = replace(LINKS[settings.link], reach_s=0.0)
+        patience = settings.link_patience
         links = self._links or NeighbourLinks(
             options.bus,
             listen=settings.listen,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from infobus import BadFilter, BadSubject, BusError, UsageError, filters
 from infobus.engines.zenoh.endpoints import check_endpoint
-from infobus.patience import LINKS
+from infobus.patience import LINKS, Patience
 from infobus.protocols.interest.federation import Agreement
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes
 from infobus.router.reach import Place, Reach, is_within
@@ -74,6 +74,7 @@ class RouterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     listen: tuple[str, ...] = ()
     insecure: bool = False
     link: str = "lan"
+    patience: dict[str, float] = {}
     zenoh: dict[str, Any] = {}
     journal: str = ""
     neighbour: tuple[NeighbourSettings, ...] = ()
@@ -94,6 +95,13 @@ class RouterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         """The bus of the routers."""
         backbone = self.backbone
         return BackboneSettings(backbone) if isinstance(backbone, str) else backbone
+
+    @property
+    def link_patience(self) -> Patience:
+        """How patient it is with other routers: as `link` says, but for what `patience` says."""
+        usual = msgspec.structs.asdict(LINKS[self.link])
+        # Other routers may be started later: none waits for them.
+        return msgspec.convert({**usual, **self.patience, "reach_s": 0.0}, Patience)
 
     def remarks(self) -> list[str]:
         """What is allowed and may surprise: agreements by which a channel loses its order."""
@@ -150,6 +158,10 @@ def _check(settings: RouterSettings) -> None:
         _check_domain("domain", settings.domain)
     if settings.link not in LINKS:
         raise UsageError(f"link: expected one of {', '.join(LINKS)}, got {settings.link!r}")
+    try:
+        _ = settings.link_patience
+    except msgspec.ValidationError as error:
+        raise UsageError(f"patience: {_plain(error)}") from None
     unknown = [one for one in settings.inside_options if one not in _INSIDE_OPTIONS]
     if unknown or not settings.inside_options.get("bus"):
         known = ", ".join(_INSIDE_OPTIONS)
@@ -216,7 +228,8 @@ def _check_agreement(one: AgreementSettings, settings: RouterSettings, classes: 
     except BadSubject as error:
         raise UsageError(str(error)) from None
     try:
-        filters.compile(one.where or "true")
+        if one.where:
+            filters.compile(one.where)
     except BadFilter as error:  # its further lines draw where
         raise UsageError(f"where {one.where!r}: {str(error).splitlines()[0]}") from None
 
