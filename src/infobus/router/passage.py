@@ -6,15 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from infobus import Bus
 from infobus.bus.border.border import Border
 from infobus.bus.bus import interior
 from infobus.bus.deliver.event import Run
-from infobus.protocols.frames.items import Items
+from infobus.protocols.frames import transactions
 from infobus.protocols.frames.lanes import channel_in, class_in
 from infobus.protocols.interest.federation import Imports
 from infobus.protocols.interest.own_rows import Row
@@ -22,7 +23,7 @@ from infobus.protocols.qos.classes import Classes, Rate
 from infobus.protocols.reliable.effects import Lost
 from infobus.router.reach import PREFIX_COUNT, Place
 from infobus.router.settings import AgreementSettings
-from infobus.router.translation import Rename, renamed, renamed_group
+from infobus.router.translation import Rename, crossing, renamed, renamed_group
 from infobus.subjects import TEST_SPACE, channel_of, matches
 
 log = logging.getLogger("infobus.router")
@@ -50,13 +51,6 @@ class _Way(NamedTuple):
     depth: int
 
 
-class Noted(Protocol):
-    """Whoever writes down what passes."""
-
-    def __call__(self, items: Items, sender: str, bus: str) -> None:
-        """Note events that were just passed on, as they are called inside."""
-
-
 class Passage:
     """The work of one agreement, until it is closed.
 
@@ -67,7 +61,7 @@ class Passage:
         is_ours: Whether this agreement governs a subject of the inside, and not an earlier one.
         on_wanted: Called when interest on either side has changed; then call `update`.
         ignore: Nodes inside whose interest is not told: those of other routers.
-        note: Called with what passes, if it is to be written down.
+        note: Called with what has passed, as it is on the backbone.
     """
 
     def __init__(
@@ -80,7 +74,7 @@ class Passage:
         is_ours: Callable[[str], bool],
         on_wanted: Callable[[], None],
         ignore: Collection[str],
-        note: Noted | None,
+        note: Callable[[Run], None],
     ) -> None:
         self.settings = settings
         self.out, self.into = Crossed(), Crossed()
@@ -172,35 +166,35 @@ class Passage:
 
     def _go_out(self, run: Run) -> None:
         if run.items.origins:  # what came from another site is not this site's to tell
-            places = [at for at, one in enumerate(run.items.each_origin()) if one is None]
-            if len(run.items.origins) == 1 or not places:
+            places = [at for at, one in enumerate(run.items.origins) if one is None]
+            if not places:
                 return
             run = run.at(places)
-        items = _renamed(run, self._called_outside)
-        if len(items):
-            items = items.come_from(run.sender, self._buses[0].name)
-            self._pass(items, run, self._way_out)
+        there = _renamed(run, self._called_outside)
+        if there is not None:
+            items = there.items.come_from(run.sender, self._buses[0].name)
+            there = replace(there, items=items)
+            self._pass(there, self._way_out)
+            self._note(there)
 
     def _come_in(self, run: Run) -> None:
-        items = _renamed(run, self._called_inside)
-        if len(items):
-            self._pass(items, run, self._way_in)
+        here = _renamed(run, self._called_inside)
+        if here is not None:
+            self._pass(here, self._way_in)
+            self._note(run)
 
-    def _pass(self, items: Items, run: Run, way: _Way) -> None:
+    def _pass(self, run: Run, way: _Way) -> None:
         """Hand events on, as fast as is agreed; wait while the other side has no room."""
-        class_ = self._class_for(run.class_, way)
-        count = len(items)
-        step = count
+        items = run.items
+        count = step = len(items)
         if self.settings.max_rate is not None:
             step = max(1, int(self.settings.max_rate * _SLICE_S))
         for start in range(0, count, step):
             part = items if step >= count else items[start : start + step]
             self._wait_for_turn(len(part))
-            way.to.send(part, class_, reliable=run.seqs[0] != 0)
+            way.to.send(part, self._class_for(run.class_, way), reliable=run.seqs[0] != 0)
         way.crossed.events += count
         way.crossed.bytes += sum(map(len, items.bodies))
-        if self._note is not None:
-            self._note(items, run.sender, way.to.bus.name)
 
     def _wait_for_turn(self, count: int) -> None:
         rate = self._rate
@@ -263,11 +257,20 @@ def _known(names: dict[str, str | None], subject: str, find: Rename) -> str | No
         return found
 
 
-def _renamed(run: Run, rename: Rename) -> Items:
-    """The events of a run that cross, under their other names; a transaction as a whole."""
+def _renamed(run: Run, rename: Rename) -> Run | None:
+    """The events of a run that cross, under their other names; None if there are none."""
     if run.places:
-        return renamed_group(run.items, run.places, rename)
-    return renamed(run.items, rename)
+        group = renamed_group(run.items, run.places, rename)
+        if group is None:
+            return None
+        count = len(transactions.decode(group.bodies[0]).events)
+        return replace(run, items=group, places=tuple(range(count)))
+    crosses = crossing(run.items, rename)
+    if crosses is not None:
+        if not crosses:
+            return None
+        run = run.at(crosses)
+    return replace(run, items=renamed(run.items, rename))
 
 
 def _below(prefix: str, row: Row) -> Row:

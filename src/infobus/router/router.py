@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import msgspec
 import infobus
 from infobus import Bus, BusClosed, BusError, UsageError
 from infobus.bus.bus import interior
+from infobus.bus.deliver.event import Run
 from infobus.bus.threads import SYSTEM_THREADS
 from infobus.engines.base import Engine
 from infobus.engines.routed.engine import RoutedEngine
@@ -52,7 +54,7 @@ _GATHER_S = 0.005  # changes of interest that come within it are told together
 _MAP_S = 1.0  # for the answers of all routers
 
 _FIXED = (
-    *("name", "inside", "backbone", "domain", "group"),
+    *("name", "inside", "backbone", "domain", "group", "journal"),
     *("listen", "insecure", "link", "patience", "zenoh"),
 )
 """Settings that count from the start of a router until its end."""
@@ -91,6 +93,7 @@ class Router:
         self._is_new = threading.Event()
         self._is_ending = threading.Event()
         self._changing = threading.Lock()
+        self._note: Callable[[Run], None] = lambda run: None
         self._ends = ExitStack()
 
     # Life.
@@ -115,6 +118,7 @@ class Router:
             self._backbone = self._join_backbone(inside)
             ends.callback(self._backbone.close)
             assert self._engine is not None
+            self._note = self._noting(ends)
             inside_engine = interior(inside).hub.engine
             for shown in (
                 inside_engine.announce(f"{_TOKEN}/{inside.node}"),
@@ -151,6 +155,18 @@ class Router:
         if self._inside is None:
             raise BusClosed("the router is not open yet")
         return self._inside
+
+    def _noting(self, ends: ExitStack) -> Callable[[Run], None]:
+        """What to call with events that have passed."""
+        if not self.settings.journal:
+            return lambda run: None
+        from infobus.router.journal import ForwardedJournal  # it needs an extra
+
+        assert self._backbone is not None
+        beside = Path() if self._path is None else self._path.parent
+        journal = ForwardedJournal(beside / self.settings.journal, self._backbone)
+        ends.callback(journal.close)
+        return journal.note
 
     def _join_backbone(self, inside: Bus) -> Bus:
         settings, options = self.settings, self.settings.backbone_options
@@ -245,7 +261,7 @@ class Router:
                 is_ours=partial(self._governs, one),
                 on_wanted=self._is_new.set,
                 ignore=self._others,
-                note=None,
+                note=self._note,
             )
             for one in dict.fromkeys(wanted)
         ]

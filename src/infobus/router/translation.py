@@ -14,31 +14,40 @@ Rename = Callable[[str], str | None]
 """What a subject is called on the other side; None if it does not cross."""
 
 
-def renamed(items: Items, rename: Rename) -> Items:
-    """Return the events that cross, under their names on the other side.
+def crossing(items: Items, rename: Rename) -> list[int] | None:
+    """Return the places of the events that cross; None for all of them.
 
-    >>> run = Items(["a.x", "b", "a.y"], [7], [0.5], [0], [b"1", b"2", b"3"])
-    >>> told = renamed(run, {"a.x": "eu.x", "a.y": "eu.y"}.get)
-    >>> told.subjects, list(told.each_number()), told.bodies
-    (['eu.x', 'eu.y'], [7, 9], [b'1', b'3'])
+    >>> crossing(Items(["a", "b"], [7], [0.5], [0], [b"1", b"2"]), {"a": "x"}.get)
+    [0]
+    >>> crossing(Items(["b"], [7], [0.5], [0], [b"1", b"2"]), {"a": "x"}.get)
+    []
     """
-    found = [rename(subject) for subject in items.subjects]
-    if None in found:
-        if len(found) == 1:
-            return items[0:0]
-        crossing = [at for at, name in enumerate(found) if name is not None]
-        items = items.at(crossing)
-    return replace(items, subjects=[name for name in found if name is not None])
+    if all(rename(subject) is not None for subject in items.subjects):
+        return None
+    subjects = zip(range(len(items)), items.each_subject(), strict=False)
+    return [at for at, subject in subjects if rename(subject) is not None]
 
 
-def renamed_group(items: Items, places: Sequence[int], rename: Rename) -> Items:
+def renamed(items: Items, rename: Rename) -> Items:
+    """Return events, all of which cross, under their names on the other side.
+
+    >>> renamed(Items(["a.x"], [7], [0.5], [0], [b"1"]), {"a.x": "eu.x"}.get).subjects
+    ['eu.x']
+    """
+    return replace(items, subjects=[rename(subject) or "" for subject in items.subjects])
+
+
+def renamed_group(items: Items, places: Sequence[int], rename: Rename) -> Items | None:
     """Return the item of a transaction, with those of its events at `places` that cross.
 
-    None are left if none crosses.
+    None if none crosses.
     """
     group = transactions.decode(items.bodies[0])
-    events = renamed(group.events.at(places), rename)
+    events = group.events.at(places)
+    if (crosses := crossing(events, rename)) is not None:
+        events = events.at(crosses)
     if not len(events):
-        return items[0:0]
+        return None
+    events = renamed(events, rename)
     body = transactions.encode(Group(group.number, group.epoch, 1, events, len(events)))
     return replace(items, subjects=[next(iter(events.each_subject()))], bodies=[body])
