@@ -13,6 +13,7 @@ import pytest
 
 import infobus
 from infobus import BadSubject, BadValue, Batch, Bus, BusClosed, DataObject, UsageError
+from infobus.engines.memory.engine import MemoryEngine, live_network
 from tests.bus.conftest import Connect
 from tests.bus.helpers import LossyEngine, numbers_of, send, take, wait_until
 from tests.patience import PATIENT
@@ -499,3 +500,16 @@ class TestStatistics:
         send(bus, "x", 1, 2, 3)
         assert (bus.stats().waiting, sub.waiting_count) == (3, 3)
         assert "3 waiting" in repr(sub)
+
+
+@pytest.mark.parametrize("declarations_count_max", [16, 100])
+def test_a_node_listens_to_single_channels_as_far_as_its_engine_likes(
+    bus_name: str, connect: Connect, bus: Bus, declarations_count_max: int
+) -> None:
+    engine = MemoryEngine(live_network(bus_name))
+    engine.declarations_count_max = declarations_count_max
+    subscriptions = [connect(engine=engine).subscribe_many([f"c{n}.x" for n in range(50)])]
+    keys = {one.key for one in engine.frames if one.key.startswith("c/")}
+    assert keys == ({f"c/c{n}" for n in range(50)} if declarations_count_max > 50 else {"c/**"})
+    send(bus, "c7.x", 1)
+    assert numbers_of(take(subscriptions[0], 1)) == [1]

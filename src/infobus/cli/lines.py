@@ -61,6 +61,8 @@ def event_json(event: Event) -> str:
         "time": event.time,
         "priority": event.priority,
     }
+    if event.via:
+        record["via"] = event.via
     if event.headers:
         record["headers"] = headers_as_json(event.headers)
     if isinstance(event, DurableEvent):

@@ -59,7 +59,8 @@ class Event(Struct, frozen=True, gc=False):
     producer handed to a newcomer, as of the event numbered `seq`; `test` marks events of a
     program under development; `guaranteed` those that are in a ledger, too; `headers` are what its
     supplier said beside the object. `sender`, `number` and `time` are those of its supplier, also
-    if it came from another bus; then `via` is the router's node that brought it, and else empty.
+    if it came from another bus; then `via` is the router's node that brought it, whose events `seq`
+    counts, and else empty.
     """
 
     subject: str

@@ -314,16 +314,19 @@ class Runtime:
             mail: Mail = []
             self.carry_out(self._do, effects, mail, is_locked=True)
         self._post.send(mail)
-        self._listen_to(subscription, wanted)
+        if len(wanted) < len(subscription.told):
+            self._listen_to(subscription, wanted)
 
     def _listen_to(self, subscription: Subscription, patterns: tuple[str, ...]) -> None:
+        depth = self.node.terms.depth
+        channels = frozenset(channel_pattern(one, depth) for one in patterns)
         with self.lock:
             if subscription not in self.subscriptions:
                 raise BusClosed(f"{subscription!r} is closed")
-            before, depth = subscription.told, self.node.terms.depth
+            before = subscription.told
             self._listening.drop(subscription)
             subscription.told = subscription.patterns = patterns
-            subscription.channels = frozenset(channel_pattern(one, depth) for one in patterns)
+            subscription.channels = channels
             self._listening.add(subscription)
             self.audiences.change(subscription, before)
             self._note_interest_changed()

@@ -139,7 +139,7 @@ def _values(stats: Stats) -> list[Any]:
 def _subscription(one: Subscription, classes: Iterable[str]) -> SubscriptionStats:
     queue = one.queue
     return SubscriptionStats(
-        patterns=list(one.patterns),
+        patterns=list(one.patterns[:ROWS_COUNT_MAX]),
         where="" if one.where is None else one.where.text,
         when_full=one.when_full,
         queue_count_max=queue.queue_count_max,

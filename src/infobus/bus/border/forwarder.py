@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -18,7 +20,15 @@ from infobus.bus.publish.gather import ITEM_BYTES
 from infobus.bus.publish.group import Departure, GroupWay
 from infobus.bus.publish.outlet import Outlet
 from infobus.bus.publish.routing import UNWANTED, Decision, Governed
-from infobus.errors import Backpressure, BadFrame, BadSubject, NoRight, QosRefused, UsageError
+from infobus.errors import (
+    Backpressure,
+    BadFrame,
+    BadSubject,
+    BadValue,
+    NoRight,
+    QosRefused,
+    UsageError,
+)
 from infobus.objects import codec, find_type
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.lanes import class_in, lane_class, lane_of
@@ -28,11 +38,16 @@ from infobus.protocols.interest.peer_rows import Wanted
 from infobus.protocols.reliable.effects import Lost
 from infobus.subjects import channel_of
 
+if TYPE_CHECKING:
+    from infobus.protocols.tags.rules import TagRule
+
 _FLAT_COUNT_MAX = 10_000  # types of which it is remembered whether they hold objects
 _PLAIN = Qos()
+_NOT_HERE = (BadSubject, BadValue, NoRight, QosRefused)
+"""Why this bus does not take an event, whoever publishes it."""
 
 
-class Outflow:
+class Forwarder:
     """Sends events of other buses on this one; `but` is the subscription that never gets them."""
 
     def __init__(self, node: Interior, but: Subscription, frame_bytes: int) -> None:
@@ -109,13 +124,16 @@ class Outflow:
             return known
         try:
             return self._routing.decide(subject, class_)
-        except (BadSubject, NoRight, QosRefused) as error:
+        except _NOT_HERE as error:
             self._hub.counters.complain("border", str(error))
             return UNWANTED
 
     def _leave(self, outlet: Outlet, items: Items, class_: str, reliable: bool) -> None:
         """Send what is wanted of some events in one frame, and offer it here; all or nothing."""
         decisions = {subject: self._decision(subject, class_) for subject in items.subjects}
+        items = self._fitting(items, decisions)
+        if not items:
+            return
         wanted, takers = self._who_wants(items, decisions)
         self._routing.wait_for_consumers(tuple(takers), class_)
         self._lifetime.check()
@@ -130,23 +148,45 @@ class Outflow:
         if takers:
             self._offer(outlet, items, takers, reliable)
 
+    def _fitting(self, items: Items, decisions: dict[str, Decision]) -> Items:
+        """Those events that have the type of their tag."""
+        rules = {
+            subject: wanted.rule
+            for subject, (_, wanted, _) in decisions.items()
+            if isinstance(wanted, Governed)
+        }
+        if not rules:
+            return items
+        each = enumerate(zip(items.bodies, items.each_subject(), items.each_type(), strict=False))
+        fitting = [
+            at
+            for at, (_, subject, type_) in each
+            if subject not in rules or rules[subject].fits(type_)
+        ]
+        if len(fitting) == len(items):
+            return items
+        self._hub.counters.complain("border", "events have another type than their tag: left out")
+        return items.at(fitting)
+
     def _who_wants(
         self, items: Items, decisions: dict[str, Decision]
     ) -> tuple[Sequence[int], dict[Subscription, list[int]]]:
         """Which of some events other nodes want, and which each subscription of this node."""
         asked: dict[str, Wanted] = {}
-        is_local = False
+        is_local = must_read = False
         for subject, (_, wanted, here) in decisions.items():
             asked[subject] = wanted.wanted if isinstance(wanted, Governed) else wanted
-            if here.sieves or any(one is not self._but for one in here.always):
-                is_local = True
-        if not is_local and all(isinstance(one, bool) for one in asked.values()):
+            must_read |= bool(here.sieves) or not isinstance(asked[subject], bool)
+            is_local |= any(one is not self._but for one in here.always)
+        if not (is_local or must_read):
             if len(asked) == 1:
                 return (range(len(items)) if asked[items.subjects[0]] else ()), {}
             each = enumerate(items.each_subject())
             return [at for at, subject in each if asked[subject]], {}
-        run = Run(self._hub.name, "", (0,) * len(items), items)
-        objects = seen_of(items, objects_of(run, self._hub.on_bad_object)[0])
+        objects: Sequence[Any] = items.bodies  # whatever: nobody asks
+        if must_read:
+            run = Run(self._hub.name, "", (0,) * len(items), items)
+            objects = seen_of(items, objects_of(run, self._hub.on_bad_object)[0])
         elsewhere: list[int] = []
         takers: dict[Subscription, list[int]] = {}
         for at, (subject, obj) in enumerate(zip(items.each_subject(), objects, strict=False)):
@@ -208,6 +248,11 @@ class Outflow:
         if not are_whole:
             return
         [sent] = items
+        types = list(islice(events.each_type(), group.count))
+
+        def check(rule: TagRule, at: int) -> None:
+            if not rule.fits(types[at]):
+                raise BadValue("a transaction has another type than a tag says: left out")
 
         def marked(item: Item, outlet: Outlet) -> Item:
             item = replace(item, qos=sent.qos, origin=sent.origin)
@@ -219,13 +264,13 @@ class Outflow:
             class_,
             seen_of(events, objects),
             self._types(events),
-            lambda rule, at: None,  # receivers leave out what does not fit its tag
+            check,
             marked,
             but=self._but,
         )
         try:
             self._patiently(lambda: self._groups.leave(departure))
-        except (BadSubject, NoRight, QosRefused) as error:
+        except _NOT_HERE as error:
             self._hub.counters.complain("border", str(error))
 
     # What they share.
