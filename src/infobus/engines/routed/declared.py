@@ -13,7 +13,7 @@ from infobus.keys import keys_intersect
 _FOUND_COUNT_MAX = 100_000
 
 
-class Declared:
+class RoutedDeclaration:
     """One registration: for frames, questions or tokens, or a token of its own."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Declared:
             self.owner.remove(self)
 
 
-class TokenWatch(Declared):
+class RoutedWatch(RoutedDeclaration):
     """A registration for tokens, and which of them were reported."""
 
     def __init__(self, owner: Declarations, key: str, on_change: Callable[[str, bool], None]):
@@ -67,11 +67,11 @@ class Declarations:
     def __init__(self, tell: Callable[[str, bool], None]) -> None:
         self._tell = tell
         self._lock = threading.Lock()
-        self._by_kind: dict[str, dict[Declared, None]] = {}
+        self._by_kind: dict[str, dict[RoutedDeclaration, None]] = {}
         self._entries = Counter[str]()
-        self._found: dict[tuple[str, str], tuple[Declared, ...]] = {}
+        self._found: dict[tuple[str, str], tuple[RoutedDeclaration, ...]] = {}
 
-    def add(self, kind: str, declared: Declared) -> None:
+    def add(self, kind: str, declared: RoutedDeclaration) -> None:
         """From now on it is called."""
         with self._lock:
             self._by_kind.setdefault(kind, {})[declared] = None
@@ -81,7 +81,7 @@ class Declarations:
         if is_first and declared.entry:
             self._tell(declared.entry, True)
 
-    def remove(self, declared: Declared) -> None:
+    def remove(self, declared: RoutedDeclaration) -> None:
         """It is not called any more."""
         with self._lock:
             for held in self._by_kind.values():
@@ -92,7 +92,7 @@ class Declarations:
         if is_last and declared.entry:
             self._tell(declared.entry, False)
 
-    def on(self, kind: str, key: str) -> tuple[Declared, ...]:
+    def on(self, kind: str, key: str) -> tuple[RoutedDeclaration, ...]:
         """Those to call for a key."""
         found = self._found.get((kind, key))
         if found is None:
@@ -104,7 +104,7 @@ class Declarations:
                 self._found[kind, key] = found
         return found
 
-    def of(self, kind: str) -> tuple[Declared, ...]:
+    def of(self, kind: str) -> tuple[RoutedDeclaration, ...]:
         """All of one kind."""
         with self._lock:
             return tuple(self._by_kind.get(kind, ()))

@@ -26,9 +26,9 @@ from infobus.engines.base import (
     closed_error,
     log,
 )
-from infobus.engines.routed.declared import Declarations, Declared, TokenWatch
-from infobus.engines.routed.ports import Threads, Worker
-from infobus.engines.routed.status import Destination, Neighbour, Routing
+from infobus.engines.routed.declared import Declarations, RoutedDeclaration, RoutedWatch
+from infobus.engines.routed.ports import LinkThreads, LinkWorker
+from infobus.engines.routed.status import DestinationState, NeighbourState, RoutingState
 from infobus.errors import BusClosed, BusError, PeerError, UsageError
 from infobus.protocols.frames.routing import (
     ANSWER,
@@ -39,13 +39,13 @@ from infobus.protocols.frames.routing import (
     QUERY,
     TOKEN,
     Parcel,
+    RouterTable,
     RoutingMessage,
-    Table,
-    Versions,
+    TableVersions,
     decode,
     encode,
 )
-from infobus.protocols.routing.effects import Arrived, Effect, Refused, TokenChanged
+from infobus.protocols.routing.effects import Effect, ParcelArrived, TokenChanged, Unacceptable
 from infobus.protocols.routing.router import Router
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.waiters import Changed
@@ -95,7 +95,7 @@ class RoutedEngine:
         self,
         links: Engine,
         *,
-        threads: Threads,
+        threads: LinkThreads,
         name: str = "",
         domain: str = "",
         accepts: Callable[[str], bool] = lambda name: True,
@@ -116,7 +116,7 @@ class RoutedEngine:
         self._lock = threading.Lock()
         self._changed = Changed(self._lock)
         self._declarations = Declarations(self._tell)
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, LinkWorker] = {}
         self._sending: set[str] = set()
         self._is_telling = False
         self._told_s, self._burst_count = 0.0, 0
@@ -161,7 +161,9 @@ class RoutedEngine:
         router = self._router
         if router is None:
             return
-        self._changed.wait_for(lambda: self._is_idle(router), self._waits.close_s)
+        if not self._changed.wait_for(lambda: self._is_idle(router), self._waits.close_s):
+            for peer in list(router.links):  # as much as its window allows
+                self._send_to(peer)
         with self._lock:
             self._router = None
             workers, self._workers = self._workers, {}
@@ -217,7 +219,9 @@ class RoutedEngine:
     def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:
         """Call `on_frame` with each frame that other nodes put on `key`."""
         guarded = Guarded(key).wrap(on_frame)
-        return self._add(DECLARED, Declared(self._declarations, DECLARED + key, key, guarded))
+        return self._add(
+            DECLARED, RoutedDeclaration(self._declarations, DECLARED + key, key, guarded)
+        )
 
     def answer(self, key: str, handler: Callable[[bytes], bytes]) -> Declaration:
         """Answer queries on `key`. A handler that raises leaves its query without an answer."""
@@ -230,7 +234,7 @@ class RoutedEngine:
                 guard.report(error)
                 return None
 
-        return self._add(ANSWERS, Declared(self._declarations, ANSWERS + key, key, reply))
+        return self._add(ANSWERS, RoutedDeclaration(self._declarations, ANSWERS + key, key, reply))
 
     def query(self, key: str, payload: bytes, timeout_s: float) -> list[bytes]:
         """Ask every other node that answers on `key`; returns when all have, or at the timeout."""
@@ -251,11 +255,13 @@ class RoutedEngine:
 
     def announce(self, key: str) -> Declaration:
         """Show a token on `key`."""
-        return self._add(TOKEN, Declared(self._declarations, TOKEN + key, key, lambda _: None))
+        return self._add(
+            TOKEN, RoutedDeclaration(self._declarations, TOKEN + key, key, lambda _: None)
+        )
 
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
         """Report tokens of other nodes on `key`, those that are known at once."""
-        watch = TokenWatch(self._declarations, key, on_change)
+        watch = RoutedWatch(self._declarations, key, on_change)
         self._add(_WATCH, watch)
         with self._lock:
             tokens = self._checked().tokens()
@@ -274,7 +280,7 @@ class RoutedEngine:
             up = [] if router is None else [p for p, link in router.links.items() if link.is_up]
         return Links("router", self._node, tuple(sorted(up)))
 
-    def routing(self) -> Routing:
+    def routing(self) -> RoutingState:
         """Neighbours, all shortest paths to all routers, and counts, as of now."""
         with self._lock:
             return _routing(self._checked())
@@ -326,17 +332,17 @@ class RoutedEngine:
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Arrived(kind=kind) if kind in (DATA, CONTROL):
+                case ParcelArrived(kind=kind) if kind in (DATA, CONTROL):
                     name = str(effect.rank) if kind == DATA else "c"
                     self._worker(f"from-{name}").do(partial(self._deliver, effect))
-                case Arrived(kind=kind) if kind == QUERY:
+                case ParcelArrived(kind=kind) if kind == QUERY:
                     self._worker(_ANSWERS_KEY).do(partial(self._reply, effect))
-                case Arrived():
+                case ParcelArrived():
                     self._answered(effect)
                 case TokenChanged(token, is_alive):
                     for watch in self._declarations.of(_WATCH):
                         self._worker("tokens").do(partial(watch.call, (token, is_alive)))
-                case Refused(peer, what):
+                case Unacceptable(peer, what):
                     self._complain(peer, what)
 
     def _send_woken(self, router: Router) -> None:
@@ -346,7 +352,7 @@ class RoutedEngine:
                 self._worker(f"to-{peer}").do(partial(self._send_to, peer))
         router.woken = {}
 
-    def _worker(self, name: str) -> Worker:
+    def _worker(self, name: str) -> LinkWorker:
         worker = self._workers.get(name)
         if worker is None:
             worker = self._threads.worker(f"infobus-{self._node}-{name}")
@@ -372,7 +378,7 @@ class RoutedEngine:
         if isinstance(message, Parcel) and message.kind == DATA:
             part, is_control = str(message.rank), False
             urgency = self._default_rank - message.rank
-        elif isinstance(message, Table | Versions):
+        elif isinstance(message, RouterTable | TableVersions):
             part, is_control, urgency = "t", False, self._default_rank
         try:
             frame = encode(message)
@@ -382,7 +388,7 @@ class RoutedEngine:
         except BusError as error:
             self._complain(peer, str(error))
 
-    def _deliver(self, arrived: Arrived) -> None:
+    def _deliver(self, arrived: ParcelArrived) -> None:
         try:
             for declared in self._declarations.on(DECLARED, arrived.key):
                 declared.call(arrived.payload)
@@ -392,7 +398,7 @@ class RoutedEngine:
                     self._router.consumed(arrived.rank, len(arrived.payload))
                     self._send_woken(self._router)
 
-    def _reply(self, asked: Arrived) -> None:
+    def _reply(self, asked: ParcelArrived) -> None:
         declared = self._declarations.on(ANSWERS, asked.key)
         answers = [one for d in declared if (one := d.call(asked.payload)) is not None]
         with self._lock:
@@ -405,7 +411,7 @@ class RoutedEngine:
                 router.put(parcel, self._now_s())
                 self._send_woken(router)
 
-    def _answered(self, answer: Arrived) -> None:
+    def _answered(self, answer: ParcelArrived) -> None:
         question = self._questions.get(answer.number)
         if question is not None and answer.source in question.asked:
             question.asked.discard(answer.source)
@@ -414,7 +420,7 @@ class RoutedEngine:
 
     # Telling what was declared.
 
-    def _add(self, kind: str, declared: Declared) -> Declared:
+    def _add(self, kind: str, declared: RoutedDeclaration) -> RoutedDeclaration:
         with self._lock:
             self._checked()
         self._declarations.add(kind, declared)
@@ -466,15 +472,15 @@ class RoutedEngine:
             log.warning("%s, a router: %s: %s", self._node, whom, what)
 
 
-def _routing(router: Router) -> Routing:
+def _routing(router: Router) -> RoutingState:
     tables, mine = router.tables.tables, router.tables.mine
     paths = router.paths
-    return Routing(
+    return RoutingState(
         router.own,
         mine.name,
         mine.domain,
         tuple(
-            Neighbour(
+            NeighbourState(
                 *(peer, link.name, link.domain, link.is_up, link.is_refused or link.refuses),
                 *(link.load, link.held),
                 {name: link.queues.waiting(name) for name in router.terms.classes.names},
@@ -484,7 +490,7 @@ def _routing(router: Router) -> Routing:
             if link.is_shown
         ),
         tuple(
-            Destination(
+            DestinationState(
                 *(node, tables[node].name, tables[node].domain, tables[node].version),
                 *(tables[node].neighbours, len(tables[node].entries), tuple(paths.to(node))),
             )

@@ -8,7 +8,7 @@ from typing import Protocol
 Job = Callable[[], None]
 
 
-class Worker(Protocol):
+class LinkWorker(Protocol):
     """Does jobs one after the other."""
 
     def do(self, job: Job, after_s: float = 0.0) -> None:
@@ -18,10 +18,10 @@ class Worker(Protocol):
         """Take no more jobs; those in turn are done, waited for up to `timeout_s`."""
 
 
-class Threads(Protocol):
+class LinkThreads(Protocol):
     """A way to start threads."""
 
-    def worker(self, name: str) -> Worker:
+    def worker(self, name: str) -> LinkWorker:
         """Start a worker."""
 
     def every(self, period_s: float, job: Job, name: str) -> Callable[[], None]:

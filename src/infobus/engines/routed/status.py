@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Neighbour(Struct, frozen=True):
+class NeighbourState(Struct, frozen=True):
     """A router to which there is a link, or could be."""
 
     node: str
@@ -22,7 +22,7 @@ class Neighbour(Struct, frozen=True):
     events_bytes: int
 
 
-class Destination(Struct, frozen=True):
+class DestinationState(Struct, frozen=True):
     """A router that can be reached."""
 
     node: str
@@ -34,14 +34,14 @@ class Destination(Struct, frozen=True):
     paths: tuple[tuple[str, ...], ...]  # all shortest ones, up to 8, without this router
 
 
-class Routing(Struct, frozen=True):
+class RoutingState(Struct, frozen=True):
     """How one router stands."""
 
     node: str
     name: str
     domain: str
-    neighbours: tuple[Neighbour, ...]
-    destinations: tuple[Destination, ...]
+    neighbours: tuple[NeighbourState, ...]
+    destinations: tuple[DestinationState, ...]
     lost_count: int  # routers that are known, and cannot be reached
     flows_count: int
     counts: dict[str, int]

@@ -72,7 +72,7 @@ class Hello(Struct, array_like=True, tag=80):
     held: Annotated[list[ClassName], Meta(max_length=16)] = []  # send me nothing of these classes
 
 
-class Versions(Struct, array_like=True, tag=81):
+class TableVersions(Struct, array_like=True, tag=81):
     """I hold these versions of the tables of these routers: send me those of which you have more.
 
     `whole` says that I hold no others. That is answered by what I lack, and then by an `answer`
@@ -85,7 +85,7 @@ class Versions(Struct, array_like=True, tag=81):
     answer: bool = False
 
 
-class Table(Struct, array_like=True, tag=82):
+class RouterTable(Struct, array_like=True, tag=82):
     """What the router `origin` says of itself, as of `version`; passed on by every router.
 
     The entries are changes to what they were at `since` (0: these are all); the rest is whole.
@@ -118,7 +118,7 @@ class Parcel(Struct, array_like=True, tag=83, gc=False):
     payload: bytes
 
 
-class Seen(Struct, array_like=True, tag=84):
+class SeenSoFar(Struct, array_like=True, tag=84):
     """So much of what you sent in this session has come here."""
 
     sender: NodeName
@@ -126,7 +126,7 @@ class Seen(Struct, array_like=True, tag=84):
     place: Place
 
 
-RoutingMessage = Hello | Versions | Table | Parcel | Seen
+RoutingMessage = Hello | TableVersions | RouterTable | Parcel | SeenSoFar
 
 _decoder: msgspec.msgpack.Decoder[RoutingMessage] = msgspec.msgpack.Decoder(RoutingMessage)
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -145,7 +145,7 @@ def decode(payload: bytes) -> RoutingMessage | None:
         message = _decoder.decode(payload)
     except _UNREADABLE as error:
         tag = payload[1] if len(payload) > 1 else 0
-        if Seen.__struct_config__.tag < tag < 128:  # type: ignore[operator]
+        if SeenSoFar.__struct_config__.tag < tag < 128:  # type: ignore[operator]
             return None
         raise BadFrame(f"malformed frame (tag {tag}): {error}") from error
     if not is_sender(message.sender):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Arrived(Struct, frozen=True):
+class ParcelArrived(Struct, frozen=True):
     """A parcel for this router: hand it to whoever declared its key, or answers on it."""
 
     source: int
@@ -23,11 +23,11 @@ class TokenChanged(Struct, frozen=True):
     alive: bool
 
 
-class Refused(Struct, frozen=True):
+class Unacceptable(Struct, frozen=True):
     """A neighbour sent what cannot be accepted."""
 
     peer: str
     what: str
 
 
-Effect = Arrived | TokenChanged | Refused
+Effect = ParcelArrived | TokenChanged | Unacceptable

@@ -18,7 +18,7 @@ from infobus.protocols.frames.routing import (
     Hello,
     Parcel,
     RoutingMessage,
-    Seen,
+    SeenSoFar,
 )
 from infobus.protocols.qos.queues import ClassQueues
 from infobus.protocols.routing.terms import RoutingTerms
@@ -29,7 +29,7 @@ _CHANNELS = "c/"  # keys of events begin with it; see `infobus.subjects.channel_
 _SEEN_PART = 4  # of a window, after which it is said how much was seen
 
 
-class Waiting(Struct, frozen=True):
+class Cargo(Struct, frozen=True):
     """A parcel that waits for a link; `to` is what the neighbour is to be responsible for."""
 
     source: int
@@ -69,13 +69,12 @@ class Link:
         self.held: tuple[str, ...] = ()
         self.must_greet = False
         self.greeted_s = float("-inf")
-        self.queues: ClassQueues[Waiting] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
+        self.queues: ClassQueues[Cargo] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
         self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
         self.dropped_count = 0
-        self.events_count = self.events_bytes = (
-            0  # frames of events that have left, and their bytes
-        )
-        self._control: deque[RoutingMessage | Waiting] = deque()
+        self.events_count = 0  # frames of events that have left
+        self.events_bytes = 0
+        self._control: deque[RoutingMessage | Cargo] = deque()
         self._sent = self._acked = 0
         self.their_session = 0
         self._seen = self._seen_told = 0
@@ -165,18 +164,20 @@ class Link:
     @property
     def waiting(self) -> int:
         """Bytes that wait here."""
+        if not len(self.queues):
+            return 0
         return sum(self.queues.waiting(name) for name in self.terms.classes.names)
 
     # What goes there.
 
-    def say(self, message: RoutingMessage | Waiting) -> None:
+    def say(self, message: RoutingMessage | Cargo) -> None:
         """Send without a window; if far too much waits, it is dropped, and asked for again."""
         if len(self._control) < self.terms.control_count_max:
             self._control.append(message)
         else:
             self.dropped_count += 1
 
-    def offer(self, parcel: Waiting, now_s: float, raised_s: float = 0.0) -> None:
+    def offer(self, parcel: Cargo, now_s: float, raised_s: float = 0.0) -> None:
         """Let a parcel wait for its turn, control in a queue of its own."""
         if parcel.kind != DATA:
             self.say(parcel)
@@ -200,10 +201,10 @@ class Link:
             return greet(self)
         if self._control:
             message = self._control.popleft()
-            return self._parcel(message, 0.0) if isinstance(message, Waiting) else message
+            return self._parcel(message, 0.0) if isinstance(message, Cargo) else message
         if self.must_say_seen:
             self._seen_told = self._seen
-            return Seen(self.own, self.their_session, self._seen)
+            return SeenSoFar(self.own, self.their_session, self._seen)
         if self.under_way >= self.terms.window_bytes or not self.is_up:
             return None
         entry = self.queues.take(now_s)
@@ -217,7 +218,7 @@ class Link:
         """Say how much was seen, if that has not been said yet."""
         if self._seen > self._seen_told:
             self._seen_told = self._seen
-            self.say(Seen(self.own, self.their_session, self._seen))
+            self.say(SeenSoFar(self.own, self.their_session, self._seen))
 
     def tick(self, now_s: float) -> int:
         """Raise what starves; let go of what cannot leave; return how many that were."""
@@ -231,11 +232,11 @@ class Link:
         self.dropped_count += dropped
         return dropped
 
-    def take_all(self, now_s: float) -> list[Waiting]:
+    def take_all(self, now_s: float) -> list[Cargo]:
         """Take all parcels, because the link is down."""
         for name in self.terms.classes.names:
             self.queues.hold(name, False)
-        parcels = [one for one in self._control if isinstance(one, Waiting)]
+        parcels = [one for one in self._control if isinstance(one, Cargo)]
         self._control.clear()
         while (entry := self.queues.take(now_s)) is not None:
             parcels.append(entry.value)
@@ -246,7 +247,7 @@ class Link:
         """Whether nothing waits."""
         return not (self._control or len(self.queues))
 
-    def _parcel(self, one: Waiting, raised_s: float) -> Parcel:
+    def _parcel(self, one: Cargo, raised_s: float) -> Parcel:
         self._sent += one.size
         if one.key.startswith(_CHANNELS):
             self.events_count += 1

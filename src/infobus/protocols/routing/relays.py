@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from msgspec import Struct, field
 
 _FLOWS_COUNT_MAX = 50_000
-_IDLE_S = 2.0  # so long after its last frame, none of a flow is under way any more
+_IDLE_S = 30.0  # so long after its last frame, none of a flow waits anywhere any more
 
 Hop = str
 Split = dict[Hop, tuple[int, ...]]

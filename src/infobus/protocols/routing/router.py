@@ -25,14 +25,14 @@ from infobus.protocols.frames.routing import (
     TOKEN,
     Hello,
     Parcel,
+    RouterTable,
     RoutingMessage,
-    Seen,
-    Table,
-    Versions,
+    SeenSoFar,
+    TableVersions,
     id_of,
 )
-from infobus.protocols.routing.effects import Arrived, Effect, Refused, TokenChanged
-from infobus.protocols.routing.link import Link, Waiting
+from infobus.protocols.routing.effects import Effect, ParcelArrived, TokenChanged, Unacceptable
+from infobus.protocols.routing.link import Cargo, Link
 from infobus.protocols.routing.paths import Paths, links_of
 from infobus.protocols.routing.relays import Relays, Split
 from infobus.protocols.routing.tables import Tables
@@ -74,7 +74,7 @@ class Router:
         self.counts: Counter[str] = Counter()
         self._session = session
         self._ticked_s = 0.0
-        self._accepts = accepts
+        self.accepts = accepts
         self._paths = Paths(own, {})
         self._are_paths_old = self.must_look = False
         self._detours: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}
@@ -110,7 +110,7 @@ class Router:
             self._tell_own(tuple(self._added), tuple(self._removed))
         return self.look(now_s)
 
-    def put(self, parcel: Waiting, now_s: float, *, must: bool = False) -> bool:
+    def put(self, parcel: Cargo, now_s: float, *, must: bool = False) -> bool:
         """Send a frame of this router; with `must`, what finds no room is dropped.
 
         Returns whether there was room for it on all links; if there was not, it was not sent.
@@ -134,7 +134,7 @@ class Router:
         rank: int = 0,
         number: int = 0,
         to: Iterable[int] | None = None,
-    ) -> Waiting | None:
+    ) -> Cargo | None:
         """A frame of this router for whoever wants it; None if nobody does."""
         if to is None:
             self.refresh()
@@ -143,7 +143,7 @@ class Router:
         chosen = tuple(to)
         if not chosen:
             return None
-        return Waiting(self.id, key, chosen, (self.id,), rank, kind, number, payload)
+        return Cargo(self.id, key, chosen, (self.id,), rank, kind, number, payload)
 
     def consumed(self, rank: int, size: int) -> None:
         """What has arrived was handed over."""
@@ -184,13 +184,13 @@ class Router:
         match message:
             case Parcel():
                 return self._on_parcel(link, message, now_s)
-            case Seen(session=session, place=place):
+            case SeenSoFar(session=session, place=place):
                 if session == link.session:
                     link.on_seen(place)
                     self._wake(link)
-            case Table():
+            case RouterTable():
                 return self._on_table(link, message, now_s)
-            case Versions():
+            case TableVersions():
                 self._on_versions(link, message)
         return []
 
@@ -207,9 +207,11 @@ class Router:
             link.say_seen()
             if now_s - link.greeted_s >= self.terms.beat_s and link.is_shown:
                 link.must_greet = True
-            self.counts["dropped: stuck"] += link.tick(now_s)
-            self._note_room(link)
-            self._wake(link)
+            if len(link.queues):
+                self.counts["dropped: stuck"] += link.tick(now_s)
+                self._note_room(link)
+            if not link.is_idle or link.must_greet:
+                self._wake(link)
             is_over = now_s - max(link.greeted_s, 0.0) > self.terms.forget_s
             if not link.is_shown and is_over:
                 del self.links[link.peer]
@@ -283,7 +285,7 @@ class Router:
             self.counts["refused: not for me"] += 1
             return []
         effects: list[Effect] = []
-        link.is_refused = not self._accepts(hello.name)
+        link.is_refused = not self.accepts(hello.name)
         if not link.on_hello(hello, now_s):
             effects += self._down(link, now_s)
         effects += self._check(link, now_s)
@@ -326,7 +328,7 @@ class Router:
             self._offer(parcel, self._split(parcel, now_s), now_s, 0.0)
         return effects
 
-    def _on_table(self, link: Link, table: Table, now_s: float) -> list[Effect]:
+    def _on_table(self, link: Link, table: RouterTable, now_s: float) -> list[Effect]:
         tables = self.tables
         if table.origin == self.own:
             # Told by an earlier life of this node, or by a liar: this one has the last word.
@@ -342,7 +344,7 @@ class Router:
             return []
         if why := tables.refusal(table):
             self.counts["refused: too large"] += 1
-            return [Refused(link.peer, why)]
+            return [Unacceptable(link.peer, why)]
         held = tables.tables.get(table.origin)
         neighbours = () if held is None else held.neighbours
         added, removed = tables.take(table, now_s)
@@ -366,7 +368,7 @@ class Router:
                     effects.append(TokenChanged(entry[1:], True))
         return effects
 
-    def _on_versions(self, link: Link, versions: Versions) -> None:
+    def _on_versions(self, link: Link, versions: TableVersions) -> None:
         tables, held = self.tables, versions.held
         for origin in tables.newer_than(held, whole=versions.whole):
             link.say(tables.tables[origin].as_frame(self.own, origin))
@@ -374,7 +376,7 @@ class Router:
             mine = tables.tables
             behind = {o: mine[o].version if o in mine else 0 for o in held}
             lacking = {o: version for o, version in behind.items() if version < held[o]}
-            link.say(Versions(self.own, lacking, answer=True))
+            link.say(TableVersions(self.own, lacking, answer=True))
         if versions.answer:
             link.is_synced = True
         self._wake(link)
@@ -385,7 +387,7 @@ class Router:
             self._wake(link)
         if parcel.source == self.id or self.id in parcel.trail:
             self.counts["refused: was here before"] += 1
-            return [Refused(link.peer, "sends back what was here before")]
+            return [Unacceptable(link.peer, "sends back what was here before")]
         effects: list[Effect] = []
         to = tuple(parcel.to)
         if self.id in to:
@@ -394,7 +396,7 @@ class Router:
             if parcel.kind == DATA:
                 self._arrive(parcel.rank, size)
             effects.append(
-                Arrived(
+                ParcelArrived(
                     *(parcel.source, parcel.key, parcel.rank, parcel.kind, parcel.number),
                     parcel.payload,
                 )
@@ -404,7 +406,7 @@ class Router:
         if len(parcel.trail) >= HOPS_COUNT_MAX - 1:
             self.counts["dropped: too many hops"] += 1
             return effects
-        further = Waiting(
+        further = Cargo(
             *(parcel.source, parcel.key, to, (*parcel.trail, self.id), parcel.rank, parcel.kind),
             *(parcel.number, parcel.payload),
         )
@@ -414,7 +416,7 @@ class Router:
 
     # Sending on.
 
-    def _split(self, parcel: Waiting, now_s: float) -> Split:
+    def _split(self, parcel: Cargo, now_s: float) -> Split:
         """Which neighbour is to be responsible for which destinations."""
         self.refresh()
         flow = (parcel.source, f"{parcel.key} {parcel.kind != DATA}")
@@ -426,7 +428,7 @@ class Router:
             self.counts["dropped: out of reach"] += len(parcel.to) - reached
         return split
 
-    def _around(self, parcel: Waiting, split: Split) -> Split:
+    def _around(self, parcel: Cargo, split: Split) -> Split:
         """The same without the routers where the parcel was already."""
         found: dict[str, list[int]] = {}
         for hop, to in split.items():
@@ -459,7 +461,7 @@ class Router:
         link = self.links[hop]
         return link.waiting + link.under_way + link.load
 
-    def _offer(self, parcel: Waiting, split: Split, now_s: float, raised_s: float) -> None:
+    def _offer(self, parcel: Cargo, split: Split, now_s: float, raised_s: float) -> None:
         for hop, to in split.items():
             link = self.links[hop]
             same = to == parcel.to
@@ -488,6 +490,8 @@ class Router:
     def _mark(self, class_: str, where: str, *, is_full: bool) -> None:
         """A class is full on one link, or no more: neighbours are told when that matters."""
         full = self._full[class_]
+        if is_full and not full:
+            self.counts["held"] += 1
         (full.add if is_full else full.discard)(where)
         if len(full) <= 2:  # with more, everyone has been told
             for link in self.links.values():
@@ -512,14 +516,14 @@ class Router:
         for entry in (*added, *removed):
             self._added.pop(entry, None)
             self._removed.pop(entry, None)
-        table = Table(
+        table = RouterTable(
             *(self.own, self.own, mine.version, since, mine.name, mine.domain, list(neighbours)),
             *(list(added), list(removed)),
         )
         self._pass_on(table)
 
-    def _pass_on(self, table: Table, beside: str = "") -> None:
-        message = Table(
+    def _pass_on(self, table: RouterTable, beside: str = "") -> None:
+        message = RouterTable(
             *(self.own, table.origin, table.version, table.since, table.name, table.domain),
             *(table.neighbours, table.added, table.removed),
         )
@@ -528,11 +532,11 @@ class Router:
                 link.say(message)
                 self._wake(link)
 
-    def _versions(self, *, whole: bool = False, only: str = "") -> Versions:
+    def _versions(self, *, whole: bool = False, only: str = "") -> TableVersions:
         tables = self.tables
         of = tables.reached if whole else {only}
         held = {o: tables.tables[o].version if o in tables.tables else 0 for o in of}
-        return Versions(self.own, held, whole)
+        return TableVersions(self.own, held, whole)
 
     def _greet_at(self, now_s: float) -> Callable[[Link], Hello]:
         def greet(link: Link) -> Hello:
@@ -550,8 +554,8 @@ class Router:
         self.woken[link.peer] = None
 
 
-def _for(parcel: Waiting, to: tuple[int, ...]) -> Waiting:
-    return Waiting(
+def _for(parcel: Cargo, to: tuple[int, ...]) -> Cargo:
+    return Cargo(
         *(parcel.source, parcel.key, to, parcel.trail, parcel.rank, parcel.kind),
         *(parcel.number, parcel.payload),
     )

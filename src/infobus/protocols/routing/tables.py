@@ -12,7 +12,12 @@ from collections.abc import Collection, Iterable, Iterator
 from msgspec import Struct, field
 
 from infobus.keys import keys_intersect
-from infobus.protocols.frames.routing import ENTRIES_COUNT_MAX, ROUTERS_COUNT_MAX, Table, id_of
+from infobus.protocols.frames.routing import (
+    ENTRIES_COUNT_MAX,
+    ROUTERS_COUNT_MAX,
+    RouterTable,
+    id_of,
+)
 
 
 class Told(Struct):
@@ -26,9 +31,9 @@ class Told(Struct):
     lost_at_s: float | None = None  # since then it cannot be reached
     hash: int = 0
 
-    def as_frame(self, sender: str, origin: str) -> Table:
+    def as_frame(self, sender: str, origin: str) -> RouterTable:
         """The whole of it."""
-        return Table(
+        return RouterTable(
             sender,
             origin,
             self.version,
@@ -56,17 +61,17 @@ class Tables:
         self._wild: dict[str, set[str]] = {}  # entries with wildcards, by their kind
         self._found: dict[tuple[str, str], tuple[str, ...]] = {}
 
-    def has_gap(self, table: Table) -> bool:
+    def has_gap(self, table: RouterTable) -> bool:
         """Whether these are changes to something that is not here."""
         held = self.tables.get(table.origin)
         return table.since != (held.version if held is not None else 0) and table.since != 0
 
-    def is_news(self, table: Table) -> bool:
+    def is_news(self, table: RouterTable) -> bool:
         """Whether it is newer than what is here."""
         held = self.tables.get(table.origin)
         return held is None or table.version > held.version
 
-    def refusal(self, table: Table) -> str:
+    def refusal(self, table: RouterTable) -> str:
         """Why a table cannot be taken; empty if it can."""
         held = self.tables.get(table.origin)
         if held is None and len(self.tables) >= ROUTERS_COUNT_MAX:
@@ -76,7 +81,7 @@ class Tables:
             return f"tells of more than {ENTRIES_COUNT_MAX} keys of {table.origin}"
         return ""
 
-    def take(self, table: Table, now_s: float) -> tuple[set[str], set[str]]:
+    def take(self, table: RouterTable, now_s: float) -> tuple[set[str], set[str]]:
         """Take in what is new; return the entries that were added and removed."""
         origin = table.origin
         held = self.tables.get(origin)

@@ -21,6 +21,7 @@ from infobus.bus.deliver.priority_queue import Demand
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.publish.outlet import Batch, Flusher, Outlet
 from infobus.bus.runtime.runtime import Runtime
+from infobus.engines import Engine
 from infobus.engines.memory.engine import Network
 from infobus.errors import Backpressure, BusClosed, LossError
 from infobus.filters import Filter, compile
@@ -144,7 +145,7 @@ class SimulatedNode:
         self._witness = witness
         self._events_count = 0
         self._is_consuming = False
-        self._engine = WatchedEngine(network, witness.failed)
+        self._engine = self.new_engine()
         self.runtime = _WitnessedRuntime(self, terms, self._engine)
         self.node = self.runtime.node
         self._leaving: dict[tuple[str, int], tuple[str, Attributes]] = {}  # by lane and event
@@ -152,6 +153,10 @@ class SimulatedNode:
         self._flusher = Flusher(name, batch, self.runtime.threads, GATHER_BYTES)
         self.runtime.join()
         self._flusher.start()
+
+    def new_engine(self) -> Engine:
+        """What carries its frames."""
+        return WatchedEngine(self.network, self._witness.failed)
 
     def subscribe(self, pattern: str, where: str = "") -> SimulatedSubscription:
         """Want what `where` lets through of `pattern` from now on."""
@@ -345,7 +350,7 @@ class SimulatedNode:
 class _WitnessedRuntime(Runtime):
     """The shipped runtime, which tells the witness of a run what it does."""
 
-    def __init__(self, node: SimulatedNode, terms: Terms, engine: WatchedEngine) -> None:
+    def __init__(self, node: SimulatedNode, terms: Terms, engine: Engine) -> None:
         self._simulated = node
         self._witness = node._witness
         network, failed = node.network, self._witness.failed
