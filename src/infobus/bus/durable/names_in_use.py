@@ -103,14 +103,14 @@ class Use:
             return owner.on_bad_object(sender, error)
 
         if entry.type != GROUP:
-            object_id = entry.object_id or (id, entry.number)
+            object_id = entry.object_id or entry.name_in(id)
             try:
                 return codec.reader_for(entry.type)(entry.body, object_id)
             except Mismatched as error:
                 return on_bad_object(id, error)
         places = self._places(entry)
         events = transactions.decode(entry.body).events.at(places)
-        run = Run(id, "", [entry.number] * len(places), events)
+        run = Run(entry.name_in(id)[0], "", [entry.number] * len(places), events)
         found = events_of(run, on_bad_object, entry.priority)
         if len(found) < len(places):
             raise BadFrame("a transaction of which some objects cannot be read")

@@ -322,6 +322,9 @@ class _Stores:
     def registrations(self) -> Mapping[str, float]:
         return self._node.home.registrations()
 
+    def sources(self) -> Mapping[str, int]:
+        return self._node.home.sources()
+
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float
     ) -> MemoryConsumerStore:
