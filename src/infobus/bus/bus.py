@@ -731,9 +731,8 @@ class Bus:
         self._state.close()
         self._guaranteed.close()
         if not self._hub.confirm(max(0.0, deadline_s - self._clock.now_s())):
-            log.warning(
-                "closing although receivers have not confirmed everything in %s s", timeout_s
-            )
+            unconfirmed = "closing although receivers have not confirmed everything in %s s"
+            log.warning(unconfirmed, timeout_s)
         self._hub.close()
 
     def open(self) -> None:
@@ -746,11 +745,7 @@ class Bus:
 
             policy, forget = self._policy, self._routing.forget
             policy.member = QosMember(
-                self,
-                self._group,
-                policy.admission,
-                policy.classes,
-                on_policy=forget,
+                self, self._group, policy.admission, policy.classes, on_policy=forget
             )
         self._guaranteed.open()
 
@@ -780,6 +775,11 @@ class Bus:
     def __repr__(self) -> str:
         state = "closed" if self._lifetime.over else "open"
         return f"<Bus {self.name!r}: node {self.node}, {state}>"
+
+
+def guaranteed_of(bus: Bus) -> Guaranteed:
+    """What a router needs of guaranteed delivery, beyond what everyone does with it."""
+    return bus._guaranteed
 
 
 def say_died(bus: Bus, node: str) -> None:

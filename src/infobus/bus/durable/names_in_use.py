@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from infobus.bus.deliver.event import Run, Transaction, events_of
 from infobus.bus.deliver.subscription import OnMismatch, Owner
+from infobus.bus.durable.feed import LedgerFeed
 from infobus.bus.durable.stores import KeptConsumer, KeptLedger
 from infobus.bus.durable.subscription import DurableEvent
 from infobus.bus.runtime.registration import Part
@@ -40,6 +41,10 @@ class Sink(Protocol):
         """End in a forked child."""
 
 
+User = Sink | LedgerFeed
+"""Whoever uses a durable name: a router gets its events as they are kept."""
+
+
 class ServedLedger:
     """A ledger as the serving half reads it."""
 
@@ -63,7 +68,7 @@ class Use:
         self,
         consumer: DurableConsumer,
         store: KeptConsumer,
-        subscription: Sink,
+        subscription: User,
         wall_s: Callable[[], float],
         on_mismatch: OnMismatch = "raise",
     ) -> None:

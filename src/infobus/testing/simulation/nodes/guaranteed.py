@@ -356,7 +356,7 @@ class _Guarantees(Guarantees):
             case Save():
                 self._node.witness.saved(use.consumer, one)
             case HandOver():
-                use.subscription.given = one  # type: ignore[attr-defined]
+                use.subscription.given = one  # type: ignore[union-attr]
             case LostForGood():
                 self._node.witness.lost(use.consumer, one)
             case UsedElsewhere(holder):
