@@ -194,7 +194,7 @@ def test_nodes_of_the_version_before_and_of_the_next_are_understood(
 ) -> None:
     feed(bus, events())  # 1.1: no column of headers
     feed(bus, events([b"\x81\xa1n\x01"]))
-    feed(bus, events([b"", b"\x81\xa1n\x02"], "a column of 1.3"))
+    feed(bus, events([b"", b"\x81\xa1n\x02"], [], "a column of the next version"))
     found = take(stranger, 6)
     assert told(found) == [{}, {}, {"n": 1}, {"n": 1}, {}, {"n": 2}]
     assert bus.stats().bad_frames == 0

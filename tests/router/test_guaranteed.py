@@ -141,6 +141,7 @@ class TestCrossing:
         (event,) = taken(billing, 1)
         assert event.id == infobus.id_of(parcel) == infobus.id_of(event.data)
         assert event.sender in shop.served_ledgers()
+        assert event.via and event.via not in shop.served_ledgers()
 
     def test_nothing_crosses_while_nobody_over_there_wants_it(
         self, north: Site, south: Site

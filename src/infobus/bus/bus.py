@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
@@ -777,24 +777,16 @@ class Bus:
         return f"<Bus {self.name!r}: node {self.node}, {state}>"
 
 
-def guaranteed_of(bus: Bus) -> Guaranteed:
-    """What a router needs of guaranteed delivery, beyond what everyone does with it."""
-    return bus._guaranteed
+class Interior(NamedTuple):
+    """The parts of a node, for programs of the house that do more than publish and subscribe."""
+
+    hub: Runtime
+    routing: Routing
+    lifetime: Lifetime
+    guaranteed: Guaranteed
 
 
-def say_died(bus: Bus, node: str) -> None:
-    """Tell everyone that `node` has died. For those who know, as a daemon knows of its clients.
-
-    It is believed once the node can no longer be seen. Then nobody waits for it to come back.
-    """
+def interior(bus: Bus) -> Interior:
+    """The parts of an open bus, such as a daemon or a router needs them."""
     bus._lifetime.check()
-    bus._hub.say_died(node)
-
-
-def missed_nodes(bus: Bus) -> dict[str, str]:
-    """The nodes that another node sees and this one does not, for 5 s or more, and who sees each.
-
-    Nothing comes from one to the other, so neither can tell that as a loss.
-    """
-    bus._lifetime.check()
-    return bus._hub.missed()
+    return Interior(bus._hub, bus._routing, bus._lifetime, bus._guaranteed)

@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 import infobus
-from infobus.bus.bus import say_died
+from infobus.bus.bus import interior
 from infobus.bus.membership.role import MembershipRole, checked_terms
 from infobus.bus.settings import Settings, daemon_folder, load_settings
 from infobus.daemon.homes import KeptHomes
@@ -257,7 +257,7 @@ class HostDaemon:
     def _on_death(self, node: str) -> None:
         bus = self._bus
         if bus is not None and not self._is_ending.is_set():
-            say_died(bus, node)
+            interior(bus).hub.say_died(node)
 
     def _stop(self) -> None:
         self._is_ending.set()

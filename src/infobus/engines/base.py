@@ -25,6 +25,9 @@ _Argument = TypeVar("_Argument")
 
 log = logging.getLogger("infobus.engine")
 
+DECLARATIONS_COUNT_MAX = 16
+"""Channels to which a node listens one by one where each takes a thread, as with Zenoh."""
+
 
 class Declaration(Protocol):
     """Something that this node has declared to the others, until it is undeclared."""
@@ -43,6 +46,9 @@ class Links(NamedTuple):
 
 class Engine(Protocol):
     """Carries frames between nodes, finds the nodes, and notices when one is gone."""
+
+    declarations_count_max: int
+    """Past so many channels a node listens to all of them instead."""
 
     def open(self, node: str) -> None:
         """Join the bus as `node`; returning means that the nodes on this host were met.

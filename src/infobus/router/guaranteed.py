@@ -27,7 +27,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from infobus.bus.bus import Bus, guaranteed_of
+from infobus.bus.bus import Bus, interior
 from infobus.bus.durable.feed import Fed, LedgerFeed
 from infobus.bus.durable.names_in_use import decode_record
 from infobus.bus.publish.records import descriptors_of
@@ -148,7 +148,7 @@ class Passage:
         self.error: BusError | None = None
         self.name = name
         self.way = way
-        self._source, self._target = guaranteed_of(source), guaranteed_of(target)
+        self._source, self._target = interior(source).guaranteed, interior(target).guaranteed
         self._bus_name = source.name
         self._carries = carries
         self._heeds = heeds

@@ -6,7 +6,7 @@ matcher per pattern, so that a hundred thousand of them cost little more than on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -118,6 +118,17 @@ class Audiences:
                 if not len(sieve.matcher):
                     self._trie.remove(pattern, sieve)
                     del self._sieves[pattern]
+
+    def change(self, subscription: Subscription, before: Collection[str]) -> None:
+        """A subscription without a filter has other patterns than before."""
+        self.found = {}
+        now, then = dict.fromkeys(subscription.told), dict.fromkeys(before)
+        for pattern in now:
+            if pattern not in then:
+                self._trie.add(pattern, subscription)
+        for pattern in then:
+            if pattern not in now:
+                self._trie.remove(pattern, subscription)
 
     def replace(self, subscription: Subscription, where: Filter | None) -> None:
         """Another filter for this subscription, or none."""

@@ -143,10 +143,12 @@ class Delivery:
         except BadFrame as error:
             self._on_bad_object(run.sender, error)
             return
-        if not self._copies.is_first(run.sender, group):
+        first_sender = next(iter(run.items.each_first_sender(run.sender)))
+        if not self._copies.is_first(first_sender, group):
             return
         self._ask_for_types(group.events)
-        inner = Run(run.sender, run.lane, (0,) * group.count, group.events)
+        inside = replace(group.events, origins=run.items.origins)
+        inner = Run(run.sender, run.lane, (0,) * group.count, inside)
         objects = seen_of(group.events, objects_of(inner, self._on_bad_object)[0])
         for subscription, places in self.takers_of(group.events, objects).items():
             self.offer(subscription, replace(run, places=tuple(places)))

@@ -58,7 +58,8 @@ class Event(Struct, frozen=True, gc=False):
     `priority` is the class that its supplier gave it; `initial` marks initial state that a
     producer handed to a newcomer, as of the event numbered `seq`; `test` marks events of a
     program under development; `guaranteed` those that are in a ledger, too; `headers` are what its
-    supplier said beside the object.
+    supplier said beside the object. `sender`, `number` and `time` are those of its supplier, also
+    if it came from another bus; then `via` is the router's node that brought it, and else empty.
     """
 
     subject: str
@@ -72,10 +73,11 @@ class Event(Struct, frozen=True, gc=False):
     test: bool = False
     guaranteed: bool = False
     headers: Headers = NO_HEADERS
+    via: str = ""
 
     @property
     def id(self) -> str:
-        """The event's name, the same for every subscriber and across replays."""
+        """The event's name, the same for every subscriber, on every bus, and across replays."""
         return spelled((self.sender, self.number))
 
     @property
@@ -139,15 +141,17 @@ def _all_objects(
     run: Run, on_bad_object: OnBadObject, start: int, end: int | None
 ) -> tuple[list[Any], bool]:
     sender, items = run.sender, run.items
-    if len(items) > 1 and len(items.types) == 1 and not items.object_ids:
+    if len(items) > 1 and len(items.types) == 1 and not items.object_ids and len(items.origins) < 2:
         numbers = list(items.each_number()[start:end])
-        objects = runs.decode(items.types[0], items.bodies[start:end], sender, numbers)
+        first = next(iter(items.each_first_sender(sender)))
+        objects = runs.decode(items.types[0], items.bodies[start:end], first, numbers)
         if objects is not None:
             return objects, True
     objects, are_whole = [], True
-    for item in items[start:end]:
+    part = items[start:end]
+    for item, first in zip(part, part.each_first_sender(sender), strict=False):
         try:
-            object_id = item.object_id or (sender, item.number)
+            object_id = item.object_id or (first, item.number)
             objects.append(reader_for(item.type)(item.body, object_id))
         except (BadFrame, Mismatched) as error:
             objects.append(on_bad_object(sender, error))
@@ -177,7 +181,8 @@ def events_of(run: Run, on_bad_object: OnBadObject, default_class: str) -> list[
     if run.places:
         return _transaction(run, on_bad_object, default_class)
     bodies, sender = items.bodies, run.sender
-    if len(bodies) == 1 and not (items.qos or items.headers) and run.lane[:1] != "~":
+    is_usual = not (items.qos or items.headers or items.origins)
+    if is_usual and len(bodies) == 1 and run.lane[:1] != "~":
         number = items.numbers[0]
         object_id = items.object_ids.get(0) or (sender, number)
         try:
@@ -198,7 +203,8 @@ def _events_with(objects: Iterable[Any], run: Run, default_class: str) -> Iterat
     """The events of a run, of which these are the objects."""
     items = run.items
     class_ = run.class_ or default_class
-    place = (repeat(run.sender), run.seqs, items.each_time(), items.each_number())
+    senders = items.each_first_sender(run.sender)
+    place = (senders, run.seqs, items.each_time(), items.each_number())
     is_test = run.lane.startswith(_TEST_CHANNEL)
     classes: Iterable[str] = repeat(class_)
     kept: Iterable[bool] = repeat(False)
@@ -208,6 +214,10 @@ def _events_with(objects: Iterable[Any], run: Run, default_class: str) -> Iterat
     marks: tuple[Iterable[Any], ...] = (classes, repeat(run.initial), repeat(is_test), kept)
     if items.headers:  # those that cannot be read belong to events that are left out
         marks = (*marks, map(readable, items.each_headers()))
+    if items.origins:
+        told = () if items.headers else (repeat(NO_HEADERS),)
+        via = (run.sender if origin else "" for origin in items.each_origin())
+        marks = (*marks, *told, via)
     subjects = items.each_subject()
     if is_test:
         subjects = (subject.removeprefix(TEST_SPACE) for subject in subjects)
@@ -250,15 +260,17 @@ def _transaction(run: Run, on_bad_object: OnBadObject, default_class: str) -> li
     qos = run.items.qos[0] if run.items.qos else None
     own = qos.class_ if qos is not None else ""
     class_ = own or run.class_ or default_class
-    inner = Run(run.sender, run.lane, seqs, group.events.at(run.places), class_=class_)
+    origins = run.items.origins  # of the whole: its events say none
+    inside = replace(group.events.at(run.places), origins=origins)
+    inner = Run(run.sender, run.lane, seqs, inside, class_=class_)
     events = tuple(events_of(inner, on_bad_object, default_class))
     if len(events) < len(run.places):
         return []
     time = run.items.times[0]
     first = next((one for one in events if isinstance(one.data, Mismatched)), events[0])
     is_mismatched = isinstance(first.data, Mismatched)
-    place = (run.sender, seq, time, group.number)
+    place = (first.sender, seq, time, group.number)
     kept = qos is not None and qos.kept
     marks = (class_, False, first.test, kept)
     data = first.data if is_mismatched else Transaction(events)
-    return [Event(first.subject, data, *place, *marks)]
+    return [Event(first.subject, data, *place, *marks, via=first.via)]

@@ -182,6 +182,11 @@ class Classed:
         self._hand, self._rank = entry, self._classes.rank(entry.class_)
         return entry.value
 
+    def take_of(self, class_: str, now_s: float) -> Waits | None:
+        """What goes next of one class, or None."""
+        entry = self._queues.take_of(class_, now_s)
+        return None if entry is None else entry.value
+
     def drop_oldest(self, class_: str) -> tuple[Run | None, list[Lost]]:
         """Let the oldest run of a class go; also returns the words of losses that were before it.
 

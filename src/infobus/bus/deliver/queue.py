@@ -45,7 +45,9 @@ def _is_mismatch(event: Event) -> bool:
 class Inbox:
     """The queue of a subscription; the bounds are the bus's to look after."""
 
-    def __init__(self, terms: Terms, demand: Demand, queue_count_max: int) -> None:
+    def __init__(
+        self, terms: Terms, demand: Demand, queue_count_max: int, *, by_class: bool = False
+    ) -> None:
         self.demand = demand
         self.default_class = terms.classes.default
         self.queue_count_max = queue_count_max
@@ -67,12 +69,13 @@ class Inbox:
         # The first such event of those taken from the queue, and what follows it; next is last.
         self.held_back: list[Event] = []
         # Between the two.
-        self.classed: Classed | None = self._make_classed() if demand else None
+        is_classed = by_class or bool(demand)
+        self.classed: Classed | None = self._make_classed() if is_classed else None
         self._class_lock = threading.Lock()  # held by whoever changes it
         self.is_interrupted = False  # something waits that goes before what is ready
         self.mail: Mailbox[Entry] = Mailbox()  # the plain queue, for which the consumer waits
         self._must_look = False  # there is a `Look` in the queue
-        self._is_plain_over = bool(demand)  # nothing from before there were classes is left there
+        self._is_plain_over = is_classed  # nothing from before there were classes is left there
         # Once there are classes: initial state, which goes before all of them. Even an emergency
         # has followed it.
         self._state: deque[Run] = deque()
@@ -277,6 +280,16 @@ class Inbox:
             return state
         with self._class_lock:
             return self.classed.take(now_s)
+
+    def take_of(self, class_: str, now_s: float) -> Waits | None:
+        """What goes next of one class, or None: for a consumer that serves each by itself."""
+        with self._drop_lock:
+            for route, lost in self.losses.items():
+                if (class_in(lost.lane) or self.default_class) == class_:
+                    return self.losses.pop(route)
+        assert self.classed is not None
+        with self._class_lock:
+            return self.classed.take_of(class_, now_s)
 
     def note_look(self, entry: Entry) -> None:
         """The consumer has taken something else than a run out of `mail`."""

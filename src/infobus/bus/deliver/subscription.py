@@ -33,7 +33,7 @@ from infobus.objects.codec import Mismatched
 from infobus.patience import Patience
 from infobus.protocols.frames.lanes import channel_in, class_in, in_words
 from infobus.protocols.frames.wire import Items, Request
-from infobus.protocols.interest.own_rows import channel_pattern, touches
+from infobus.protocols.interest.own_rows import Row, channel_pattern, touches
 from infobus.protocols.reliable.effects import Lost
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import TEST_SPACE
@@ -306,6 +306,11 @@ class Subscription:
         max_age = demand.max_age if demand.max_age < math.inf else 0.0
         asked = (demand.priority or "", max_age, demand.max_rate or 0.0)
         return [Request(pattern, *asked) for pattern in self.told]
+
+    def rows(self) -> list[Row]:
+        """What other nodes are told that it wants."""
+        where = "" if self.where is None else self.where.text
+        return [(pattern, where) for pattern in self.told]
 
     def wants_lane(self, lane: str) -> bool:
         """Whether `lane` (any lane if empty) may carry events for this subscription."""

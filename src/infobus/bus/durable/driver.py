@@ -552,8 +552,9 @@ class Guarantees:
             self._strand.step(use.part, lambda now_s: unusable(id, entry.number, why, now_s))
             return
         sender, number = entry.name_in(id)
+        via = "" if entry.origin is None else id
         place = (sender, entry.number, entry.time, number, entry.priority, False, entry.test)
-        marks = (True, headers, deliveries, answer)
+        marks = (True, headers, via, deliveries, answer)
         subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
 
     def _bury(self, use: Use, dead: effect.Bury) -> None:

@@ -119,18 +119,41 @@ class Outlet:
                     self._wait_for_room(self)
                 self._put(items[at : at + step] if step < count else items)
 
+    def send_frame(self, items: Items, types: tuple[int, ...]) -> None:
+        """Send some events now, in one frame; all of them wait for room, or none has left."""
+        with self.lock:
+            self._announce(types)
+            self.flush()
+            if not self.route.has_room():
+                self._wait_for_room(self)
+            self._put(items)
+
+    def lose(self, count: int) -> None:
+        """Take numbers that no event will have, so that receivers report so many as lost."""
+        with self.lock:
+            self.flush()
+            self.route.sent(b"", count)
+
     def send_best_effort(self, item: Item, types: tuple[int, ...]) -> None:
         """Send without a number: nobody will ask for it again."""
         with self.lock:
             self._put_frame(self.unnumbered(item, types))
 
+    def send_frame_best_effort(self, items: Items, types: tuple[int, ...]) -> None:
+        """Send some events without numbers."""
+        with self.lock:
+            self._put_frame(self._unnumbered(items, types))
+
     def unnumbered(self, item: Item, types: tuple[int, ...]) -> bytes:
         """The frame of an event without a number, to be sent."""
+        return self._unnumbered(Items.of([item]), types)
+
+    def _unnumbered(self, items: Items, types: tuple[int, ...]) -> bytes:
         with self.lock:
             self._announce(types)
             descriptors, self._descriptors = self._descriptors, []
             self.frames += 1
-            return encode(Data(self._sender, self.lane, 0, Items.of([item]), descriptors))
+            return encode(Data(self._sender, self.lane, 0, items, descriptors))
 
     def flush(self) -> None:
         """Send what was gathered. Raises `Backpressure`, and keeps it, if there is no room."""

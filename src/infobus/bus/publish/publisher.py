@@ -24,6 +24,7 @@ from infobus.bus.clock import Clock
 from infobus.bus.deliver.audience import NOBODY
 from infobus.bus.deliver.event import Run
 from infobus.bus.lifetime import Lifetime
+from infobus.bus.publish.group import Departure, GroupWay
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
 from infobus.bus.publish.routing import UNWANTED, Governed, Routing
@@ -34,7 +35,6 @@ from infobus.headers import decode as decoded_headers
 from infobus.headers import encode as header_bytes
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
-from infobus.protocols.frames import transactions
 from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of
 from infobus.protocols.frames.transactions import Group
 from infobus.protocols.frames.wire import Item, Items, Qos
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("infobus")
 
 _CHUNK_COUNT = 1024  # events that `many` looks at together
-_LOOKS_COUNT = 5  # at where a transaction is wanted, before it goes to whoever wanted it then
 _RUN_BODY_BYTES_MAX = 256  # larger ones gain little from that
 
 _first, _second = itemgetter(0), itemgetter(1)
@@ -102,6 +101,7 @@ class Publisher:
         self._node = hub.name
         self._hub = hub
         self._routing = routing
+        self._groups = GroupWay(hub, routing)
         self._decisions = routing.decisions
         self._flusher = flusher
         self._policy = policy
@@ -385,7 +385,12 @@ class Publisher:
             with_headers(codec.decode(draft.type, draft.body), decoded_headers(draft.headers))
             for draft in drafts
         ]
-        outlets = self._outlets_of(drafts, objects, wish)
+
+        def check(rule: TagRule, at: int) -> None:
+            rule.check(drafts[at].obj)
+
+        subjects = [draft.subject for draft in drafts]
+        outlets = self._groups.outlets(subjects, objects, wish.class_, check)
         items = [
             Item(
                 draft.subject,
@@ -401,96 +406,20 @@ class Publisher:
         types = tuple(dict.fromkeys(type_ for draft in drafts for type_ in draft.types))
         channels = max(1, sum(outlets.values()))
         group = Group(numbers[0], next(self._epochs), channels, Items.of(items), len(drafts))
-        leave = partial(self._leave_group, group, now_s, drafts, objects, types, wish)
+
+        def marked(item: Item, outlet: Outlet) -> Item:
+            return replace(item, qos=self._qos(outlet, wish))
+
+        departure = Departure(group, now_s, wish.class_, objects, types, check, marked)
         if wish.guaranteed:
             self._keep_group(group, now_s, types, wish)
-            _to_listeners(leave)
+            _to_listeners(partial(self._leave_group, departure, wish))
         else:
-            leave()
+            self._leave_group(departure, wish)
 
-    def _outlets_of(
-        self, drafts: list[Draft], objects: list[Any], wish: Wish
-    ) -> dict[Outlet, bool]:
-        """Where some of a group is wanted, and whether it is elsewhere, too."""
-        outlets: dict[Outlet, bool] = {}
-        for draft, obj in zip(drafts, objects, strict=True):
-            key = lane_of(draft.subject, wish.class_)
-            outlet, wanted, _ = self._decisions.get(key) or self._routing.decide(
-                draft.subject, wish.class_
-            )
-            if isinstance(wanted, Governed):
-                wanted.rule.check(draft.obj)
-                wanted = wanted.wanted
-            if outlet is not None:
-                is_wanted = wanted if isinstance(wanted, bool) else self._routing.ask(wanted, obj)
-                outlets[outlet] = outlets.get(outlet, False) or is_wanted
-        return outlets
-
-    def _leave_group(
-        self,
-        group: Group,
-        now_s: float,
-        drafts: list[Draft],
-        objects: list[Any],
-        types: tuple[int, ...],
-        wish: Wish,
-    ) -> None:
-        """Send a group where it is wanted now.
-
-        If that changes while it waits for room, look again: whoever wants a channel meanwhile
-        would get it by another one only, and so after later groups of that channel.
-        """
-        for is_last in [False] * _LOOKS_COUNT + [True]:
-            version = self._hub.interest_version
-            outlets = self._outlets_of(drafts, objects, wish)
-            group = replace(group, channels=max(1, sum(outlets.values())))
-            is_current = partial(self._is_current, version, is_last)
-            if self._send_group(group, now_s, objects, types, outlets, wish, is_current):
-                return
-
-    def _is_current(self, version: int, is_last: bool) -> bool:
-        return is_last or self._hub.interest_version == version
-
-    def _send_group(
-        self,
-        group: Group,
-        now_s: float,
-        objects: list[Any],
-        types: tuple[int, ...],
-        outlets: dict[Outlet, bool],
-        wish: Wish,
-        is_current: Callable[[], bool],
-    ) -> bool:
-        """Send a group by these outlets; False, and nothing was done, if they are not current."""
-        item = transactions.item(next(iter(group.events)).subject, now_s, group)
-        with ExitStack() as stack:
-            for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
-                stack.enter_context(outlet.lock)
-            with self._hub.lock:
-                takers = self._hub.delivery.takers_of(group.events, objects)
-            if not (takers or any(outlets.values())):
-                if not wish.test:
-                    stats.skip(self._quenched, group.count)
-                return True
-            # All must have room before any takes it, or some would get it and others not.
-            for outlet, is_wanted in outlets.items():
-                outlet.flush()
-                if is_wanted and not outlet.route.has_room():
-                    self._routing.wait_for_room(outlet)
-            self._routing.wait_for_consumers(tuple(takers), wish.class_)
-            if not is_current():
-                return False
-            for outlet, is_wanted in outlets.items():
-                item = replace(item, qos=self._qos(outlet, wish))
-                if is_wanted:
-                    outlet.send(item, len(item.body), types, False)
-            outlet = next(iter(outlets))
-            run = self._run(outlet, item, outlet.local_next)
-            with self._hub.lock:
-                for subscription, places in takers.items():
-                    self._hub.delivery.offer(subscription, replace(run, places=tuple(places)))
-            outlet.local_next += bool(takers)
-        return True
+    def _leave_group(self, departure: Departure, wish: Wish) -> None:
+        if not (self._groups.leave(departure) or wish.test):
+            stats.skip(self._quenched, departure.group.count)
 
     def _name(self, draft: Draft, number: int) -> str | None:
         """Give the object of a draft its id; one that it had before is returned."""

@@ -13,8 +13,6 @@ from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_keys_of
 
 _CHANNELS_KEY = "c/**"
-_DECLARATIONS_MAX = 16
-"""Past this many channels a node listens to all of them: each declaration costs a thread."""
 
 
 class Listening:
@@ -42,7 +40,8 @@ class Listening:
             if is_closed():
                 return
             keys = set(self._keys)
-            if len(keys) > _DECLARATIONS_MAX or any("*" in key for key in keys):
+            is_much = len(keys) > self._engine.declarations_count_max
+            if is_much or any("*" in key for key in keys):
                 keys = {_CHANNELS_KEY}
             # A class has keys of its own, and so a thread of its own that nothing else keeps busy.
             keys = {class_key(key, class_) for key in keys for class_ in self._classes}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -52,7 +52,7 @@ from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.node_names import bad_name, is_node_name
 from infobus.protocols.frames.wire import Data, Items
-from infobus.protocols.interest.own_rows import Reduction, reduced_filters
+from infobus.protocols.interest.own_rows import Reduction, Row, channel_pattern, reduced_filters
 from infobus.protocols.reliable.effects import (
     Effects,
     Events,
@@ -159,6 +159,11 @@ class Runtime:
     def watch_interest(self, watcher: Callable[[], None]) -> None:
         """Call `watcher`, under the lock, whenever anyone wants something else, here or not."""
         self._interest_watchers.append(watcher)
+
+    def unwatch_interest(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` no more."""
+        with self.lock:
+            self._interest_watchers.remove(watcher)
 
     def recover_by(self, recoverer: Callable[[Subscription], None]) -> None:
         """Call `recoverer` with each subscription that is to start anew."""
@@ -294,6 +299,36 @@ class Runtime:
         if silent:
             log.warning("%s: no answer in %s s from %s", subscription, timeout_s, ", ".join(silent))
 
+    def change_rows(
+        self, subscription: Subscription, added: Collection[Row], removed: Collection[Row]
+    ) -> None:
+        """Other rows for a subscription that has some of its own; the peers are being told.
+
+        Its `rows` has them already.
+        """
+        wanted = tuple(dict.fromkeys(pattern for pattern, _ in subscription.rows()))
+        # First all, old and new: what is new is listened to before anyone is told.
+        self._listen_to(subscription, tuple(dict.fromkeys([*subscription.told, *wanted])))
+        with self.lock:
+            effects = self.node.change_interest(added, removed, self._now_s())
+            mail: Mail = []
+            self.carry_out(self._do, effects, mail, is_locked=True)
+        self._post.send(mail)
+        self._listen_to(subscription, wanted)
+
+    def _listen_to(self, subscription: Subscription, patterns: tuple[str, ...]) -> None:
+        with self.lock:
+            if subscription not in self.subscriptions:
+                raise BusClosed(f"{subscription!r} is closed")
+            before, depth = subscription.told, self.node.terms.depth
+            self._listening.drop(subscription)
+            subscription.told = subscription.patterns = patterns
+            subscription.channels = frozenset(channel_pattern(one, depth) for one in patterns)
+            self._listening.add(subscription)
+            self.audiences.change(subscription, before)
+            self._note_interest_changed()
+        self._listening.declare(self.lock, self._is_closed.is_set)
+
     def _wait_until_known(self, mail: Mail, version: int, timeout_s: float) -> list[str]:
         """Tell the peers; those that are alive and have not answered in time are returned."""
         for key, frame, _ in mail:
@@ -358,8 +393,7 @@ class Runtime:
         self._listening.drop(subscription)
         self._note_interest_changed()
         now_s = self._now_s()
-        where = text_of(subscription.where)
-        effects = self.node.remove_interest(subscription.told, now_s, where)
+        effects = self.node.change_interest([], subscription.rows(), now_s)
         effects += self.node.request(subscription.requests(), False, now_s)
         effects += self.crowd.relieve(subscription, now_s)
         self.delivery.classed.pop(subscription, None)
@@ -533,10 +567,10 @@ class Runtime:
                 self.delivery.dispatch(sender, lane, first, items)
                 return self._late()
             case Lost(lane=lane):
-                self._report(one, (lane,))
+                self.report(one, (lane,))
             case Unreachable(sender, lanes):
                 self.counters.unreachable += 1
-                self._report(Lost(sender, "", 0, None, "unreachable"), lanes)
+                self.report(Lost(sender, "", 0, None, "unreachable"), lanes)
             case InterestChanged():
                 self._note_interest_changed()
             case Reduce(reduction):
@@ -565,9 +599,12 @@ class Runtime:
         filters = reduced_filters(reduction)
         self._reliable.step(lambda now_s: self.node.reduced(reduction, filters, now_s))
 
-    def _report(self, lost: Lost, lanes: tuple[str, ...]) -> None:
+    def report(
+        self, lost: Lost, lanes: tuple[str, ...], *, but: Subscription | None = None
+    ) -> None:
+        """Tell a loss to the subscriptions that want any of the lanes. Call it under the lock."""
         for subscription in self.subscriptions:
-            if any(map(subscription.wants_lane, lanes)):
+            if subscription is not but and any(map(subscription.wants_lane, lanes)):
                 self.counters.lost += 1
                 subscription.wake_with(lost)
                 if subscription.queue.classed is not None:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.engines.attached.ways import EMBEDDED, Drop, Effect, Move, Open, Way, WayChoice
 from infobus.engines.base import (
+    DECLARATIONS_COUNT_MAX,
     Declaration,
     Engine,
     Guarded,
@@ -69,6 +70,8 @@ class AttachedEngine:
         must_attach: Opening fails if the best way cannot be opened; otherwise the next is tried.
         bounds: How many keys are remembered.
     """
+
+    declarations_count_max = DECLARATIONS_COUNT_MAX
 
     def __init__(
         self,

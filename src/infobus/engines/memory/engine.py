@@ -15,7 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from infobus.engines.base import Guarded, Links, abandon_in_forked_child, closed_error, log
+from infobus.engines.base import (
+    DECLARATIONS_COUNT_MAX,
+    Guarded,
+    Links,
+    abandon_in_forked_child,
+    closed_error,
+    log,
+)
 from infobus.engines.memory.network import Faults, Network, Timer
 from infobus.errors import UsageError
 from infobus.patience import DEFAULT_PATIENCE, Patience
@@ -74,6 +81,8 @@ class _Token:
 
 class MemoryEngine:
     """One node of a `Network`; see `Engine` for the promises."""
+
+    declarations_count_max = DECLARATIONS_COUNT_MAX
 
     def __init__(self, network: Network, patience: Patience = DEFAULT_PATIENCE) -> None:
         self.network = network

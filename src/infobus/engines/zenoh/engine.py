@@ -26,6 +26,7 @@ from typing import Any
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.engines.base import (
+    DECLARATIONS_COUNT_MAX,
     Declaration,
     Guarded,
     Links,
@@ -123,6 +124,8 @@ class ZenohEngine:
         bounds: How many frames of one key may wait, and how many keys are remembered.
         config: Settings of Zenoh itself that override ours: a map, or a JSON5 file's path.
     """
+
+    declarations_count_max = DECLARATIONS_COUNT_MAX
 
     def __init__(
         self,

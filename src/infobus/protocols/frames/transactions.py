@@ -75,7 +75,7 @@ class Copies:
         self._come: dict[tuple[str, int], None] = {}  # by sender and number, oldest first
 
     def is_first(self, sender: str, group: Group) -> bool:
-        """Return whether this transaction has not arrived before."""
+        """Return whether this transaction, first published by `sender`, has not arrived before."""
         if group.channels == 1:
             return True
         key = (sender, group.number)

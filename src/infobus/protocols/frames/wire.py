@@ -22,11 +22,12 @@ from infobus.protocols.frames.items import ClassName, Fingerprint
 from infobus.protocols.frames.items import Count as Count
 from infobus.protocols.frames.items import Item as Item
 from infobus.protocols.frames.items import Items as Items
+from infobus.protocols.frames.items import Origin as Origin
 from infobus.protocols.frames.items import Qos as Qos
 from infobus.protocols.frames.node_names import Addressee, NodeName, bad_name, is_sender
 
 WIRE_MAJOR = 1
-WIRE_MINOR = 2
+WIRE_MINOR = 3
 #: Nothing larger is taken from the network; the engine would have to hold it whole in memory.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 #: A longer filter is not told to peers: its pattern counts as unfiltered.
@@ -282,7 +283,7 @@ def decode(payload: bytes) -> Message | None:
     if not is_sender(message.sender):
         raise bad_name(message.sender)
     if message.__class__ in _CARRIERS and not message.items.is_whole():
-        raise BadFrame("a frame of events whose columns are of different lengths")
+        raise BadFrame("a frame of events whose columns do not fit, or whose origins are no names")
     if message.__class__ in _VERSIONED and message.wire[0] != WIRE_MAJOR:
         raise _incompatible(message.sender, message.wire)
     return message

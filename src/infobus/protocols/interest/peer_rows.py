@@ -100,6 +100,14 @@ class PeerRecord(Struct):
     window: int = 0  # unconfirmed events that it takes of one lane; 0: as the sender likes
     lanes: frozenset[str] | None = None  # classes it has lanes for; None: those of this node
 
+    def all_rows(self) -> list[Row]:
+        """Its rows; instead of those that are not held, all of their channels."""
+        held = [(pattern, where) for pattern, filters in self.rows.items() for where in filters]
+        if not self.let_go:
+            return held
+        below = [(f"{one}.>", "") for one in self.let_go if not one.endswith(">")]
+        return [*held, *((one, "") for one in self.let_go), *below]
+
 
 class PeerRows(Struct):
     """The rows of all peers, and tries that answer who wants a subject or a channel."""

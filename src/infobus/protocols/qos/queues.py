@@ -223,6 +223,18 @@ class ClassQueues(Generic[T]):
         self._left(lane, entry)
         return entry
 
+    def take_of(self, class_: str, now_s: float) -> QueueEntry[T] | None:
+        """Return the next entry of one class, or None: for who serves each class by itself."""
+        if self._ageing and self._ageing[0][0] <= now_s:
+            self._let_expire(now_s)
+        lane = self._lane(class_)
+        if not lane.queue:
+            return None
+        entry = lane.queue.popleft()
+        lane.moved_s = now_s
+        self._left(lane, entry)
+        return entry
+
     def put_back(self, value: T, taken: QueueEntry[T], now_s: float) -> None:
         """Let the rest of an entry that was taken wait again, before all others of its class.
 

@@ -102,7 +102,7 @@ class Sender(Struct, kw_only=True):
         return self.next < self.limit and self.sent_bytes - self.freed_bytes < self.window_bytes_max
 
     def sent(self, frame: bytes, count: int) -> None:
-        """Note a frame that takes the next `count` numbers."""
+        """Note a frame that takes the next `count` numbers; an empty one, if they are lost."""
         end = self.next + count
         self.buffer.append((self.next, end, frame))
         self.sent_bytes += len(frame)
@@ -166,9 +166,9 @@ class Sender(Struct, kw_only=True):
             progress.since_s = now_s
 
     def on_ask(self, first: int, last: int) -> tuple[list[bytes], tuple[int, int] | None]:
-        """The kept frames that hold events from `first` on, and the part no longer kept.
+        """The kept frames that hold events from `first` on, and the part before them that is gone.
 
-        They reach to `last`, or as far as one answer may.
+        They reach to `last`, or as far as one answer may, or to the next part that is gone.
         """
         last = min(last, self.next - 1)
         if last < first:
@@ -176,15 +176,18 @@ class Sender(Struct, kw_only=True):
         frames: list[bytes] = []
         size = 0
         kept = tuple(self.retained) + tuple(self.buffer)  # copied: the publisher goes on appending
+        gone_to = kept[0][0] - 1 if kept else last
         for start, end, frame in kept:
             if start > last or size >= ANSWER_BYTES_MAX:
                 break
-            if first < end:
+            if first < end and frame:
                 frames.append(frame)
                 size += len(frame)
-        kept_from = kept[0][0] if kept else last + 1
-        gone = (first, min(last, kept_from - 1)) if first < kept_from else None
-        return frames, gone
+            elif first < end and frames:
+                break
+            elif first < end:
+                gone_to = end - 1
+        return frames, (first, min(last, gone_to)) if first <= gone_to else None
 
     def on_tick(self, now_s: float) -> list[str]:
         """Stop waiting for receivers that stall a full window; they are returned.

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, ToPeer
 from infobus.protocols.frames import wire
+from infobus.protocols.frames.lanes import MARK
 from infobus.protocols.frames.wire import Items
 from infobus.protocols.interest.own_rows import OwnRows
 from infobus.protocols.reliable.channel import AskAgain, Deliver, Effect, Receiver, ReportLoss
@@ -312,15 +313,21 @@ class Streams(Struct):
 
     def _best_effort(self, peer: Peer, data: wire.Data) -> Effects:
         # Two declarations of one node may overlap for a moment and bring a frame twice.
-        last = peer.best_effort.get(data.lane, -1)
         items = data.items
+        counted = data.lane
+        if items.origins:  # then a frame has numbers of one sender elsewhere
+            first_sender = next(iter(items.each_first_sender(data.sender)))
+            counted = f"{data.lane}{MARK}{MARK}{first_sender}"
+        last = peer.best_effort.get(counted, -1)
         if items and last - _LATE_COUNT_MAX < items.numbers[0] <= last:
             items = Items.of([item for item in items if item.number > last])
         if not items or self.own.version_that_touched(data.lane) is None:
             return []
         if last < 0 and len(peer.best_effort) >= self.lanes_count_max:
-            return self._turn_away(data.sender, peer, data.lane)
-        peer.best_effort[data.lane] = items.each_number()[-1]
+            if not items.origins:
+                return self._turn_away(data.sender, peer, data.lane)
+            del peer.best_effort[next(iter(peer.best_effort))]  # at worst something comes twice
+        peer.best_effort[counted] = items.each_number()[-1]
         return [Events(data.sender, data.lane, 0, items)]
 
     def _receiver(self, peer: Peer, lane: str, now_s: float) -> Receiver | None:

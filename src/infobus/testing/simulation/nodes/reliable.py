@@ -378,7 +378,9 @@ class _WitnessedRuntime(Runtime):
         self._dispatch(sender, lane, first, items)
         self._simulated.dispatched(sender, lane, first, items)
 
-    def _report(self, lost: Lost, lanes: tuple[str, ...]) -> None:
-        super()._report(lost, lanes)
+    def report(
+        self, lost: Lost, lanes: tuple[str, ...], *, but: Subscription | None = None
+    ) -> None:
+        super().report(lost, lanes, but=but)
         self._witness.lost(self._simulated, lost)
         self._simulated.consume_soon()

@@ -1,0 +1,126 @@
+"""What a border takes in from its bus: a queue for each class, and a thread that empties it.
+
+To the bus it is a subscription whose rows change. Runs of events wait by class as they came, with
+their objects still encoded. Each class has a worker of its own, so one that is held up holds up no
+other; its queue fills, and then what the border's `when_full` says happens to its senders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
+from queue import Empty
+
+from msgspec.structs import replace
+
+from infobus.bus.border.rows import BorderRows
+from infobus.bus.deliver.event import Run
+from infobus.bus.deliver.priority_queue import Demand
+from infobus.bus.deliver.queue import Inbox
+from infobus.bus.deliver.subscription import Subscription, WhenFull
+from infobus.bus.runtime.runtime import Runtime
+from infobus.bus.threads import Worker
+from infobus.errors import BadFrame, BusClosed, BusError
+from infobus.protocols.interest.own_rows import Row
+from infobus.protocols.reliable.effects import Lost
+
+log = logging.getLogger("infobus")
+
+
+class Intake(Subscription):
+    """The subscription of a border. Its events go to `take`, the losses among them to `on_loss`."""
+
+    def __init__(
+        self,
+        hub: Runtime,
+        *,
+        take: Callable[[Run], None],
+        on_loss: Callable[[Lost], None],
+        when_full: WhenFull,
+        queue_count_max: int,
+    ) -> None:
+        terms = hub.node.terms
+        super().__init__(
+            hub,
+            (),
+            terms=terms,
+            where=None,
+            test=False,
+            demand=Demand(),
+            callback=None,
+            on_error=None,
+            on_loss="ignore",
+            when_full=when_full,
+            queue_count_max=queue_count_max,
+            clock=hub.clock,
+        )
+        # Nothing is raised here: no class waits for another one.
+        plain = replace(terms, upgrade=None)
+        self.queue = Inbox(plain, Demand(), queue_count_max, by_class=True)
+        self.queue.mail.bell = self._on_bell
+        self._hub = hub
+        self._rows = BorderRows(terms.depth)
+        self._take_run = take
+        self._on_loss = on_loss
+        self._workers: dict[str, Worker] = {}
+        self._due: set[str] = set()  # classes whose worker has been asked to look
+        for class_ in terms.classes.names:
+            self._workers[class_] = hub.threads.worker(f"infobus-{hub.name}-border-{class_}")
+
+    def rows(self) -> list[Row]:
+        """What other nodes are told that it wants."""
+        return list(self._rows.rows)
+
+    def want(self, rows: Collection[Row]) -> None:
+        """Want exactly these rows from now on; one caller at a time."""
+        added, removed = self._rows.replace(rows)
+        if added or removed:
+            self._hub.change_rows(self, added, removed)
+
+    def end(self, error: BusError | None = None) -> None:
+        """Take no more in, and let go what waits."""
+        super().end(error)
+        self.queue.clear()
+        for worker in self._workers.values():
+            worker.stop()
+
+    def _on_bell(self) -> None:
+        """There may be something to take, in any class. Called under the hub's lock, mostly."""
+        queue = self.queue
+        with suppress(Empty):
+            while True:
+                queue.note_look(queue.mail.get_nowait())
+        for class_, worker in self._workers.items():
+            if class_ not in self._due and (queue.losses or queue.waiting_in(class_)):
+                self._due.add(class_)
+                worker.do(partial(self._empty, class_))
+
+    def _empty(self, class_: str) -> None:
+        """Hand over everything that waits in a class, on its worker."""
+        self._due.discard(class_)  # first: what comes from now on asks anew
+        while (entry := self.queue.take_of(class_, self._hub.clock.now_s())) is not None:
+            if isinstance(entry, Lost):
+                self._on_loss(entry)
+            elif isinstance(entry, Run):
+                self._hand_over(entry)
+            if self.queue.watched and self.queue.is_relieved():
+                self._hub.relieved(self)
+
+    def _hand_over(self, run: Run) -> None:
+        unknown = self._hub.unknown_types
+        if unknown and not unknown.isdisjoint(run.items.types):
+            self._hub.wait_for_types(run.items)
+        try:
+            wanted = self._rows.sifted(run, self._hub.on_bad_object)
+            if wanted is not None:
+                self._take_run(wanted)
+        except BusClosed:
+            pass  # of either bus
+        except BadFrame as error:
+            self._hub.on_bad_object(run.sender, error)
+        except Exception:
+            log.exception("events that were to cross a border are lost; others go on")
+            if run.seqs[0]:
+                self._on_loss(Lost(run.sender, run.lane, run.seqs[0], run.seqs[-1]))
