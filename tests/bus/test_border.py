@@ -1,6 +1,7 @@
 """Two buses that a router joins: what crosses stays what it was, and nothing else crosses."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,11 +9,12 @@ import msgspec
 import pytest
 
 import infobus
-from infobus import Bounds, Bus, DataObject, LossError
+from infobus import Bounds, Bus, DataObject, LossError, Patience
 from infobus.bus.border.border import Border
+from infobus.bus.deliver.event import Run
 from infobus.errors import UsageError
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.wire import Item, Items, Origin
+from infobus.protocols.frames.wire import Item, Items, Origin, Qos
 from tests.bus.borders import Router, Sites, sites
 from tests.bus.helpers import numbers_of, send, take, wait_until
 from tests.patience import PATIENCE_S
@@ -87,6 +89,19 @@ def test_the_age_that_is_left_crosses_with_an_event(two: Sites, router: Router) 
     [run] = router.taken
     assert [qos.max_age for qos in run.items.qos if qos is not None] == [60.0]
     assert run.items.times == [event.time]
+
+
+def test_an_event_that_is_raised_stays_raised_across(two: Sites, router: Router) -> None:
+    taken: list[Run] = []
+    seen = Border(two.join("b"), take=taken.append, on_loss=print, on_wanted=list)
+    seen.want([("q.>", "")])
+    two.wait_until_wanted(router.b.bus, "q.x")
+    qos = Qos(60.0, "regular", time.time() + 60.0, True)
+    item = Item("q.x", 5, time.time(), 0, b"\x80", qos=qos, origin=Origin("p", "a"))
+    router.b.send(Items.of([item]), "business")
+    wait_until(lambda: bool(taken))
+    assert (list(taken[0].items), taken[0].class_) == ([item], "business")
+    seen.close()
 
 
 def test_types_that_only_the_other_side_has_are_learnt_across(two: Sites, router: Router) -> None:
@@ -330,6 +345,63 @@ def test_a_slow_subscriber_holds_the_publisher_on_the_other_bus() -> None:
         assert numbers_of(take(far, 2000)) == [*range(2000)]
         thread.join(PATIENCE_S)
         assert (router.lost, far.lost) == ([], 0)
+
+
+def test_what_others_want_is_told_when_it_changes_and_only_then(two: Sites) -> None:
+    a, told = two.join("a"), []
+    border = Border(a, take=print, on_loss=print, on_wanted=lambda: told.append(border.wanted()))
+    with two.join("a").subscribe("q.x"):
+        wait_until(lambda: told == [[("q.x", "")]])
+        a.subscribe("here.>")
+        border.want([("r.x", "")])
+    wait_until(lambda: told == [[("q.x", "")], []])
+    border.close()
+
+
+def test_what_was_taken_in_is_handed_over_before_a_border_closes(two: Sites) -> None:
+    router = two.join_sites()
+    plain, begun = router.b.send, threading.Event()
+
+    def slowly(*given: Any, **options: Any) -> None:
+        begun.set()
+        time.sleep(0.2)
+        plain(*given, **options)
+
+    router.b.send = slowly  # type: ignore[method-assign]
+    a, far = publisher_and(two, "q.x")
+    send(a, "q.x", 1)
+    assert begun.wait(PATIENCE_S)
+    send(a, "q.x", 2)
+    wait_until(lambda: router.a.bus.stats().received_events == 2)
+    router.close()
+    assert numbers_of(take(far, 2)) == [1, 2]
+
+
+def test_a_run_that_cannot_be_handed_over_is_a_loss(two: Sites, router: Router) -> None:
+    plain = router.b.send
+
+    def refuse(*given: Any, **options: Any) -> None:
+        router.b.send = plain  # type: ignore[method-assign]
+        raise ValueError("on purpose")
+
+    router.b.send = refuse  # type: ignore[method-assign]
+    a, far = publisher_and(two, "q.x")
+    send(a, "q.x", 1)
+    with pytest.raises(LossError):
+        far.receive(PATIENCE_S)
+    send(a, "q.x", 2)
+    assert numbers_of(take(far, 1)) == [2]
+
+
+def test_over_zenoh_events_and_interest_cross() -> None:
+    with sites("zenoh", patience=Patience()) as two:
+        router = two.join_sites()
+        a, far = publisher_and(two, "q.x", where="n > 5")
+        a.publish_many([("q.x", {"n": n}) for n in range(10)])
+        events = take(far, 4)
+        assert numbers_of(events) == [6, 7, 8, 9]
+        assert {(event.sender, event.via) for event in events} == {(a.node, router.b.bus.node)}
+        assert a.stats().quenched == 6
 
 
 def test_closing_ends_what_was_wanted(two: Sites, router: Router) -> None:

@@ -274,3 +274,26 @@ def test_patience_begins_anew_with_every_window_that_fills():
     assert route.on_tick(100.0) == []
     assert route.on_tick(101.9) == []
     assert route.on_tick(102.0) == ["a"]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), min_size=1, max_size=12))
+def test_whoever_asks_hears_of_numbers_that_no_event_has(steps):
+    """However sent and lost numbers take turns, each question brings the account further."""
+    route, fate = sender(window_count_max=100), {}
+    for is_lost, count in steps:
+        fate |= dict.fromkeys(range(route.next, route.next + count), is_lost)
+        route.sent(b"" if is_lost else b"%d %d" % (route.next, route.next + count), count)
+    next_number, account = 1, {}
+    while next_number < route.next:
+        frames, gone = route.on_ask(next_number, route.next - 1)
+        assert frames or gone
+        if gone is not None:
+            assert gone[0] == next_number
+            account |= dict.fromkeys(range(gone[0], gone[1] + 1), True)
+            next_number = gone[1] + 1
+        for frame in frames:
+            first, end = map(int, frame.split())
+            assert first <= next_number < end
+            account |= dict.fromkeys(range(next_number, end), False)
+            next_number = end
+    assert account == fate

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from infobus.bus.border.rows import BorderRows
 from infobus.bus.deliver.event import Run
-from infobus.bus.deliver.priority_queue import Demand
+from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox
 from infobus.bus.deliver.subscription import Subscription, WhenFull
 from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.threads import Worker
-from infobus.errors import BadFrame, BusClosed, BusError
+from infobus.errors import BusClosed, BusError
 from infobus.protocols.interest.own_rows import Row
 from infobus.protocols.reliable.effects import Lost
 
@@ -65,19 +65,28 @@ class Intake(Subscription):
         self._take_run = take
         self._on_loss = on_loss
         self._workers: dict[str, Worker] = {}
+        self._is_finishing = False  # nothing more is wanted, though what has come still is
         self._due: set[str] = set()  # classes whose worker has been asked to look
         for class_ in terms.classes.names:
             self._workers[class_] = hub.threads.worker(f"infobus-{hub.name}-border-{class_}")
 
     def rows(self) -> list[Row]:
         """What other nodes are told that it wants."""
-        return list(self._rows.rows)
+        return [] if self._is_finishing else list(self._rows.rows)
 
     def want(self, rows: Collection[Row]) -> None:
         """Want exactly these rows from now on; one caller at a time."""
         added, removed = self._rows.replace(rows)
         if added or removed:
             self._hub.change_rows(self, added, removed)
+
+    def finish(self, timeout_s: float) -> None:
+        """Want nothing more, and hand over what waits, within that time."""
+        before, self._is_finishing = self.rows(), True
+        self._hub.change_rows(self, (), before)
+        until_s = self._hub.clock.now_s() + timeout_s
+        for worker in self._workers.values():
+            worker.call(lambda: None, max(0.0, until_s - self._hub.clock.now_s()))
 
     def end(self, error: BusError | None = None) -> None:
         """Take no more in, and let go what waits."""
@@ -101,26 +110,29 @@ class Intake(Subscription):
         """Hand over everything that waits in a class, on its worker."""
         self._due.discard(class_)  # first: what comes from now on asks anew
         while (entry := self.queue.take_of(class_, self._hub.clock.now_s())) is not None:
-            if isinstance(entry, Lost):
-                self._on_loss(entry)
-            elif isinstance(entry, Run):
+            try:
                 self._hand_over(entry)
+            except BusClosed:
+                pass  # of whichever bus
+            except Exception:
+                log.exception("what came to the border of this bus is lost; what follows goes on")
             if self.queue.watched and self.queue.is_relieved():
                 self._hub.relieved(self)
 
-    def _hand_over(self, run: Run) -> None:
+    def _hand_over(self, entry: Waits) -> None:
+        if isinstance(entry, Lost):
+            self._on_loss(entry)
+        elif isinstance(entry, Run) and (run := self._sifted(entry)) is not None:
+            try:
+                self._take_run(run)
+            except Exception:
+                if run.seqs[0]:  # best effort is not reported
+                    self._on_loss(Lost(run.sender, run.lane, run.seqs[0], run.seqs[-1]))
+                raise
+
+    def _sifted(self, run: Run) -> Run | None:
+        """What the rows ask for, of a run; its types are waited for, as other consumers do."""
         unknown = self._hub.unknown_types
         if unknown and not unknown.isdisjoint(run.items.types):
             self._hub.wait_for_types(run.items)
-        try:
-            wanted = self._rows.sifted(run, self._hub.on_bad_object)
-            if wanted is not None:
-                self._take_run(wanted)
-        except BusClosed:
-            pass  # of either bus
-        except BadFrame as error:
-            self._hub.on_bad_object(run.sender, error)
-        except Exception:
-            log.exception("events that were to cross a border are lost; others go on")
-            if run.seqs[0]:
-                self._on_loss(Lost(run.sender, run.lane, run.seqs[0], run.seqs[-1]))
+        return self._rows.sifted(run, self._hub.on_bad_object)
