@@ -41,11 +41,13 @@ with infobus.connect(sys.argv[1]) as bus:
 
 ROUTER = """
 import infobus, sys, time
-from infobus.router.guaranteed import GuaranteedCrossing, Way
+from infobus.router.guaranteed import GuaranteedCrossing, GuaranteedWay
 site, backbone = sys.argv[1:]
 own = f"{site}."
-outward = Way(patterns=["orders.>"], kept=[own + "orders.>"], translate=lambda name: own + name)
-inward = Way(
+outward = GuaranteedWay(
+    patterns=["orders.>"], kept=[own + "orders.>"], translate=lambda name: own + name
+)
+inward = GuaranteedWay(
     patterns=["*.orders.>"], kept=["orders.>"], translate=lambda name: name.partition(".")[2]
 )
 with infobus.connect(site) as inside, infobus.connect(backbone) as outside:

@@ -13,7 +13,7 @@ import infobus
 from infobus import Bus, DataObject
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import BusError, StoreFull
-from infobus.router.guaranteed import GuaranteedCrossing, Passage, Way
+from infobus.router.guaranteed import GuaranteedCrossing, GuaranteedWay, Passage
 from tests.bus.helpers import wait_until
 from tests.patience import PATIENT
 
@@ -49,13 +49,13 @@ class Site:
             inside,
             outside,
             self.name,
-            outward=Way(
+            outward=GuaranteedWay(
                 patterns=["orders.>"],
                 kept=[f"{own}orders.>"],
                 translate=lambda subject: own + subject if subject[:7] == "orders." else None,
                 where=where,
             ),
-            inward=Way(
+            inward=GuaranteedWay(
                 patterns=["*.orders.>"],
                 kept=["orders.>"],
                 translate=lambda subject: subject.partition(".")[2],
@@ -307,7 +307,7 @@ class TestTrouble:
         assert [event.data.n for event in taken(billing, 1)] == [1]
         own = f"{north.name}."
         far.outward.change(
-            Way(
+            GuaranteedWay(
                 patterns=["purchases.>"],
                 kept=[f"{own}orders.>"],
                 translate=lambda subject: own + subject.replace("purchases", "orders"),

@@ -784,9 +784,11 @@ class Interior(NamedTuple):
     routing: Routing
     lifetime: Lifetime
     guaranteed: Guaranteed
+    services: Services
 
 
 def interior(bus: Bus) -> Interior:
     """The parts of an open bus, such as a daemon or a router needs them."""
     bus._lifetime.check()
-    return Interior(bus._hub, bus._routing, bus._lifetime, bus._guaranteed)
+    parts = (bus._hub, bus._routing, bus._lifetime, bus._guaranteed, bus._services)
+    return Interior(*parts)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from infobus.bus.publish.publisher import MakeRecords
     from infobus.filters import Filter
     from infobus.protocols.frames.guaranteed import Durable
-    from infobus.stores.ledger.record import Record, Source
+    from infobus.stores.ledger.record import Record, SourcePlace
 
 log = logging.getLogger("infobus")
 
@@ -166,7 +166,7 @@ class Guaranteed:
         return feed
 
     def keep_from(
-        self, sources: Sequence[Source], records: Sequence[Record], types: Mapping[int, bytes]
+        self, sources: Sequence[SourcePlace], records: Sequence[Record], types: Mapping[int, bytes]
     ) -> None:
         """Put records on disk that are kept elsewhere, each once, however often they come.
 

@@ -37,7 +37,7 @@ from infobus.protocols.frames import transactions
 from infobus.protocols.frames.guaranteed import Durable, Entry
 from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.guaranteed.ledger_port import choosing, types_of
-from infobus.stores.ledger.record import Record, Source
+from infobus.stores.ledger.record import Record, SourcePlace
 from infobus.subjects import overlaps
 
 log = logging.getLogger("infobus")
@@ -56,7 +56,7 @@ Translate = Callable[[str], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class GuaranteedWay:
     """What may cross in one direction.
 
     Attributes:
@@ -91,8 +91,8 @@ class GuaranteedCrossing:
         outside: Bus,
         name: str,
         *,
-        outward: Way,
-        inward: Way,
+        outward: GuaranteedWay,
+        inward: GuaranteedWay,
         on_error: Callable[[BusError], object] | None = None,
     ) -> None:
         durable = f"{OF_ROUTERS}{name}"
@@ -137,7 +137,7 @@ class Passage:
         source: Bus,
         target: Bus,
         name: str,
-        way: Way,
+        way: GuaranteedWay,
         *,
         carries: Callable[[Entry], bool],
         heeds: Callable[[Durable], bool],
@@ -165,7 +165,7 @@ class Passage:
         )
         self._thread.start()
 
-    def change(self, way: Way) -> None:
+    def change(self, way: GuaranteedWay) -> None:
         """Carry something else from now on, as when other routers come and go."""
         if way != self.way:
             self.way, self._is_changed = way, True
@@ -245,19 +245,19 @@ class Passage:
 class Pack:
     """Makes records for one side of what the ledgers of the other hold."""
 
-    def __init__(self, way: Way, bus_name: str, name: str) -> None:
+    def __init__(self, way: GuaranteedWay, bus_name: str, name: str) -> None:
         self._translate = way.translate
         self._bus_name = bus_name
         self._name = name
         self._places = choosing(way.patterns, way.where, decode_record)
 
-    def packed(self, taken: Iterable[Fed]) -> tuple[list[Source], list[Record]]:
+    def packed(self, taken: Iterable[Fed]) -> tuple[list[SourcePlace], list[Record]]:
         """The records to keep, each with its source; what may not cross is left out."""
         sources, records = [], []
         for one in taken:
             record = self._record(one.ledger, one.entry)
             if record is not None:
-                sources.append(Source(f"{self._name}/{one.ledger}", one.entry.number))
+                sources.append(SourcePlace(f"{self._name}/{one.ledger}", one.entry.number))
                 records.append(record)
         return sources, records
 

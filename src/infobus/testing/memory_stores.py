@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
 from infobus.stores.ledger.consumer_store import ConsumerProgress, Registration
 from infobus.stores.ledger.reader import Leavings
-from infobus.stores.ledger.record import Position, Record, Source, encode
+from infobus.stores.ledger.record import Position, Record, SourcePlace, encode
 
 Pruned = tuple[int, float]
 Make = Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]
@@ -197,7 +197,7 @@ class MemoryLedger(_Opened):
 
     def append_from(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SourcePlace],
         records: Sequence[Record],
         descriptors: Mapping[int, bytes] = {},
         *,

@@ -52,7 +52,7 @@ from infobus.protocols.guaranteed.server import (
     ServerTerms,
 )
 from infobus.protocols.reliable.effects import Lost
-from infobus.stores.ledger.record import Record, Source
+from infobus.stores.ledger.record import Record, SourcePlace
 from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
 log = logging.getLogger("infobus")
@@ -152,7 +152,7 @@ class Guarantees:
         return ledger.id, first
 
     def append_from(
-        self, sources: Sequence[Source], records: Sequence[Record], types: Mapping[int, bytes]
+        self, sources: Sequence[SourcePlace], records: Sequence[Record], types: Mapping[int, bytes]
     ) -> None:
         """Keep events that another ledger keeps, too; those that came before are left out.
 

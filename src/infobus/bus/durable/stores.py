@@ -18,7 +18,7 @@ from infobus.stores.ledger.consumer_store import (
 from infobus.stores.ledger.folder import Seen, open_free, orphans, sources
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.reader import Leavings
-from infobus.stores.ledger.record import Position, Record, Source
+from infobus.stores.ledger.record import Position, Record, SourcePlace
 
 
 class KeptLedger(Protocol):
@@ -31,7 +31,7 @@ class KeptLedger(Protocol):
     def append_made(self, make: Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]) -> int: ...
     def append_from(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SourcePlace],
         records: Sequence[Record],
         descriptors: Mapping[int, bytes],
         *,

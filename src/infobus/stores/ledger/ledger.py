@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from infobus.errors import BadValue, BusClosed, LedgerInUse, StoreError
 from infobus.stores.ledger import reader as scanning
 from infobus.stores.ledger.reader import Extent
-from infobus.stores.ledger.record import Position, Record, Source
+from infobus.stores.ledger.record import Position, Record, SourcePlace
 from infobus.stores.ledger.writer import CHECKPOINT_BYTES, Append, Make, Writer
 from infobus.stores.sqlite import database
 from infobus.stores.sqlite.database import FACTS, Damage, Database, DatabaseKind
@@ -167,7 +167,7 @@ class Ledger:
 
     def append_from(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SourcePlace],
         records: Sequence[Record],
         descriptors: Mapping[int, bytes] = _NO_DESCRIPTORS,
         *,

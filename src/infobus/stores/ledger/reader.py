@@ -8,7 +8,7 @@ Facts of a ledger, beside its records:
     end             the last number when the log was last copied into the main file
     open            an owner has written here, and has not closed the ledger
     position/NAME   [position, seen_at]: the position of a consumer
-    source/STREAM   up to which number the records of a source are kept here (see `Source`)
+    source/STREAM   up to which number the records of a source are kept here (see `SourcePlace`)
     type/HEX        the descriptor of the type with that fingerprint (see `is_misplaced`)
 """
 

@@ -34,7 +34,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     on which it was published."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourcePlace(msgspec.Struct, frozen=True):
     """Where a record comes from that is kept on behalf of another ledger.
 
     Along a stream, numbers grow. A ledger keeps no record whose number it has reached already, so

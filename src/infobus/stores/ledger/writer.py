@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from infobus.errors import StoreError
 from infobus.stores.ledger import reader
 from infobus.stores.ledger.reader import Extent
-from infobus.stores.ledger.record import Position, Record, Source, checksum, encode
+from infobus.stores.ledger.record import Position, Record, SourcePlace, checksum, encode
 from infobus.stores.sqlite.database import FAILURES, Database, DatabaseKind, roll_back
 from infobus.stores.sqlite.group_commit import GroupCommit
 from infobus.stores.sqlite.locks import FileLock, identity
@@ -43,7 +43,7 @@ class Append(msgspec.Struct, eq=False):
     """Records on their way to the disk."""
 
     make: Make
-    sources: Sequence[Source] = ()
+    sources: Sequence[SourcePlace] = ()
     """Where each of them comes from, if they are kept on behalf of other ledgers."""
     reached: Mapping[str, int] = NOWHERE
     """Up to which number records of sources are kept elsewhere: they are left out here."""
@@ -251,7 +251,7 @@ class Writer:
         return rows, new, sources
 
     def _news(
-        self, records: Sequence[Record], sources: Sequence[Source], reached: dict[str, int]
+        self, records: Sequence[Record], sources: Sequence[SourcePlace], reached: dict[str, int]
     ) -> list[Record]:
         """Return the records that are not kept yet, and note how far their sources come."""
         news: list[Record] = []

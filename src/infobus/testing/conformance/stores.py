@@ -14,7 +14,7 @@ import pytest
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
 from infobus.stores.ledger.consumer_store import ConsumerProgress
-from infobus.stores.ledger.record import Position, Record, Source
+from infobus.stores.ledger.record import Position, Record, SourcePlace
 
 PLENTY = 1 << 30
 
@@ -33,7 +33,7 @@ class LedgerLike(Protocol):
     ) -> int: ...
     def append_from(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[SourcePlace],
         records: Sequence[Record],
         descriptors: Mapping[int, bytes] = ...,
         *,
@@ -94,9 +94,9 @@ def records(first: int, last: int) -> list[Record]:
     return [record(number) for number in range(first, last + 1)]
 
 
-def sources(stream: str, *numbers: int) -> list[Source]:
+def sources(stream: str, *numbers: int) -> list[SourcePlace]:
     """Return places along a source."""
-    return [Source(stream, number) for number in numbers]
+    return [SourcePlace(stream, number) for number in numbers]
 
 
 class LedgerConformance:
