@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +133,6 @@ def office(sites: Sites, shop: Bus) -> Bus:
     sites.join("north"), sites.join("south")
     wait_until(lambda: bool(office.who_is_out_there("svc.desk")))
     return office
-
-
-Retry = Callable[[], Any]
 
 
 class TestFinding:
@@ -271,6 +268,18 @@ class TestCalling:
         with pytest.raises(CallMayHaveRun):
             call.result()
         assert desk.calls == ["hang"]
+
+    def test_a_call_under_way_is_told_when_its_crossing_is_closed(
+        self, sites: Sites, office: Bus, desk: Desk
+    ) -> None:
+        sites.routers["south"].close()
+        crossing = sites.join("south")
+        wait_until(lambda: bool(office.who_is_out_there("svc.desk")))
+        call = office.service("svc.desk", timeout_s=20.0).hang.start()
+        assert desk.began.wait(20)
+        crossing.close()
+        with pytest.raises(CallMayHaveRun, match="no longer"):
+            call.result()
 
     def test_a_call_without_a_server_has_not_run(self, office: Bus, shop: Bus) -> None:
         shop.close(0.2)

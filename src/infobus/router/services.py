@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -166,7 +167,7 @@ class ServicePassage:
     def _end(self) -> None:
         self._forget()
         while self.stand_ins:
-            self.stand_ins.popitem()[1].asked_to_retire()
+            self.stand_ins.popitem()[1].close()
 
     def _hear(self, what: str, participant: Participant) -> None:
         """Somebody over there has arrived, changed or departed; any thread says so."""
@@ -220,8 +221,8 @@ class StandIn:
         self.there, self.here, self.jobs = there, here, jobs
         self.server = key
         self.server_subject = presence.subject
-        self.is_idempotent = _idempotent_in(presence)
-        self.calls: dict[Id, HandedOn] = {}
+        self.idempotent = _idempotent_in(presence)
+        self.calls: dict[Id, HandedOn] = {}  # that are under way
         self._presence = here.announce_offer(
             _seen(presence, Presence(1, 0, subject, SERVER, presence.since), said),
             lambda id: Offer(id, subject, _RUNNING_COUNT_MAX, 0),
@@ -233,7 +234,7 @@ class StandIn:
         changed = _seen(presence, self._presence, said)
         if changed != self._presence:
             self._presence = changed
-            self.is_idempotent = _idempotent_in(presence)
+            self.idempotent = _idempotent_in(presence)
             self.here.change(changed)
 
     # What the exchange of the calling side says.
@@ -260,8 +261,14 @@ class StandIn:
     def drained(self) -> None:
         """All calls are finished."""
 
+    def close(self) -> None:
+        """Take no more calls, and wait for none."""
+        self.asked_to_retire()
+        for handed in self.calls.copy().values():
+            handed.abandon()
+
     def asked_to_retire(self) -> None:
-        """Take no more calls."""
+        """Take no more calls; those that are under way get their answers."""
         self.here.withdraw(self._presence.id)
         self.here.retire(self._presence.id)
 
@@ -285,8 +292,11 @@ class HandedOn:
         self._call = call
         self._key = next(stand_in.there.keys)
         self._arguments = call.arguments
-        self._items_count = 0
+        # Of a stream, on the thread of the passage:
+        self._items: deque[bytes] = deque()  # for which the caller has no room yet
+        self._passed_count = 0
         self._has_room = True
+        self._end: wire.Reply | wire.Failed | None = None
 
     def begin(self) -> None:
         """Hand it on, once."""
@@ -311,12 +321,22 @@ class HandedOn:
 
     def cancel(self) -> None:
         """Nobody waits for it any more."""
+        self._items.clear()
+        if self._end is None:
+            self._stand_in.there.cancel(self._key)
+        else:
+            self._pass_on()
+
+    def abandon(self) -> None:
+        """The crossing is closed: its caller gets no other answer."""
+        here, given_up = self._stand_in.here, GivenUp(self._key, "cancelled", self._stand_in.server)
+        here.finished(self._id, wire.Failed("-", self._id[1], self._explained(given_up)))
         self._stand_in.there.cancel(self._key)
 
     def go_on(self) -> None:
         """There is room for more items."""
         self._has_room = True
-        self._stand_in.there.taken(self._key, self._items_count)
+        self._pass_on()
 
     def _bound(self, server: Presence) -> Bound:
         types = _types_in([self._arguments])
@@ -334,12 +354,13 @@ class HandedOn:
 
     def yielded(self, bodies: list[bytes]) -> None:
         """It has its next items."""
-        self._stand_in.jobs.put(partial(self._pass_items, bodies))
+        self._stand_in.jobs.put(partial(self._pass_on, bodies))
 
     def given_up(self, given_up: GivenUp) -> None:
         """It has no answer."""
         may_have_run = given_up.server is not None or given_up.detail == "died"
-        if may_have_run and self._call.operation not in self._stand_in.is_idempotent:
+        may_run_again = self._call.operation in self._stand_in.idempotent and not self._call.credit
+        if may_have_run and not may_run_again:
             self._answer(wire.Failed("-", self._id[1], self._explained(given_up)))
         else:
             self._refuse(f"{self._stand_in.server[0]}: {given_up.detail or given_up.why}")
@@ -348,18 +369,28 @@ class HandedOn:
         """The bus of the server was closed, here."""
         self.given_up(GivenUp(self._key, "died", self._stand_in.server))
 
-    def _pass_items(self, bodies: Sequence[bytes]) -> None:
-        for body in bodies:
-            described = _described([body])
-            self._has_room = self._stand_in.here.produced(self._id, body, described)
-        self._items_count += len(bodies)
-        if self._has_room:
-            self._stand_in.there.taken(self._key, self._items_count)
+    def _pass_on(self, bodies: Sequence[bytes] = ()) -> None:
+        """Pass items on as far as there is room, and behind the last one the answer."""
+        here, items = self._stand_in.here, self._items
+        items.extend(bodies)
+        while items and self._has_room:
+            body = items.popleft()
+            self._passed_count += 1
+            self._has_room = here.produced(self._id, body, _described([body]))
+        if self._end is None:
+            self._stand_in.there.taken(self._key, self._passed_count)
+        elif not items:
+            self._stand_in.calls.pop(self._id, None)
+            here.finished(self._id, self._end)
 
     def _answer(self, answer: wire.Reply | wire.Failed) -> None:
         """Give the caller its answer, after all items."""
-        self._stand_in.calls.pop(self._id, None)
-        self._stand_in.jobs.put(partial(self._stand_in.here.finished, self._id, answer))
+
+        def end() -> None:
+            self._end = answer
+            self._pass_on()
+
+        self._stand_in.jobs.put(end)
 
     def _refuse(self, why: str) -> None:
         """It has not run: the caller may try another server, or this one again."""
@@ -370,8 +401,10 @@ class HandedOn:
 
     def _explained(self, given_up: GivenUp) -> bytes:
         node, subject = self._stand_in.server[0], self._stand_in.subject
-        late = f"no reply from {node} in {self._call.left_s:.1f} s"
-        what = late if given_up.why == "late" else f"its server {node}, at another site, has died"
+        what = {
+            "late": f"no reply from {node}, at another site, in {self._call.left_s:.1f} s",
+            "cancelled": "its router no longer carries services",
+        }.get(given_up.why, f"its server {node}, at another site, has died")
         error = CallMayHaveRun(
             f"{self._call.operation} of {subject!r}: {what}; the call may have run",
             subject=subject,
