@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 
-from infobus.bus.border.forwarding import Forwarding
+from infobus.bus.border.forwarder import Forwarder
 from infobus.bus.border.intake import Intake
 from infobus.bus.bus import Bus, interior
 from infobus.bus.deliver.event import Run
@@ -65,7 +65,7 @@ class Border:
             when_full=when_full,
             queue_count_max=queue_count_max or bus.bounds.queue_count_max,
         )
-        self._forwarding = Forwarding(parts, self._intake, bus.bounds.gather_bytes)
+        self._forwarder = Forwarder(parts, self._intake, bus.bounds.gather_bytes)
         self._worker = hub.threads.worker(f"infobus-{hub.name}-border")
         self._is_told = True  # the worker looks at what is wanted, or is about to
         self._last: frozenset[Row] = frozenset()
@@ -115,7 +115,7 @@ class Border:
             Backpressure: The border was closed meanwhile; some of them may have been sent.
             BusClosed: The same of the bus.
         """
-        self._forwarding.send(items, class_, reliable)
+        self._forwarder.send(items, class_, reliable)
 
     def lose(self, subject: str, class_: str, count: int) -> None:
         """Tell subscribers here that so many events of another bus are lost.
@@ -125,7 +125,7 @@ class Border:
         Raises:
             Backpressure, BusClosed: As with `send`.
         """
-        self._forwarding.lose(subject, class_, count)
+        self._forwarder.lose(subject, class_, count)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Want nothing any more, hand over what waits, and take nothing more in. Idempotent.
@@ -133,13 +133,13 @@ class Border:
         It takes `timeout_s` at most, or the patience of the node if that is None. Close it before
         the bus, and before the buses that its events go to.
         """
-        if self._forwarding.is_closed:
+        if self._forwarder.is_closed:
             return
         self._hub.unwatch_interest(self._note_change)
         if not self._hub.is_closed:
             with self._changing:
                 self._intake.finish(self.bus.patience.close_s if timeout_s is None else timeout_s)
-        self._forwarding.is_closed = True
+        self._forwarder.is_closed = True
         self._intake.close()
         self._worker.stop()
 

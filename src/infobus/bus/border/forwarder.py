@@ -32,7 +32,7 @@ _FLAT_COUNT_MAX = 10_000  # types of which it is remembered whether they hold ob
 _PLAIN = Qos()
 
 
-class Forwarding:
+class Forwarder:
     """Sends events of other buses on this one; `but` is the subscription that never gets them."""
 
     def __init__(self, node: Interior, but: Subscription, frame_bytes: int) -> None:
