@@ -51,7 +51,7 @@ inward = GuaranteedWay(
     patterns=["*.orders.>"], kept=["orders.>"], translate=lambda name: name.partition(".")[2]
 )
 with infobus.connect(site) as inside, infobus.connect(backbone) as outside:
-    GuaranteedCrossing(inside, outside, site, outward=outward, inward=inward)
+    GuaranteedCrossing(inside, outside, site=site, name=site, outward=outward, inward=inward)
     time.sleep(600)
 """
 

@@ -13,7 +13,7 @@ import infobus
 from infobus import Bus, DataObject
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import BusError, StoreFull
-from infobus.router.guaranteed import GuaranteedCrossing, GuaranteedWay, Passage
+from infobus.router.guaranteed import GuaranteedCrossing, GuaranteedPassage, GuaranteedWay
 from tests.bus.helpers import wait_until
 from tests.patience import PATIENT
 
@@ -48,7 +48,8 @@ class Site:
         crossing = GuaranteedCrossing(
             inside,
             outside,
-            self.name,
+            site=self.name,
+            name=self.name,
             outward=GuaranteedWay(
                 patterns=["orders.>"],
                 kept=[f"{own}orders.>"],
@@ -109,7 +110,7 @@ def taken(sub: DurableSubscription, count: int) -> list[DurableEvent]:
     return found
 
 
-def is_open(passage: Passage) -> bool:
+def is_open(passage: GuaranteedPassage) -> bool:
     return passage.state == "open"
 
 

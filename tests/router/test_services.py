@@ -91,7 +91,8 @@ class Sites:
         crossing = ServiceCrossing(
             inside,
             outside,
-            f"router-{site}",
+            site=site,
+            router=f"router-{site}",
             outward=ServiceWay(patterns=["svc.>"], translate=lambda subject: f"{site}.{subject}"),
             inward=ServiceWay(
                 patterns=["*.svc.>"], translate=lambda subject: subject.partition(".")[2]
@@ -141,7 +142,7 @@ class TestFinding:
     ) -> None:
         (found,) = office.who_is_out_there("svc.>", where='version == "7" && floor == 3')
         assert (found.subject, found.role, found.tags) == ("svc.desk", "server", ["bills"])
-        assert found.info["site"] == f"north-{sites.mark}"
+        assert found.info["site"] == "north"
         assert found.info["via"] == ["router-north", "router-south"]
         assert found.interface.doc == "Works on bills."
         assert found.interface.operations["count"].signature == "count(n: int) -> stream of int"

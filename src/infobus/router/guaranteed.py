@@ -76,8 +76,9 @@ class GuaranteedCrossing:
     """Joins the guaranteed events of two buses; one for each agreement of a router.
 
     Args:
-        inside: The bus of a site. Its name is the site's: it must be that of no other site.
+        inside: The bus of a site.
         outside: The bus that joins sites.
+        site: The site's name, which no other site has. What comes from there stays outside.
         name: Tells this crossing from all others on both buses. Of several routers with the same
             name, one at a time carries.
         outward: What may leave the site.
@@ -89,28 +90,31 @@ class GuaranteedCrossing:
         self,
         inside: Bus,
         outside: Bus,
-        name: str,
         *,
+        site: str,
+        name: str,
         outward: GuaranteedWay,
         inward: GuaranteedWay,
         on_error: Callable[[BusError], object] | None = None,
     ) -> None:
         durable = f"{OF_ROUTERS}{name}"
-        site, report = inside.name, on_error or _log_error
-        self.outward = Passage(
+        report = on_error or _log_error
+        self.outward = GuaranteedPassage(
             inside,
             outside,
             durable,
             outward,
+            home=site,
             carries=lambda entry: entry.origin is None,
             heeds=lambda told: told.sender != outside.node,
             on_error=report,
         )
-        self.inward = Passage(
+        self.inward = GuaranteedPassage(
             outside,
             inside,
             durable,
             inward,
+            home=outside.name,
             carries=lambda entry: entry.origin is None or entry.origin[2] != site,
             heeds=lambda told: not told.name.startswith(OF_ROUTERS),
             on_error=report,
@@ -122,7 +126,7 @@ class GuaranteedCrossing:
         self.inward.close()
 
 
-class Passage:
+class GuaranteedPassage:
     """One direction of a crossing.
 
     Attributes:
@@ -139,6 +143,7 @@ class Passage:
         name: str,
         way: GuaranteedWay,
         *,
+        home: str,
         carries: Callable[[Entry], bool],
         heeds: Callable[[Durable], bool],
         on_error: Callable[[BusError], object],
@@ -149,7 +154,7 @@ class Passage:
         self.name = name
         self.way = way
         self._source, self._target = interior(source).guaranteed, interior(target).guaranteed
-        self._bus_name = source.name
+        self._home = home  # of what comes from no other site
         self._carries = carries
         self._heeds = heeds
         self._on_error = on_error
@@ -210,7 +215,7 @@ class Passage:
             on_error=self._on_error,
         )
         self.state = "open"
-        pack = Pack(way, self._bus_name, self.name)
+        pack = Pack(way, self._home, self.name)
         try:
             while not (self._is_closed.is_set() or self._is_changed):
                 taken = feed.take(_BATCH_COUNT, _LOOK_S)
@@ -245,9 +250,9 @@ class Passage:
 class Pack:
     """Makes records for one side of what the ledgers of the other hold."""
 
-    def __init__(self, way: GuaranteedWay, bus_name: str, name: str) -> None:
+    def __init__(self, way: GuaranteedWay, home: str, name: str) -> None:
         self._translate = way.translate
-        self._bus_name = bus_name
+        self._home = home
         self._name = name
         self._places = choosing(way.patterns, way.where, decode_record)
 
@@ -288,7 +293,7 @@ class Pack:
             entry.test,
             entry.priority,
             entry.headers,
-            entry.origin or (ledger, entry.number, self._bus_name),
+            entry.origin or (ledger, entry.number, self._home),
         )
 
     def _group(self, entry: Entry) -> tuple[str, bytes] | None:

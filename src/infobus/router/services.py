@@ -32,6 +32,7 @@ from infobus.protocols.invocation.discovery import Participant
 from infobus.protocols.invocation.effects import Bound, GivenUp, Outgoing
 from infobus.protocols.invocation.offers import Id, Offer
 from infobus.protocols.invocation.rules import Key
+from infobus.router.guaranteed import Translate
 from infobus.services.discovery import Found
 from infobus.services.exchange import Exchange
 from infobus.services.failures import write_error
@@ -46,9 +47,6 @@ _PATIENCE_S = 86_400.0  # with a caller that does not say how long it waits
 _MARGIN = 0.1  # of a caller's time, so that it hears what became of the call over there
 _MARGIN_S_MAX = 0.5
 
-Translate = Callable[[str], str | None]
-"""The subject on the other side; None if it does not cross."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceWay:
@@ -62,17 +60,25 @@ class ServiceCrossing:
     """Joins the services of two buses; one for each agreement of a router.
 
     Args:
-        inside: The bus of a site. Its name is the site's: it must be that of no other site.
+        inside: The bus of a site.
         outside: The bus that joins sites.
+        site: The site's name, which no other site has. What is there is not found again by way of
+            outside.
         router: The router's name, for who finds a service through it.
         outward: What the site offers.
         inward: What others offer to it.
     """
 
     def __init__(
-        self, inside: Bus, outside: Bus, router: str, *, outward: ServiceWay, inward: ServiceWay
+        self,
+        inside: Bus,
+        outside: Bus,
+        *,
+        site: str,
+        router: str,
+        outward: ServiceWay,
+        inward: ServiceWay,
     ) -> None:
-        site = inside.name
         self.outward = ServicePassage(
             inside,
             outside,

@@ -78,7 +78,7 @@ class Fetch(Struct, array_like=True, tag=22):
 
 
 FirstKept = tuple[LedgerName, Number, Annotated[str, Meta(max_length=200)]]
-"""The name that an event has wherever it is kept: its first ledger, its number there, its bus."""
+"""The name that an event has wherever it is kept: its first ledger, its number there, its site."""
 
 
 class Entry(Struct, array_like=True, frozen=True, gc=False):

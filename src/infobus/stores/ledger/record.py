@@ -30,8 +30,8 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     headers: bytes | None = None
     """As in `infobus.headers`; older ledgers hold nil here."""
     origin: tuple[str, int, str] | None = None
-    """Of an event from another site: the ledger that kept it first, its number there, and the bus
-    on which it was published."""
+    """Of an event from another site: the ledger that kept it first, its number there, and the name
+    of its site."""
 
 
 class SourcePlace(msgspec.Struct, frozen=True):
