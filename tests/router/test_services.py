@@ -65,6 +65,12 @@ class Desk(infobus.Service):
         self.began.set()
         self.may_end.wait(30)
 
+    @infobus.idempotent
+    def hang_or_not(self) -> str:
+        """Wait for the test, unless it has set `may_end`."""
+        self.hang()
+        return "done"
+
     def note(self, what: str) -> int:
         """Count calls."""
         self.calls.append(what)
@@ -301,6 +307,45 @@ class TestCalling:
         time.sleep(0.3)
         call.cancel()
         assert stopped.wait(20)
+
+    def test_a_call_that_may_run_twice_goes_to_another_server(
+        self, office: Bus, sites: Sites, shop: Bus, desk: Desk
+    ) -> None:
+        other, second = Desk(), sites.connect("north")
+        other.may_end.set()
+        call = office.service("svc.desk", timeout_s=20.0).hang_or_not.start()
+        assert desk.began.wait(20)
+        second.serve("svc.desk", other)
+        wait_until(lambda: len(office.who_is_out_there("svc.desk")) == 2)
+        shop.close(0.1)
+        assert call.result() == "done"
+        assert (desk.calls, other.calls) == (["hang"], ["hang"])
+
+    def test_a_call_that_a_server_never_takes_has_not_run(
+        self, office: Bus, shop: Bus, desk: Desk
+    ) -> None:
+        shop.serve("svc.full", desk, concurrency=1, queue_count_max=0)
+        wait_until(lambda: bool(office.who_is_out_there("svc.full")))
+        service = office.service("svc.full", timeout_s=20.0)
+        service.hang.start()
+        assert desk.began.wait(20)
+        with pytest.raises(NoServer, match="busy"):
+            service.options(timeout_s=1.0).note("x")
+        assert desk.calls == ["hang"]
+
+    def test_a_call_that_runs_once_can_be_made_again_after_a_router_has_died(
+        self, sites: Sites, office: Bus, desk: Desk
+    ) -> None:
+        service = office.service("svc.desk", timeout_s=20.0, exactly_once=True)
+        call = service.hang.start()
+        assert desk.began.wait(20)
+        sites.routers["south"].close()
+        with pytest.raises(CallMayHaveRun) as raised:
+            call.result()
+        desk.may_end.set()
+        sites.join("south")
+        service.options(exactly_once=raised.value.call_id).hang()
+        assert desk.calls == ["hang"]
 
     def test_a_call_with_an_id_runs_once_however_often_it_is_made(
         self, office: Bus, desk: Desk

@@ -44,6 +44,7 @@ log = logging.getLogger("infobus")
 
 _RUNNING_COUNT_MAX = 10_000  # calls that a stand-in hands on at a time; its server decides more
 _PATIENCE_S = 86_400.0  # with a caller that does not say how long it waits
+_LEFT_S_MIN = 0.1  # for the way to another site and back
 _MARGIN = 0.1  # of a caller's time, so that it hears what became of the call over there
 _MARGIN_S_MAX = 0.5
 
@@ -226,7 +227,7 @@ class StandIn:
         self.subject = subject
         self.there, self.here, self.jobs = there, here, jobs
         self.server = key
-        self.server_subject = presence.subject
+        self.server_subject, self.store = presence.subject, presence.store
         self.idempotent = _idempotent_in(presence)
         self.calls: dict[Id, HandedOn] = {}  # that are under way
         self._presence = here.announce_offer(
@@ -308,6 +309,9 @@ class HandedOn:
         """Hand it on, once."""
         call, there = self._call, self._stand_in.there
         left_s = call.left_s or _PATIENCE_S
+        if left_s < _LEFT_S_MIN:  # else nobody could tell whether it has run
+            self._refuse("its caller waits no longer")
+            return
         left_s -= min(_MARGIN * left_s, _MARGIN_S_MAX)
         outgoing = Outgoing(
             self._key,
@@ -416,7 +420,7 @@ class HandedOn:
             subject=subject,
             operation=self._call.operation,
             node=node,
-            call_id=self._call.once,
+            call_id=f"{self._call.once}@{self._stand_in.store}" if self._call.once else "",
         )
         return write_error(error, with_traceback=False)
 
