@@ -27,7 +27,7 @@ from infobus.bus.deliver.event import Run
 from infobus.bus.threads import SYSTEM_THREADS
 from infobus.engines.base import Engine
 from infobus.engines.routed.engine import RoutedEngine
-from infobus.engines.routed.status import Routing
+from infobus.engines.routed.status import RoutingState
 from infobus.protocols.qos.classes import Classes
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.router.control import ControlSocket, Question
@@ -427,11 +427,11 @@ def _called(one: AgreementSettings) -> str:
     return f"{one.inside or 'all'} as {one.outside or 'it is'}"
 
 
-def _hops(routing: Routing) -> dict[str, int]:
+def _hops(routing: RoutingState) -> dict[str, int]:
     return {one.name: len(one.paths[0]) for one in routing.destinations if one.paths}
 
 
-def _neighbours(routing: Routing, settings: RouterSettings) -> tuple[NeighbourStatus, ...]:
+def _neighbours(routing: RoutingState, settings: RouterSettings) -> tuple[NeighbourStatus, ...]:
     found = {
         one.name: NeighbourStatus(
             name=one.name,
@@ -450,7 +450,7 @@ def _neighbours(routing: Routing, settings: RouterSettings) -> tuple[NeighbourSt
     return tuple(found[name] for name in sorted(found))
 
 
-def _known(routing: Routing) -> tuple[KnownRouter, ...]:
+def _known(routing: RoutingState) -> tuple[KnownRouter, ...]:
     names = {one.node: one.name for one in routing.destinations} | {routing.node: routing.name}
     return tuple(
         KnownRouter(
