@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,8 @@ from tests.router.sites import Sites
 
 
 @pytest.fixture(autouse=True)
-def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("INFOBUS_HOME", str(tmp_path))
     with tempfile.TemporaryDirectory(prefix="ib-") as folder:  # short: a socket's path is
         monkeypatch.setenv("INFOBUS_SOCKETS", folder)
         yield

@@ -320,3 +320,26 @@ def test_what_passes_is_written_down_as_it_is_on_the_backbone(sites, tmp_path):
     assert sorted(event.subject for event in events) == sorted(
         f"{world.called(site)}.all.plant.{site}" for site in "aab"
     )
+
+
+def test_guaranteed_events_and_calls_cross_if_an_agreement_says_so(sites):
+    class Desk(infobus.Service):
+        def double(self, n: int) -> int:
+            return 2 * n
+
+    world = sites(CHAIN)
+    world.start_all(
+        {"inside": "orders", "outside": "eu.orders", "guaranteed": True},
+        {"inside": "svc", "outside": "eu.svc", "services": True},
+        {"inside": "private", "outside": "eu.private"},
+    )
+    consumer = world.buses["c"].subscribe("orders.>", durable="billing")
+    eventually(lambda: world.routers["a"].status().agreements[0].guaranteed[0].state == "open")
+    for number in range(5):
+        world.buses["a"].publish("orders.x", {"n": number}, guaranteed=True)
+    assert [one["n"] for one in received(consumer, 5)] == list(range(5))
+    world.buses["a"].serve("svc.desk", Desk())
+    world.buses["a"].serve("private.desk", Desk())
+    eventually(lambda: world.buses["c"].who_is_out_there("svc.>", timeout_s=0.2))
+    assert world.buses["c"].service("svc.desk").double(21) == 42
+    assert not world.buses["c"].who_is_out_there("private.>", timeout_s=0.2)

@@ -17,7 +17,7 @@ from infobus.cli.terminal import console, note, stop_when_asked, table, write, w
 from infobus.printable import printable
 
 if TYPE_CHECKING:
-    from infobus.router.status import RouterStatus
+    from infobus.router.status import AgreementStatus, RouterStatus
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -120,6 +120,7 @@ def paths(
 
 
 def _ask(name: str | None, question: str, **more: Any) -> Any:
+    """Ask the router of that name, or the only one of this host."""
     from infobus.router.control import ask_router, routers_here
 
     if name is None:
@@ -216,6 +217,8 @@ def _agreements(one: RouterStatus) -> Table:
         "out",
         "in",
         "losses",
+        "kept",
+        "stand-ins",
         title="Agreements",
         numbers=["asked", "wanted", "out", "in", "losses"],
     )
@@ -230,8 +233,21 @@ def _agreements(one: RouterStatus) -> Table:
             f"{each.out.events:,}",
             f"{each.into.events:,}",
             str(each.out.lost + each.into.lost),
+            _kept(each),
+            "/".join(map(str, each.stand_ins)) if any(each.stand_ins) else "",
         )
     return drawn
+
+
+def _kept(each: AgreementStatus) -> str:
+    """How guaranteed events cross: how many out and in, or why they do not."""
+    if each.guaranteed is None:
+        return ""
+    return "\n".join(
+        f"{way} {one.carried:,} {one.state}"
+        + f": {printable(one.error)}" * (one.state == "waiting")
+        for way, one in zip(("out", "in"), each.guaranteed, strict=True)
+    )
 
 
 def _show_paths(found: Any) -> None:

@@ -21,8 +21,9 @@ from infobus.protocols.interest.federation import Imports
 from infobus.protocols.interest.own_rows import Row
 from infobus.protocols.qos.classes import Classes, Rate
 from infobus.protocols.reliable.effects import Lost
-from infobus.router.reach import PREFIX_COUNT, Place
-from infobus.router.settings import AgreementSettings
+from infobus.router.crossings import Crossings
+from infobus.router.reach import PREFIX_COUNT
+from infobus.router.settings import AgreementSettings, RouterSettings
 from infobus.router.translation import Rename, crossing, renamed, renamed_group
 from infobus.subjects import TEST_SPACE, channel_of, matches
 
@@ -56,7 +57,7 @@ class Passage:
 
     Args:
         settings: The agreement.
-        here: This router's place; its events go out under this site's name.
+        router: The settings of this router; its events go out under its site's name.
         inside, backbone: The two buses.
         is_ours: Whether this agreement governs a subject of the inside, and not an earlier one.
         on_wanted: Called when interest on either side has changed; then call `update`.
@@ -67,7 +68,7 @@ class Passage:
     def __init__(
         self,
         settings: AgreementSettings,
-        here: Place,
+        router: RouterSettings,
         inside: Bus,
         backbone: Bus,
         *,
@@ -79,8 +80,7 @@ class Passage:
         self.settings = settings
         self.out, self.into = Crossed(), Crossed()
         self.prefixes: tuple[str, ...] = ()
-        self._here = here
-        self._buses = inside, backbone
+        self._here = here = router.place
         self._is_ours = is_ours
         self._note = note
         self._prefix = f"{here.site}.{settings.reach.label}"
@@ -113,6 +113,15 @@ class Passage:
                 (self._backbone, self.out, interior(inside).hub.node.terms),
                 (self._inside, self.into, interior(backbone).hub.node.terms),
             )
+        )
+
+        self.crossings = Crossings(
+            router,
+            settings,
+            inside,
+            backbone,
+            outward=self._called_outside,
+            inward=self._called_inside,
         )
 
     @property
@@ -155,10 +164,12 @@ class Passage:
             del self._imported[row]
         self._imported.update(dict.fromkeys(added))
         self._inside.want(list(self._imported))
+        self.crossings.listen_to(prefixes)
 
     def close(self) -> None:
         """Let nothing pass any more. Idempotent."""
         self._is_closed.set()
+        self.crossings.close()
         self._inside.close()
         self._backbone.close()
 
@@ -172,7 +183,7 @@ class Passage:
             run = run.at(places)
         there = _renamed(run, self._called_outside)
         if there is not None:
-            items = there.items.come_from(run.sender, self._buses[0].name)
+            items = there.items.come_from(run.sender, self._here.site)
             there = replace(there, items=items)
             self._pass(there, self._way_out)
             self._note(there)

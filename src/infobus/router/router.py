@@ -255,7 +255,7 @@ class Router:
             held.get(one)
             or Passage(
                 one,
-                self.settings.place,
+                self.settings,
                 self._inside,
                 self._backbone,
                 is_ours=partial(self._governs, one),
@@ -479,4 +479,6 @@ def _agreement(passage: Passage) -> AgreementStatus:
         rows_refused=passage.refused,
         out=CrossedStatus(**msgspec.structs.asdict(passage.out)),
         into=CrossedStatus(**msgspec.structs.asdict(passage.into)),
+        guaranteed=passage.crossings.guaranteed,
+        stand_ins=passage.crossings.stand_ins,
     )

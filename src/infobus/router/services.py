@@ -123,7 +123,7 @@ class ServicePassage:
         tell: Callable[[Found], Mapping[str, Any] | None],
     ) -> None:
         self.stand_ins: dict[Key, StandIn] = {}
-        self._way = way
+        self.way = way
         self._tell = tell
         self._there = interior(source).services.exchange
         self._here = interior(target).services.exchange
@@ -157,7 +157,7 @@ class ServicePassage:
 
     def _watch(self, way: ServiceWay) -> None:
         self._forget()
-        self._way = way
+        self.way = way
         self._requests = [
             self._there.watch(pattern, SERVER, self._hear) for pattern in way.patterns
         ]
@@ -197,9 +197,9 @@ class ServicePassage:
             )
 
     def _subject_there(self, subject: str) -> str | None:
-        if not any(matches(pattern, subject) for pattern in self._way.patterns):
+        if not any(matches(pattern, subject) for pattern in self.way.patterns):
             return None
-        return self._way.translate(subject)
+        return self.way.translate(subject)
 
     def _said(self, found: Found) -> bytes | None:
         more = self._tell(found)

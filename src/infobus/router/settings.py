@@ -43,6 +43,8 @@ class AgreementSettings(Struct, frozen=True, forbid_unknown_fields=True):
     when_full: Literal["pace", "drop_oldest"] = "pace"
     max_rate: float | None = None
     rows_max: int = 10_000
+    guaranteed: bool = False
+    services: bool = False
 
     @property
     def reach(self) -> Reach:

@@ -44,6 +44,16 @@ class CrossedStatus(Struct, frozen=True, kw_only=True):
     """Reports of losses that were passed on."""
 
 
+class GuaranteedStatus(Struct, frozen=True, kw_only=True):
+    """How guaranteed events stand on one way."""
+
+    state: str
+    """`unwanted` while no durable consumer was heard of, `open`, or `waiting`."""
+    carried: int
+    error: str
+    """Why it waits, or did the last time."""
+
+
 class AgreementStatus(Struct, frozen=True, kw_only=True):
     """An agreement, and what it does."""
 
@@ -60,6 +70,10 @@ class AgreementStatus(Struct, frozen=True, kw_only=True):
     rows_refused: int
     out: CrossedStatus
     into: CrossedStatus
+    guaranteed: tuple[GuaranteedStatus, GuaranteedStatus] | None = None
+    """Out and in; none if guaranteed events do not cross."""
+    stand_ins: tuple[int, int] = (0, 0)
+    """Servers of this site that others find, and of others that are found here."""
 
 
 class RouterStatus(Struct, frozen=True, kw_only=True):
