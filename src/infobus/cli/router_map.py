@@ -53,7 +53,8 @@ def show_routers(which: WhichBus, svg: Path | None, as_json: bool) -> None:
         for one in found:
             own = [link for link in links if one.name in (link.one, link.other)]
             ends = "\n".join(
-                f"{link.other if link.one == one.name else link.one}: {link.told}" for link in own
+                printable(f"{link.other if link.one == one.name else link.one}: {link.told}")
+                for link in own
             )
             site = f"{one.inside} on {one.host}" + (", stands by" * (not one.is_carrying))
             drawn.add_row(*map(printable, (one.name, site, one.domain)), ends)

@@ -29,7 +29,7 @@ def command(
     routers: Annotated[
         bool,
         typer.Option(
-            "--routers", help="The routers beyond, and their links; ask one of this host."
+            "--routers", help="The routers beyond, and their links."
         ),
     ] = False,
     as_json: AsJson = False,
