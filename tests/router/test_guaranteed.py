@@ -4,6 +4,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +300,21 @@ class TestTrouble:
         send(shop, 3)
         assert [event.data.n for event in taken(billing, 1)] == [3]
         assert near.inward.carried == 3
+
+    def test_a_way_without_patterns_takes_nothing_until_it_has_some(
+        self, north: Site, south: Site
+    ) -> None:
+        shop, office = north.connect("shop"), south.connect("office")
+        north.join()
+        near = south.join()
+        way = near.inward.way
+        near.inward.change(replace(way, patterns=[]))
+        billing = office.subscribe("orders.>", durable="billing")
+        send(shop, 1)
+        with pytest.raises(TimeoutError):
+            billing.receive(1.0)
+        near.inward.change(way)
+        assert [event.data.n for event in taken(billing, 1)] == [1]
 
     def test_a_way_can_change_while_it_is_open(self, north: Site, south: Site) -> None:
         shop, office = north.connect("shop"), south.connect("office")

@@ -207,6 +207,9 @@ class GuaranteedPassage:
         """Carry until the way changes or the passage is closed."""
         self._is_changed = False
         way = self.way
+        if not way.patterns:  # no other router is there yet
+            self._is_closed.wait(_LOOK_S)
+            return
         feed = self._source.feed(
             way.patterns,
             self.name,
