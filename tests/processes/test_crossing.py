@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+import infobus
+from infobus import RemoteError
+from tests.bus.helpers import wait_until
 from tests.patience import make_programs_patient
 from tests.processes.programs.node import SOURCE
 from tests.processes.test_guaranteed_delivery import lines
@@ -42,6 +45,7 @@ with infobus.connect(sys.argv[1]) as bus:
 ROUTER = """
 import infobus, sys, time
 from infobus.router.guaranteed import GuaranteedCrossing, GuaranteedWay
+from infobus.router.services import ServiceCrossing, ServiceWay
 site, backbone = sys.argv[1:]
 own = f"{site}."
 outward = GuaranteedWay(
@@ -50,8 +54,43 @@ outward = GuaranteedWay(
 inward = GuaranteedWay(
     patterns=["*.orders.>"], kept=["orders.>"], translate=lambda name: name.partition(".")[2]
 )
+offers = ServiceWay(patterns=["svc.>"], translate=lambda name: own + name)
+takes = ServiceWay(patterns=["*.svc.>"], translate=lambda name: name.partition(".")[2])
 with infobus.connect(site) as inside, infobus.connect(backbone) as outside:
+    names = {"site": site, "router": "router-" + site}
+    services = ServiceCrossing(inside, outside, **names, outward=offers, inward=takes)
     GuaranteedCrossing(inside, outside, site=site, name=site, outward=outward, inward=inward)
+    time.sleep(600)
+"""
+
+SUPPLIER = """
+import infobus, sys, time
+
+class Line(infobus.DataObject, name="crossing.Line"):
+    n: int
+
+class Order(infobus.DataObject, name="crossing.Order"):
+    lines: list[Line]
+
+class Unpaid(Exception):
+    pass
+
+class Desk(infobus.Service):
+    def order(self, n: int) -> Order:
+        return Order(lines=[Line(n=n)])
+
+    def twice(self, order: Order) -> Order:
+        return Order(lines=[*order.lines, *order.lines])
+
+    def fail(self) -> None:
+        raise Unpaid("by Miller")
+
+with infobus.connect(sys.argv[1]) as bus:
+    bus.serve("svc.desk", Desk())
+    bus.publish("orders.new", Order(lines=[Line(n=7)]), guaranteed=True)
+    with bus.transaction(guaranteed=True) as tx:
+        tx.publish("orders.paid", Order(lines=[Line(n=8)]))
+        tx.publish("private.note", Order(lines=[Line(n=9)]))
     time.sleep(600)
 """
 
@@ -112,3 +151,26 @@ def test_each_event_crosses_once_although_routers_are_killed(run: Run, tmp_path:
     found = [line.split() for line in lines(seen)]
     assert [int(n) for _, _, n in found] == [*range(count)]
     assert len({(sender, number) for sender, number, _ in found}) == count
+
+
+def test_types_cross_to_programs_that_have_never_heard_of_them(run: Run, tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    north, south, backbone = f"north-{mark}", f"south-{mark}", f"backbone-{mark}"
+    with infobus.connect(south, home=tmp_path / "office") as office:
+        orders = office.subscribe("orders.>", durable="billing")
+        for site in (north, south):
+            run(ROUTER, f"router-{site}", site, backbone)
+        supplier = run(SUPPLIER, "shop", north)
+        one, other = orders.receive(40), orders.receive(40)
+        assert (one.type, one.data.lines[0].n) == ("crossing.Order", 7)
+        assert infobus.id_of(one.data) == one.id
+        (paid,) = other.data
+        assert (paid.subject, paid.data.lines[0].n) == ("orders.paid", 8)
+        desk = office.service("svc.desk", timeout_s=40.0)
+        order = desk.order(3)
+        assert [line.n for line in desk.twice(order).lines] == [3, 3]
+        with pytest.raises(RemoteError) as raised:
+            desk.fail()
+        assert (raised.value.type_name, raised.value.message) == ("Unpaid", "by Miller")
+        supplier.kill()
+        wait_until(lambda: not office.who_is_out_there("svc.desk"))

@@ -4,16 +4,19 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 import infobus
 from infobus import Bus, DataObject
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.errors import BusError, StoreFull
 from infobus.router.guaranteed import GuaranteedCrossing, GuaranteedPassage, GuaranteedWay
+from infobus.stores.ledger.positions_sql import PositionsIn
 from tests.bus.helpers import wait_until
 from tests.patience import PATIENT
 
@@ -143,6 +146,21 @@ class TestCrossing:
         assert event.id == infobus.id_of(parcel) == infobus.id_of(event.data)
         assert event.sender in shop.served_ledgers()
         assert event.via and event.via not in shop.served_ledgers()
+
+    def test_a_consumer_can_commit_its_position_with_its_effects(
+        self, north: Site, south: Site
+    ) -> None:
+        shop, office = north.connect("shop"), south.connect("office")
+        north.join(), south.join()
+        billing = office.subscribe("orders.>", durable="billing")
+        send(shop, 1, 2)
+        send(office, 3)
+        positions, engine = PositionsIn("billing"), create_engine("sqlite://")
+        with engine.begin() as connection:
+            positions.create(connection)
+            events = taken(billing, 3)
+            assert [positions.settle(connection, event) for event in events] == [True] * 3
+            assert [positions.settle(connection, event) for event in events] == [False] * 3
 
     def test_nothing_crosses_while_nobody_over_there_wants_it(
         self, north: Site, south: Site
@@ -299,6 +317,21 @@ class TestTrouble:
         send(shop, 3)
         assert [event.data.n for event in taken(billing, 1)] == [3]
         assert near.inward.carried == 3
+
+    def test_a_way_without_patterns_takes_nothing_until_it_has_some(
+        self, north: Site, south: Site
+    ) -> None:
+        shop, office = north.connect("shop"), south.connect("office")
+        north.join()
+        near = south.join()
+        way = near.inward.way
+        near.inward.change(replace(way, patterns=[]))
+        billing = office.subscribe("orders.>", durable="billing")
+        send(shop, 1)
+        with pytest.raises(TimeoutError):
+            billing.receive(1.0)
+        near.inward.change(way)
+        assert [event.data.n for event in taken(billing, 1)] == [1]
 
     def test_a_way_can_change_while_it_is_open(self, north: Site, south: Site) -> None:
         shop, office = north.connect("shop"), south.connect("office")

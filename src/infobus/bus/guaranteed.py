@@ -175,12 +175,13 @@ class Guaranteed:
         """
         (self.driver or self._begun()).append_from(sources, records, types)
 
-    def watch_consumers(self, watcher: Callable[[Durable], object]) -> None:
+    def watch_consumers(self, watcher: Callable[[Durable], object]) -> Callable[[], None]:
         """Call `watcher`, which must not wait, with what durable consumers say of themselves.
 
         Those that are in use say it when they begin, to each node that comes, and every 5 s.
+        Returns what ends this.
         """
-        self._begun().watch(watcher)
+        return self._begun().watch(watcher)
 
     def registrations(self) -> Mapping[str, float]:
         """The durable consumers of this node's homes, in use or not, and since when they are."""

@@ -164,7 +164,8 @@ class GuaranteedPassage:
         self._is_changed = False
         if name in self._source.registrations():  # an earlier life has given its word
             self._is_wanted.set()
-        self._target.watch_consumers(self._hear)
+        self._feed: LedgerFeed | None = None
+        self._hear_no_more = self._target.watch_consumers(self._hear)
         self._thread = threading.Thread(
             target=self._run, name=f"infobus-{source.node}-crossing", daemon=True
         )
@@ -174,12 +175,19 @@ class GuaranteedPassage:
         """Carry something else from now on, as when other routers come and go."""
         if way != self.way:
             self.way, self._is_changed = way, True
+            self._wake()
 
     def close(self) -> None:
         """Carry no more. Closing twice is fine."""
+        self._hear_no_more()
         self._is_closed.set()
         self._is_wanted.set()  # who waits for that wakes up
+        self._wake()
         self._thread.join()
+
+    def _wake(self) -> None:
+        if (feed := self._feed) is not None:
+            feed.wake()
 
     def _hear(self, told: Durable) -> None:
         """A durable consumer of the other bus says what it wants; on the strand there."""
@@ -207,7 +215,10 @@ class GuaranteedPassage:
         """Carry until the way changes or the passage is closed."""
         self._is_changed = False
         way = self.way
-        feed = self._source.feed(
+        if not way.patterns:  # no other router is there yet
+            self._is_closed.wait(_LOOK_S)
+            return
+        feed = self._feed = self._source.feed(
             way.patterns,
             self.name,
             where=way.where,
@@ -222,6 +233,7 @@ class GuaranteedPassage:
                 if taken and not self._keep(feed, pack, taken):
                     return
         finally:
+            self._feed = None
             with suppress(BusClosed):
                 feed.close()
 

@@ -123,7 +123,7 @@ class ServicePassage:
         tell: Callable[[Found], Mapping[str, Any] | None],
     ) -> None:
         self.stand_ins: dict[Key, StandIn] = {}
-        self.way = way
+        self._way = self._told = way
         self._tell = tell
         self._there = interior(source).services.exchange
         self._here = interior(target).services.exchange
@@ -138,7 +138,9 @@ class ServicePassage:
 
     def change(self, way: ServiceWay) -> None:
         """Let other services cross from now on, as when other routers come and go."""
-        self._jobs.put(partial(self._watch, way))
+        if way != self._told:
+            self._told = way
+            self._jobs.put(partial(self._watch, way))
 
     def close(self) -> None:
         """Take all stand-ins away. Closing twice is fine."""

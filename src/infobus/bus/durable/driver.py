@@ -101,7 +101,7 @@ class Guarantees:
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
         self._reached: dict[str, int] = {}  # how far sources have come, by this node
         self._knows_reached = ""  # the ledger that knows what all others of the home know of that
-        self._watchers: list[Callable[[Durable], object]] = []
+        self._watchers: dict[Callable[[Durable], object], None] = {}
         self._turns = turns or LedgerTurns()
         self._looks_afresh = True  # at ledgers that nobody owns
         self._uses: dict[User, Use] = {}
@@ -308,12 +308,13 @@ class Guarantees:
                 lambda now_s: [one for place in places for one in settled(*place, now_s)],
             )
 
-    def watch(self, watcher: Callable[[Durable], object]) -> None:
+    def watch(self, watcher: Callable[[Durable], object]) -> Callable[[], None]:
         """Call `watcher` with what durable consumers of the bus say of themselves, again and again.
 
-        It is called on the strand, so it must not wait.
+        It is called on the strand, so it must not wait. Returns what ends this.
         """
-        self._watchers.append(watcher)
+        self._watchers[watcher] = None
+        return lambda: self._watchers.pop(watcher, None)
 
     def registrations(self) -> Mapping[str, float]:
         """The durable consumers of the home, in use or not, and since when they are registered."""
@@ -369,7 +370,7 @@ class Guarantees:
         if isinstance(message, Durable) and not message.patterns:
             self._prune_at_s = 0.0  # this saves what it has settled
         elif isinstance(message, Durable):
-            for watcher in self._watchers:
+            for watcher in self._watchers.copy():
                 watcher(message)
         # First what was committed meanwhile: a consumer that is new begins after all of that.
         return self._committed(now_s) + self._server.take(message, now_s)

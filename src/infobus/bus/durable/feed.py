@@ -46,12 +46,14 @@ class LedgerFeed:
         self.lost = 0  # reported losses
         self._guarantees = guarantees
         self._on_error = on_error
-        self._mail: Mailbox[Fed | None] = Mailbox()
+        self._mail: Mailbox[Fed | None] = Mailbox()  # None: whoever takes must look up
         self._why: BusError | None = None
         self._is_closed = False
 
     def take(self, count_max: int, timeout_s: float) -> list[Fed]:
         """Take what has come, at most so many events; wait for the first one for so long.
+
+        None are returned if none came in time, or if `wake` was called.
 
         Raises:
             BusError: The feed has ended, and why.
@@ -61,14 +63,17 @@ class LedgerFeed:
             while len(taken) < count_max:
                 one = self._mail.get_nowait() if taken else self._mail.get(timeout=timeout_s)
                 if one is None:
-                    self._mail.put(None)  # for the next time
                     break
                 taken.append(one)
         except Empty:
             return taken
-        if not taken:
+        if self._is_closed:
             raise self._why or BusClosed(f"the feed {self.name!r} is closed")
         return taken
+
+    def wake(self) -> None:
+        """Let whoever waits in `take` return."""
+        self._mail.put(None)
 
     def settle(self, taken: Iterable[Fed]) -> None:
         """Settle events: they do not come again. It is on disk some moments later."""
