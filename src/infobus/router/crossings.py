@@ -108,7 +108,7 @@ class Crossings:
                 outward=ServiceWay(patterns=self._forms.inside.patterns, translate=outward),
                 inward=way,
             )
-        elif self._services.inward.way != way:
+        else:
             self._services.inward.change(way)
 
     def _id(self) -> str:

@@ -159,7 +159,7 @@ class ServicePassage:
 
     def _watch(self, way: ServiceWay) -> None:
         self._forget()
-        self.way = way
+        self._way = way
         self._requests = [
             self._there.watch(pattern, SERVER, self._hear) for pattern in way.patterns
         ]
@@ -199,9 +199,9 @@ class ServicePassage:
             )
 
     def _subject_there(self, subject: str) -> str | None:
-        if not any(matches(pattern, subject) for pattern in self.way.patterns):
+        if not any(matches(pattern, subject) for pattern in self._way.patterns):
             return None
-        return self.way.translate(subject)
+        return self._way.translate(subject)
 
     def _said(self, found: Found) -> bytes | None:
         more = self._tell(found)

@@ -148,6 +148,10 @@ def decode(payload: bytes) -> RoutingMessage | None:
         if SeenSoFar.__struct_config__.tag < tag < 128:  # type: ignore[operator]
             return None
         raise BadFrame(f"malformed frame (tag {tag}): {error}") from error
-    if not is_sender(message.sender):
-        raise bad_name(message.sender)
+    names = [message.sender]
+    if isinstance(message, RouterTable):
+        names += [message.origin, *message.neighbours]
+    for name in names:
+        if not is_sender(name):
+            raise bad_name(name)
     return message

@@ -58,6 +58,7 @@ class Tables:
         self.tables: dict[str, Told] = {own: self.mine}
         self.reached: set[str] = {own}
         self._by_entry: dict[str, set[str]] = {}
+        self._hash: int | None = None
         self._wild: dict[str, set[str]] = {}  # entries with wildcards, by their kind
         self._found: dict[tuple[str, str], tuple[str, ...]] = {}
 
@@ -116,7 +117,7 @@ class Tables:
         for router in went & self.tables.keys():
             self.tables[router].lost_at_s = now_s
         if came or went:
-            self._found = {}
+            self._found, self._hash = {}, None
         return came, went
 
     def lost_before(self, time_s: float) -> list[str]:
@@ -127,10 +128,11 @@ class Tables:
     @property
     def hash(self) -> int:
         """Combines the versions of all tables in use: equal if these are the same."""
-        combined = 0
-        for router in self.reached:
-            combined ^= self.tables[router].hash
-        return combined
+        if self._hash is None:
+            self._hash = 0
+            for router in self.reached:
+                self._hash ^= self.tables[router].hash
+        return self._hash
 
     def newer_than(self, held: dict[str, int], *, whole: bool) -> list[str]:
         """The routers in use of which there is a newer table here than somebody holds."""
@@ -173,6 +175,7 @@ class Tables:
         held.entries.difference_update(removed)
         held.entries.update(added)
         held.count(origin)
+        self._hash = None
         for entry in added:
             self._by_entry.setdefault(entry, set()).add(origin)
             if "*" in entry:
