@@ -55,13 +55,13 @@ class Sites:
 
     def __init__(self, stack: ExitStack, engine: str = "memory", **options: Any) -> None:
         self._stack, self._engine, self._options = stack, engine, options
-        self._names = {one: f"{one}-{uuid.uuid4().hex}" for one in "ab"}
+        self.names = {one: f"{one}-{uuid.uuid4().hex}" for one in "ab"}
         self.router: Router
 
     def join(self, site: str, **options: Any) -> Bus:
         """One more node at `a` or `b`."""
         given = {"engine": self._engine, "patience": PATIENT, **self._options, **options}
-        bus = infobus.connect(self._names[site], **given)
+        bus = infobus.connect(self.names[site], **given)
         self._stack.callback(bus.close, 0.2)
         return bus
 

@@ -18,7 +18,7 @@ from infobus.protocols.frames import wire
 from infobus.protocols.frames.wire import Item, Items, Origin, Qos
 from infobus.testing.tags import table_of_its_own
 from tests.bus.borders import Router, Sites, sites
-from tests.bus.helpers import numbers_of, send, take, wait_until
+from tests.bus.helpers import LossyEngine, account, numbers_of, send, take, wait_until
 from tests.patience import PATIENCE_S
 
 
@@ -298,6 +298,19 @@ def test_a_loss_on_the_way_is_told_across(two: Sites, router: Router) -> None:
     send(a, "q.x", 2)
     assert numbers_of(take(far, 1) + take(here, 1)) == [2, 2]
     assert router.lost == []
+
+
+def test_what_is_lost_on_one_bus_is_told_on_the_other(two: Sites, router: Router) -> None:
+    engine = LossyEngine(two.names["a"])
+    a = two.join("a", engine=engine)
+    far = two.join("b").subscribe("q.x")
+    two.wait_until_wanted(a, "q.x")
+    engine.lose |= {2, 3}
+    for n in range(1, 5):
+        a.publish("q.x", {"n": n})
+        a.flush()
+    assert account(far, 4) == ([1, 4], [(2, 3)])
+    assert {lost.sender for lost in router.lost} == {a.node}
 
 
 def test_a_loss_before_later_events_is_told_at_its_place(two: Sites, router: Router) -> None:

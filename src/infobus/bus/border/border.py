@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from infobus.bus.border.forwarder import Forwarder
 from infobus.bus.border.intake import Intake
 from infobus.bus.bus import Bus, interior
 from infobus.bus.deliver.event import Run
 from infobus.bus.deliver.subscription import WhenFull, check_choice
-from infobus.errors import UsageError
+from infobus.errors import BusClosed, UsageError
 from infobus.protocols.frames.wire import Items
 from infobus.protocols.interest.own_rows import Row
 from infobus.protocols.reliable.effects import Lost
@@ -154,4 +155,5 @@ class Border:
         wanted = frozenset(self.wanted())
         if wanted != self._last:
             self._last = wanted
-            self._on_wanted()
+            with suppress(BusClosed):  # whichever bus it tells
+                self._on_wanted()
