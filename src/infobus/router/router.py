@@ -35,6 +35,7 @@ from infobus.router.links import NeighbourLinks
 from infobus.router.passage import Passage
 from infobus.router.reach import PREFIX_COUNT, Notice, prefixes
 from infobus.router.settings import AgreementSettings, RouterSettings, load_router
+from infobus.router.standby import Duty
 from infobus.router.status import (
     AgreementStatus,
     CrossedStatus,
@@ -90,6 +91,7 @@ class Router:
         self._notices: dict[str, Notice] = {}  # of other routers, by key
         self._shown: dict[str, Any] = {}  # own notices
         self._others: dict[str, None] = {}  # nodes inside that are routers, too
+        self._duty = Duty(is_shared=bool(settings.group))
         self._is_new = threading.Event()
         self._is_ending = threading.Event()
         self._changing = threading.Lock()
@@ -131,6 +133,8 @@ class Router:
                 log.warning("router %s: %s", settings.name, remark)
             with self._changing:
                 self._begin_passages()
+            if settings.group:
+                self._stand_by(inside, ends)
             worker = threading.Thread(target=self._run, daemon=True)
             worker.name = f"infobus-router-{settings.name}-interest"
             worker.start()
@@ -261,6 +265,7 @@ class Router:
                 is_ours=partial(self._governs, one),
                 on_wanted=self._is_new.set,
                 ignore=self._others,
+                duty=self._duty,
                 note=self._note,
             )
             for one in dict.fromkeys(wanted)
@@ -279,6 +284,39 @@ class Router:
             if passage.fits(subject):
                 return passage.settings == agreement
         return False
+
+    # Several routers of one site.
+
+    def _stand_by(self, inside: Bus, ends: ExitStack) -> None:
+        """Carry while this router is the primary of its group, and else stand by."""
+        role = inside.primary(f"router.{self.settings.group}")
+        ends.callback(role.close)
+        self._duty.carries = lambda: role.is_primary
+
+        def follow() -> None:
+            for carries in role.changes():
+                log.info("router %s %s", self.settings.name, "carries" if carries else "stands by")
+                self._is_new.set()
+                if carries:
+                    for passage in list(self._passages):
+                        passage.go_on()
+
+        worker = threading.Thread(target=follow, daemon=True)
+        worker.name = f"infobus-router-{self.settings.name}-duty"
+        worker.start()
+
+    def _note_groups(self, nodes: dict[str, str]) -> None:
+        """Note who else is in the group, and which other sites have several routers."""
+        routers: dict[str, set[str]] = {}
+        for notice in list(self._notices.values()):
+            routers.setdefault(notice.place.site, set()).add(notice.router)
+        ours = routers.pop(self.settings.place.site, set())
+        peers = {nodes[name] for name in ours if name in nodes}
+        for node in peers - self._duty.peers.keys():
+            self._duty.peers[node] = None
+        for node in self._duty.peers.keys() - peers:
+            del self._duty.peers[node]
+        self._duty.doubled.update({site: None for site, names in routers.items() if len(names) > 1})
 
     # Interest.
 
@@ -334,7 +372,9 @@ class Router:
 
     def _update(self) -> None:
         assert self._engine is not None
-        hops = _hops(self._engine.routing())
+        routing = self._engine.routing()
+        self._note_groups({one.name: one.node for one in routing.destinations})
+        hops = _hops(routing)
         notices = list(self._notices.values())
         for passage in self._passages:
             reach = passage.settings.reach
@@ -363,7 +403,7 @@ class Router:
             host=os.uname().nodename,
             version=infobus.__version__,
             since=self._since,
-            is_carrying=True,
+            is_carrying=self._duty.carries(),
             endpoints=self._engine.endpoints(),
             neighbours=_neighbours(routing, settings),
             routers=_known(routing),
