@@ -63,6 +63,31 @@ def test_what_nobody_beyond_wants_does_not_leave_its_site(sites):
         world.buses["a"].publish("plant.other", {"n": 1})
     assert world.buses["a"].stats().quenched == before + 10
     assert crossed(world.routers["a"]) == 0
+    assert all(
+        link.sent_frames == link.sent_bytes == 0
+        for router in world.routers.values()
+        for link in router.status().neighbours
+    )
+
+
+def test_a_link_carries_one_copy_however_many_sites_behind_it_want_an_event(sites):
+    world = sites(["at", "tb", "tc", "td"])
+    world.start_all(ALL)
+    there = [world.buses[name].subscribe("plant.x") for name in "bc"]
+    world.until_wanted("a", "plant.x", "bc")
+    for number in range(20):
+        world.buses["a"].publish("plant.x", {"n": number})
+    for subscription in there:
+        received(subscription, 20)
+    sent = {
+        (name, link.name[0]): link.sent_bytes
+        for name, router in world.routers.items()
+        for link in router.status().neighbours
+    }
+    copy = sent["a", "t"]
+    assert copy > 0
+    used = {("a", "t"), ("t", "b"), ("t", "c")}
+    assert sent == {pair: copy if pair in used else 0 for pair in sent}
 
 
 def test_interest_that_ends_beyond_ends_here(sites):

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 import infobus
-from infobus import Bus, BusClosed, BusError, UsageError
+from infobus import Bus, BusClosed, BusError, EngineError, UsageError
 from infobus.bus.bus import interior
 from infobus.bus.deliver.event import Run
 from infobus.bus.threads import SYSTEM_THREADS
@@ -220,6 +220,7 @@ class Router:
             UsageError: The settings are wrong, or change what counts for a router's whole life.
                 Nothing was changed.
         """
+        self._opened()
         if self._path is None:
             raise UsageError("this router was not started from a file, so there is none to read")
         return self.change(load_router(self._path))
@@ -390,9 +391,8 @@ class Router:
 
     def status(self) -> RouterStatus:
         """What it is doing now."""
-        settings, inside, backbone = self.settings, self._inside, self._backbone
-        assert self._engine is not None and inside is not None and backbone is not None
-        routing = self._engine.routing()
+        settings, (inside, backbone, engine) = self.settings, self._opened()
+        routing = engine.routing()
         return RouterStatus(
             name=settings.name,
             group=settings.group,
@@ -404,7 +404,7 @@ class Router:
             version=infobus.__version__,
             since=self._since,
             is_carrying=self._duty.carries(),
-            endpoints=self._engine.endpoints(),
+            endpoints=engine.endpoints(),
             neighbours=_neighbours(routing, settings),
             routers=_known(routing),
             agreements=tuple(map(_agreement, self._passages)),
@@ -415,9 +415,9 @@ class Router:
 
     def statuses(self, timeout_s: float = _MAP_S) -> list[RouterStatus]:
         """What all routers of the backbone are doing; those that do not answer are missing."""
-        assert self._engine is not None
+        _, _, engine = self._opened()
         found = [self.status()]
-        for answer in self._engine.query(f"{_STATUS_KEY}/*", b"", timeout_s):
+        for answer in engine.query(f"{_STATUS_KEY}/*", b"", timeout_s):
             try:
                 found.append(msgspec.json.decode(answer, type=RouterStatus))
             except msgspec.DecodeError:  # of a version that tells something else
@@ -431,8 +431,7 @@ class Router:
             BadSubject: It is malformed, or holds a wildcard.
         """
         check_publishable(subject)
-        assert self._engine is not None
-        routing = self._engine.routing()
+        routing = self._opened()[2].routing()
         for passage in self._passages:
             if passage.fits(subject):
                 name, nodes = passage.wanted_by(subject)
@@ -457,6 +456,11 @@ class Router:
                 return self.paths(str(question.get("subject", "")))
             case unknown:
                 raise UsageError(f"it does not know the question {unknown!r}")
+
+    def _opened(self) -> tuple[Bus, Bus, RoutedEngine]:
+        if self._inside is None or self._backbone is None or self._engine is None:
+            raise EngineError("it is not open yet, or not any more")
+        return self._inside, self._backbone, self._engine
 
 
 def _calls(settings: RouterSettings) -> dict[str, tuple[str, ...]]:
