@@ -177,6 +177,7 @@ class Router:
         patience = settings.link_patience
         links = self._links or NeighbourLinks(
             options.bus,
+            settings.name,
             listen=settings.listen,
             connect=_calls(settings),
             insecure=settings.insecure,
