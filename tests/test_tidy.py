@@ -19,8 +19,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # From the ground up: a room imports only rooms that stand before it.
 ROOMS = (
     "errors extras printable subjects keys patience bounds waiters headers objects tdl filters "
-    "protocols engines stores services bus qos daemon repository pipeline adapters bench demo "
-    "console cli"
+    "protocols engines stores services bus qos daemon router repository pipeline adapters bench "
+    "demo console cli"
 ).split()
 SIBLINGS = {"protocols", "engines", "stores"}
 DRIVEN = {("engines", "protocols")}  # the engine of routers drives a machine of its own

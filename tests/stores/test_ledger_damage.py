@@ -44,6 +44,7 @@ def crashed(new_folder):
     ledger = Ledger.open(folder, None)
     write(ledger, 30)
     ledger.settle("billing", 11, 1.0)
+    ledger.raise_sources({"far": 11})
     ledger.prune(10.0, keep_s=0.0, keep_bytes=PLENTY)
     ledger.close()
     ledger = Ledger.open(folder, ledger.id)

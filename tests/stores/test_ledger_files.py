@@ -9,7 +9,7 @@ import pytest
 
 from infobus.errors import StoreCorrupt, StoreError
 from infobus.stores.ledger import inspection
-from infobus.stores.ledger.folder import ledger_ids, open_free, orphans
+from infobus.stores.ledger.folder import ledger_ids, open_free, orphans, sources
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.repair import repair
 from infobus.stores.sqlite import database
@@ -139,6 +139,17 @@ def test_a_ledger_that_cannot_write_its_last_word_keeps_its_log(tmp_path):
     assert database.companions(ledger.path)[0].stat().st_size
     with Ledger.open(tmp_path, ledger.id) as again:
         assert again.next == 2
+
+
+def test_how_far_sources_have_come_is_known_of_all_ledgers_of_a_folder(tmp_path, caplog):
+    for numbers in ({"a": 3, "b": 1}, {"a": 2, "c": 7}, {"d": 1}):
+        with Ledger.open(tmp_path) as ledger:
+            ledger.raise_sources(numbers)
+    ledger.path.write_bytes(b"damaged")
+    with Ledger.open(tmp_path) as in_use:
+        in_use.raise_sources({"e": 5})
+        assert sources(tmp_path) == {"a": 3, "b": 1, "c": 7, "e": 5}
+    assert ledger.id in caplog.text
 
 
 def test_a_folder_that_cannot_be_listed_for_lack_of_descriptors(monkeypatch, tmp_path):

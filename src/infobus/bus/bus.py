@@ -731,9 +731,8 @@ class Bus:
         self._state.close()
         self._guaranteed.close()
         if not self._hub.confirm(max(0.0, deadline_s - self._clock.now_s())):
-            log.warning(
-                "closing although receivers have not confirmed everything in %s s", timeout_s
-            )
+            unconfirmed = "closing although receivers have not confirmed everything in %s s"
+            log.warning(unconfirmed, timeout_s)
         self._hub.close()
 
     def open(self) -> None:
@@ -746,11 +745,7 @@ class Bus:
 
             policy, forget = self._policy, self._routing.forget
             policy.member = QosMember(
-                self,
-                self._group,
-                policy.admission,
-                policy.classes,
-                on_policy=forget,
+                self, self._group, policy.admission, policy.classes, on_policy=forget
             )
         self._guaranteed.open()
 
@@ -788,9 +783,12 @@ class Interior(NamedTuple):
     hub: Runtime
     routing: Routing
     lifetime: Lifetime
+    guaranteed: Guaranteed
+    services: Services
 
 
 def interior(bus: Bus) -> Interior:
     """The parts of an open bus, such as a daemon or a router needs them."""
     bus._lifetime.check()
-    return Interior(bus._hub, bus._routing, bus._lifetime)
+    parts = (bus._hub, bus._routing, bus._lifetime, bus._guaranteed, bus._services)
+    return Interior(*parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from infobus.bus.deliver.audience import filter_of, patterns_of, text_of
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from infobus.bus.durable.driver import Guarantees
+    from infobus.bus.durable.feed import LedgerFeed
     from infobus.bus.durable.homes import Homes
     from infobus.bus.durable.stores import KeptLedger
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.publish.publisher import MakeRecords
     from infobus.filters import Filter
+    from infobus.protocols.frames.guaranteed import Durable
+    from infobus.stores.ledger.record import Record, SourcePlace
 
 log = logging.getLogger("infobus")
 
@@ -137,6 +140,52 @@ class Guaranteed:
             deliveries_max=deliveries_max,
         )
         return subscription
+
+    # What routers do.
+
+    def feed(
+        self,
+        patterns: Iterable[str],
+        name: str,
+        *,
+        where: str,
+        since: float,
+        on_error: Callable[[BusError], object],
+    ) -> LedgerFeed:
+        """Be a durable consumer that gets events as they are kept, those since a time included.
+
+        Raises:
+            DurableInUse: Another subscription of this home uses the name.
+        """
+        from infobus.bus.durable.feed import LedgerFeed  # late: only routers do this
+
+        driver, patterns = self._begun(), list(patterns)
+        self._tags.check_subscriber(patterns, self._hub.patience.subscribe_s)
+        feed = LedgerFeed(driver, name, patterns, on_error)
+        driver.feed(feed, where, since)
+        return feed
+
+    def keep_from(
+        self, sources: Sequence[SourcePlace], records: Sequence[Record], types: Mapping[int, bytes]
+    ) -> None:
+        """Put records on disk that are kept elsewhere, each once, however often they come.
+
+        Raises:
+            StoreError: Nothing was kept; trying again is safe.
+        """
+        (self.driver or self._begun()).append_from(sources, records, types)
+
+    def watch_consumers(self, watcher: Callable[[Durable], object]) -> Callable[[], None]:
+        """Call `watcher`, which must not wait, with what durable consumers say of themselves.
+
+        Those that are in use say it when they begin, to each node that comes, and every 5 s.
+        Returns what ends this.
+        """
+        return self._begun().watch(watcher)
+
+    def registrations(self) -> Mapping[str, float]:
+        """The durable consumers of this node's homes, in use or not, and since when they are."""
+        return self._begun().registrations()
 
     def open(self) -> None:
         """Serve what is kept already: some ledgers of the home may have lost their owner."""

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from infobus import NodeStats
 from infobus.cli.options import AsJson, WhichBus, grouped
+from infobus.cli.router_map import show_routers
 from infobus.cli.stats import WAIT_S, node_reports, program_name
 from infobus.cli.terminal import console, note, table, warn, write_json
 from infobus.cli.topology_map import MappedProgram, by_host, draw, hosts_linked
@@ -25,6 +26,10 @@ def command(
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Draw the map into this file.")
     ] = None,
+    routers: Annotated[
+        bool,
+        typer.Option("--routers", help="The routers beyond, and their links."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show which hosts a bus has, what runs on them, and which links join them.
@@ -35,7 +40,11 @@ def command(
     \b
     infobus topology
     infobus topology --svg map.svg
+    infobus topology --routers
     """
+    if routers:
+        show_routers(which, svg, as_json)
+        return
     with which.join() as node, node.subscribe(f"{STATS_SPACE}>", on_loss="ignore") as reports:
         told: dict[str, NodeStats] = {}
         peers = set(node.stats().peers)

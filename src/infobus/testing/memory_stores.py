@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
 from infobus.stores.ledger.consumer_store import ConsumerProgress, Registration
 from infobus.stores.ledger.reader import Leavings
-from infobus.stores.ledger.record import Position, Record, encode
+from infobus.stores.ledger.record import Position, Record, SourcePlace, encode
 
 Pruned = tuple[int, float]
 Make = Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]
@@ -30,6 +30,7 @@ class _LedgerFile:
     pruned: list[Pruned] = field(default_factory=list)
     types: dict[int, bytes] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -75,6 +76,14 @@ class MemoryDisk:
             for id, file in self._ledgers.items()
             if file.next > 1 and ("ledger", id) not in self._open
         }
+
+    def sources(self) -> dict[str, int]:
+        """See `folder.sources`."""
+        found: dict[str, int] = {}
+        for file in self._ledgers.values():
+            for stream, number in file.sources.items():
+                found[stream] = max(number, found.get(stream, 0))
+        return found
 
     def registrations(self) -> dict[str, float]:
         """See `Stores.registrations`."""
@@ -185,6 +194,36 @@ class MemoryLedger(_Opened):
         first = self.append(records, descriptors)
         self.on_appended(list(enumerate(records, first)))
         return first
+
+    def append_from(
+        self,
+        sources: Sequence[SourcePlace],
+        records: Sequence[Record],
+        descriptors: Mapping[int, bytes] = {},
+        *,
+        now_s: float,
+    ) -> None:
+        """See `Ledger.append_from`."""
+        reached = self.sources()
+        news = []
+        for source, record in zip(sources, records, strict=True):
+            if source.number > reached.get(source.stream, 0):
+                reached[source.stream] = source.number
+                news.append(record)
+        if news:
+            self.write(news, descriptors)
+            self._file.kept_at = max(self._file.kept_at, now_s)
+            self._file.sources = reached
+            self.sync()
+
+    def sources(self) -> dict[str, int]:
+        """See `Ledger.sources`."""
+        return dict(self._file.sources)
+
+    def raise_sources(self, numbers: Mapping[str, int]) -> None:
+        """See `Ledger.raise_sources`."""
+        for stream, number in numbers.items():
+            self._file.sources[stream] = max(number, self._file.sources.get(stream, 0))
 
     def read(self, after: int, count_max: int, bytes_max: int) -> list[tuple[int, Record]]:
         """See `Ledger.read`."""

@@ -32,7 +32,7 @@ class DeadLetter(DataObject, name="infobus.DeadLetter"):
 
 def letter(consumer: str, dead: effects.Bury) -> DeadLetter:
     """The dead letter of an event."""
-    entry, event = dead.entry, (dead.ledger, dead.entry.number)
+    entry, event = dead.entry, dead.entry.name_in(dead.ledger)
     return DeadLetter(
         consumer=consumer,
         reason=dead.why,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
@@ -19,10 +19,12 @@ from typing import assert_never
 from msgspec import convert
 
 from infobus.bus.deliver.subscription import OnMismatch, loss_error
+from infobus.bus.durable.feed import LedgerFeed
 from infobus.bus.durable.names_in_use import (
     ServedLedger,
     Sink,
     Use,
+    User,
     decode_kept,
     descriptors_in,
     rewound_error,
@@ -50,6 +52,7 @@ from infobus.protocols.guaranteed.server import (
     ServerTerms,
 )
 from infobus.protocols.reliable.effects import Lost
+from infobus.stores.ledger.record import Record, SourcePlace
 from infobus.stores.ledger.retention import KEEP_BYTES, KEEP_S, PatientClock
 
 log = logging.getLogger("infobus")
@@ -58,6 +61,8 @@ TAGS = (*range(20, 30), 71, 72)
 """Of the frames of guaranteed delivery; some are for later versions."""
 _CALL_S_MAX = 5.0
 _SERVER_TERMS, _CONSUMER_TERMS = ServerTerms(), ConsumerTerms()
+
+_OFTEN = 1 << 62  # a router never gives an event up
 
 _Saved = dict[str, dict[str, NamePlace]]
 
@@ -94,9 +99,12 @@ class Guarantees:
         self._own: KeptLedger | None = None  # the one that this node writes to
         self._opening = threading.RLock()  # the strand may bury, and so publish, meanwhile
         self._taking = threading.Lock()  # of ledgers that nobody owns, one after the other
+        self._reached: dict[str, int] = {}  # how far sources have come, by this node
+        self._knows_reached = ""  # the ledger that knows what all others of the home know of that
+        self._watchers: dict[Callable[[Durable], object], None] = {}
         self._turns = turns or LedgerTurns()
         self._looks_afresh = True  # at ledgers that nobody owns
-        self._uses: dict[Sink, Use] = {}
+        self._uses: dict[User, Use] = {}
         # Later lives of the home begin with larger numbers, so others know which one is the last.
         self._sessions = itertools.count(max(1, int(1e6 * self._wall_s())))
         self._adopt_at_s = self._prune_at_s = 0.0
@@ -140,11 +148,37 @@ class Guarantees:
         except StoreError:
             self._look_for_another(ledger)
             raise
+        self._call_for(ledger)
+        return ledger.id, first
+
+    def append_from(
+        self, sources: Sequence[SourcePlace], records: Sequence[Record], types: Mapping[int, bytes]
+    ) -> None:
+        """Keep events that another ledger keeps, too; those that came before are left out.
+
+        Whichever ledger of this home kept them: a router that starts again may get another one.
+
+        Raises:
+            StoreFull: There is no room: nothing was kept.
+        """
+        ledger = self._own or self._open_own()
+        try:
+            if self._knows_reached != ledger.id:
+                ledger.raise_sources({**self._stores.sources(), **self._reached})
+                self._knows_reached = ledger.id
+            ledger.append_from(sources, records, types, now_s=self._wall_s())
+        except StoreError:
+            self._look_for_another(ledger)
+            raise
+        self._reached.update((one.stream, one.number) for one in sources)
+        self._call_for(ledger)
+
+    def _call_for(self, ledger: KeptLedger) -> None:
+        """Have what was appended sent to who waits for it."""
         # Waking the thread costs as much as the rest; it looks by itself before it sleeps.
         if not self._is_called and self._server.is_awaited(ledger.id):
             self._is_called = True
             self._strand.do(self._heed_call)
-        return ledger.id, first
 
     def _open_own(self) -> KeptLedger:
         with self._opening:
@@ -213,9 +247,32 @@ class Guarantees:
         Raises:
             DurableInUse: Another subscription of this home uses it.
         """
-        wall_s = self._wall_s()
+        terms = replace(self._consumer_terms, deliveries_max=deliveries_max)
+        return self._use(subscription, where, test, on_mismatch, ordered, terms, self._wall_s())
+
+    def feed(self, feed: LedgerFeed, where: str, since: float) -> Use:
+        """Use a durable name for all events since then, whatever becomes of them.
+
+        Raises:
+            DurableInUse: Another subscription of this home uses it.
+        """
+        # A delivery that ends with the death of this process counts for nothing.
+        terms = replace(self._consumer_terms, careful_s=0.0, hands_expired=True)
+        terms = replace(terms, deliveries_max=_OFTEN)
+        return self._use(feed, where, True, "raise", False, terms, since)
+
+    def _use(
+        self,
+        subscription: User,
+        where: str,
+        test: bool,
+        on_mismatch: OnMismatch,
+        ordered: bool,
+        terms: ConsumerTerms,
+        since: float,
+    ) -> Use:
         name, patterns = subscription.name, subscription.patterns
-        store = self._stores.open_consumer(name, patterns, where, wall_s)
+        store = self._stores.open_consumer(name, patterns, where, since)
         consumer = DurableConsumer(
             node=self._hub.name,
             name=subscription.name,
@@ -225,7 +282,7 @@ class Guarantees:
             where=where,
             test=test,
             ordered=ordered,
-            terms=replace(self._consumer_terms, deliveries_max=deliveries_max),
+            terms=terms,
             saved=saved_in(store),
             keepers=set(self._keepers()),
         )
@@ -241,11 +298,33 @@ class Guarantees:
         self._strand.do(begin)
         return use
 
-    def release(self, subscription: Sink, error: BusError | None = None) -> None:
+    def settle(self, feed: LedgerFeed, places: Sequence[tuple[str, int]]) -> None:
+        """Settle events of a feed, by their ledgers and numbers."""
+        use = self._uses.get(feed)
+        if use is not None:
+            settled = use.consumer.settled
+            self._strand.step(
+                use.part,
+                lambda now_s: [one for place in places for one in settled(*place, now_s)],
+            )
+
+    def watch(self, watcher: Callable[[Durable], object]) -> Callable[[], None]:
+        """Call `watcher` with what durable consumers of the bus say of themselves, again and again.
+
+        It is called on the strand, so it must not wait. Returns what ends this.
+        """
+        self._watchers[watcher] = None
+        return lambda: self._watchers.pop(watcher, None)
+
+    def registrations(self) -> Mapping[str, float]:
+        """The durable consumers of the home, in use or not, and since when they are registered."""
+        return self._stores.registrations()
+
+    def release(self, subscription: User, error: BusError | None = None) -> None:
         """Use a durable name no longer; returns when everything is saved."""
         self._call(lambda: self._end(subscription, error))
 
-    def _end(self, subscription: Sink, error: BusError | None) -> None:
+    def _end(self, subscription: User, error: BusError | None) -> None:
         use = self._uses.pop(subscription, None)
         if use is not None:
             self._strand.step_now(use.part, lambda now_s: use.consumer.close())
@@ -290,6 +369,9 @@ class Guarantees:
             self._adopt_at_s = 0.0  # it may lack something of ledgers that nobody owns
         if isinstance(message, Durable) and not message.patterns:
             self._prune_at_s = 0.0  # this saves what it has settled
+        elif isinstance(message, Durable):
+            for watcher in self._watchers.copy():
+                watcher(message)
         # First what was committed meanwhile: a consumer that is new begins after all of that.
         return self._committed(now_s) + self._server.take(message, now_s)
 
@@ -420,7 +502,10 @@ class Guarantees:
     def _do(self, use: Use, one: effect.OwnEffect) -> None:
         match one:
             case effect.HandOver(id, entry, deliveries):
-                self._deliver(use, id, entry, deliveries)
+                if isinstance(use.subscription, LedgerFeed):
+                    use.subscription.feed(id, entry)
+                else:
+                    self._deliver(use, use.subscription, id, entry, deliveries)
             case effect.Save(id, saved):
                 use.store.note(id, saved.position, saved.above, saved.deliveries)
                 use.store.flush()
@@ -439,7 +524,9 @@ class Guarantees:
             case _:
                 assert_never(one)  # an effect that nobody does would be lost in silence
 
-    def _deliver(self, use: Use, id: str, entry: Entry, deliveries: int) -> None:
+    def _deliver(
+        self, use: Use, subscription: Sink, id: str, entry: Entry, deliveries: int
+    ) -> None:
         is_answered = False
 
         def answer(is_settled: bool) -> None:
@@ -465,9 +552,11 @@ class Guarantees:
             unusable = use.consumer.unusable
             self._strand.step(use.part, lambda now_s: unusable(id, entry.number, why, now_s))
             return
-        place = (id, entry.number, entry.time, entry.number, entry.priority, False, entry.test)
-        marks = (True, headers, "", deliveries, answer)
-        use.subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
+        sender, number = entry.name_in(id)
+        via = "" if entry.origin is None else id
+        place = (sender, entry.number, entry.time, number, entry.priority, False, entry.test)
+        marks = (True, headers, via, deliveries, answer)
+        subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
 
     def _bury(self, use: Use, dead: effect.Bury) -> None:
         """Publish an event that cannot be delivered on the dead-letter subject."""

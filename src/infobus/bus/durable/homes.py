@@ -72,6 +72,10 @@ class Homes:
                 found[name] = min(since, found.get(name, since))
         return found
 
+    def sources(self) -> Mapping[str, int]:
+        """How far the records of each source are kept in the node's own home."""
+        return self._own.sources()
+
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float
     ) -> ConsumerStore:

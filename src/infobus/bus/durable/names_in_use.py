@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from infobus.bus.deliver.event import Run, Transaction, events_of
 from infobus.bus.deliver.subscription import OnMismatch, Owner
+from infobus.bus.durable.feed import LedgerFeed
 from infobus.bus.durable.stores import KeptConsumer, KeptLedger
 from infobus.bus.durable.subscription import DurableEvent
 from infobus.bus.runtime.registration import Part
@@ -40,6 +41,10 @@ class Sink(Protocol):
         """End in a forked child."""
 
 
+User = Sink | LedgerFeed
+"""Whoever uses a durable name: a router gets its events as they are kept."""
+
+
 class ServedLedger:
     """A ledger as the serving half reads it."""
 
@@ -63,7 +68,7 @@ class Use:
         self,
         consumer: DurableConsumer,
         store: KeptConsumer,
-        subscription: Sink,
+        subscription: User,
         wall_s: Callable[[], float],
         on_mismatch: OnMismatch = "raise",
     ) -> None:
@@ -103,14 +108,14 @@ class Use:
             return owner.on_bad_object(sender, error)
 
         if entry.type != GROUP:
-            object_id = entry.object_id or (id, entry.number)
+            object_id = entry.object_id or entry.name_in(id)
             try:
                 return codec.reader_for(entry.type)(entry.body, object_id)
             except Mismatched as error:
                 return on_bad_object(id, error)
         places = self._places(entry)
         events = transactions.decode(entry.body).events.at(places)
-        run = Run(id, "", [entry.number] * len(places), events)
+        run = Run(entry.name_in(id)[0], "", [entry.number] * len(places), events)
         found = events_of(run, on_bad_object, entry.priority)
         if len(found) < len(places):
             raise BadFrame("a transaction of which some objects cannot be read")

@@ -15,10 +15,10 @@ from infobus.stores.ledger.consumer_store import (
     consumer_names,
     registered_at,
 )
-from infobus.stores.ledger.folder import Seen, open_free, orphans
+from infobus.stores.ledger.folder import Seen, open_free, orphans, sources
 from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.ledger.reader import Leavings
-from infobus.stores.ledger.record import Position
+from infobus.stores.ledger.record import Position, Record, SourcePlace
 
 
 class KeptLedger(Protocol):
@@ -29,6 +29,15 @@ class KeptLedger(Protocol):
     @property
     def next(self) -> int: ...
     def append_made(self, make: Callable[[], tuple[Sequence[Any], Mapping[int, bytes]]]) -> int: ...
+    def append_from(
+        self,
+        sources: Sequence[SourcePlace],
+        records: Sequence[Record],
+        descriptors: Mapping[int, bytes],
+        *,
+        now_s: float,
+    ) -> None: ...
+    def raise_sources(self, numbers: Mapping[str, int]) -> None: ...
     def read(self, after: int, count_max: int, bytes_max: int) -> Sequence[tuple[int, Any]]: ...
     def first_since(self, time: float) -> int: ...
     def settle(self, name: str, position: int, now_s: float) -> None: ...
@@ -83,6 +92,9 @@ class Stores(Protocol):
     def registrations(self) -> Mapping[str, float]:
         """The durable consumers of the home, in use or not, and since when they are registered."""
 
+    def sources(self) -> Mapping[str, int]:
+        """How far the records of each source are kept, in whichever ledger of the own home."""
+
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float
     ) -> KeptConsumer:
@@ -122,6 +134,9 @@ class FileStores:
                 with suppress(StoreError):  # who uses the name gets the error
                     found[name] = registered_at(folder, name)
         return found
+
+    def sources(self) -> Mapping[str, int]:
+        return sources(self._ledgers)
 
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float

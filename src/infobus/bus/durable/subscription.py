@@ -42,8 +42,9 @@ _LOOK = _Look()
 class DurableEvent(Event, frozen=True, gc=False):
     """A guaranteed event: it is delivered until it is settled.
 
-    `sender` is the ledger that keeps it, `number` its number there; together they are its id,
-    which stays the same when it comes again. `deliveries` counts how often it has come.
+    `sender` is the ledger that kept it first, `number` its number there; together they are its id,
+    which stays the same when it comes again, and on every bus. If it came from another bus, `via`
+    is the ledger that keeps it on this one. `deliveries` counts how often it has come.
     An event that is not `guaranteed` comes once, to a subscription that is `live`; there is
     nothing to settle.
     """

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import Lock
 
 from infobus.bus.deliver.subscription import Subscription
 from infobus.engines.base import Declaration, Engine
+from infobus.keys import keys_intersect
 from infobus.protocols.frames.lanes import class_key, lane_class
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_keys_of
@@ -39,9 +40,8 @@ class Listening:
         with lock:
             if is_closed():
                 return
-            keys = set(self._keys)
-            is_much = len(keys) > self._engine.declarations_count_max
-            if is_much or any("*" in key for key in keys):
+            keys = disjoint(self._keys)
+            if len(keys) > self._engine.declarations_count_max:
                 keys = {_CHANNELS_KEY}
             # A class has keys of its own, and so a thread of its own that nothing else keeps busy.
             keys = {class_key(key, class_) for key in keys for class_ in self._classes}
@@ -53,3 +53,32 @@ class Listening:
 
     def _keys_of(self, subscription: Subscription) -> list[str]:
         return [channel_keys_of(pattern, self._depth) for pattern in subscription.channels]
+
+
+def disjoint(keys: Iterable[str]) -> set[str]:
+    """Return keys that include these, and of which no two overlap: no frame comes twice.
+
+    >>> sorted(disjoint(["c/news/*", "c/news/equity", "c/*/bonds", "c/trades/gmc"]))
+    ['c/*/*']
+    >>> sorted(disjoint(["c/*/all/plant", "c/b/eu/plant"]))
+    ['c/*/all/plant', 'c/b/eu/plant']
+    """
+    found = set(keys)
+    wild = {key for key in found if "*" in key}
+    while wild:
+        one = wild.pop()
+        for other in [key for key in found if key != one and keys_intersect(one, key)]:
+            found -= {one, other}
+            wild.discard(other)
+            one = _common(one, other)
+        if one not in found:  # it was widened: look at all others again
+            found.add(one)
+            wild.add(one)
+    return found
+
+
+def _common(one: str, other: str) -> str:
+    ours, theirs = one.split("/"), other.split("/")
+    if len(ours) != len(theirs) or "**" in (*ours, *theirs):
+        return _CHANNELS_KEY
+    return "/".join(a if a == b else "*" for a, b in zip(ours, theirs, strict=True))

@@ -289,6 +289,16 @@ def find_daemon(bus: str) -> ShownDaemon | None:
         os.close(file)
 
 
+def private_folder() -> Path:
+    """Return the folder that holds those of all buses: only this user may enter it.
+
+    Raises:
+        OSError: It cannot be made, or it is somebody else's.
+    """
+    _make_private(_parent())
+    return _parent()
+
+
 def _make_private(folder: Path) -> None:
     """Make `folder`, or make sure that it is there, for its owner alone, whatever the umask."""
     folder.parent.mkdir(parents=True, exist_ok=True)

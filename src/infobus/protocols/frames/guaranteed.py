@@ -77,6 +77,10 @@ class Fetch(Struct, array_like=True, tag=22):
     credit_bytes: Count
 
 
+FirstKept = tuple[LedgerName, Number, Annotated[str, Meta(max_length=200)]]
+"""The name that an event has wherever it is kept: its first ledger, its number there, its site."""
+
+
 class Entry(Struct, array_like=True, frozen=True, gc=False):
     """One event of a ledger."""
 
@@ -90,6 +94,11 @@ class Entry(Struct, array_like=True, frozen=True, gc=False):
     test: bool = False
     priority: Words = "regular"
     headers: HeaderBytes | None = None  # some nodes of version 1.1 say nil here
+    origin: FirstKept | None = None  # of an event from another site
+
+    def name_in(self, ledger: str) -> tuple[str, int]:
+        """The event's own name, if it is read from this ledger: it keeps that of its site."""
+        return (ledger, self.number) if self.origin is None else self.origin[:2]
 
 
 class Kept(Struct, array_like=True, tag=23):

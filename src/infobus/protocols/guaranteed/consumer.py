@@ -427,7 +427,8 @@ class DurableConsumer:
     ) -> HandOver | Bury:
         held = stream.held[number]
         expires = held.entry.expires
-        if expires is not None and expires <= now_s + self._wall_ahead_s:
+        is_expired = expires is not None and expires <= now_s + self._wall_ahead_s
+        if is_expired and not self.terms.hands_expired:
             stream.dying.add(number)
             return Bury(ledger, held.entry, held.deliveries, EXPIRED)
         if held.deliveries >= self.terms.deliveries_max:

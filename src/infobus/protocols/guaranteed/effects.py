@@ -93,6 +93,7 @@ class ConsumerTerms:
     out_count_max: int = 256  # in the application's hands
     ledgers_count_max: int = 10_000
     deliveries_max: int = 5
+    hands_expired: bool = False  # else what has expired is buried
     careful_s: float = 1.0  # each delivery in a stream's first moments is counted on disk
     pause_s: float = 0.1  # before a nacked event is delivered again; doubles
     pause_s_max: float = 30.0

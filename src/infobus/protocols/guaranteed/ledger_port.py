@@ -37,6 +37,8 @@ class ReadableRecord(Protocol):
     def priority(self) -> str: ...
     @property
     def headers(self) -> bytes | None: ...
+    @property
+    def origin(self) -> tuple[str, int, str] | None: ...
 
 
 class ReadableLedger(Protocol):
@@ -148,4 +150,5 @@ def entry(number: int, record: ReadableRecord) -> Entry:
         record.test,
         record.priority,
         record.headers or None,
+        record.origin,
     )

@@ -6,31 +6,37 @@ must pass. `Agreement.exported` turns rows of this bus into rows for the neighbo
 a neighbour's rows into changes to what this node wants on its behalf.
 
 A neighbour is not trusted with memory or work. Beyond its limits its rows are refused, counted, and
-replaced by one row that covers everything it may ever get: all shared subjects, through the
+replaced by the row that covers everything it may ever get: all shared subjects, through the
 mandatory filter. So it gets too much until it sends a table within its limits, never too little.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from infobus.errors import BadFilter, BadSubject
 from infobus.protocols.interest.own_rows import Row
+from infobus.protocols.interest.renaming import Renaming
 from infobus.subjects import check_pattern
 
 
-@dataclass(frozen=True, slots=True)
 class Agreement:
-    """The subjects below `inside` here are those below `outside` there; empty: all subjects.
+    """What two buses share, what it is called on either side, and the mandatory filter.
 
-    `where` is the mandatory filter; empty if there is none.
+    Args:
+        inside: A form of names here; see `Renaming`. Empty: all subjects.
+        outside: The same names at the neighbour.
+        where: A filter that everything exchanged must pass; empty if there is none.
+
+    Raises:
+        BadSubject: The two forms do not fit each other.
     """
 
-    inside: str = ""
-    outside: str = ""
-    where: str = ""
+    def __init__(self, inside: str = "", outside: str = "", where: str = "") -> None:
+        self.names = Renaming(inside, outside)
+        self.where = where
 
     def exported(self, rows: Iterable[Row]) -> list[Row]:
         """Return what `rows` of this bus ask of the neighbour, in its own names.
@@ -39,41 +45,24 @@ class Agreement:
         >>> agreement.exported([("plant.*.heat", "celsius > 90"), ("*.oven.>", ""), ("news.>", "")])
         [('eu.ovens.heat', 'celsius > 90 && secret == false'), ('eu.ovens.>', 'secret == false')]
         """
-        return self._renamed(rows, self.inside, self.outside)
+        return self._renamed(rows, self.names.outward_patterns)
 
     def imported(self, rows: Iterable[Row]) -> list[Row]:
         """Return what a neighbour's `rows` ask of this bus, in the names of this bus."""
-        return self._renamed(rows, self.outside, self.inside)
+        return self._renamed(rows, self.names.inward_patterns)
 
-    def widest(self) -> Row:
-        """Return the row, in the names of this bus, of everything that a neighbour can get."""
-        return (f"{self.inside}.>" if self.inside else ">"), self.where
+    def widest(self) -> list[Row]:
+        """Return the rows, in the names of this bus, of everything that a neighbour can get."""
+        return [(pattern, self.where) for pattern in self.names.inside.patterns]
 
-    def _renamed(self, rows: Iterable[Row], old: str, new: str) -> list[Row]:
+    def _renamed(self, rows: Iterable[Row], rename: Callable[[str], list[str]]) -> list[Row]:
         found: dict[Row, None] = {}
         for pattern, where in rows:
-            renamed = renamed_pattern(pattern, old, new)
-            if renamed is not None:
-                found[renamed, _both(where, self.where)] = None
+            renamed = rename(pattern)
+            if renamed:
+                both = _both(where, self.where)
+                found.update(dict.fromkeys((name, both) for name in renamed))
         return list(found)
-
-
-def renamed_pattern(pattern: str, old: str, new: str) -> str | None:
-    """Return the part of `pattern` below `old`, with `new` in its place; None if there is none.
-
-    >>> renamed_pattern("plant.oven.*", "plant", "eu.plant"), renamed_pattern(">", "a.b", "c")
-    ('eu.plant.oven.*', 'c.>')
-    >>> renamed_pattern("plant.oven", "plant.oven", "eu") is None  # not below it
-    True
-    """
-    elements, beginning = pattern.split("."), old.split(".") if old else []
-    for at, expected in enumerate(beginning):
-        if elements[at] == ">":
-            elements[at:] = [*beginning[at:], ">"]
-            break
-        if elements[at] not in ("*", expected) or at + 1 == len(elements):
-            return None
-    return ".".join([*(new.split(".") if new else []), *elements[len(beginning) :]])
 
 
 def _both(where: str, mandatory: str) -> str:
@@ -123,7 +112,7 @@ class Imports:
         wanted = self._accepted(neighbour, table, rows, now_s)
         if wanted is None:
             self.refused[neighbour] += len(rows)
-            wanted = {self.agreement.widest(): None}
+            wanted = dict.fromkeys(self.agreement.widest())
         added = [row for row in wanted if row not in table.rows]
         removed = [row for row in table.rows if row not in wanted]
         table.rows = wanted

@@ -72,9 +72,8 @@ class Link:
         self.queues: ClassQueues[Cargo] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
         self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
         self.dropped_count = 0
-        self.events_count = self.events_bytes = (
-            0  # frames of events that have left, and their bytes
-        )
+        self.events_count = 0  # frames of events that have left
+        self.events_bytes = 0
         self._control: deque[RoutingMessage | Cargo] = deque()
         self._sent = self._acked = 0
         self.their_session = 0

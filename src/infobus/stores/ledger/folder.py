@@ -116,6 +116,22 @@ def glance(folder: Path, id: str) -> Glance:
         return Glance(id, path, is_owned, reader.measure(opened), positions)
 
 
+def sources(folder: Path) -> dict[str, int]:
+    """Return how far the records of each source are kept, in whichever ledger of a folder.
+
+    A ledger that cannot be read is skipped, with a line in the log.
+    """
+    found: dict[str, int] = {}
+    for path in (ledger_path(folder, id) for id in ledger_ids(folder)):
+        try:
+            with _opened(path) as opened:
+                for stream, number in reader.sources(opened.facts).items():
+                    found[stream] = max(number, found.get(stream, 0))
+        except StoreError as error:
+            _log.error("%s", error)
+    return found
+
+
 def _is_owned(path: Path) -> bool:
     # Do not hold its lock while reading: a publisher would find it taken, and create another.
     with FileLock(path.with_suffix(".lock")) as lock:

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from infobus.errors import BadValue, BusClosed, LedgerInUse, StoreError
 from infobus.stores.ledger import reader as scanning
 from infobus.stores.ledger.reader import Extent
-from infobus.stores.ledger.record import Position, Record
+from infobus.stores.ledger.record import Position, Record, SourcePlace
 from infobus.stores.ledger.writer import CHECKPOINT_BYTES, Append, Make, Writer
 from infobus.stores.sqlite import database
 from infobus.stores.sqlite.database import FACTS, Damage, Database, DatabaseKind
@@ -78,7 +78,10 @@ class Ledger:
             # Descriptors that are missing here are written with the next record that
             # needs them.
             types = {key for key, one in found.items() if not scanning.is_misplaced(one, key)}
-            self._writer = Writer(path, KIND, lock, extent, types, self._reading, checkpoint_bytes)
+            sources = scanning.sources(reader.facts)
+            self._writer = Writer(
+                path, KIND, lock, extent, types, sources, self._reading, checkpoint_bytes
+            )
         except BaseException:
             reader.close()
             raise
@@ -161,6 +164,32 @@ class Ledger:
         if work.error is not None:
             raise work.error
         return work.first
+
+    def append_from(
+        self,
+        sources: Sequence[SourcePlace],
+        records: Sequence[Record],
+        descriptors: Mapping[int, bytes] = _NO_DESCRIPTORS,
+        *,
+        now_s: float,
+    ) -> None:
+        """As `append`, for records that have been kept elsewhere: each has its source.
+
+        A record whose source has come that far already is left out. How far a source has come is
+        written in the same transaction, so no crash can separate the two. The records are kept
+        under `now_s`: what counts for the consumers of this ledger is when they came here.
+        """
+        self._writer.append(Append(lambda: (records, descriptors), sources, kept_at=now_s))
+
+    def sources(self) -> dict[str, int]:
+        """Return up to which number the records of each source are on disk."""
+        return dict(self._writer.sources)
+
+    def raise_sources(self, numbers: Mapping[str, int]) -> None:
+        """Leave out what these sources have had kept elsewhere; it is on disk on return."""
+        known = self._writer.sources
+        if any(number > known.get(stream, 0) for stream, number in numbers.items()):
+            self._writer.append(Append(lambda: ((), _NO_DESCRIPTORS), reached=numbers))
 
     def read(self, after: int, count_max: int, bytes_max: int) -> list[tuple[int, Record]]:
         """Return the records that follow number `after`, in order, each with its number.

@@ -8,6 +8,7 @@ Facts of a ledger, beside its records:
     end             the last number when the log was last copied into the main file
     open            an owner has written here, and has not closed the ledger
     position/NAME   [position, seen_at]: the position of a consumer
+    source/STREAM   up to which number the records of a source are kept here (see `SourcePlace`)
     type/HEX        the descriptor of the type with that fingerprint (see `is_misplaced`)
 """
 
@@ -140,6 +141,11 @@ def thinned(past: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...
 def positions(facts: Facts) -> dict[str, Position]:
     """Return the position of each known consumer."""
     return {name: Position(*value) for name, value in facts.under("position/").items()}
+
+
+def sources(facts: Facts) -> dict[str, int]:
+    """Return up to which number the records of each source are kept."""
+    return {stream: int(number) for stream, number in facts.under("source/").items()}
 
 
 def rows_after(connection: sqlite3.Connection, number: int, count_max: int) -> Iterator[RecordRow]:

@@ -29,6 +29,20 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     priority: str = "regular"
     headers: bytes | None = None
     """As in `infobus.headers`; older ledgers hold nil here."""
+    origin: tuple[str, int, str] | None = None
+    """Of an event from another site: the ledger that kept it first, its number there, and the name
+    of its site."""
+
+
+class SourcePlace(msgspec.Struct, frozen=True):
+    """Where a record comes from that is kept on behalf of another ledger.
+
+    Along a stream, numbers grow. A ledger keeps no record whose number it has reached already, so
+    it does no harm if a record comes again.
+    """
+
+    stream: str
+    number: int
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -117,7 +117,7 @@ def _refill(connection: sqlite3.Connection, rows: Iterator[Row]) -> None:
         if key.startswith("type/"):
             fingerprint = int(key.removeprefix("type/"), 16)
             versions = [one for one in versions if not is_misplaced(one, fingerprint)]
-        if key.startswith(("position/", "type/")) and versions:
+        if key.startswith(("position/", "source/", "type/")) and versions:
             facts.put(key, max(versions))  # a position never goes back, and a type never changes
     pruned = max(found.get("pruned", [[]]), key=lambda times: times[-1:])
     gone = pruned[-1][0] if pruned else 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from infobus.errors import StoreError
 from infobus.stores.ledger import reader
 from infobus.stores.ledger.reader import Extent
-from infobus.stores.ledger.record import Position, Record, checksum, encode
+from infobus.stores.ledger.record import Position, Record, SourcePlace, checksum, encode
 from infobus.stores.sqlite.database import FAILURES, Database, DatabaseKind, roll_back
 from infobus.stores.sqlite.group_commit import GroupCommit
 from infobus.stores.sqlite.locks import FileLock, identity
@@ -35,10 +36,19 @@ Make = Callable[[], tuple[Sequence[Record], Mapping[int, bytes]]]
 """Returns records, and the descriptors of types that they need, by fingerprint."""
 
 
+NOWHERE: Mapping[str, int] = MappingProxyType({})
+
+
 class Append(msgspec.Struct, eq=False):
     """Records on their way to the disk."""
 
     make: Make
+    sources: Sequence[SourcePlace] = ()
+    """Where each of them comes from, if they are kept on behalf of other ledgers."""
+    reached: Mapping[str, int] = NOWHERE
+    """Up to which number records of sources are kept elsewhere: they are left out here."""
+    kept_at: float = float("-inf")
+    """They are kept under this time, or under their own if that is later."""
     first: int = 0
     """The number of the first one, once they are kept."""
     error: Exception | None = None
@@ -59,10 +69,13 @@ class Writer:
         lock: FileLock,
         extent: Extent,
         types: set[int],
+        sources: dict[str, int],
         no_readers: AbstractContextManager[object],
         checkpoint_bytes: int = CHECKPOINT_BYTES,
     ) -> None:
         self.extent = self._working = extent
+        self.sources = sources
+        """Up to which number the records of each source are on disk."""
         self._types = types
         self._no_readers = no_readers
         self._guard = threading.Lock()  # for the positions that are not on disk yet
@@ -135,10 +148,11 @@ class Writer:
             self._check_files()
         unsaved = self._due_positions(is_urgent=has_steps or is_full) if self._unsaved else {}
         try:
-            rows, types = self._numbered(appends)
-            if len(rows) > _PART_COUNT or types or unsaved or has_steps or is_full:
+            rows, types, sources = self._numbered(appends)
+            if len(rows) > _PART_COUNT or types or sources or unsaved or has_steps or is_full:
                 self._database.connection.execute("BEGIN IMMEDIATE")
                 self._put_facts(unsaved, types)
+                self._put_sources(sources)
                 self._insert(rows)
                 for step in works:
                     if not isinstance(step, Append):
@@ -157,6 +171,8 @@ class Writer:
                 raise self._database.complaint(error) from error
             raise
         self.extent = self._working
+        if sources:
+            self.sources = {**self.sources, **sources}
         if is_full:
             self._checkpoint()
 
@@ -190,10 +206,13 @@ class Writer:
         roll_back(self._database.connection)
         with suppress(*FAILURES):  # a disk that fails altogether: the next commit reports it
             self.extent = reader.measure(self._database)
+            self.sources = reader.sources(self._database.facts)
         self._working = self.extent
 
-    def _numbered(self, appends: Sequence[Append]) -> tuple[list[Any], dict[int, bytes]]:
-        """Number the records; return all rows as one list, and the new types."""
+    def _numbered(
+        self, appends: Sequence[Append]
+    ) -> tuple[list[Any], dict[int, bytes], dict[str, int]]:
+        """Number the records; return all rows as one list, new types, and sources that went on."""
         extent = self._working
         if appends and extent.sealed:
             raise StoreError(
@@ -203,6 +222,7 @@ class Writer:
         number, kept_at, size = extent.next, extent.kept_at, 0
         rows: list[Any] = []
         types: dict[int, bytes] = {}
+        sources: dict[str, int] = {}
         for append in appends:
             try:
                 records, descriptors = append.make()
@@ -210,6 +230,12 @@ class Writer:
                 append.error = error
                 continue
             append.first = number
+            for stream, reached in append.reached.items():
+                if reached > max(sources.get(stream, 0), self.sources.get(stream, 0)):
+                    sources[stream] = reached
+            if append.sources:
+                records = self._news(records, append.sources, sources)
+            kept_at = max(kept_at, append.kept_at) if records else kept_at
             for record in records:
                 body = encode(record)
                 if record.time > kept_at:
@@ -221,7 +247,20 @@ class Writer:
                 types.update(descriptors)
         self._unmarked_bytes += size + _COMMIT_BYTES
         self._working = replace(extent, next=number, kept_at=kept_at, bytes=extent.bytes + size)
-        return rows, {key: types[key] for key in types.keys() - self._types} if types else types
+        new = {key: types[key] for key in types.keys() - self._types} if types else types
+        return rows, new, sources
+
+    def _news(
+        self, records: Sequence[Record], sources: Sequence[SourcePlace], reached: dict[str, int]
+    ) -> list[Record]:
+        """Return the records that are not kept yet, and note how far their sources come."""
+        news: list[Record] = []
+        for record, source in zip(records, sources, strict=True):
+            stream = source.stream
+            if source.number > max(reached.get(stream, 0), self.sources.get(stream, 0)):
+                reached[stream] = source.number
+                news.append(record)
+        return news
 
     def _insert(self, rows: Sequence[Any]) -> None:
         # Each statement gives other threads a chance to run, so one statement inserts many
@@ -235,6 +274,10 @@ class Writer:
             self._database.facts.put(f"position/{name}", (one.position, one.seen_at))
         for fingerprint, descriptor in types.items():
             self._database.facts.put(f"type/{fingerprint:016x}", descriptor)
+
+    def _put_sources(self, numbers: Mapping[str, int]) -> None:
+        for stream, number in numbers.items():
+            self._database.facts.put(f"source/{stream}", number)
 
     def _delete(self, up_to: int) -> None:
         extent, ask = self._working, self._database.connection.execute

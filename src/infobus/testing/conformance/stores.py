@@ -14,7 +14,7 @@ import pytest
 
 from infobus.errors import BadValue, BusClosed, DurableInUse, LedgerInUse, StoreError
 from infobus.stores.ledger.consumer_store import ConsumerProgress
-from infobus.stores.ledger.record import Position, Record
+from infobus.stores.ledger.record import Position, Record, SourcePlace
 
 PLENTY = 1 << 30
 
@@ -31,6 +31,16 @@ class LedgerLike(Protocol):
     def append(
         self, records: Sequence[Record], descriptors: Mapping[int, bytes] = ..., /
     ) -> int: ...
+    def append_from(
+        self,
+        sources: Sequence[SourcePlace],
+        records: Sequence[Record],
+        descriptors: Mapping[int, bytes] = ...,
+        *,
+        now_s: float,
+    ) -> None: ...
+    def sources(self) -> dict[str, int]: ...
+    def raise_sources(self, numbers: Mapping[str, int]) -> None: ...
     def read(self, after: int, count_max: int, bytes_max: int) -> list[tuple[int, Record]]: ...
     def first_since(self, time: float) -> int: ...
     def descriptor(self, fingerprint: int) -> bytes | None: ...
@@ -84,6 +94,11 @@ def records(first: int, last: int) -> list[Record]:
     return [record(number) for number in range(first, last + 1)]
 
 
+def sources(stream: str, *numbers: int) -> list[SourcePlace]:
+    """Return places along a source."""
+    return [SourcePlace(stream, number) for number in numbers]
+
+
 class LedgerConformance:
     """The promises of a ledger, one test each."""
 
@@ -112,7 +127,9 @@ class LedgerConformance:
 
     def test_records_are_read_as_they_were_written(self) -> None:
         ledger = self.open_ledger()
-        full = Record("a.b", 2.5, 7, b"\0\xff", "id-1", 9.5, True, "emergency")
+        full = Record(
+            "a.b", 2.5, 7, b"\0\xff", "id-1", 9.5, True, "emergency", b"", ("far", 7, "site")
+        )
         ledger.append([full, record(2)])
         assert ledger.read(0, 10, PLENTY) == [(1, full), (2, record(2))]
         assert ledger.read(1, 10, PLENTY) == [(2, record(2))]
@@ -149,6 +166,46 @@ class LedgerConformance:
         with pytest.raises(BadValue):
             ledger.append([])
         assert ledger.next == 1
+        ledger.close()
+
+    def test_a_record_that_comes_again_from_its_source_is_left_out(self) -> None:
+        ledger = self.open_ledger()
+        ledger.append_from(sources("a", 1, 3), [record(1), record(3)], now_s=5.0)
+        ledger.append_from(sources("a", 1, 3, 7), records(1, 3), {5: b"descriptor"}, now_s=5.0)
+        ledger.append_from(sources("b", 1), [record(1)], now_s=5.0)
+        assert [kept.subject for _, kept in ledger.read(0, 10, PLENTY)] == [
+            record(n).subject for n in (1, 3, 3, 1)
+        ]
+        assert ledger.sources() == {"a": 7, "b": 1}
+        assert ledger.descriptor(5) == b"descriptor"
+        ledger.close()
+
+    def test_how_far_a_source_has_come_survives_a_crash_together_with_its_records(self) -> None:
+        ledger = self.open_ledger()
+        ledger.append_from(sources("a", 4), [record(1)], now_s=5.0)
+        self.crash()
+        again = self.open_ledger(ledger.id)
+        assert again.sources() == {"a": 4}
+        again.append_from(sources("a", 4, 5), records(1, 2), now_s=5.0)
+        assert [kept for _, kept in again.read(0, 10, PLENTY)] == records(1, 2)
+        again.close()
+
+    def test_a_source_of_which_another_ledger_keeps_more_goes_on_behind_that(self) -> None:
+        ledger = self.open_ledger()
+        ledger.append_from(sources("a", 4), [record(1)], now_s=5.0)
+        ledger.raise_sources({"a": 2, "b": 9})
+        self.crash()
+        again = self.open_ledger(ledger.id)
+        assert again.sources() == {"a": 4, "b": 9}
+        again.append_from([*sources("b", 9, 10)], records(1, 2), now_s=5.0)
+        assert [kept for _, kept in again.read(1, 10, PLENTY)] == [record(2)]
+        again.close()
+
+    def test_records_from_a_source_are_kept_under_the_time_at_which_they_came(self) -> None:
+        ledger = self.open_ledger()
+        ledger.append_from(sources("a", 1), [record(1)], now_s=50.0)
+        assert ledger.first_since(40.0) == 1
+        assert ledger.read(0, 1, PLENTY)[0][1].time == 1.0
         ledger.close()
 
     def test_descriptors_are_kept_with_the_records_that_need_them(self) -> None:

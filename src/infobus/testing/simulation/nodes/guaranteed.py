@@ -322,6 +322,9 @@ class _Stores:
     def registrations(self) -> Mapping[str, float]:
         return self._node.home.registrations()
 
+    def sources(self) -> Mapping[str, int]:
+        return self._node.home.sources()
+
     def open_consumer(
         self, name: str, patterns: Sequence[str], where: str, now_s: float
     ) -> MemoryConsumerStore:
@@ -353,7 +356,7 @@ class _Guarantees(Guarantees):
             case Save():
                 self._node.witness.saved(use.consumer, one)
             case HandOver():
-                use.subscription.given = one  # type: ignore[attr-defined]
+                use.subscription.given = one  # type: ignore[union-attr]
             case LostForGood():
                 self._node.witness.lost(use.consumer, one)
             case UsedElsewhere(holder):

@@ -1,0 +1,1 @@
+"""The information router: joins the bus of a site with those of other sites."""

@@ -1,0 +1,348 @@
+"""One agreement at work: interest and events pass both ways between a site and the backbone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from infobus import Bus
+from infobus.bus.border.border import Border
+from infobus.bus.bus import interior
+from infobus.bus.deliver.event import Run
+from infobus.protocols.frames import transactions
+from infobus.protocols.frames.lanes import channel_in, class_in
+from infobus.protocols.interest.federation import Imports
+from infobus.protocols.interest.own_rows import Row
+from infobus.protocols.qos.classes import Classes, Rate
+from infobus.protocols.reliable.effects import Lost
+from infobus.router.crossings import Crossings
+from infobus.router.reach import PREFIX_COUNT
+from infobus.router.settings import AgreementSettings, RouterSettings
+from infobus.router.standby import Duty, Held, Recent
+from infobus.router.translation import Rename, crossing, renamed, renamed_group
+from infobus.subjects import TEST_SPACE, channel_of, matches
+
+log = logging.getLogger("infobus.router")
+
+_NEIGHBOURS = "the backbone"  # all that is wanted there counts as one neighbour's
+_NAMES_COUNT_MAX = 65_536
+_SLICE_S = 0.1  # of what a rate allows passes at once: then a higher class need not wait longer
+
+
+class Crossed(Struct):
+    """What an agreement has let through one way."""
+
+    events: int = 0
+    bytes: int = 0
+    lost: int = 0
+    """Reports of losses that were passed on."""
+
+
+class _Way(NamedTuple):
+    """Where events of one side go."""
+
+    to: Border
+    crossed: Crossed
+    classes: Classes  # of the side that they leave
+    depth: int
+    passed: Recent  # what another router of the group has passed on
+    held: dict[str, Held]  # what this one has taken while it stands by, by class
+
+
+class Passage:
+    """The work of one agreement, until it is closed.
+
+    Args:
+        settings: The agreement.
+        router: The settings of this router; its events go out under its site's name.
+        inside, backbone: The two buses.
+        is_ours: Whether this agreement governs a subject of the inside, and not an earlier one.
+        on_wanted: Called when interest on either side has changed; then call `update`.
+        ignore: Nodes inside whose interest is not told: those of other routers.
+        duty: Whether this router carries, or stands by.
+        note: Called with what has passed, as it is on the bus where it went.
+    """
+
+    def __init__(
+        self,
+        settings: AgreementSettings,
+        router: RouterSettings,
+        inside: Bus,
+        backbone: Bus,
+        *,
+        is_ours: Callable[[str], bool],
+        on_wanted: Callable[[], None],
+        ignore: Collection[str],
+        duty: Duty,
+        note: Callable[[Run], None],
+    ) -> None:
+        self.settings = settings
+        self._duty = duty
+        self.out, self.into = Crossed(), Crossed()
+        self.prefixes: tuple[str, ...] = ()
+        self._here = here = router.place
+        self._is_ours = is_ours
+        self._note = note
+        self._prefix = f"{here.site}.{settings.reach.label}"
+        self._names = settings.agreement()
+        self._imports = Imports(settings.agreement(self._prefix), settings.rows_max)
+        self._imported: dict[Row, None] = {}
+        self._inward: dict[str, str | None] = {}
+        self._outward: dict[str, str | None] = {}
+        self._rate = None if settings.max_rate is None else Rate(settings.max_rate)
+        self._pacing = threading.Lock()
+        self._is_closed = threading.Event()
+        self._inside = Border(
+            inside,
+            take=self._go_out,
+            on_loss=lambda lost: self._lose(lost, self._way_out, self._outward),
+            on_wanted=on_wanted,
+            when_full=settings.when_full,
+            ignore=ignore,
+        )
+        self._backbone = Border(
+            backbone,
+            take=self._come_in,
+            on_loss=lambda lost: self._lose(lost, self._way_in, self._inward),
+            on_wanted=on_wanted,
+            when_full=settings.when_full,
+            ignore=duty.peers,
+        )
+        self._way_out, self._way_in = (
+            _Way(to, crossed, terms.classes, terms.depth, Recent(), {})
+            for to, crossed, terms in (
+                (self._backbone, self.out, interior(inside).hub.node.terms),
+                (self._inside, self.into, interior(backbone).hub.node.terms),
+            )
+        )
+        self._come = Recent()  # what has come in from sites that may send it twice
+        self._holding: dict[str, threading.Lock] = {}  # of each class, while it is handed on
+        self.crossings = Crossings(
+            router,
+            settings,
+            inside,
+            backbone,
+            outward=self._called_outside,
+            inward=self._called_inside,
+        )
+
+    @property
+    def refused(self) -> int:
+        """Rows of others beyond the limits."""
+        return self._imports.refused[_NEIGHBOURS]
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many rows this site asks others for, and how many they ask of it."""
+        return len(self._names.exported(self._inside.wanted())), len(self._imported)
+
+    def fits(self, subject: str) -> bool:
+        """Whether the agreement's form of names inside fits a subject."""
+        return self._names.names.outward(subject) is not None
+
+    def wanted_by(self, subject: str) -> tuple[str, list[str]]:
+        """What a subject of the inside is called on the backbone, and which nodes want it there."""
+        name = self._called_outside(subject) or ""
+        node = interior(self._backbone.bus).hub
+        with node.lock:
+            rows = {one: record.all_rows() for one, record in node.node.rows.records.items()}
+        return name, sorted(
+            one for one, told in rows.items() if any(matches(pattern, name) for pattern, _ in told)
+        )
+
+    def forget_names(self) -> None:
+        """Which agreement governs a subject may have changed."""
+        self._inward.clear()
+        self._outward.clear()
+
+    def update(self, prefixes: Sequence[str]) -> None:
+        """Tell each side what the other wants now; `prefixes` are those that are listened to."""
+        self.prefixes = tuple(prefixes)
+        rows = self._names.exported(self._inside.wanted())
+        asked = [_below(prefix, row) for prefix in prefixes for row in rows]
+        added, removed = self._imports.import_rows(
+            _NEIGHBOURS, self._backbone.wanted(), time.monotonic()
+        )
+        for row in removed:
+            del self._imported[row]
+        self._imported.update(dict.fromkeys(added))
+        wanted = list(self._imported)
+        if not self._duty.carries():  # hear what the router that carries passes on
+            asked += [_below(self._prefix, row) for row in self._names.exported(self._imported)]
+            wanted += self._names.imported(rows)
+        self._backbone.want(asked)
+        self._inside.want(wanted)
+        self.crossings.listen_to(prefixes)
+
+    def go_on(self) -> None:
+        """This router carries from now on: pass what was not passed before."""
+        for way in (self._way_out, self._way_in):
+            for class_ in list(way.held):
+                with self._holding_lock(class_):
+                    self._pass_held(way, class_)
+
+    def close(self) -> None:
+        """Let nothing pass any more. Idempotent."""
+        self._is_closed.set()
+        self.crossings.close()
+        self._inside.close()
+        self._backbone.close()
+
+    # Events.
+
+    def _go_out(self, run: Run) -> None:
+        if run.items.origins:  # what came from another site is not this site's to tell
+            if self._duty.is_shared:
+                self._way_in.passed.note(run, time.monotonic())
+            places = [at for at, one in enumerate(run.items.origins) if one is None]
+            if not places:
+                return
+            run = run.at(places)
+        there = _renamed(run, self._called_outside)
+        if there is not None:
+            items = there.items.come_from(run.sender, self._here.site)
+            self._hand_on(replace(there, items=items), self._way_out)
+
+    def _come_in(self, run: Run) -> None:
+        site = _site_of(run.items.subjects[0])
+        if self._duty.is_shared and site == self._here.site:
+            self._way_out.passed.note(run, time.monotonic())
+            return
+        if site in self._duty.doubled:
+            new = self._come.note(run, time.monotonic())
+            if not new:
+                return
+            run = run if len(new) == len(run.items) else run.at(new)
+        here = _renamed(run, self._called_inside)
+        if here is not None:
+            self._hand_on(here, self._way_in)
+
+    def _hand_on(self, run: Run, way: _Way) -> None:
+        """Pass a run if this router carries; else keep it, in case it soon does."""
+        if not self._duty.is_shared:
+            self._pass(run, way)
+            return
+        with self._holding_lock(run.class_):
+            if self._duty.carries():
+                self._pass_held(way, run.class_)
+                self._pass(run, way)
+            else:
+                way.held.setdefault(run.class_, Held()).hold(run, time.monotonic())
+
+    def _holding_lock(self, class_: str) -> threading.Lock:
+        return self._holding.setdefault(class_, threading.Lock())
+
+    def _pass_held(self, way: _Way, class_: str) -> None:
+        held = way.held.get(class_)
+        for run in held.take(way.passed) if held else ():
+            self._pass(run, way)
+
+    def _pass(self, run: Run, way: _Way) -> None:
+        """Hand events on, as fast as is agreed; wait while the other side has no room."""
+        items = run.items
+        count = step = len(items)
+        if self.settings.max_rate is not None:
+            step = max(1, int(self.settings.max_rate * _SLICE_S))
+        for start in range(0, count, step):
+            part = items if step >= count else items[start : start + step]
+            self._wait_for_turn(len(part))
+            way.to.send(part, self._class_for(run.class_, way), reliable=run.seqs[0] != 0)
+        way.crossed.events += count
+        way.crossed.bytes += sum(map(len, items.bodies))
+        self._note(run)
+
+    def _wait_for_turn(self, count: int) -> None:
+        rate = self._rate
+        if rate is None:
+            return
+        with self._pacing:
+            wait_s = rate.allow(time.monotonic(), count, 0)
+            rate.take(time.monotonic() + wait_s, count, 0)
+        if wait_s > 0:
+            self._is_closed.wait(wait_s)
+
+    def _class_for(self, class_: str, way: _Way) -> str:
+        """The class in which events of one go on the other side."""
+        name = class_ or way.classes.default
+        allowed, there = self.settings.classes, interior(way.to.bus).hub.node.terms.classes
+        return name if name in there.names and name in (allowed or (name,)) else there.default
+
+    def _lose(self, lost: Lost, way: _Way, called: dict[str, str | None]) -> None:
+        """Tell the other side of a loss: wherever anything of that channel has gone before."""
+        if not self._duty.carries():
+            return
+        way.crossed.lost += 1
+        channel = channel_in(lost.lane)
+        depth = interior(way.to.bus).hub.node.terms.depth
+        subjects = {
+            channel_of(name, depth): name
+            for subject, name in called.copy().items()
+            if name is not None and (not channel or channel_of(subject, way.depth) == channel)
+        }
+        count = 1 if lost.last is None else lost.last - lost.first + 1
+        for subject in subjects.values():
+            way.to.lose(subject, self._class_for(class_in(lost.lane), way), count)
+
+    # Names.
+
+    def _called_outside(self, subject: str) -> str | None:
+        return _known(self._outward, subject, self._outside_name)
+
+    def _called_inside(self, subject: str) -> str | None:
+        return _known(self._inward, subject, self._inside_name)
+
+    def _outside_name(self, subject: str) -> str | None:
+        if not self._is_ours(subject):
+            return None
+        return self._imports.agreement.names.outward(subject)
+
+    def _inside_name(self, subject: str) -> str | None:
+        space = TEST_SPACE if subject.startswith(TEST_SPACE) else ""
+        site, _, name = subject.removeprefix(space).split(".", PREFIX_COUNT)
+        # What this site has sent itself does not come in again, by whatever agreement.
+        found = self._names.names.inward(space + name) if site != self._here.site else None
+        return found if found is not None and self._is_ours(found) else None
+
+
+def _known(names: dict[str, str | None], subject: str, find: Rename) -> str | None:
+    try:
+        return names[subject]
+    except KeyError:
+        if len(names) >= _NAMES_COUNT_MAX:
+            names.clear()
+        found = names[subject] = find(subject)
+        return found
+
+
+def _renamed(run: Run, rename: Rename) -> Run | None:
+    """The events of a run that cross, under their other names; None if there are none."""
+    if run.places:
+        group = renamed_group(run.items, run.places, rename)
+        if group is None:
+            return None
+        count = len(transactions.decode(group.bodies[0]).events)
+        return replace(run, items=group, places=tuple(range(count)))
+    crosses = crossing(run.items, rename)
+    if crosses is not None:
+        if not crosses:
+            return None
+        run = run.at(crosses)
+    return replace(run, items=renamed(run.items, rename))
+
+
+def _site_of(subject: str) -> str:
+    """The site whose events have this name on the backbone; all of a frame are of one."""
+    return subject.removeprefix(TEST_SPACE).partition(".")[0]
+
+
+def _below(prefix: str, row: Row) -> Row:
+    """A row under a beginning of names on the backbone; test events keep their space."""
+    pattern, where = row
+    space = TEST_SPACE if pattern.startswith(TEST_SPACE) else ""
+    return f"{space}{prefix}.{pattern.removeprefix(space)}", where
