@@ -82,6 +82,12 @@ VALUES = r"""
 (progn (defun values (x) (list 'mine x)) (values 1)) => (mine 1)
 (progn (defun f (x) x) (fmakunbound 'f) (defmethod f (x) (list x)) (f 1)) => (1)
 (progn (defclass C.A () ((x :initform 1))) (defmethod f ((a C.A) &key) (call-next-method)) (defmethod f (a &key k) (list k)) (f (make-instance 'C.A) :k 5)) => (5)
+(progn (defmethod f ((x symbol)) 'symbol) (defmethod f ((x list)) 'list) (defmethod f ((x null)) (list 'null (call-next-method))) (list (f nil) (class-name (class-of nil)))) => ((null symbol) null)
+(progn (defclass C.A () ((x :type int :initform 1 :documentation "d"))) (defclass C.B (C.A) ((x :initarg :z))) (list (slot-value (make-instance 'C.B) 'x) (slot-value (make-instance 'C.B :z 5) 'x) (ignore-errors (make-instance 'C.B :z "s")))) => (1 5 nil)
+(progn (defclass C.A () ((x :type float :initform 1))) (defclass C.B (C.A) ((x :initform 2))) (defclass C.D (C.A) ((x :reader dx))) (defclass C.E (C.D C.B) ((x :reader ex))) (list (dx (make-instance 'C.D)) (ex (make-instance 'C.E)))) => (1.0 2.0)
+(progn (defclass C.A () ((x :initform 1))) (defclass C.B (C.A) ((x :type int))) (defclass C.A () ((x :initform 2))) (slot-value (make-instance 'C.B) 'x)) => 2
+(progn (defclass C.A () ((n :allocation :class :type int :initform 1))) (defclass C.B (C.A) ((n :allocation :class :initform 2))) (list (slot-value (make-instance 'C.B) 'n) (ignore-errors (setf (slot-value (make-instance 'C.B) 'n) "s")) (slot-value (make-instance 'C.A) 'n))) => (2 nil 1)
+(list (case nil ((nil) 1) (t 2)) (case t ((t) 1) (t 2)) (case 5 (otherwise 3))) => (1 1 3)
 (defmethod f nil 1) (defgeneric g nil (:method nil 2)) (list (f) (g)) => (1 2)
 """  # noqa: E501
 
@@ -137,6 +143,24 @@ REFUSALS = r"""
 (find 1 '(1) :from-end t) => find does not know the keyword :from-end; it has :test :key
 (find 1 '(1) :key) => find expects keywords, each with a value
 (make-hash-table :test 'equalp) => the test is one of eq eql equal
+(case 1 (t 2) (1 3)) => the clause of t must be the last; to compare, write (t)
+(case nil (nil 1) (t 2)) => nil is an empty list of values here; write (nil)
+(let ((x 1) (x 2)) x) => x is named twice here
+(defun f (x &optional x) x) => x is named twice here
+(lambda (x &key (y 1 x)) x) => x is named twice here
+(flet ((f () 1) (f () 2)) (f)) => f is named twice here
+1e400 => 1e400 is too large for a float
+#\a => there are no characters; write a string
+`(a b) => '`' has no meaning here, because there are no macros; use list
+(char "abc" 0) => char, which is not part of TDL: a character is a string of one; use elt and string=
+(let ((l '(1))) (setf (first l) 2)) => first is not a place that can be changed: lists never change; make a new one
+(defmethod shared-initialize :after ((x t) slots &key) 1) => TDL would never call a method of shared-initialize by itself; write one for initialize-instance
+(defmethod slot-unbound (class object slot) 1) => would never call a method of slot-unbound
+(defgeneric no-applicable-method (f &rest r)) => would never call a method of no-applicable-method
+(defmethod update-instance-for-redefined-class :after ((x t) a b c &key) 1) => new slots get their initform
+(progn (defclass C.A () ((x :type int :initform 1))) (defclass C.B (C.A) ((x :type str)))) => declared as str, but inherited from
+(progn (defclass C.A () ((x :initform "s"))) (defclass C.B (C.A) ((x :type int)))) => .x: the default does not fit: expected int
+(progn (defclass C.A () ((x :allocation :class :initform 1))) (defclass C.B (C.A) ((x :allocation :class)))) => leave it out, or give it an :initform of its own
 (change-class 1 'x) => change-class, which is not part of TDL: an object keeps its class
 (handler-bind ((error (lambda (e) 1))) 2) => handler-bind is not part of TDL: use handler-case
 (defmacro m () 1) => defmacro is not part of TDL: there are no macros

@@ -131,7 +131,7 @@ ALIASES = {
 _SHOWN = {full: alias for alias, full in ALIASES.items()}
 
 _KINDS: dict[type, tuple[str, ...]] = {
-    type(None): ("null", "boolean", "list", "symbol", "t"),
+    type(None): ("null", "boolean", "symbol", "list", "t"),
     bool: ("boolean", "symbol", "t"),
     int: ("integer", "number", "t"),
     float: ("float", "number", "t"),
