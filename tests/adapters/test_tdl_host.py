@@ -74,7 +74,9 @@ def test_parameters_of_a_served_operation_may_have_any_name(start, nodes, name):
     (serve "plant.names" (make-instance '{name}))"""
     send(nodes[1], HOST, program, key=KEY)
     service = nodes[1].service("plant.names")
-    assert service["f"](1, 2, 3) == 6
+    named = {"operation": 1, "obj": 2, "self": 3}
+    assert service["f"](*named.values()) == 6 == service["f"](**named)
+    assert service["f"].start(**named).result() == 6
 
 
 def test_an_object_that_is_served_follows_its_class(start, nodes, name):
