@@ -87,6 +87,7 @@ VALUES = r"""
 (progn (defclass C.A () ((x :type float :initform 1))) (defclass C.B (C.A) ((x :initform 2))) (defclass C.D (C.A) ((x :reader dx))) (defclass C.E (C.D C.B) ((x :reader ex))) (list (dx (make-instance 'C.D)) (ex (make-instance 'C.E)))) => (1.0 2.0)
 (progn (defclass C.A () ((x :initform 1))) (defclass C.B (C.A) ((x :type int))) (defclass C.A () ((x :initform 2))) (slot-value (make-instance 'C.B) 'x)) => 2
 (progn (defclass C.A () ((n :allocation :class :type int :initform 1))) (defclass C.B (C.A) ((n :allocation :class :initform 2))) (list (slot-value (make-instance 'C.B) 'n) (ignore-errors (setf (slot-value (make-instance 'C.B) 'n) "s")) (slot-value (make-instance 'C.A) 'n))) => (2 nil 1)
+(list (loop for x in nil sum x) (loop repeat 0 count t) (loop for x in nil maximize x) (loop for x in '(1 2) sum x count t)) => (0 0 nil 5)
 (list (case nil ((nil) 1) (t 2)) (case t ((t) 1) (t 2)) (case 5 (otherwise 3))) => (1 1 3)
 (defmethod f nil 1) (defgeneric g nil (:method nil 2)) (list (f) (g)) => (1 2)
 """  # noqa: E501
@@ -123,6 +124,7 @@ REFUSALS = r"""
 (defun print-object (x y) 1) => print-object is part of the language; write methods for it
 (progn (defmethod f ((x integer)) (call-next-method "a")) (defmethod f (x) x) (f 1)) => other methods of f apply to these arguments than to the original ones
 (progn (defmethod f ((x integer)) (call-next-method)) (f 1)) => there is no next method
+(progn (defclass C.A () ()) (defclass C.B (C.A C.A) ())) => is named twice here
 (typep 1 'no.Such) => typep: there is no class no.Such
 (find-class 'no.Such) => there is no class no.Such
 (defclass C.A () ((x :initform 1 :initform 2))) => the option :initform of slot x is given twice
@@ -143,6 +145,11 @@ REFUSALS = r"""
 (find 1 '(1) :from-end t) => find does not know the keyword :from-end; it has :test :key
 (find 1 '(1) :key) => find expects keywords, each with a value
 (make-hash-table :test 'equalp) => the test is one of eq eql equal
+(loop for x in '(1 2) collect x sum x) => sum makes a sum, and a clause before makes a list; a loop has one value
+(loop for x in '(1 2) if (= x 1) count x else maximize x) => maximize makes an extreme, and a clause before makes a sum
+(loop for x in '(1 2) while x for y = (* x 2) collect y) => for must stand before the clauses that do, test or gather something
+(loop do (return) with y = 1) => with must stand before
+(string-trim " " "a") => string-trim takes 1 argument
 (case 1 (t 2) (1 3)) => the clause of t must be the last; to compare, write (t)
 (case nil (nil 1) (t 2)) => nil is an empty list of values here; write (nil)
 (let ((x 1) (x 2)) x) => x is named twice here

@@ -27,7 +27,16 @@ from infobus.objects.members import Operation, Parameter, check_member_name, mak
 from infobus.objects.spelling import optional, parse_kind
 from infobus.tdl.boundary import checked, held, nothing, outward
 from infobus.tdl.classes.table import SharedSlot
-from infobus.tdl.compiler import Scope, compiled, expect, group_in, name_in, special, symbol_name
+from infobus.tdl.compiler import (
+    Scope,
+    check_names,
+    compiled,
+    expect,
+    group_in,
+    name_in,
+    special,
+    symbol_name,
+)
 from infobus.tdl.conditions import Unwinding, failed
 from infobus.tdl.forms.definitions import function_name
 from infobus.tdl.machine import Code, Evaluation, Frame, translated
@@ -107,6 +116,7 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
         full_name(name_in(item, "the name of a class"))
         for item in group_in(above, "superclasses").items
     ]
+    check_names(supertypes, form.items[2:])
     if head == "define-condition" and not supertypes:
         supertypes = [full_name("condition")]
     written = ClassForm(
