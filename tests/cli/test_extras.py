@@ -86,3 +86,13 @@ def test_without_extras_every_command_has_help(tmp_path: Path) -> None:
     commands = [f"{command} --help".strip() for command in all_commands()]
     told, errors = run_without_extras(Shell(tmp_path), commands)
     assert told == [f"{command} 0 0 False" for command in commands], errors
+
+
+def test_a_query_server_is_asked_without_extras(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    impatient = tmp_path / "impatient.toml"
+    impatient.write_text("[patience]\ncall_s = 0.2\n")
+    shell.environment["INFOBUS_SETTINGS"] = str(impatient)
+    asked = "query Story --remote svc.nobody"
+    told, errors = run_without_extras(shell, [asked])
+    assert told == [f"{asked} 1 1 False"], errors
