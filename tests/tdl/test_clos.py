@@ -66,6 +66,7 @@ VALUES = r"""
 (progn (defgeneric f (x) (:method (x) 1) (:method ((x string)) 2)) (defmethod f ((x integer)) 3) (defgeneric f (x) (:method (x) 4)) (list (f "a") (f 1))) => (4 3)
 (progn (defgeneric f (x)) (defgeneric f (x y)) (defmethod f (x y) y) (f 1 2)) => 2
 (list (class-of 5) (eq (class-of "a") (find-class 'string)) (class-name (class-of :k)) (find-class 'no.Such nil) (typep 1 (find-class 'number))) => (#<class integer> t keyword nil t)
+(list (class-precedence-list (find-class 'integer)) (class-precedence-list 'null) (class-precedence-list 'list) (class-precedence-list 'keyword)) => ((integer number t) (null boolean symbol list t) (list t) (keyword symbol t))
 (progn (defclass C.A () ((x :initform 1))) (setf o (make-instance (find-class 'C.A))) (list (eq (class-of o) (find-class 'C.A)) (slot-names (class-of o)) (eq (class-name (class-of o)) 'C.A))) => (t (x) t)
 (list (member 2 '((1) (2) (3)) :key #'car) (member '(1) '((1))) (member '(1) '((1)) :test #'equal) (member 5 '(1 9) :test #'<)) => (((2) (3)) nil ((1)) (9))
 (list (find 3 '((1 a) (3 b)) :key #'car) (find "B" '("a" "b") :test (lambda (x y) (string= (string-downcase x) y))) (position 2 '(1 2) :test 'eql) (count 1 '((1) (1)) :key 'car) (remove 1 '(1 2 3) :test #'<)) => ((3 b) "b" 1 2 (1))
@@ -126,6 +127,7 @@ REFUSALS = r"""
 (progn (defmethod f ((x integer)) (call-next-method)) (f 1)) => there is no next method
 (progn (defclass C.A () ()) (defclass C.B (C.A C.A) ())) => is named twice here
 (typep 1 'no.Such) => typep: there is no class no.Such
+(make-instance 'integer) => make-instance: integer is built in and has no slots
 (find-class 'no.Such) => there is no class no.Such
 (defclass C.A () ((x :initform 1 :initform 2))) => the option :initform of slot x is given twice
 (defclass C.A () () (:documentation "a") (:documentation "b")) => the option :documentation is given twice

@@ -149,6 +149,17 @@ BUILT_IN_CLASSES = frozenset(
 )
 
 
+def built_in_precedence(name: str) -> tuple[str, ...]:
+    """Return a class of the language, and those above it.
+
+    >>> built_in_precedence("integer")
+    ('integer', 'number', 't')
+    """
+    orders = [*_KINDS.values(), _SYMBOL, _KEYWORD, ("function", "t")]
+    # A value may have classes between this one and a superclass: nil is a symbol and a list.
+    return min((order[order.index(name) :] for order in orders if name in order), key=len)
+
+
 _orders: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()
 """The precedence of each class whose objects were asked for it."""
 
