@@ -396,9 +396,11 @@ def group_in(form: Form, what: str) -> Parenthesized:
 
 def check_names(names: Sequence[str], forms: Sequence[Form]) -> None:
     """Raise an error at the first of `forms` if two of the names that they bind are equal."""
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1).split()[-1]
-        raise bad_form(forms[0].at, f"{twice} is named twice here")
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise bad_form(forms[0].at, f"{name.split()[-1]} is named twice here")
+        seen.add(name)
 
 
 def expect(form: Parenthesized, least: int, most: int | None, usage: str) -> tuple[Form, ...]:

@@ -72,7 +72,7 @@ class Interpreter:
         self.classes = self._classes.classes
         self.outdated = self._classes.outdated
         self.recipe = self._classes.recipe
-        self.slot_above = self._classes.slot_above
+        self.slots_above = self._classes.slots_above
         self.class_named = self._classes.named
         self.initializer = Generic("initialize-instance", Parameters(1, has_rest=True))
         first = Builtin("initialize-instance", initialize, 1, None)

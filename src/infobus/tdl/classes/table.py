@@ -6,9 +6,9 @@ are brought up to date when the program next uses them (`renewal`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from infobus.errors import BadType
@@ -41,6 +41,9 @@ class SharedSlot:
     kind: Kind
     value: list[Any]
     """The value, or nothing while the slot is unbound."""
+
+
+SlotAbove: TypeAlias = Attribute | SharedSlot
 
 
 @dataclass
@@ -122,13 +125,15 @@ class ClassTable:
         self._own: WeakSet[type[DataObject]] = WeakSet()
         self._recipes: dict[type[DataObject], Recipe] = {}
 
-    def slot_above(self, names: Iterable[str], slot: str) -> Attribute | SharedSlot | None:
-        """Return the slot that a class with these superclasses inherits, if it does."""
+    def slots_above(self, run: Evaluation, names: Iterable[str]) -> Mapping[str, SlotAbove]:
+        """Return the slots that a class with these superclasses inherits, by name."""
         bases = [self.named(name) for name in names]
-        for base in bases:
-            if (shared := self.recipe(base).shared.get(slot)) is not None:
-                return shared
-        return inherited_attributes([base.__bus_type__ for base in bases]).get(slot)
+        run.spend(sum(base.__bus_plan__.count for base in bases))
+        found: dict[str, SlotAbove] = {}
+        found.update(inherited_attributes([base.__bus_type__ for base in bases]))
+        for base in reversed(bases):
+            found.update(self.recipe(base).shared)
+        return found
 
     def find(self, name: str) -> type[DataObject] | None:
         """Return a class by name: the program's own, else one that this process knows."""

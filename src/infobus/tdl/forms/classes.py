@@ -18,6 +18,7 @@ program, not to the type: its value is not sent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ from infobus.objects.kinds import ANY, Kind, ListOf, MapOf, Misfit
 from infobus.objects.members import Operation, Parameter, check_member_name, make_attribute
 from infobus.objects.spelling import optional, parse_kind
 from infobus.tdl.boundary import checked, held, nothing, outward
-from infobus.tdl.classes.table import SharedSlot
+from infobus.tdl.classes.table import SharedSlot, SlotAbove
 from infobus.tdl.compiler import (
     Scope,
     check_names,
@@ -139,8 +140,9 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
     def deep(run: Evaluation, frame: Frame) -> Deep:
         try:
             attributes, shared = [], {}
+            above = run.interpreter.slots_above(run, written.supertypes)
             for slot in written.slots:
-                _inherit_type(run, written, slot)
+                _inherit_type(written.name, slot, above)
                 default = []
                 if slot.initform is not None:
                     default = [(yield from run.value_of(slot.initform, frame))]
@@ -166,15 +168,15 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
     return Code(deep, is_deep=True)
 
 
-def _inherit_type(run: Evaluation, written: ClassForm, slot: WrittenSlot) -> None:
+def _inherit_type(cls: str, slot: WrittenSlot, above: Mapping[str, SlotAbove]) -> None:
     """Give a slot without `:type` the one of the slot that it redeclares."""
     name = attribute_name(slot.name)
-    above = run.interpreter.slot_above(written.supertypes, name)
-    if isinstance(above, SharedSlot) and ":initform" not in slot.given:
-        raise failed(f"{written.name}.{name} is inherited as a slot with :allocation :class; "
+    found = above.get(name)
+    if isinstance(found, SharedSlot) and ":initform" not in slot.given:
+        raise failed(f"{cls}.{name} is inherited as a slot with :allocation :class; "
                      "leave it out, or give it an :initform of its own")  # fmt: skip
-    if above is not None and ":type" not in slot.given:
-        slot.kind = above.kind
+    if found is not None and ":type" not in slot.given:
+        slot.kind = found.kind
 
 
 def _default(run: Evaluation, value: Any, kind: Kind, where: str) -> Any:
