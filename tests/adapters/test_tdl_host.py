@@ -306,6 +306,6 @@ def test_an_object_with_an_unbound_slot_is_served_and_says_so_when_it_is_read(st
     (serve "plant.unbound" (make-instance '{name}))"""
     send(nodes[1], HOST, program, key=KEY)
     service = nodes[1].service("plant.unbound")
-    with pytest.raises(TdlError, match="the slot x of .* is unbound"):
+    with pytest.raises(TdlError, match=r"the slot x of .* is unbound"):
         service.look()
     assert (service.put(5), service.look()) == (5, 5)
