@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from infobus import Bounds, Patience
+from infobus.bus.settings import Settings, load_settings
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCKS = [
@@ -59,6 +60,18 @@ def test_examples_run_as_printed(block: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout, "an example should show something"
     assert not done.stderr
+
+
+def test_the_quick_start_shows_every_setting_and_a_node_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (DOCS / "quickstart.md").read_text()
+    text = page[page.index("## Settings") :].split("```toml\n")[1].split("```")[0]
+    shown = tmp_path / "infobus.toml"
+    shown.write_text(text)
+    monkeypatch.setenv("INFOBUS_SETTINGS", str(shown))
+    load_settings()
+    assert set(tomllib.loads(text)) == set(Settings.__struct_fields__)
 
 
 def test_every_room_is_on_the_plan_of_the_house() -> None:

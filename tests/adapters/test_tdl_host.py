@@ -74,7 +74,9 @@ def test_parameters_of_a_served_operation_may_have_any_name(start, nodes, name):
     (serve "plant.names" (make-instance '{name}))"""
     send(nodes[1], HOST, program, key=KEY)
     service = nodes[1].service("plant.names")
-    assert service["f"](1, 2, 3) == 6
+    named = {"operation": 1, "obj": 2, "self": 3}
+    assert service["f"](*named.values()) == 6 == service["f"](**named)
+    assert service["f"].start(**named).result() == 6
 
 
 def test_an_object_that_is_served_follows_its_class(start, nodes, name):
@@ -293,3 +295,17 @@ def test_a_line_that_a_crash_cut_off_is_left_out_but_damage_is_not(tmp_path):
     kept.file.write_bytes(b"junk\n" + kept.file.read_bytes())
     with pytest.raises(StoreError, match=r"programs\.jsonl, line 1, is not a program"):
         KeptPrograms(kept.file)
+
+
+def test_an_object_with_an_unbound_slot_is_served_and_says_so_when_it_is_read(start, nodes, name):
+    start()
+    program = f"""
+    (defclass {name} () ((x :type int)) (:operations (put ((v int)) int) (look () int)))
+    (defmethod put ((o {name}) v) (setf (slot-value o 'x) v))
+    (defmethod look ((o {name})) (slot-value o 'x))
+    (serve "plant.unbound" (make-instance '{name}))"""
+    send(nodes[1], HOST, program, key=KEY)
+    service = nodes[1].service("plant.unbound")
+    with pytest.raises(TdlError, match=r"the slot x of .* is unbound"):
+        service.look()
+    assert (service.put(5), service.look()) == (5, 5)

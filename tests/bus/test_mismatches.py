@@ -213,3 +213,30 @@ def test_all_definitions_of_a_name_are_among_the_types_of_the_bus(
     monkeypatch.setattr(bus._hub.engine, "query", lambda *_: [answer])
     found = [kind for kind in bus.types() if kind.name == "mismatch.Order"]
     assert found == [type_of(Order), theirs.__bus_type__]
+
+
+class Shop(infobus.Service):
+    def take(self, order: Order) -> int:
+        return order.total
+
+    def newest(self) -> DataObject:
+        return self.last
+
+    last: DataObject = Order(number=0)
+
+
+def test_a_service_refuses_such_an_argument_and_a_caller_gets_the_result_as_it_was_sent(
+    bus: Bus, other: Bus, theirs: Theirs
+) -> None:
+    shop = Shop()
+    shop.last = theirs(number=2, total=99.5)
+    bus.serve("svc.shop", shop)
+    client = other.service("svc.shop")
+    with pytest.raises(infobus.BadCall, match=r"order\.total: expected int, got float 1\.5"):
+        client.take(theirs(number=1, total=1.5))
+    got = client.newest()
+    assert (type(got), got.total, type_of(got).attributes["total"].type) == (
+        DataObject,
+        99.5,
+        "float",
+    )

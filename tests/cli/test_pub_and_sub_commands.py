@@ -11,6 +11,7 @@ import infobus
 from infobus.cli.lines import event_json, event_line
 from infobus.headers import Headers
 from tests.bus.helpers import wait_until
+from tests.objects import worlds
 
 
 def test_watching_ends_when_time_is_up(run):
@@ -68,6 +69,18 @@ def test_what_goes_wrong_is_said_in_one_line_with_exit_code_2(run, arguments, pr
     assert problem in err
     assert err.startswith("infobus: ")
     assert err.count("\n") == 1
+
+
+def test_two_definitions_of_a_type_are_both_shown(run, monkeypatch):
+    known = []
+    for kind in (int, float):
+        with worlds.another_process():
+            cls = infobus.define_type("cli.Order", [], {"total": kind})
+            known.append(cls.__bus_type__)
+    monkeypatch.setattr(infobus.Bus, "types", lambda bus: known)
+    code, out, err = run("types", "cli.Order")
+    assert (code, err) == (0, "2 definitions of cli.Order live on the bus\n")
+    assert ("total: int" in out, "total: float" in out) == (True, True)
 
 
 def test_an_endpoint_that_is_none(run):

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import pytest
 
 import infobus
 from infobus import DataObject, Service
+from infobus.services import ServiceClient
 
 
 class Listing(DataObject):
@@ -112,10 +114,23 @@ def test_what_goes_wrong_is_said_in_a_line(run, arguments, code, says):
 def test_a_call_waits_for_a_server_as_long_as_it_may(run, bus, monkeypatch):
     for module in ("call", "services"):
         monkeypatch.setattr(f"infobus.cli.{module}.PATIENCE_S", 0.0)
-    timer = threading.Timer(0.2, bus.serve, ("svc.late", Market()))
-    timer.start()
+    looks = threading.Event()
+    search = ServiceClient.servers
+
+    def searched(client, timeout_s=None):
+        looks.set()
+        return search(client, timeout_s)
+
+    def serve_late():
+        looks.wait(60)
+        time.sleep(0.3)
+        bus.serve("svc.late", Market())
+
+    monkeypatch.setattr(ServiceClient, "servers", searched)
+    late = threading.Thread(target=serve_late)
+    late.start()
     code, out, _ = run("call", "svc.late", "symbols", "--timeout", "60", "--json")
-    timer.join()
+    late.join()
     assert (code, out) == (0, '["GMC","IBM"]\n')
 
 

@@ -278,6 +278,31 @@ class TestRules:
         caller.take(wire.Refused("s", 1, wire.MOVED, to=("t", 1)), 0.0)
         assert caller.loads == {("s", 1): 0, ("t", 1): 1}
 
+    @pytest.mark.parametrize("answers", ["all", "one"])
+    def test_a_burst_waits_until_balanced_servers_can_be_compared(self, answers):
+        """Otherwise the first one that answers would get all of it."""
+        here = directory("s", "t", "u")
+        caller = Caller(here, lambda types: [], answers_s=0.25)
+
+        def start(*keys):
+            calls = [
+                Outgoing(key, "svc.x", "op", lambda presence: Bound(b"\x80"), INF) for key in keys
+            ]
+            return [effect for call in calls for effect in caller.start(call, 0.0)]
+
+        def answer(node):
+            told = wire.IAm(node, 1, 2, [presence(rule="balanced")])
+            return caller.noted(here.take_i_am(told), 0.1)
+
+        def servers(effects):
+            return Counter(effect.peer for effect in effects if isinstance(effect, ToPeer))
+
+        assert servers([*start(1, 2, 3), *answer("s"), *start(4, 5, 6)]) == {}
+        if answers == "all":
+            assert servers([*answer("t"), *answer("u")]) == {"s": 2, "t": 2, "u": 2}
+        else:
+            assert servers(caller.tick(0.4)) == {"s": 6}
+
     def test_a_server_with_too_many_calls_shares_them_evenly(self):
         servers = balanced_servers("abc")
         placed = Counter(place(servers, number) for number in range(1, 31))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus import BadType, DataObject, Service, define_type, idempotent
+from infobus import BadType, DataObject, Service, define_type, idempotent, tdl
 from infobus.errors import BadFrame
 from infobus.objects import type_of
 from infobus.services import DynamicService, Interface
@@ -212,6 +212,17 @@ def test_a_type_that_was_made_at_run_time_travels(bus, other):
 
     bus.serve("svc.factory", Factory())
     assert other.service("svc.factory").make().size == 3
+
+
+def test_an_object_whose_class_was_made_in_tdl_is_served(bus, other):
+    machine = tdl.Interpreter()
+    machine.run("""
+      (defclass services.Pen () ((price :type float)) (:operations (total ((count int 1)) float)))
+      (defmethod total ((pen services.Pen) count) (* count (slot-value pen 'price)))""")
+    bus.serve("svc.pen", machine.classes["services.Pen"](price=1.5))
+    pen = other.service("svc.pen")
+    assert (pen.total(), pen.total(count=10)) == (1.5, 15.0)
+    assert pen.operations["total"].signature == "total(count: int = 1) -> float"
 
 
 class TestErrors:

@@ -1,6 +1,7 @@
 """Sessions: private, two-way, at an agreed quality, until somebody ends them."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from infobus import BusClosed, NoServer, Service, UsageError
 from infobus.services.sessions import QoS
 from tests.bus.helpers import wait_until
+from tests.patience import PATIENCE_S
 
 
 def echo(session):
@@ -109,6 +111,48 @@ def test_the_death_of_the_consumer_ends_it(bus, connect):
     consumer.close(0)
     wait_until(lambda: ended)
     assert ended == ["the other side has died"]
+
+
+def test_a_conversation_that_works_ends_before_its_bus_is_closed(bus, other):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(session):
+        for obj in session:
+            begun.set()
+            go_on.wait(PATIENCE_S)
+            session.send({"done": obj["n"]})
+
+    bus.offer_sessions("svc.work", work)
+    with other.open_session("svc.work") as session:
+        session.send({"n": 1})
+        assert begun.wait(PATIENCE_S)
+        closing = threading.Thread(target=bus.close, args=(PATIENCE_S,))
+        closing.start()
+        go_on.set()
+        assert list(session) == [{"done": 1}]
+        closing.join()
+        assert session.reason == "the other side has closed it"
+
+
+def test_a_conversation_that_takes_too_long_is_named(bus, other, caplog):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(session):
+        begun.set()
+        go_on.wait(PATIENCE_S)
+
+    bus.offer_sessions("svc.work", work)
+    other.open_session("svc.work")
+    assert begun.wait(PATIENCE_S)
+    bus.close(0.1)
+    go_on.set()
+    assert f"work with {other.stats().node} still goes on" in caplog.text
+
+
+def test_a_conversation_may_close_the_bus(bus, other):
+    bus.offer_sessions("svc.end", lambda session: bus.close())
+    with other.open_session("svc.end") as session:
+        assert list(session) == []
 
 
 def test_the_consumer_chooses_among_suppliers(bus, other, connect):

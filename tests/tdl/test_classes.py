@@ -292,10 +292,20 @@ class TestSlots:
     def test_an_object_with_an_unbound_slot_does_not_leave_the_program(self):
         published = []
         able = Interpreter(
-            capabilities=Capabilities(publish=lambda subject, data: published.append(data))
+            capabilities=Capabilities(
+                publish=lambda subject, data: published.append(data),
+                call=lambda *called: published.append(called),
+                operate=operate,
+            )
         )
         able.run("(defvar o (make-instance 'tdl_test.Oven))")
-        for use in ("o", "(list o)", '(publish "a.b" o)'):
+        for use in (
+            "o",
+            "(list o)",
+            '(publish "a.b" o)',
+            '(call "a.b" \'f :x o)',
+            "(operate o 'heat 5)",
+        ):
             with pytest.raises(TdlError, match=r"Oven\.serial: expected str, got no value"):
                 able.run(use)
         assert "celsius" in able.show("o")

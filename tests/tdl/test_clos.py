@@ -66,6 +66,7 @@ VALUES = r"""
 (progn (defgeneric f (x) (:method (x) 1) (:method ((x string)) 2)) (defmethod f ((x integer)) 3) (defgeneric f (x) (:method (x) 4)) (list (f "a") (f 1))) => (4 3)
 (progn (defgeneric f (x)) (defgeneric f (x y)) (defmethod f (x y) y) (f 1 2)) => 2
 (list (class-of 5) (eq (class-of "a") (find-class 'string)) (class-name (class-of :k)) (find-class 'no.Such nil) (typep 1 (find-class 'number))) => (#<class integer> t keyword nil t)
+(list (class-precedence-list (find-class 'integer)) (class-precedence-list 'null) (class-precedence-list 'list) (class-precedence-list 'keyword)) => ((integer number t) (null boolean symbol list t) (list t) (keyword symbol t))
 (progn (defclass C.A () ((x :initform 1))) (setf o (make-instance (find-class 'C.A))) (list (eq (class-of o) (find-class 'C.A)) (slot-names (class-of o)) (eq (class-name (class-of o)) 'C.A))) => (t (x) t)
 (list (member 2 '((1) (2) (3)) :key #'car) (member '(1) '((1))) (member '(1) '((1)) :test #'equal) (member 5 '(1 9) :test #'<)) => (((2) (3)) nil ((1)) (9))
 (list (find 3 '((1 a) (3 b)) :key #'car) (find "B" '("a" "b") :test (lambda (x y) (string= (string-downcase x) y))) (position 2 '(1 2) :test 'eql) (count 1 '((1) (1)) :key 'car) (remove 1 '(1 2 3) :test #'<)) => ((3 b) "b" 1 2 (1))
@@ -82,6 +83,13 @@ VALUES = r"""
 (progn (defun values (x) (list 'mine x)) (values 1)) => (mine 1)
 (progn (defun f (x) x) (fmakunbound 'f) (defmethod f (x) (list x)) (f 1)) => (1)
 (progn (defclass C.A () ((x :initform 1))) (defmethod f ((a C.A) &key) (call-next-method)) (defmethod f (a &key k) (list k)) (f (make-instance 'C.A) :k 5)) => (5)
+(progn (defmethod f ((x symbol)) 'symbol) (defmethod f ((x list)) 'list) (defmethod f ((x null)) (list 'null (call-next-method))) (list (f nil) (class-name (class-of nil)))) => ((null symbol) null)
+(progn (defclass C.A () ((x :type int :initform 1 :documentation "d"))) (defclass C.B (C.A) ((x :initarg :z))) (list (slot-value (make-instance 'C.B) 'x) (slot-value (make-instance 'C.B :z 5) 'x) (ignore-errors (make-instance 'C.B :z "s")))) => (1 5 nil)
+(progn (defclass C.A () ((x :type float :initform 1))) (defclass C.B (C.A) ((x :initform 2))) (defclass C.D (C.A) ((x :reader dx))) (defclass C.E (C.D C.B) ((x :reader ex))) (list (dx (make-instance 'C.D)) (ex (make-instance 'C.E)))) => (1.0 2.0)
+(progn (defclass C.A () ((x :initform 1))) (defclass C.B (C.A) ((x :type int))) (defclass C.A () ((x :initform 2))) (slot-value (make-instance 'C.B) 'x)) => 2
+(progn (defclass C.A () ((n :allocation :class :type int :initform 1))) (defclass C.B (C.A) ((n :allocation :class :initform 2))) (list (slot-value (make-instance 'C.B) 'n) (ignore-errors (setf (slot-value (make-instance 'C.B) 'n) "s")) (slot-value (make-instance 'C.A) 'n))) => (2 nil 1)
+(list (loop for x in nil sum x) (loop repeat 0 count t) (loop for x in nil maximize x) (loop for x in '(1 2) sum x count t)) => (0 0 nil 5)
+(list (case nil ((nil) 1) (t 2)) (case t ((t) 1) (t 2)) (case 5 (otherwise 3))) => (1 1 3)
 (defmethod f nil 1) (defgeneric g nil (:method nil 2)) (list (f) (g)) => (1 2)
 """  # noqa: E501
 
@@ -117,7 +125,9 @@ REFUSALS = r"""
 (defun print-object (x y) 1) => print-object is part of the language; write methods for it
 (progn (defmethod f ((x integer)) (call-next-method "a")) (defmethod f (x) x) (f 1)) => other methods of f apply to these arguments than to the original ones
 (progn (defmethod f ((x integer)) (call-next-method)) (f 1)) => there is no next method
+(progn (defclass C.A () ()) (defclass C.B (C.A C.A) ())) => is named twice here
 (typep 1 'no.Such) => typep: there is no class no.Such
+(make-instance 'integer) => make-instance: integer is built in and has no slots
 (find-class 'no.Such) => there is no class no.Such
 (defclass C.A () ((x :initform 1 :initform 2))) => the option :initform of slot x is given twice
 (defclass C.A () () (:documentation "a") (:documentation "b")) => the option :documentation is given twice
@@ -137,6 +147,29 @@ REFUSALS = r"""
 (find 1 '(1) :from-end t) => find does not know the keyword :from-end; it has :test :key
 (find 1 '(1) :key) => find expects keywords, each with a value
 (make-hash-table :test 'equalp) => the test is one of eq eql equal
+(loop for x in '(1 2) collect x sum x) => sum makes a sum, and a clause before makes a list; a loop has one value
+(loop for x in '(1 2) if (= x 1) count x else maximize x) => maximize makes an extreme, and a clause before makes a sum
+(loop for x in '(1 2) while x for y = (* x 2) collect y) => for must stand before the clauses that do, test or gather something
+(loop do (return) with y = 1) => with must stand before
+(string-trim " " "a") => string-trim takes 1 argument
+(case 1 (t 2) (1 3)) => the clause of t must be the last; to compare, write (t)
+(case nil (nil 1) (t 2)) => nil is an empty list of values here; write (nil)
+(let ((x 1) (x 2)) x) => x is named twice here
+(defun f (x &optional x) x) => x is named twice here
+(lambda (x &key (y 1 x)) x) => x is named twice here
+(flet ((f () 1) (f () 2)) (f)) => f is named twice here
+1e400 => 1e400 is too large for a float
+#\a => there are no characters; write a string
+`(a b) => '`' has no meaning here, because there are no macros; use list
+(char "abc" 0) => char, which is not part of TDL: a character is a string of one; use elt and string=
+(let ((l '(1))) (setf (first l) 2)) => first is not a place that can be changed: lists never change; make a new one
+(defmethod shared-initialize :after ((x t) slots &key) 1) => TDL would never call a method of shared-initialize by itself; write one for initialize-instance
+(defmethod slot-unbound (class object slot) 1) => would never call a method of slot-unbound
+(defgeneric no-applicable-method (f &rest r)) => would never call a method of no-applicable-method
+(defmethod update-instance-for-redefined-class :after ((x t) a b c &key) 1) => new slots get their initform
+(progn (defclass C.A () ((x :type int :initform 1))) (defclass C.B (C.A) ((x :type str)))) => declared as str, but inherited from
+(progn (defclass C.A () ((x :initform "s"))) (defclass C.B (C.A) ((x :type int)))) => .x: the default does not fit: expected int
+(progn (defclass C.A () ((x :allocation :class :initform 1))) (defclass C.B (C.A) ((x :allocation :class)))) => leave it out, or give it an :initform of its own
 (change-class 1 'x) => change-class, which is not part of TDL: an object keeps its class
 (handler-bind ((error (lambda (e) 1))) 2) => handler-bind is not part of TDL: use handler-case
 (defmacro m () 1) => defmacro is not part of TDL: there are no macros

@@ -77,7 +77,7 @@ VALUES = r"""
 (loop for x in '(a b c) for i from 0 collect (list i x)) => ((0 a) (1 b) (2 c))
 (loop repeat 3 count t) => 3
 (loop with s = 0 for x in '(1 2 3) do (incf s x) finally (return s)) => 6
-(loop for x in '(1 2 3 4) when (evenp x) collect x else sum 1) => (2 4)
+(loop for x in '(1 2 3 4) when (evenp x) collect x else append '(1)) => (1 2 1 4)
 (loop for x in '(1 2 3 4) when (evenp x) do (when (= x 4) (return 'four)) and count t) => four
 (loop for x in '(3 1 2) maximize x) => 3
 (loop for x in '((1) (2 3)) append x) => (1 2 3)

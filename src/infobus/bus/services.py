@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from infobus.services import Found, Offered, ServiceClient, Watch
     from infobus.services.discovery import IAmHere
     from infobus.services.exchange import Exchange
-    from infobus.services.sessions import QoS, Session
+    from infobus.services.sessions import Conversations, QoS, Session
     from infobus.services.sessions import SessionBus as SessionBus
 
 log = logging.getLogger("infobus")
@@ -58,6 +59,7 @@ class Services:
         self._port: Serving | None = None
         self._beginning = threading.Lock()
         self._offers: list[Offered] = []
+        self._conversations: Conversations | None = None
         # Every node answers who is out there, from the first question on.
         hub.register_late(self._begin_unless_closed, SERVICE_TAGS)
 
@@ -146,10 +148,12 @@ class Services:
         options: dict[str, Any],
     ) -> Offered:
         """See `Bus.offer_sessions`."""
-        from infobus.services.sessions import QoS, SessionSupplier
+        from infobus.services.sessions import Conversations, QoS, SessionSupplier
 
-        told, offered = cast("SessionBus", bus), qos or QoS()
-        supplier = SessionSupplier(told, self.exchange, converse, offered, self._check_qos)
+        told, offered, exchange = cast("SessionBus", bus), qos or QoS(), self.exchange
+        with self._beginning:
+            held = self._conversations = self._conversations or Conversations()
+        supplier = SessionSupplier(told, exchange, converse, offered, self._check_qos, held)
         return self.serve(subject, supplier, **options)
 
     def open_session(
@@ -176,13 +180,21 @@ class Services:
         """Retire all services, and let what runs finish, within a time."""
         if self._port is None:
             return
+        deadline_s = time.monotonic() + timeout_s
         for offered in self._offers:
             offered.asked_to_retire()
+        if self._conversations is not None:
+            self._conversations.hear_no_more()
+        is_over = True
         for offered in self._offers:
-            if not offered.wait_retired(timeout_s):
+            if not offered.wait_retired(max(0.0, deadline_s - time.monotonic())):
                 log.warning("closing while %r still has calls", offered)
-                timeout_s = 0.0
-        if self._offers and timeout_s:
+                is_over = False
+        if self._conversations is not None:
+            for name in self._conversations.wait_silent(max(0.0, deadline_s - time.monotonic())):
+                log.warning("closing while the session %s still goes on", name)
+                is_over = False
+        if self._offers and is_over and time.monotonic() < deadline_s:
             self._wait_until_known()
         self._port.close()
 

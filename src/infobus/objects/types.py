@@ -206,6 +206,11 @@ def _inherited(
     return result
 
 
+def inherited_attributes(supertypes: Iterable[Type]) -> dict[str, Attribute]:
+    """Return what a subtype of these inherits, each from the most derived one that has it."""
+    return _inherited(_without_repeats(supertypes), "attributes", "", strict=False)
+
+
 def _agree(one: Attribute | Operation, other: Any, is_settled: bool) -> bool:
     """Return whether a subtype can inherit both members.
 

@@ -166,7 +166,7 @@ class RemoteOperation:
         self._is_simple = policy in ("first", "least_loaded")
         self._last: tuple[bytes, ServiceOperation] | None = None  # as the last server has it
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call it, and wait for the result; a stream is returned at once.
 
         Raises:
@@ -193,7 +193,7 @@ class RemoteOperation:
             return self._ask_all(args, kwargs)
         return self._start(args, kwargs, self._chosen()).result()
 
-    def start(self, *args: Any, **kwargs: Any) -> PendingCall:
+    def start(self, /, *args: Any, **kwargs: Any) -> PendingCall:
         """Call it without waiting for the result."""
         if self._policy == "all":
             raise UsageError("with policy='all' there are many results; call it without start")

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from infobus.errors import UsageError
 from infobus.headers import NO_HEADERS, Headers
+from infobus.objects.data import DataObject, type_of
 from infobus.services.interface import Interface
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -82,6 +83,9 @@ def interface_of(service: object) -> Interface:
         found = service._interface
     else:
         found = Interface.of_class(type(service))
+        if not found.operations and isinstance(service, DataObject):
+            # Its class was made at run time, so its operations are declared in the type alone.
+            found = Interface.of_type(type_of(service))
     if not found.operations:
         raise UsageError(
             f"{type(service).__name__} has no operation: annotate the parameters and the result "

@@ -151,6 +151,10 @@ class Session:
             except BusClosed:
                 return
 
+    def hear_no_more(self) -> None:
+        """Take nothing more in: once what has come is taken, `receive` raises `BusClosed`."""
+        self._heard.close()
+
     def close(self, reason: str = "") -> None:
         """End it, for both sides. Idempotent."""
         if not self.reason:
@@ -180,6 +184,52 @@ class Session:
             self._heard.close()
 
 
+class Conversations:
+    """What the suppliers of a node say in their sessions, each on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._running: dict[Session, tuple[str, threading.Thread]] = {}
+
+    def begin(self, session: Session, converse: Callable[[Session], object]) -> None:
+        """Begin one."""
+        name = getattr(converse, "__qualname__", None) or repr(converse)
+        thread = threading.Thread(
+            target=self._run,
+            args=(session, converse),
+            name=f"infobus-session-{session.id}",
+            daemon=True,
+        )
+        self._running[session] = name, thread
+        thread.start()
+
+    def hear_no_more(self) -> None:
+        """Let all come to their end; they can still say something."""
+        for session in list(self._running):
+            session.hear_no_more()
+
+    def wait_silent(self, timeout_s: float) -> list[str]:
+        """Wait until all but the caller's own have ended; return those that go on."""
+        deadline_s = time.monotonic() + timeout_s
+        me = threading.current_thread()
+        running = [(one, *held) for one, held in list(self._running.items()) if held[1] is not me]
+        for _, _, thread in running:
+            thread.join(max(0.0, deadline_s - time.monotonic()))
+        return [f"{name} with {one.peer}" for one, name, thread in running if thread.is_alive()]
+
+    def _run(self, session: Session, converse: Callable[[Session], object]) -> None:
+        reason = "the supplier failed"
+        try:
+            converse(session)
+            reason = ""
+        except (BusClosed, LossError) as error:
+            reason = str(error)
+        except Exception:
+            log.exception("a session with %s ends, because its supplier failed", session.peer)
+        finally:
+            session.close(reason)
+            del self._running[session]
+
+
 Check = Callable[[QoS], object]
 """Raises `UsageError` if a node knows no such class."""
 
@@ -194,6 +244,7 @@ class SessionSupplier(Service):
         converse: Callable[[Session], object],
         offered: QoS,
         check: Check,
+        conversations: Conversations,
     ) -> None:
         check(offered)
         self._check = check
@@ -201,7 +252,7 @@ class SessionSupplier(Service):
         self._exchange = exchange
         self._converse = converse
         self._offered = offered
-        self.sessions: list[Session] = []
+        self._conversations = conversations
 
     def begin_session(
         self,
@@ -215,26 +266,12 @@ class SessionSupplier(Service):
         self._check(agreed)
         ours = Session(self._bus, self._exchange, session, hears="up", speaks="down")
         ours.begin(current_call().caller, agreed)
-        self.sessions = [one for one in self.sessions if not one.reason] + [ours]
-        name = f"infobus-session-{session}"
-        threading.Thread(target=self._run, args=(ours,), name=name, daemon=True).start()
+        self._conversations.begin(ours, self._converse)
         return {
             "priority": agreed.priority,
             "max_age": agreed.max_age,
             "max_rate": agreed.max_rate,
         }
-
-    def _run(self, session: Session) -> None:
-        reason = "the supplier failed"
-        try:
-            self._converse(session)
-            reason = ""
-        except (BusClosed, LossError) as error:
-            reason = str(error)
-        except Exception:
-            log.exception("a session with %s ends, because its supplier failed", session.peer)
-        finally:
-            session.close(reason)
 
 
 def open_session(

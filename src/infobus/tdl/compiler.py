@@ -32,40 +32,48 @@ BUILTINS: dict[str, Builtin] = {}
 SPECIAL: dict[str, Compiler] = {}
 """The compiler of each special form, by name."""
 
+_CHARACTERS = "a character is a string of one; use elt and string="
+_LISTS = "lists never change; make a new one"
+_PACKAGES = "there are no packages; names have dots"
 _MACROS = "there are no macros; write a function"
 _VALUES = "a form has one value; return a list"
 _HANDLERS = "use handler-case, which leaves the form that failed"
 _JUMPS = "use block and return-from"
 REFUSED_FORMS = {
     **dict.fromkeys(("defmacro", "macrolet", "symbol-macrolet", "define-symbol-macro"), _MACROS),
-    "define-setf-expander": _MACROS,
+    **dict.fromkeys(("define-setf-expander", "define-compiler-macro"), _MACROS),
     "defsetf": "define the place with (defmethod (setf name) ...)",
     "multiple-value-bind": _VALUES,
     **dict.fromkeys(("multiple-value-list", "multiple-value-setq", "nth-value"), _VALUES),
+    **dict.fromkeys(("multiple-value-call", "multiple-value-prog1"), _VALUES),
     **dict.fromkeys(("handler-bind", "restart-case", "restart-bind"), _HANDLERS),
     **dict.fromkeys(("with-simple-restart",), _HANDLERS),
-    **dict.fromkeys(("tagbody", "go", "catch", "throw", "prog"), _JUMPS),
+    **dict.fromkeys(("tagbody", "go", "catch", "throw", "prog", "prog*"), _JUMPS),
     "define-method-combination": "methods are combined in the standard way only",
     "defstruct": "use defclass",
     "with-accessors": "use with-slots, or call the accessors",
     "destructuring-bind": "use let with first, second and nth",
     "print-unreadable-object": "write the text with format",
-    "declare": "the types of slots are declared in defclass, and no others",
-    "the": "the types of slots are declared in defclass, and no others",
+    **dict.fromkeys(("declare", "the", "declaim", "locally"),
+                    "the types of slots are declared in defclass, and no others"),
+    **dict.fromkeys(("psetq", "psetf", "rotatef", "shiftf"), "use let and setf"),
+    "pushnew": "use member and push",
     **dict.fromkeys(("do", "do*"), "use loop, dolist or dotimes"),
     "prog2": "use prog1 or progn",
-    **dict.fromkeys(("typecase", "etypecase"), "use cond with typep, or write methods"),
-    "ecase": "use case, and error in its otherwise clause",
+    **dict.fromkeys(("typecase", "etypecase", "ctypecase"),
+                    "use cond with typep, or write methods"),
+    **dict.fromkeys(("ecase", "ccase"), "use case, and error in its otherwise clause"),
     "eval-when": "every form is evaluated when the program runs",
-    **dict.fromkeys(("defpackage", "in-package"), "there are no packages; names have dots"),
+    **dict.fromkeys(("defpackage", "in-package"), _PACKAGES),
     "defconstant": "use defvar",
-}
+    "deftype": "use the types that there are",
+}  # fmt: skip
 """Operators of Common Lisp whose parts a function could not take, and what to use instead."""
 REFUSED_FUNCTIONS = {
     "change-class": "an object keeps its class; make a new object",
     **dict.fromkeys(("values", "values-list"), _VALUES),
     **dict.fromkeys(("signal", "warn", "cerror"), "use error; its condition ends in handler-case"),
-    "invoke-restart": _HANDLERS,
+    **dict.fromkeys(("invoke-restart", "abort", "continue", "muffle-warning"), _HANDLERS),
     **dict.fromkeys(("add-method", "remove-method", "find-method", "compute-applicable-methods"),
                     "methods are not values"),
     "slot-makunbound": "a slot that has a value keeps one; set it to nil",
@@ -76,8 +84,11 @@ REFUSED_FUNCTIONS = {
     "make-condition": "use make-instance",
     **dict.fromkeys(("eval", "compile", "load", "read", "macroexpand"),
                     "a program cannot read or make code"),
-    **dict.fromkeys(("rplaca", "rplacd", "nconc", "nreverse", "delete", "delete-if"),
-                    "lists never change; make a new one"),
+    **dict.fromkeys(("rplaca", "rplacd", "nconc", "nreverse", "delete", "delete-if"), _LISTS),
+    **dict.fromkeys(("char", "schar", "char=", "char-code", "code-char", "characterp"),
+                    _CHARACTERS),
+    **dict.fromkeys(("make-package", "find-package", "use-package", "export", "import"),
+                    _PACKAGES),
     **dict.fromkeys(("vector", "make-array", "aref", "svref"), "use a list or a hash table"),
     **dict.fromkeys(("intern", "gensym", "make-symbol"), "a program cannot make symbols"),
 }  # fmt: skip
@@ -85,6 +96,17 @@ REFUSED_FUNCTIONS = {
 
 A program may define functions of these names.
 """
+UNCALLED_GENERICS = {
+    **dict.fromkeys(("shared-initialize", "reinitialize-instance", "allocate-instance",
+                     "make-load-form"), "write one for initialize-instance"),
+    **dict.fromkeys(("update-instance-for-redefined-class", "change-class",
+                     "update-instance-for-different-class", "make-instances-obsolete"),
+                    "an object keeps its class, and new slots get their initform"),
+    **dict.fromkeys(("slot-unbound", "slot-missing", "no-applicable-method", "no-next-method"),
+                    "handle the error with handler-case"),
+    "describe-object": "write one for print-object",
+}  # fmt: skip
+"""Generic functions that Common Lisp calls by itself and TDL does not, and what to use instead."""
 
 
 class Scope:
@@ -372,6 +394,15 @@ def group_in(form: Form, what: str) -> Parenthesized:
     raise bad_form(form.at, f"expected {what} in parentheses")
 
 
+def check_names(names: Sequence[str], forms: Sequence[Form]) -> None:
+    """Raise an error at the first of `forms` if two of the names that they bind are equal."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise bad_form(forms[0].at, f"{name.split()[-1]} is named twice here")
+        seen.add(name)
+
+
 def expect(form: Parenthesized, least: int, most: int | None, usage: str) -> tuple[Form, ...]:
     """Return the forms after the head of a special form; raise if their number is wrong."""
     count = len(form.items) - 1
@@ -410,6 +441,7 @@ def lambda_list(
                 written.keys = []
         else:
             _add_parameter(written, section, form, inner)
+    check_names(inner.names, parameters)
     written.body = sequence(body, inner)
     return written
 

@@ -72,6 +72,7 @@ class Interpreter:
         self.classes = self._classes.classes
         self.outdated = self._classes.outdated
         self.recipe = self._classes.recipe
+        self.slots_above = self._classes.slots_above
         self.class_named = self._classes.named
         self.initializer = Generic("initialize-instance", Parameters(1, has_rest=True))
         first = Builtin("initialize-instance", initialize, 1, None)
@@ -236,6 +237,7 @@ class Interpreter:
         parts = ClassParts(name, bases, attributes, form.operations, form.doc, frame=frame)
         parts.default_initargs, parts.shared = form.default_initargs, shared
         for slot in form.slots:
+            parts.given[attribute_name(slot.name)] = slot.given
             for keyword in slot.initargs:
                 parts.initargs.setdefault(keyword, []).append(attribute_name(slot.name))
         made = self._classes.define(run, parts)

@@ -7,6 +7,7 @@ comment from ; to the end of the line, or between #| and |#
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -191,6 +192,8 @@ def _complaint(start: str) -> str:
         return "a string begins here and does not end"
     if start == "#|":
         return "a comment begins here and does not end"
+    if start[0] == "`":
+        return "'`' has no meaning here, because there are no macros; use list"
     return f"{start[0]!r} has no meaning here"
 
 
@@ -201,9 +204,13 @@ def _atom(text: str, at: SourcePosition) -> Any:
             raise bad_form(at, f"the integer has more than {INTEGER_BITS_MAX} bits")
         return int(text)
     if _FLOAT.fullmatch(text):
-        return float(text)
+        if math.isinf(value := float(text)):
+            raise bad_form(at, f"{text:.40} is too large for a float")
+        return value
     if len(text) > NAME_LENGTH_MAX:
         raise bad_form(at, f"a name of more than {NAME_LENGTH_MAX} characters")
+    if text.startswith("#\\"):
+        raise bad_form(at, 'there are no characters; write a string, such as "a"')
     if text[0] == "#" or text in (".", ":"):
         raise bad_form(at, f"{text!r} has no meaning here")
     return Symbol(text)

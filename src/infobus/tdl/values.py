@@ -131,7 +131,7 @@ ALIASES = {
 _SHOWN = {full: alias for alias, full in ALIASES.items()}
 
 _KINDS: dict[type, tuple[str, ...]] = {
-    type(None): ("null", "boolean", "list", "symbol", "t"),
+    type(None): ("null", "boolean", "symbol", "list", "t"),
     bool: ("boolean", "symbol", "t"),
     int: ("integer", "number", "t"),
     float: ("float", "number", "t"),
@@ -147,6 +147,17 @@ _SYMBOL, _KEYWORD = ("symbol", "t"), ("keyword", "symbol", "t")
 BUILT_IN_CLASSES = frozenset(
     {name for names in _KINDS.values() for name in names} | {"keyword", "function"}
 )
+
+
+def built_in_precedence(name: str) -> tuple[str, ...]:
+    """Return a class of the language, and those above it.
+
+    >>> built_in_precedence("integer")
+    ('integer', 'number', 't')
+    """
+    orders = [*_KINDS.values(), _SYMBOL, _KEYWORD, ("function", "t")]
+    # A value may have classes between this one and a superclass: nil is a symbol and a list.
+    return min((order[order.index(name) :] for order in orders if name in order), key=len)
 
 
 _orders: WeakKeyDictionary[type, tuple[str, ...]] = WeakKeyDictionary()

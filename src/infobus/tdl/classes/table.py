@@ -6,9 +6,9 @@ are brought up to date when the program next uses them (`renewal`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from infobus.errors import BadType
@@ -16,8 +16,8 @@ from infobus.objects import registry
 from infobus.objects.classes import class_for, make_class
 from infobus.objects.data import DataObject
 from infobus.objects.kinds import Kind
-from infobus.objects.members import Attribute, Operation
-from infobus.objects.types import Type, compose
+from infobus.objects.members import Attribute, Operation, make_attribute
+from infobus.objects.types import Type, compose, inherited_attributes
 from infobus.tdl.classes.renewal import copied_cells
 from infobus.tdl.conditions import Unbound, failed
 from infobus.tdl.limits import CELL_BYTES, CHARACTER_BYTES
@@ -43,6 +43,9 @@ class SharedSlot:
     """The value, or nothing while the slot is unbound."""
 
 
+SlotAbove: TypeAlias = Attribute | SharedSlot
+
+
 @dataclass
 class ClassParts:
     """What a class is made of."""
@@ -58,11 +61,29 @@ class ClassParts:
     frame: Frame = field(default_factory=list)
     """The frame in which the default initargs are evaluated."""
     shared: dict[str, SharedSlot] = field(default_factory=dict)
+    given: dict[str, set[str]] = field(default_factory=dict)
+    """The options that each slot was written with; the others are inherited."""
 
     def composed(self, bases: list[type[DataObject]]) -> Type:
         """Return the type that the class has with these superclasses."""
         above = [base.__bus_type__ for base in bases]
-        return compose(self.name, above, self.attributes, self.operations, self.doc)
+        inherited = inherited_attributes(above)
+        attributes = [
+            self._completed(one, inherited[one.name]) if one.name in inherited else one
+            for one in self.attributes
+        ]
+        return compose(self.name, above, attributes, self.operations, self.doc)
+
+    def _completed(self, own: Attribute, above: Attribute) -> Attribute:
+        """Return a slot with what it inherits from the slot of that name in a superclass."""
+        given = self.given[own.name]
+        source = own if ":initform" in given else above
+        kind = own.kind if ":type" in given else above.kind
+        if not above.kind.includes(kind):
+            return own  # a contradiction, which `compose` explains
+        doc = own.doc if ":documentation" in given else above.doc
+        defaults = [source.default] if source.has_default else []
+        return make_attribute(self.name, own.name, kind, doc, defaults)
 
 
 @dataclass(frozen=True)
@@ -103,6 +124,16 @@ class ClassTable:
         self._parts: dict[str, ClassParts] = {}
         self._own: WeakSet[type[DataObject]] = WeakSet()
         self._recipes: dict[type[DataObject], Recipe] = {}
+
+    def slots_above(self, run: Evaluation, names: Iterable[str]) -> Mapping[str, SlotAbove]:
+        """Return the slots that a class with these superclasses inherits, by name."""
+        bases = [self.named(name) for name in names]
+        run.spend(sum(base.__bus_plan__.count for base in bases))
+        found: dict[str, SlotAbove] = {}
+        found.update(inherited_attributes([base.__bus_type__ for base in bases]))
+        for base in reversed(bases):
+            found.update(self.recipe(base).shared)
+        return found
 
     def find(self, name: str) -> type[DataObject] | None:
         """Return a class by name: the program's own, else one that this process knows."""

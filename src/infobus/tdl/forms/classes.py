@@ -18,6 +18,7 @@ program, not to the type: its value is not sent.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,9 +27,18 @@ from infobus.objects.kinds import ANY, Kind, ListOf, MapOf, Misfit
 from infobus.objects.members import Operation, Parameter, check_member_name, make_attribute
 from infobus.objects.spelling import optional, parse_kind
 from infobus.tdl.boundary import checked, held, nothing, outward
-from infobus.tdl.classes.table import SharedSlot
-from infobus.tdl.compiler import Scope, compiled, expect, group_in, name_in, special, symbol_name
-from infobus.tdl.conditions import Unwinding
+from infobus.tdl.classes.table import SharedSlot, SlotAbove
+from infobus.tdl.compiler import (
+    Scope,
+    check_names,
+    compiled,
+    expect,
+    group_in,
+    name_in,
+    special,
+    symbol_name,
+)
+from infobus.tdl.conditions import Unwinding, failed
 from infobus.tdl.forms.definitions import function_name
 from infobus.tdl.machine import Code, Evaluation, Frame, translated
 from infobus.tdl.reader import Atom, Form, Parenthesized, bad_form
@@ -81,6 +91,8 @@ class WrittenSlot:
     writers: list[str] = field(default_factory=list)
     initargs: list[str] = field(default_factory=list)
     is_shared: bool = False
+    given: set[str] = field(default_factory=set)
+    """The options that it was written with."""
 
 
 @dataclass
@@ -105,6 +117,7 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
         full_name(name_in(item, "the name of a class"))
         for item in group_in(above, "superclasses").items
     ]
+    check_names(supertypes, form.items[2:])
     if head == "define-condition" and not supertypes:
         supertypes = [full_name("condition")]
     written = ClassForm(
@@ -127,7 +140,9 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
     def deep(run: Evaluation, frame: Frame) -> Deep:
         try:
             attributes, shared = [], {}
+            above = run.interpreter.slots_above(run, written.supertypes)
             for slot in written.slots:
+                _inherit_type(written.name, slot, above)
                 default = []
                 if slot.initform is not None:
                     default = [(yield from run.value_of(slot.initform, frame))]
@@ -153,6 +168,17 @@ def _defclass(form: Parenthesized, scope: Scope) -> Code:
     return Code(deep, is_deep=True)
 
 
+def _inherit_type(cls: str, slot: WrittenSlot, above: Mapping[str, SlotAbove]) -> None:
+    """Give a slot without `:type` the one of the slot that it redeclares."""
+    name = attribute_name(slot.name)
+    found = above.get(name)
+    if isinstance(found, SharedSlot) and ":initform" not in slot.given:
+        raise failed(f"{cls}.{name} is inherited as a slot with :allocation :class; "
+                     "leave it out, or give it an :initform of its own")  # fmt: skip
+    if found is not None and ":type" not in slot.given:
+        slot.kind = found.kind
+
+
 def _default(run: Evaluation, value: Any, kind: Kind, where: str) -> Any:
     try:
         return held(run, value, kind)
@@ -167,12 +193,12 @@ def _slot(form: Form, scope: Scope) -> WrittenSlot:
         raise bad_form(form.at, "expected (slot :option value ...)")
     name = name_in(parts[0], "the name of a slot")
     slot = WrittenSlot(name, parse_kind("any"))
-    given: list[str | None] = []
     for option, value in zip(parts[1::2], parts[2::2], strict=True):
-        given.append(symbol_name(option))
-        if given[-1] in given[:-1] and given[-1] in _ONCE:
-            raise bad_form(option.at, f"the option {given[-1]} of slot {name} is given twice")
-        match given[-1]:
+        given = symbol_name(option) or ""
+        if given in slot.given and given in _ONCE:
+            raise bad_form(option.at, f"the option {given} of slot {name} is given twice")
+        slot.given.add(given)
+        match given:
             case ":type":
                 slot.kind = kind_in(value)
             case ":initform":

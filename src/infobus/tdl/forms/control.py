@@ -8,6 +8,7 @@ from infobus.tdl.compiler import (
     BUILTINS,
     NOTHING,
     Scope,
+    check_names,
     closure_code,
     compiled,
     constant,
@@ -115,8 +116,13 @@ def _case(form: Parenthesized, scope: Scope) -> Code:
         found, *body = _clause(clause, "(value form ...)")
         code = sequence(body, inner)
         if symbol_name(found) in ("otherwise", "t"):
+            if clause is not clauses[-1]:
+                raise bad_form(found.at, f"the clause of {symbol_name(found)} must be the last; "
+                                         f"to compare, write ({symbol_name(found)})")  # fmt: skip
             other = code
             break
+        if symbol_name(found) == "nil":
+            raise bad_form(found.at, "nil is an empty list of values here; write (nil)")
         values = found if isinstance(found, Parenthesized) else Parenthesized((found,), found.at)
         quoted = Parenthesized((Atom(Symbol("quote"), found.at), values), found.at)
         test = Parenthesized((Atom(Symbol("member"), found.at), compared, quoted), found.at)
@@ -174,6 +180,7 @@ def _let(form: Parenthesized, scope: Scope) -> Code:
     bindings = [_binding(item) for item in group_in(head, "((name value) ...)").items]
     values = [compiled(value, scope) for _, value in bindings]
     inner = Scope([name for name, _ in bindings], scope)
+    check_names(inner.names, form.items)
     return bound(values, sequence(body, inner))
 
 

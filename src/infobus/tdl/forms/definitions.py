@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from infobus.tdl.compiler import (
     NOTHING,
+    UNCALLED_GENERICS,
     Scope,
     closure_code,
     compiled,
@@ -34,6 +35,15 @@ def function_name(form: Form) -> str:
         if len(parts) == 2 and parts[0] == "setf" and parts[1] is not None:
             return f"(setf {parts[1]})"
     return name_in(form, "the name of a function")
+
+
+def generic_name(form: Form) -> str:
+    """Return the name of the generic function that a form defines, or gives a method."""
+    name = function_name(form)
+    if name in UNCALLED_GENERICS:
+        raise bad_form(form.at, f"TDL would never call a method of {name} by itself; "
+                                f"{UNCALLED_GENERICS[name]}")  # fmt: skip
+    return name
 
 
 def block_of(name: str) -> str:
@@ -85,7 +95,7 @@ def _defvar(form: Parenthesized, scope: Scope) -> Code:
 @special("defgeneric")
 def _defgeneric(form: Parenthesized, scope: Scope) -> Code:
     head, parameters, *options = expect(form, 2, None, "(defgeneric name (parameter ...))")
-    name = function_name(head)
+    name = generic_name(head)
     listed = group_in(parameters, "parameters").items
     for item in listed:
         if isinstance(item, Parenthesized) and len(item.items) > 1:
@@ -128,7 +138,7 @@ def _generic_option(form: Form, name: str, scope: Scope) -> _WrittenMethod | Non
 @special("defmethod")
 def _defmethod(form: Parenthesized, scope: Scope) -> Code:
     head, *rest = expect(form, 2, None, METHOD_USAGE)
-    method = _method(function_name(head), rest, form.at, scope)
+    method = _method(generic_name(head), rest, form.at, scope)
 
     def deep(run: Evaluation, frame: Frame) -> Deep:
         try:

@@ -6,6 +6,7 @@ from infobus.tdl.compiler import (
     BUILTINS,
     SPECIAL,
     Scope,
+    check_names,
     closure_code,
     compiled,
     expect,
@@ -32,6 +33,7 @@ def _flet(form: Parenthesized, scope: Scope) -> Code:
     definitions, *body = expect(form, 1, None, usage)
     listed = [_definition(item, usage) for item in group_in(definitions, usage).items]
     inner = Scope([local_function(name) for name, _ in listed], scope)
+    check_names(inner.names, form.items)
     # The functions of `labels` see each other, those of `flet` do not.
     around = inner if head == "labels" else scope
     makes = [_function(name, parts, around) for name, parts in listed]

@@ -103,12 +103,12 @@ def _loop(form: Parenthesized, scope: Scope) -> Code:
 
 
 class _Harvest:
-    """The values that the clauses of one loop collect."""
+    """The values that the clauses of one loop collect; `value` is what it is worth with none."""
 
-    def __init__(self) -> None:
+    def __init__(self, value: Any) -> None:
         self.items: list[Any] = []
         self.is_list = False
-        self.value: Any = None
+        self.value = value
 
     def harvested(self, run: Evaluation) -> Any:
         if not self.is_list:
@@ -124,7 +124,7 @@ class _Harvest:
             self.items.extend(added)
         elif how in ("sum", "count"):
             step = number(value, "loop") if how == "sum" else int(value is not None)
-            self.value = result((self.value or 0) + step, "loop", self.value, step)
+            self.value = result(self.value + step, "loop", self.value, step)
         else:
             chosen = max if how == "maximize" else min
             value = number(value, "loop")
@@ -154,11 +154,17 @@ class _Plan:
     variables: list[_Variable] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
     final: list[Form] = field(default_factory=list)
+    gathering: str | None = None
+    """What the clauses that gather make together, if there are any: see `GATHERING`."""
     steps: int = 1
     """The fuel that each turn costs."""
 
 
-GATHERING = ("collect", "append", "sum", "count", "maximize", "minimize")
+GATHERING = {
+    "collect": "a list", "append": "a list", "sum": "a sum", "count": "a sum",
+    "maximize": "an extreme", "minimize": "an extreme",
+}  # fmt: skip
+"""What each clause gathers. A loop has one value, so all of its clauses gather the same."""
 _SPELLINGS = {f"{word}ing": word for word in GATHERING} | {
     "summing": "sum", "maximizing": "maximize", "minimizing": "minimize", "if": "when",
     "doing": "do",
@@ -219,6 +225,9 @@ class _Parser:
         return len(self._scope.names)
 
     def _clause(self) -> None:
+        if self._plan.actions and self._word() in ("for", "with"):
+            raise bad_form(self._left[0].at, f"{self._word()} must stand before the clauses that "
+                                             "do, test or gather something")  # fmt: skip
         if self._has("for"):
             self._variable()
         elif self._has("with"):
@@ -286,7 +295,12 @@ class _Parser:
         if self._has("return"):
             return _returning(self._expression())
         if self._has(*GATHERING):
-            return _gathering(word or "", self._expression())
+            word, before = word or "", self._plan.gathering
+            if before not in (None, GATHERING[word]):
+                raise bad_form(at, f"{word} makes {GATHERING[word]}, and a clause before makes "
+                                   f"{before}; a loop has one value")  # fmt: skip
+            self._plan.gathering = GATHERING[word]
+            return _gathering(word, self._expression())
         if self._has("when", "unless"):
             test = self._expression()
             then = [self._action(), *self._more()]
@@ -303,7 +317,7 @@ class _Parser:
 
 
 def _turns(run: Evaluation, frame: Frame, plan: _Plan, final: Code) -> Deep:
-    harvest = _Harvest()
+    harvest = _Harvest(0 if plan.gathering == "a sum" else None)
     for index, code in plan.initial:
         frame[index] = yield from run.value_of(code, frame)
     sources: list[Iterator[Any] | None] = []

@@ -18,6 +18,9 @@ from infobus.tdl.machine import Code, Evaluation, Frame
 from infobus.tdl.reader import Atom, Form, Parenthesized, SourcePosition, bad_form
 from infobus.tdl.values import Deep, Symbol
 
+LIST_PARTS = ("car", "cdr", "first", "rest", "second", "third", "fourth", "nth", "elt", "getf",
+              "subseq")  # fmt: skip
+
 
 @special("setq", "setf")
 def _setf(form: Parenthesized, scope: Scope) -> Code:
@@ -63,7 +66,8 @@ def _setter_call(place: Parenthesized, value: Form) -> Parenthesized:
     """Return the call of `(setf name)`; as in CLOS, the new value is its first argument."""
     name = name_in(place.items[0], "the name of a function") if place.items else None
     if name is None or (name in BUILTINS and f"(setf {name})" not in BUILTINS):
-        raise bad_form(place.at, f"{name or 'nil'} is not a place that can be changed")
+        hint = "" if name not in LIST_PARTS else ": lists never change; make a new one"
+        raise bad_form(place.at, f"{name or 'nil'} is not a place that can be changed{hint}")
     setter = Atom(Symbol(f"(setf {name})"), place.at)
     return Parenthesized((setter, value, *place.items[1:]), place.at)
 

@@ -95,7 +95,7 @@ def _operate(run: Evaluation, obj: Any, operation: Any, *arguments: Any) -> Any:
     if not isinstance(obj, DataObject):
         raise wrong_type("operate", "an object", short(obj))
     name = attribute_name(text(operation, "operate"))
-    return inward(run, use(obj, name, *_arguments(run, arguments)))
+    return inward(run, use(outward(run, obj), name, *_arguments(run, arguments)))
 
 
 def operate(obj: DataObject, operation: str, given: list[Any], named: dict[str, Any]) -> Any:

@@ -27,10 +27,12 @@ from infobus.tdl.machine import Evaluation, allows_others
 from infobus.tdl.reader import SourcePosition
 from infobus.tdl.text import formatted, short
 from infobus.tdl.values import (
+    BUILT_IN_CLASSES,
     ClassObject,
     Deep,
     Symbol,
     attribute_name,
+    built_in_precedence,
     class_precedence,
     full_name,
     precedence,
@@ -46,6 +48,10 @@ def class_in(run: Evaluation, named: Any, who: str) -> type[DataObject]:
     """Return the class that a symbol or a class object names."""
     if named.__class__ not in (Symbol, ClassObject):
         raise wrong_type(who, "the name of a class", short(named))
+    if named.name in BUILT_IN_CLASSES:
+        raise failed(
+            f"{who}: {named.name} is built in and has no slots; expected a class of objects"
+        )
     return run.interpreter.class_named(full_name(named.name))
 
 
@@ -254,6 +260,8 @@ def _slot_names(run: Evaluation, of: Any) -> Any:
 
 @builtin("class-precedence-list", 1)
 def _class_precedence_list(run: Evaluation, named: Any) -> Any:
+    if named.__class__ in (Symbol, ClassObject) and named.name in BUILT_IN_CLASSES:
+        return new_list(run, [Symbol(name) for name in built_in_precedence(named.name)])
     cls = class_in(run, named, "class-precedence-list")
     names = class_precedence(cls, cls.__bus_type__.lineage)
     return new_list(run, [Symbol(shown_name(name)) for name in names])
