@@ -1,8 +1,10 @@
 """Clients and routers open in bounded time, or say why not; a router forwards at full speed."""
 
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 
 import pytest
@@ -10,6 +12,7 @@ from msgspec.structs import replace
 
 from infobus import EngineError
 from infobus.engines.zenoh.engine import ZenohEngine
+from tests.engines.agent import Agent
 from tests.patience import PATIENT_PROGRAM
 
 HASTY = replace(PATIENT_PROGRAM, reach_s=0.5, handshake_s=0.5)
@@ -62,6 +65,27 @@ def test_a_client_takes_the_router_that_answers(endpoint: str) -> None:
     assert client.endpoints() == {absent: "not needed", endpoint: "linked"}
     client.close()
     router.close()
+
+
+def test_a_client_sees_others_from_the_beginning_also_by_a_router_that_is_busy(
+    endpoint: str,
+) -> None:
+    """A node that sees nobody publishes to nobody, and tells nobody of a loss."""
+    bus = uuid.uuid4().hex
+    router = Agent(bus, "router", role="router", listen=[endpoint])
+    router.wait_open()
+    patience = replace(PATIENT_PROGRAM, handshake_s=2.0, reach_s=20.0)
+    client = ZenohEngine(bus, role="client", connect=[endpoint], patience=patience)
+    client.open("client")
+    router.send_signal(signal.SIGSTOP)
+    goes_on = threading.Timer(1.5, router.send_signal, [signal.SIGCONT])  # after half a handshake
+    goes_on.start()
+    seen: list[str] = []
+    client.watch("l/*", lambda token, is_alive: seen.append(token))
+    assert seen == ["l/router"]
+    goes_on.join()
+    client.close()
+    router.kill()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are looked up in /proc")

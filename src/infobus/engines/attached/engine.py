@@ -67,6 +67,7 @@ class AttachedEngine:
         make: Returns a fresh engine for one of the ways.
         offers: Returns the ways that there are now, best first.
         must_attach: Opening fails if the best way cannot be opened; otherwise the next is tried.
+        prepare: Called before opening; it may wait for a way that is about to be there.
         bounds: How many keys are remembered.
     """
 
@@ -76,11 +77,13 @@ class AttachedEngine:
         offers: Callable[[], tuple[Way, ...]],
         *,
         must_attach: bool = False,
+        prepare: Callable[[], object] = lambda: None,
         bounds: Bounds = DEFAULT_BOUNDS,
     ) -> None:
         self._make = make
         self._offers = offers
         self._must_attach = must_attach
+        self._prepare = prepare
         self._keys_count_max = bounds.keys_count_max
         self._node = ""
         self._part: Carrier | None = None
@@ -111,6 +114,7 @@ class AttachedEngine:
         if self._node:
             raise UsageError(f"the engine of {self._node!r} was opened before: make a new one")
         self._node = node
+        self._prepare()
         offers = self._offers()
         for way in offers:
             try:
