@@ -37,7 +37,10 @@ class Verdict(Struct):
 
 
 class Apart(Struct, frozen=True):
-    """Two hosts could not reach each other for a while, or one of them stood still."""
+    """Two hosts could not reach each other for a while, or one of them stood still.
+
+    Or one life of a program could reach nobody, and has said so.
+    """
 
     hosts: frozenset[str]
     since: float
@@ -117,7 +120,9 @@ def _check_listener(
     for by, one in published.items():
         if by not in heard_of and one.node not in told and _passed_by(one, still):
             continue
-        met = _met(up, one.born, frozenset((host, one.host)), apart)
+        hosts = frozenset((host, one.host))
+        parted = [a for a in apart if a.hosts == hosts or a.hosts < {life, by}]
+        met = _met(up, one.born, parted)
         for lane, events in one.accepted.items():
             losses = [(at, loss) for at, loss in told[one.node] if _concerns(loss, lane)]
             view = [line for _, line in sorted([*got[by, lane], *losses], key=itemgetter(0))]
@@ -130,14 +135,13 @@ def _passed_by(one: Published, still: Sequence[tuple[float, float]]) -> bool:
     return any(since < one.born < until and one.last < until + SETTLE_S for since, until in still)
 
 
-def _met(up: float, born: float, hosts: frozenset[str], apart: Sequence[Apart]) -> float:
+def _met(up: float, born: float, apart: Sequence[Apart]) -> float:
     """When a listener and a publisher could begin to hear of each other."""
     for one in apart:  # in the order of their beginnings
-        if one.hosts == hosts:
-            if one.since - SETTLE_S < up < one.until:
-                up = one.until
-            if one.since - SETTLE_S < born < one.until:
-                born = up = max(up, one.until)
+        if one.since - SETTLE_S < up < one.until:
+            up = one.until
+        if one.since - SETTLE_S < born < one.until:
+            born = up = max(up, one.until)
     return up
 
 

@@ -87,9 +87,11 @@ def test_nobody_owes_word_of_a_publisher_that_passed_by_while_they_stood_still()
     assert beside_one_that_stood_still(gone_at=30.0), "they had time to meet"
 
 
-def between_hosts(first_seen: int, since: float, until: float) -> list[str]:
+def between_hosts(
+    first_seen: int, since: float, until: float, apart: tuple[str, ...] = ("h1", "h2")
+) -> list[str]:
     """What the judge says of a listener on one host that first gets this of three events, after
-    the two hosts have been apart. The publisher was born at 2."""
+    the two hosts, or one life, have been apart. The publisher was born at 2."""
     published = [
         line("born", 2.0, node="pn", host="h1"),
         *(accepted(n + 1, at=LATE_S + n) for n in range(3)),
@@ -98,8 +100,13 @@ def between_hosts(first_seen: int, since: float, until: float) -> list[str]:
     heard = [line("born", host="h2"), line("up"), *(got(n) for n in range(first_seen, 4))]
     ended = line("ended", 10 * LATE_S)
     lives = {"publisher": {"p-1": published}, "listener": {"l-1": [*heard, ended]}}
-    apart = [Apart(frozenset(("h1", "h2")), since, until)]
-    return judge(lives, apart).violations
+    return judge(lives, [Apart(frozenset(apart), since, until)]).violations
+
+
+def test_who_begins_without_its_daemon_is_heard_from_when_it_is_attached() -> None:
+    assert between_hosts(3, since=1.0, until=6.0, apart=("p-1",)) == []
+    assert between_hosts(3, since=1.0, until=6.0, apart=("l-1",)) == []
+    assert between_hosts(3, since=1.0, until=6.0, apart=("p-2",)), "another life"
 
 
 def test_who_is_born_out_of_reach_is_heard_from_when_they_have_met() -> None:

@@ -116,6 +116,8 @@ class AttachedEngine:
         self._node = node
         self._prepare()
         offers = self._offers()
+        # If it has to go on without the best one, that one has been there since now.
+        self._ways.note_offers(offers, time.monotonic())
         for way in offers:
             try:
                 part = self._opened(way)
@@ -307,7 +309,7 @@ class AttachedEngine:
         if part is None:
             return
         was_lost = ways.lost_since_s is not None
-        if ways.current.is_attached or self._daemons:
+        if ways.current.is_attached or self._daemons or ways.offers != (EMBEDDED,):
             ways.note_offers(self._offers(), now_s)
         effects = ways.on_link(part.is_linked, now_s)
         if was_lost != (ways.lost_since_s is not None):
