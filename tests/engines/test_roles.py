@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 
 import pytest
@@ -86,6 +87,22 @@ def test_a_client_sees_others_from_the_beginning_also_by_a_router_that_is_busy(
     goes_on.join()
     client.close()
     router.kill()
+
+
+def test_a_client_waits_for_no_word_of_itself(endpoint: str) -> None:
+    bus = uuid.uuid4().hex
+    router = ZenohEngine(bus, role="router", listen=[endpoint], patience=PATIENT_PROGRAM)
+    router.open("router")
+    patience = replace(PATIENT_PROGRAM, reach_s=60.0)
+    for number in range(10):
+        client = ZenohEngine(bus, role="client", connect=[endpoint], patience=patience)
+        client.open(f"client{number}")
+        client.announce(f"l/client{number}")
+        began_s = time.monotonic()
+        client.watch("l/*", lambda token, is_alive: None)
+        assert time.monotonic() - began_s < 30.0
+        client.close()
+    router.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are looked up in /proc")

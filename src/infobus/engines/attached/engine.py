@@ -219,11 +219,21 @@ class AttachedEngine:
         with self._lock:
             part = self._checked_part()
             self._entries[entry] = None
-            try:
-                entry.declaration = entry.declare_in(part)
-            except BaseException:
-                del self._entries[entry]
-                raise
+        # Without the lock: a watch waits until it has told whom it sees, and whoever is told of the
+        # first of them puts something at once, for which the lock is needed.
+        try:
+            declaration = entry.declare_in(part)
+        except BaseException:
+            with self._lock:
+                if part is self._part or self._part is None:
+                    self._entries.pop(entry, None)
+                    raise
+            return entry  # the node has moved meanwhile, and has declared it there
+        with self._lock:
+            if part is self._part:
+                entry.declaration = declaration
+                return entry
+        declaration.undeclare()
         return entry
 
     def remove(self, entry: _Entry) -> None:

@@ -452,7 +452,7 @@ class ZenohEngine:
         # gone. The tokens listed here are only those that the subscriber is expected to
         # report. Listed first: once there is a subscriber, a client's list is only what that has
         # been told so far, and its router may be busy.
-        there = self._tokens(key, self._watch_s)
+        there = self._tokens(key, self._watch_s) - self._own_tokens
         guarded = Guarded(key).wrap(changed)
         declared = self._declared(
             key,
