@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -25,6 +26,9 @@ SETTLE_S = 5.0
 """A subscription that begins beside a node that does not answer counts from so much later on."""
 STILL_S = 1.0
 """A listener that writes nothing for so long may have stood still, and been taken for dead."""
+MEET_S = 15.0
+"""Programs of two hosts see each other so soon after their daemons do: one that its daemon has lost
+returns to it after 5 to 10 s."""
 TAIL_S = 15.0
 """That a sender's last events are lost is told once it is given up: 5 s, after 7 s of a freeze."""
 
@@ -110,8 +114,11 @@ def _check_listener(
     host = next((line.get("host", "") for line in lines if line["what"] == "born"), "")
     got: dict[tuple[str, str], list[tuple[int, Line]]] = defaultdict(list)
     told: dict[str, list[tuple[int, Line]]] = defaultdict(list)
+    seen: dict[str, float] = {}
     for place, line in enumerate(lines):
-        if line["what"] == "got":
+        if line["what"] == "sees":
+            seen[line["node"]] = line["at"]
+        elif line["what"] == "got":
             got[line["by"], line["lane"]].append((place, line))
         elif line["what"] == "loss":
             told[line["sender"]].append((place, line))
@@ -123,6 +130,8 @@ def _check_listener(
         hosts = frozenset((host, one.host))
         parted = [a for a in apart if a.hosts == hosts or a.hosts < {life, by}]
         met = _met(up, one.born, parted)
+        if host != one.host:
+            met = max(met, min(seen.get(one.node, math.inf), met + MEET_S))
         for lane, events in one.accepted.items():
             losses = [(at, loss) for at, loss in told[one.node] if _concerns(loss, lane)]
             view = [line for _, line in sorted([*got[by, lane], *losses], key=itemgetter(0))]

@@ -97,10 +97,30 @@ def between_hosts(
         *(accepted(n + 1, at=LATE_S + n) for n in range(3)),
         line("ended"),
     ]
-    heard = [line("born", host="h2"), line("up"), *(got(n) for n in range(first_seen, 4))]
+    began = [line("born", host="h2"), line("up"), line("sees", node="pn")]
+    heard = [*began, *(got(n) for n in range(first_seen, 4))]
     ended = line("ended", 10 * LATE_S)
     lives = {"publisher": {"p-1": published}, "listener": {"l-1": [*heard, ended]}}
     return judge(lives, [Apart(frozenset(apart), since, until)]).violations
+
+
+def test_programs_of_two_hosts_owe_each_other_nothing_until_they_see_each_other() -> None:
+    def beside(sees_at: float | None) -> list[str]:
+        sees = [] if sees_at is None else [line("sees", sees_at, node="pn")]
+        published = [
+            line("born", 2.0, node="pn", host="h1"),
+            *(accepted(n + 1, at=SETTLE_S + 4.0 * n + 2.0) for n in range(8)),
+            line("ended"),
+        ]
+        heard = [line("born", host="h2"), line("up"), *sees, *(got(n) for n in range(3, 9))]
+        ended = line("ended", 10 * LATE_S)
+        return judge(
+            {"publisher": {"p-1": published}, "listener": {"l-1": [*heard, ended]}}
+        ).violations
+
+    assert beside(sees_at=2.0), "it saw the publisher before what it missed"
+    assert beside(sees_at=8.0) == []
+    assert beside(sees_at=None) == [], "it has missed nothing of what came later"
 
 
 def test_who_begins_without_its_daemon_is_heard_from_when_it_is_attached() -> None:
