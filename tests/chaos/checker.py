@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -25,6 +26,9 @@ SETTLE_S = 5.0
 """A subscription that begins beside a node that does not answer counts from so much later on."""
 STILL_S = 1.0
 """A listener that writes nothing for so long may have stood still, and been taken for dead."""
+MEET_S = 15.0
+"""Programs of two hosts see each other so soon after their daemons do: one that its daemon has lost
+returns to it after 5 to 10 s."""
 TAIL_S = 15.0
 """That a sender's last events are lost is told once it is given up: 5 s, after 7 s of a freeze."""
 
@@ -37,7 +41,10 @@ class Verdict(Struct):
 
 
 class Apart(Struct, frozen=True):
-    """Two hosts could not reach each other for a while, or one of them stood still."""
+    """Two hosts could not reach each other for a while, or one of them stood still.
+
+    Or one life of a program could reach nobody, and has said so.
+    """
 
     hosts: frozenset[str]
     since: float
@@ -107,8 +114,11 @@ def _check_listener(
     host = next((line.get("host", "") for line in lines if line["what"] == "born"), "")
     got: dict[tuple[str, str], list[tuple[int, Line]]] = defaultdict(list)
     told: dict[str, list[tuple[int, Line]]] = defaultdict(list)
+    seen: dict[str, float] = {}
     for place, line in enumerate(lines):
-        if line["what"] == "got":
+        if line["what"] == "sees":
+            seen[line["node"]] = line["at"]
+        elif line["what"] == "got":
             got[line["by"], line["lane"]].append((place, line))
         elif line["what"] == "loss":
             told[line["sender"]].append((place, line))
@@ -117,7 +127,11 @@ def _check_listener(
     for by, one in published.items():
         if by not in heard_of and one.node not in told and _passed_by(one, still):
             continue
-        met = _met(up, one.born, frozenset((host, one.host)), apart)
+        hosts = frozenset((host, one.host))
+        parted = [a for a in apart if a.hosts == hosts or a.hosts < {life, by}]
+        met = _met(up, one.born, parted)
+        if host != one.host:
+            met = max(met, min(seen.get(one.node, math.inf), met + MEET_S))
         for lane, events in one.accepted.items():
             losses = [(at, loss) for at, loss in told[one.node] if _concerns(loss, lane)]
             view = [line for _, line in sorted([*got[by, lane], *losses], key=itemgetter(0))]
@@ -130,14 +144,13 @@ def _passed_by(one: Published, still: Sequence[tuple[float, float]]) -> bool:
     return any(since < one.born < until and one.last < until + SETTLE_S for since, until in still)
 
 
-def _met(up: float, born: float, hosts: frozenset[str], apart: Sequence[Apart]) -> float:
+def _met(up: float, born: float, apart: Sequence[Apart]) -> float:
     """When a listener and a publisher could begin to hear of each other."""
     for one in apart:  # in the order of their beginnings
-        if one.hosts == hosts:
-            if one.since - SETTLE_S < up < one.until:
-                up = one.until
-            if one.since - SETTLE_S < born < one.until:
-                born = up = max(up, one.until)
+        if one.since - SETTLE_S < up < one.until:
+            up = one.until
+        if one.since - SETTLE_S < born < one.until:
+            born = up = max(up, one.until)
     return up
 
 

@@ -27,6 +27,7 @@ if __name__ == "__main__":
     FOLDER, ROLE, LIFE = Path(sys.argv[1]), *sys.argv[2:4]
 CHANNELS, CLASSES = ("red", "blue"), ("regular", "regular", "business", "emergency")
 SLOT = LIFE.partition("-")[0]  # of all lives of this program
+LOOK_S = 0.2  # between looks at whom a listener sees
 
 real_time = time.time
 if __name__ == "__main__":  # before infobus takes it for the system's clock
@@ -96,10 +97,17 @@ def keep(bus: infobus.Bus, diary: Diary) -> None:
 
 
 def listen(bus: infobus.Bus, diary: Diary) -> None:
-    """Note what comes, and every loss that is told."""
+    """Note what comes, every loss that is told, and whom it sees."""
     subscription = bus.subscribe(">")
     diary.note("up", node=bus.node)
+    seen, look_at_s = set[str](), 0.0
     while True:
+        if (now_s := time.monotonic()) >= look_at_s:
+            look_at_s = now_s + LOOK_S
+            new = set(bus.stats().peers) - seen
+            seen |= new
+            for node in new:
+                diary.note("sees", node=node)
         try:
             event = subscription.receive(0.2)
         except infobus.LossError as loss:

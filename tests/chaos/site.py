@@ -70,6 +70,7 @@ class Site(Arena, kw_only=True):
     troubles: list[Trouble] = field(default_factory=list)
     apart: list[Apart] = field(default_factory=list)
     unlinked: dict[tuple[str, str], float] = field(default_factory=dict)  # daemons, since when
+    alone: dict[str, float] = field(default_factory=dict)  # lives without a daemon, since when
     heals: int = 0
 
     def command(self, program: Program) -> list[str]:
@@ -102,6 +103,18 @@ class Site(Arena, kw_only=True):
         for program in self.programs:
             if program.role == "daemon" and program.host is not None:
                 self._look_after_daemon(program, program.host.name, now_s)
+            elif self.has_daemons:
+                self._look_after_life(program, now_s)
+
+    def _look_after_life(self, program: Program, now_s: float) -> None:
+        """Note who has begun without the daemon, which did not answer, until it is attached."""
+        life = program.name.partition(".")[2]
+        said = (self.folder / "errors" / program.name).read_text(errors="replace")
+        began, _, then = said.partition("; this node goes on without\n")
+        if began != said and "by its daemon" not in then:
+            self.alone.setdefault(life, now_s)
+        elif life in self.alone:
+            self.apart.append(Apart(frozenset((life,)), self.alone.pop(life), now_s))
 
     def _look_after_daemon(self, daemon: Program, host: str, now_s: float) -> None:
         """Note which hosts are out of reach because the daemon here is, or is not linked."""
@@ -267,10 +280,12 @@ def judged(made: Site) -> Verdict:
             made.crashes.append(f"not linked again after {took_s:.0f} s: {[*made.unlinked]}")
             break
     end_quietly(made)
+    made.apart += [Apart(frozenset((life,)), at, math.inf) for life, at in made.alone.items()]
     verdict = check(made.folder / "diaries", sorted(made.apart, key=lambda one: one.since))
     verdict.violations += made.crashes
     verdict.figures["heals"] = made.heals
-    longest_s = max((one.until - one.since for one in made.apart), default=0.0)
+    pairs = [one for one in made.apart if len(one.hosts) == 2]
+    longest_s = max((one.until - one.since for one in pairs), default=0.0)
     verdict.figures["seconds that two hosts were apart, at most"] = round(longest_s)
     return verdict
 

@@ -87,19 +87,46 @@ def test_nobody_owes_word_of_a_publisher_that_passed_by_while_they_stood_still()
     assert beside_one_that_stood_still(gone_at=30.0), "they had time to meet"
 
 
-def between_hosts(first_seen: int, since: float, until: float) -> list[str]:
+def between_hosts(
+    first_seen: int, since: float, until: float, apart: tuple[str, ...] = ("h1", "h2")
+) -> list[str]:
     """What the judge says of a listener on one host that first gets this of three events, after
-    the two hosts have been apart. The publisher was born at 2."""
+    the two hosts, or one life, have been apart. The publisher was born at 2."""
     published = [
         line("born", 2.0, node="pn", host="h1"),
         *(accepted(n + 1, at=LATE_S + n) for n in range(3)),
         line("ended"),
     ]
-    heard = [line("born", host="h2"), line("up"), *(got(n) for n in range(first_seen, 4))]
+    began = [line("born", host="h2"), line("up"), line("sees", node="pn")]
+    heard = [*began, *(got(n) for n in range(first_seen, 4))]
     ended = line("ended", 10 * LATE_S)
     lives = {"publisher": {"p-1": published}, "listener": {"l-1": [*heard, ended]}}
-    apart = [Apart(frozenset(("h1", "h2")), since, until)]
-    return judge(lives, apart).violations
+    return judge(lives, [Apart(frozenset(apart), since, until)]).violations
+
+
+def test_programs_of_two_hosts_owe_each_other_nothing_until_they_see_each_other() -> None:
+    def beside(sees_at: float | None) -> list[str]:
+        sees = [] if sees_at is None else [line("sees", sees_at, node="pn")]
+        published = [
+            line("born", 2.0, node="pn", host="h1"),
+            *(accepted(n + 1, at=SETTLE_S + 4.0 * n + 2.0) for n in range(8)),
+            line("ended"),
+        ]
+        heard = [line("born", host="h2"), line("up"), *sees, *(got(n) for n in range(3, 9))]
+        ended = line("ended", 10 * LATE_S)
+        return judge(
+            {"publisher": {"p-1": published}, "listener": {"l-1": [*heard, ended]}}
+        ).violations
+
+    assert beside(sees_at=2.0), "it saw the publisher before what it missed"
+    assert beside(sees_at=8.0) == []
+    assert beside(sees_at=None) == [], "it has missed nothing of what came later"
+
+
+def test_who_begins_without_its_daemon_is_heard_from_when_it_is_attached() -> None:
+    assert between_hosts(3, since=1.0, until=6.0, apart=("p-1",)) == []
+    assert between_hosts(3, since=1.0, until=6.0, apart=("l-1",)) == []
+    assert between_hosts(3, since=1.0, until=6.0, apart=("p-2",)), "another life"
 
 
 def test_who_is_born_out_of_reach_is_heard_from_when_they_have_met() -> None:

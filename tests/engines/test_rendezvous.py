@@ -2,6 +2,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -165,6 +166,19 @@ class TestTheDaemonOfAHost:
         place.leave()
         place.leave()
         assert find_daemon("bus") is None
+
+    def test_who_opens_beside_one_that_is_about_to_begin_waits_for_it(self) -> None:
+        """By itself it would be on no bus until that one is there."""
+        place = DaemonFile("bus")
+        assert place.claim()
+        begins = threading.Timer(0.1, place.show, [SHOWN])
+        begins.start()
+        assert find_daemon("bus", patience_s=20.0) == SHOWN
+        place.hide()
+        assert find_daemon("bus", patience_s=20.0) is None  # nobody waits for one that ends
+        place.leave()
+        assert find_daemon("bus", patience_s=20.0) is None
+        begins.join()
 
     def test_there_is_one_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(rendezvous, "_CLAIM_S", 0.05)

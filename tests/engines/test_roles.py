@@ -1,8 +1,11 @@
 """Clients and routers open in bounded time, or say why not; a router forwards at full speed."""
 
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import uuid
 
 import pytest
@@ -10,6 +13,7 @@ from msgspec.structs import replace
 
 from infobus import EngineError
 from infobus.engines.zenoh.engine import ZenohEngine
+from tests.engines.agent import Agent
 from tests.patience import PATIENT_PROGRAM
 
 HASTY = replace(PATIENT_PROGRAM, reach_s=0.5, handshake_s=0.5)
@@ -61,6 +65,43 @@ def test_a_client_takes_the_router_that_answers(endpoint: str) -> None:
     client.open("a")
     assert client.endpoints() == {absent: "not needed", endpoint: "linked"}
     client.close()
+    router.close()
+
+
+def test_a_client_sees_others_from_the_beginning_also_by_a_router_that_is_busy(
+    endpoint: str,
+) -> None:
+    """A node that sees nobody publishes to nobody, and tells nobody of a loss."""
+    bus = uuid.uuid4().hex
+    router = Agent(bus, "router", role="router", listen=[endpoint])
+    router.wait_open()
+    patience = replace(PATIENT_PROGRAM, handshake_s=2.0, reach_s=20.0)
+    client = ZenohEngine(bus, role="client", connect=[endpoint], patience=patience)
+    client.open("client")
+    router.send_signal(signal.SIGSTOP)
+    goes_on = threading.Timer(1.5, router.send_signal, [signal.SIGCONT])  # after half a handshake
+    goes_on.start()
+    seen: list[str] = []
+    client.watch("l/*", lambda token, is_alive: seen.append(token))
+    assert seen == ["l/router"]
+    goes_on.join()
+    client.close()
+    router.kill()
+
+
+def test_a_client_waits_for_no_word_of_itself(endpoint: str) -> None:
+    bus = uuid.uuid4().hex
+    router = ZenohEngine(bus, role="router", listen=[endpoint], patience=PATIENT_PROGRAM)
+    router.open("router")
+    patience = replace(PATIENT_PROGRAM, reach_s=60.0)
+    for number in range(10):
+        client = ZenohEngine(bus, role="client", connect=[endpoint], patience=patience)
+        client.open(f"client{number}")
+        client.announce(f"l/client{number}")
+        began_s = time.monotonic()
+        client.watch("l/*", lambda token, is_alive: None)
+        assert time.monotonic() - began_s < 30.0
+        client.close()
     router.close()
 
 

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 from infobus.engines.zenoh.engine import ZenohEngine
-from infobus.engines.zenoh.links import _connections, scouting_sockets
+from infobus.engines.zenoh.links import LinkKeeper, _connections, scouting_sockets
+from infobus.engines.zenoh.rendezvous import Rendezvous
 from infobus.engines.zenoh.settings import multicast_port
 from tests.patience import PATIENT_PROGRAM
 
@@ -72,3 +74,51 @@ def test_the_socket_by_which_zenoh_calls_is_found_and_no_other() -> None:
         engine.close()
         assert len(found) == 1
         assert found != [stranger.getsockname()[1]]
+
+
+class OneSession:
+    """As much of the library's session as a keeper of links needs."""
+
+    def __init__(self, links: list[SimpleNamespace]) -> None:
+        self.info = self
+        self.links = lambda: links
+        self.routers_zid = self.peers_zid = lambda: ()
+        self.tell: Callable[[SimpleNamespace], None]
+
+    def declare_link_events_listener(
+        self, tell: Callable[[SimpleNamespace], None], history: bool
+    ) -> None:
+        self.tell = tell
+
+
+def test_when_one_link_with_a_node_is_lost_all_links_with_it_begin_anew() -> None:
+    """What is left of them may be older here than there, and mean other keys by its numbers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pairs = [(socket.create_connection(server.getsockname()), server.accept()[0]) for _ in "ab"]
+        ends = [
+            [f"tcp/{host}:{port}" for host, port in (here.getsockname(), here.getpeername())]
+            for here, _ in pairs
+        ]
+        left, other = (
+            SimpleNamespace(src=src, dst=dst, zid=zid)
+            for (src, dst), zid in zip(ends, "ab", strict=True)
+        )
+        session = OneSession([left, other])
+        keeper = LinkKeeper(
+            session,
+            lambda: set(),
+            Rendezvous(uuid.uuid4().hex),
+            stall_ms_max=1000,
+            period_s=60.0,
+            on_change=lambda: None,
+            gone="gone",
+            scouts_at=None,
+        )
+        lost = SimpleNamespace(src="tcp/127.0.0.1:1", dst="tcp/127.0.0.1:2", zid="a")
+        session.tell(SimpleNamespace(kind="gone", link=lost))
+        assert pairs[0][1].recv(1) == b""
+        pairs[1][0].send(b"x")
+        assert pairs[1][1].recv(1) == b"x"
+        keeper.stop()
+        for one in (each for pair in pairs for each in pair):
+            one.close()

@@ -51,7 +51,7 @@ class TestWire:
 
     def test_a_kind_of_a_newer_version_is_skipped_and_more_fields_too(self):
         assert wire.decode(msgspec.msgpack.encode([45, "n", 1])) is None
-        more = msgspec.msgpack.encode([36, "n", 7, "new"])
+        more = msgspec.msgpack.encode([36, "n", 7, "", "new"])
         assert wire.decode(more) == wire.Underway("n", 7)
 
     def test_no_other_frame_has_one_of_these_tags(self):
@@ -275,7 +275,7 @@ class TestRules:
             told = wire.IAm(node, 1, 2, [presence(rule="balanced")])
             effects = caller.noted(here.take_i_am(told), 0.0)
         assert [one.peer for one in effects if isinstance(one, ToPeer)] == ["s"]
-        caller.take(wire.Refused("s", 1, wire.MOVED, to=("t", 1)), 0.0)
+        caller.take(wire.Refused("s", 1, wire.MOVED, taker=("t", 1)), 0.0)
         assert caller.loads == {("s", 1): 0, ("t", 1): 1}
 
     @pytest.mark.parametrize("answers", ["all", "one"])
@@ -330,7 +330,7 @@ def place(servers, number):
         call = Call("me", number * 10 + hops, 1, "op", b"", lot=number, hops=hops)
         for effect in servers[at].take(call, 0.0):
             if isinstance(effect, ToPeer) and isinstance(effect.message, wire.Refused):
-                (at, _), hops = effect.message.to, hops + 1
+                (at, _), hops = effect.message.taker, hops + 1
                 break
         else:
             return at

@@ -225,8 +225,13 @@ class TestPrimaries:
     def test_stay_until_they_are_gone_whatever_rank_comes(self) -> None:
         table = self.entered(("a", 0, "oak#0"), ("b", 5, "elm#0"), ("c", 9, "elm#0"))
         assert table.is_primary("a")
-        table.apply(2, withdrawing("a"))
+        table.apply(2, withdrawing("a", "oak#0"))
         assert table.is_primary("c")
+
+    def test_stay_when_an_older_wish_of_another_member_comes_late(self) -> None:
+        table = self.entered(("a", 0, "oak#0"), ("b", 0, "elm#0"))
+        table.apply(2, withdrawing("a", "elm#0"))
+        assert table.is_primary("a")
 
     def test_go_with_their_members(self) -> None:
         table = self.entered(("a", 0, "oak#0"), ("b", 0, "elm#0"))

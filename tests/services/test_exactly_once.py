@@ -2,11 +2,11 @@
 
 import threading
 
-import msgspec
 import pytest
 
 import infobus
 from infobus import CallMayHaveRun, Service, UsageError
+from infobus.protocols.frames import invocation as wire
 from infobus.stores.ledger.reply_store import Replies
 from tests.bus.helpers import wait_until
 
@@ -167,7 +167,7 @@ def test_a_kept_reply_brings_its_types_to_whoever_asks_for_it(bus, other):
         store.claim("order-1", "node", use)
     use += str(other_use.value).partition(use)[2].partition(";")[0]
     (_, answer) = store.claim("order-1", "node", use)
-    assert msgspec.msgpack.decode(answer)[-1], "no descriptors are kept with it"
+    assert wire.decode(answer).descriptors, "no descriptors are kept with it"
 
 
 def test_when_its_server_dies_another_one_of_the_home_knows_that_it_had_begun(connect):

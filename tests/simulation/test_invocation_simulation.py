@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from infobus.bus.runtime.runtime import Runtime
 from infobus.protocols.invocation.effects import GivenUp
 from infobus.services.exchange import Exchange
 from infobus.testing.simulation.invocation import _Run, simulate
@@ -28,6 +29,18 @@ def test_no_call_runs_twice_and_each_has_an_end(first):
     assert sum(outcome.once_count for outcome in outcomes) > len(outcomes)
     assert sum(outcome.items_count for outcome in outcomes) > 100 * len(outcomes)
     assert sum(outcome.crashes_count for outcome in outcomes) > len(outcomes) // 2
+
+
+def test_frames_that_come_to_the_wrong_node_break_no_promise():
+    for seed in range(SEEDS_COUNT // 40):
+        simulate(seed, stray=0.2)
+
+
+def test_frames_that_do_not_say_whom_they_are_for_would_break_them(monkeypatch):
+    monkeypatch.setattr(Runtime, "is_for_us", lambda self, message: True)
+    with pytest.raises(SimulationFailed, match=r"ran twice|returned|no reason"):
+        for seed in range(20):
+            simulate(seed, stray=0.2)
 
 
 @pytest.mark.parametrize("seed", [46, 49, 104, 515, 521, 532, 969])

@@ -42,7 +42,8 @@ def test_a_single_failure_is_detected_and_told_everywhere_within_three_heartbeat
     assert max(simulate_failure(seed, kind) for seed in range(count)) <= 3.0
 
 
-@pytest.mark.parametrize("seed", [3, 17, 42])
+# In 4405 a candidate that enters by another member is withdrawn by the first one, late.
+@pytest.mark.parametrize("seed", [3, 17, 42, 4405])
 def test_a_seed_replays_the_same_run(seed):
     assert simulate(seed).trace == simulate(seed).trace
 

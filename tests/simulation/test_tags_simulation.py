@@ -29,8 +29,10 @@ def test_each_tag_is_created_once_and_all_hold_the_same(first):
     assert sum(outcome.joins_count for outcome in outcomes) > len(outcomes) // 10
 
 
-def test_a_seed_replays_the_same_run():
-    assert simulate(17).trace == simulate(17).trace
+# In 9137 the word that a program publishes comes after its death, late.
+@pytest.mark.parametrize("seed", [17, 9137])
+def test_a_seed_replays_the_same_run(seed):
+    assert simulate(seed).trace == simulate(seed).trace
 
 
 BREAKS = {

@@ -11,6 +11,7 @@ from infobus.bus.runtime.outbox import Mail
 from infobus.bus.runtime.runtime import ALL_KEY, Runtime
 from infobus.errors import BadFrame, BusError, StoreError
 from infobus.protocols.effects import ToPeer
+from infobus.protocols.frames.node_names import addressed
 from infobus.protocols.frames.wire import SERVICE_TAGS, encode
 from infobus.services.exactly_once import acknowledge
 from infobus.services.exchange import Exchange
@@ -62,7 +63,8 @@ class Serving:
         """Do what a machine of services says, in order."""
         one = effects[0]
         if may_wait and len(effects) == 1 and one.__class__ is ToPeer and one.peer != self.name:
-            self._put(f"n/{one.peer}", encode(one.message))  # the short way of what comes most
+            # The short way of what comes most.
+            self._put(f"n/{one.peer}", encode(addressed(one.message, one.peer)))
             return ()
         mail: Mail = []
         heard: list[Any] = []
@@ -84,6 +86,10 @@ class Serving:
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""
         self._hub.learn(descriptors)
+
+    def is_for_us(self, message: Any) -> bool:
+        """Whether a frame is for this node; if not, that is complained of."""
+        return self._hub.is_for_us(message)
 
     def refuse(self, error: BadFrame) -> None:
         """Count and note a frame that cannot be read."""

@@ -251,11 +251,13 @@ class Exchange:
         except BadFrame as error:
             self.node.refuse(error)
             return
+        if message is None or not self.node.is_for_us(message):
+            return
         if message.__class__ is wire.Reply:  # the short way of what comes most
             with self.lock:
                 effects = self.caller.take(message, self._now_s())
             self.carry_out(effects, may_wait=False)
-        elif message is not None:
+        else:
             self.carry_out(self._take(message), may_wait=False)
 
     def _take_calls(self) -> None:
@@ -273,6 +275,8 @@ class Exchange:
                 self.node.refuse(error)
                 continue
             assert message.__class__ is wire.Call
+            if not self.node.is_for_us(message):
+                continue
             if message.descriptors:
                 self.node.learn(message.descriptors)
             with self.lock:

@@ -63,6 +63,9 @@ class NodePort(Protocol):
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""
 
+    def is_for_us(self, message: Any) -> bool:
+        """Whether a frame is for this node; if not, that is complained of."""
+
     def refuse(self, error: BadFrame) -> None:
         """Count and note a frame that cannot be read."""
 

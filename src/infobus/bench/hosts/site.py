@@ -131,12 +131,12 @@ class HostSite:
 
 
 @contextlib.contextmanager
-def host_site(count: int, kind: str) -> Iterator[HostSite]:
-    """So many hosts, of one kind; with daemons, each has one."""
+def host_site(count: int, kind: str, *options: str) -> Iterator[HostSite]:
+    """So many hosts, of one kind; with daemons, each has one, which gets these options."""
     with TemporaryDirectory(prefix="infobus-bench-") as folder, Hosts(count) as hosts:
         site = HostSite(hosts, kind, Path(folder))
         if kind == DAEMONS:
-            site.start_daemons()
+            site.start_daemons(*options)
         yield site
 
 

@@ -27,6 +27,7 @@ class HostWorker:
         self._bus = bus
         self._count = 0
         self._last_s = 0.0
+        self._views: list[tuple[float, tuple[str, ...]]] = []
 
     def subscribe(self, subject: str) -> None:
         """Count what comes."""
@@ -72,6 +73,18 @@ class HostWorker:
                 times.append(time.perf_counter() - begun_s)
                 time.sleep(0.002)
         return times
+
+    def follow(self) -> None:
+        """Note the views of members that this program is told, and when."""
+        self._bus.on_members(self._note_view)
+
+    def views(self) -> list[tuple[float, tuple[str, ...]]]:
+        """Those that it was told so far."""
+        return list(self._views)
+
+    def _note_view(self, view: infobus.MembersView | infobus.ExcludedView) -> None:
+        if isinstance(view, infobus.MembersView):
+            self._views.append((time.monotonic(), view.members))
 
     def peers(self, count: int) -> int:
         """Wait until it sees so many others; how many it sees."""

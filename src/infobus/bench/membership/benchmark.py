@@ -2,7 +2,8 @@
 
 Each member is a process on this host. Costs are processor time and bytes of a member beside those
 of the same process before it is one. Failures are real: `kill -9` and `SIGSTOP`, of the leader and
-of others. The clock of all processes is the host's monotonic one.
+of others, and where hosts can be made, their ports go down (`ports`). The clock of all processes is
+the host's monotonic one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from infobus.bench.common.tables import table_of
 from infobus.engines.zenoh.engine import ZenohEngine
 from infobus.errors import EngineError
 from infobus.patience import Patience
+from infobus.testing.hosts import what_is_missing
 
 HEARTBEATS_S = (1.0, 0.3, 0.1)
 COUNTS = (3, 5)
@@ -186,12 +188,17 @@ def site_of(count: int, heartbeat_s: float, idle_s: float = 0.0) -> Iterator[Mem
 
 def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
     """Measure costs, then failures."""
-    idle_s, failures_count = (3.0, 8) if quick else (10.0, 40)
+    # Imported here because it measures with parts of this module.
+    from infobus.bench.membership.ports import measure_ports
+
+    idle_s, failures_count, ports_count = (3.0, 8, 2) if quick else (10.0, 80, 20)
     costs = []
     for done, (count, heartbeat_s) in enumerate((c, h) for c in COUNTS for h in HEARTBEATS_S):
         on_step(f"{count} members", done, len(COUNTS) * len(HEARTBEATS_S))
         costs += measure_cost(count, heartbeat_s, idle_s)
     failures = measure_failures(failures_count, on_step)
+    missing = what_is_missing()
+    failures += [] if missing else measure_ports(ports_count, on_step)
     times = sorted(one.heartbeats for one in failures)
     share = sum(one <= _IN_TIME for one in times) / len(times)
     what = f"failures known to all within {_IN_TIME:g} heartbeats of {FAILING_S:g} s"
@@ -200,6 +207,7 @@ def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
         tables=[cost_table(costs), failure_table(failures)],
         values={"costs": costs, "failures": failures},
         bars=[Bar(what=what, measured=share, bar=_SURE, unit="of all")],
+        left_out={"ports that go down": missing} if missing else {},
         notes=[
             f"{len(times)} failures of 5 members, the slowest after {times[-1]:.2f} heartbeats."
         ],

@@ -71,7 +71,7 @@ class Locked:
         except PeerError as error:
             self.runtime.on_bad_frame(error)
             return
-        if message is not None:
+        if message is not None and self.runtime.is_for_us(message):
             self.step(lambda now_s: self._machine.take(message, now_s))
 
     def on_peer(self, name: str, alive: bool) -> None:
@@ -141,7 +141,7 @@ class Background:
         except PeerError as error:
             self.runtime.on_bad_frame(error)
             return
-        if message is not None:
+        if message is not None and self.runtime.is_for_us(message):
             self.do(lambda: self._take(message))
 
     def on_peer(self, name: str, alive: bool) -> None:

@@ -50,7 +50,7 @@ from infobus.objects.codec import Mismatched
 from infobus.patience import Patience
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.node_names import bad_name, is_node_name
+from infobus.protocols.frames.node_names import ASTRAY, addressed, bad_name, is_astray, is_node_name
 from infobus.protocols.frames.wire import Data, Items
 from infobus.protocols.interest.own_rows import Reduction, Row, channel_pattern, reduced_filters
 from infobus.protocols.reliable.effects import (
@@ -516,6 +516,16 @@ class Runtime:
         else:
             self.counters.complain(type(error).__name__, str(error))
 
+    def is_for_us(self, message: Any) -> bool:
+        """Whether a frame is for this node; if not, that is complained of.
+
+        The reliable node looks itself.
+        """
+        if is_astray(message, self.name):
+            self.counters.complain(message.sender, ASTRAY)
+            return False
+        return True
+
     def _on_token(self, key: str, alive: bool) -> None:
         name = key.rpartition("/")[2]
         if not is_node_name(name):
@@ -550,7 +560,7 @@ class Runtime:
                     if one.peer == self.name and heard is not None:
                         heard.append(one.message)
                     else:
-                        mail.append((f"n/{one.peer}", self._frame(one.message), one.bulk))
+                        mail.append((f"n/{one.peer}", self._frame(one.message, one.peer), one.bulk))
                 elif kind is ToAll:
                     if hears_all and heard is not None:
                         heard.append(one.message)
@@ -589,13 +599,13 @@ class Runtime:
         late, self.delivery.late = self.delivery.late, []
         return late
 
-    def _frame(self, message: Any) -> bytes:
+    def _frame(self, message: Any, peer: str) -> bytes:
         if isinstance(message, bytes):
             self.counters.replayed += 1
             return message
         if message.__class__ is wire.Ask:
             self.counters.asked_again += 1
-        return wire.encode(message)
+        return wire.encode(addressed(message, peer))
 
     def _reduce(self, reduction: Reduction) -> None:
         """Find few rows for many filters, without the lock: that may take seconds."""

@@ -82,7 +82,9 @@ class TagRole:
         self._propose: ProposeOperation = lambda id, operation: None
         self._token: Declaration | None = None
         self._is_closed = False
-        self.server = TagServer(hub.name, self.table.table, lambda: self._member(), self._named)
+        self.server = TagServer(
+            hub.name, self.table.table, lambda: self._member(), self._named, self._is_seen
+        )
         self._strand = Background(hub, f"infobus-{hub.name}-tags", wire.decode, lambda: None)
         self._part = Part("tags", self, self._do)
         self._strand.parts[self._part] = None
@@ -193,6 +195,10 @@ class TagRole:
             if any(overlaps(one, name) for each in self._hub.subscriptions for one in each.told):
                 wanting.append(node.name)
         return [TagUser(one, self._named(one)) for one in wanting]
+
+    def _is_seen(self, name: str) -> bool:
+        peer = self._hub.node.peers.get(name)
+        return peer is not None and peer.alive
 
     def _named(self, name: str) -> str:
         if name == self._hub.name:

@@ -18,8 +18,9 @@ def attached_engine(
 ) -> AttachedEngine:
     """Return an engine that is on `bus` by the daemon at `attach`, or else by that of this host.
 
-    When there is none, it is on the bus by itself, with the `options` of a `ZenohEngine`. If
-    `attach` names endpoints, one of them must answer when it opens, unless `patience.reach_s` is 0.
+    When there is none, it is on the bus by itself, with the `options` of a `ZenohEngine`; one that
+    is about to begin is waited for. If `attach` names endpoints, one of them must answer when it
+    opens, unless `patience.reach_s` is 0.
     """
 
     def make(way: Way) -> Carrier:
@@ -38,6 +39,7 @@ def attached_engine(
         make,
         _named(attach) if attach else lambda: _of_host(bus),
         must_attach=bool(attach) and patience.reach_s > 0,
+        prepare=lambda: None if attach else find_daemon(bus, patience.reach_s),
         bounds=options["bounds"],
     )
 

@@ -68,6 +68,7 @@ class AttachedEngine:
         make: Returns a fresh engine for one of the ways.
         offers: Returns the ways that there are now, best first.
         must_attach: Opening fails if the best way cannot be opened; otherwise the next is tried.
+        prepare: Called before opening; it may wait for a way that is about to be there.
         bounds: How many keys are remembered.
     """
 
@@ -79,11 +80,13 @@ class AttachedEngine:
         offers: Callable[[], tuple[Way, ...]],
         *,
         must_attach: bool = False,
+        prepare: Callable[[], object] = lambda: None,
         bounds: Bounds = DEFAULT_BOUNDS,
     ) -> None:
         self._make = make
         self._offers = offers
         self._must_attach = must_attach
+        self._prepare = prepare
         self._keys_count_max = bounds.keys_count_max
         self._node = ""
         self._part: Carrier | None = None
@@ -114,7 +117,10 @@ class AttachedEngine:
         if self._node:
             raise UsageError(f"the engine of {self._node!r} was opened before: make a new one")
         self._node = node
+        self._prepare()
         offers = self._offers()
+        # If it has to go on without the best one, that one has been there since now.
+        self._ways.note_offers(offers, time.monotonic())
         for way in offers:
             try:
                 part = self._opened(way)
@@ -216,11 +222,21 @@ class AttachedEngine:
         with self._lock:
             part = self._checked_part()
             self._entries[entry] = None
-            try:
-                entry.declaration = entry.declare_in(part)
-            except BaseException:
-                del self._entries[entry]
-                raise
+        # Without the lock: a watch waits until it has told whom it sees, and whoever is told of the
+        # first of them puts something at once, for which the lock is needed.
+        try:
+            declaration = entry.declare_in(part)
+        except BaseException:
+            with self._lock:
+                if part is self._part or self._part is None:
+                    self._entries.pop(entry, None)
+                    raise
+            return entry  # the node has moved meanwhile, and has declared it there
+        with self._lock:
+            if part is self._part:
+                entry.declaration = declaration
+                return entry
+        declaration.undeclare()
         return entry
 
     def remove(self, entry: _Entry) -> None:
@@ -306,7 +322,7 @@ class AttachedEngine:
         if part is None:
             return
         was_lost = ways.lost_since_s is not None
-        if ways.current.is_attached or self._daemons:
+        if ways.current.is_attached or self._daemons or ways.offers != (EMBEDDED,):
             ways.note_offers(self._offers(), now_s)
         effects = ways.on_link(part.is_linked, now_s)
         if was_lost != (ways.lost_since_s is not None):

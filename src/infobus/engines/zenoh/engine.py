@@ -157,7 +157,11 @@ class ZenohEngine:
         self._patience = patience
         self._bounds = bounds
         self._lease_ms = round(1000 * patience.lease_s)
-        self._tokens_s = _TOKENS_PART_OF_HANDSHAKE * patience.handshake_s
+        self._tokens_s = self._watch_s = _TOKENS_PART_OF_HANDSHAKE * patience.handshake_s
+        if role == CLIENT:
+            # Its router has to be asked, and may be busy. Who began to publish without knowing the
+            # others would publish to nobody.
+            self._watch_s = max(self._watch_s, patience.reach_s)
         self._extra = extra_settings(config)
         self._check_role()
         self._open_to_anyone = self._checked_endpoints(insecure)
@@ -447,16 +451,17 @@ class ZenohEngine:
                     seen.add(token)
                     somebody_seen.notify_all()
 
+        # Only the subscriber reports, so that no late answer can revive a token that is
+        # gone. The tokens listed here are only those that the subscriber is expected to
+        # report. Listed first: once there is a subscriber, a client's list is only what that has
+        # been told so far, and its router may be busy.
+        there = self._tokens(key, self._watch_s) - self._own_tokens
         guarded = Guarded(key).wrap(changed)
         declared = self._declared(
             key,
             lambda session: session.liveliness().declare_subscriber(key, guarded, history=True),
         )
-        # Only the subscriber reports, so that no late answer can revive a token that is
-        # gone. The tokens listed here are only those that the subscriber is expected to
-        # report.
-        there = self._tokens(key)
-        somebody_seen.wait_for(lambda: there <= seen, self._tokens_s)
+        somebody_seen.wait_for(lambda: there <= seen, self._watch_s)
         return declared
 
     def close(self) -> None:
@@ -709,8 +714,9 @@ class ZenohEngine:
             tokens = self._tokens(f"{_HELLO}/*")
         return {token.removeprefix(f"{_HELLO}/") for token in tokens} - {self._zid}
 
-    def _tokens(self, key: str) -> set[str]:
-        replies = self._checked_session().liveliness().get(key, timeout=self._tokens_s)
+    def _tokens(self, key: str, patience_s: float | None = None) -> set[str]:
+        timeout_s = self._tokens_s if patience_s is None else patience_s
+        replies = self._checked_session().liveliness().get(key, timeout=timeout_s)
         return {str(reply.ok.key_expr) for reply in replies if reply.ok is not None}
 
     def _declared(

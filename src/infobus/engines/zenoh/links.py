@@ -7,7 +7,13 @@ Zenoh does, which looks like the death of the node and is noticed in millisecond
 resumed and connected again counts as connected, yet neither its tokens nor our frames pass, for
 ever. We shut such a link; Zenoh connects once more, and then the link works.
 
-The library has no calls for either, so both act on its sockets. So does a third: who finds others
+A third goes wrong where two nodes call each other, as daemons do, so that they share two links. If
+one of them has given the other up and calls again before the other has noticed, its new link joins
+the old ones there. Each key has a number that holds as long as the links do; so from then on the
+two mean different keys by one number: frames vanish, or come into another node's inbox. So when one
+of several links with a node is lost, we shut the others, and all of them begin anew.
+
+The library has no calls for these, so all act on its sockets. So does a fourth: who finds others
 by multicast calls for a lost node every second, and not only every 8 s as the library does.
 """
 
@@ -85,6 +91,8 @@ class LinkKeeper:
         self._on_change()
         if event.kind == self._gone:
             self._lost_at_s = time.monotonic()
+            with contextlib.suppress(Exception):  # the session is being closed
+                self._shut({str(event.link.zid)})
         # This is also called for links that are gone; those have no socket any more.
         if protocol_of(str(event.link.src)) == UNIX:
             return
@@ -119,6 +127,7 @@ class LinkKeeper:
                     one.sendto(_SCOUT, self._scouts_at)
 
     def _shut(self, zids: set[str]) -> None:
+        """Take down all links with these nodes."""
         for link in self._session.info.links() if zids else ():
             zid = str(link.zid)
             if zid in zids:

@@ -30,6 +30,7 @@ FOLDER_VARIABLE = "INFOBUS_SOCKETS"
 _GATE = "gate"
 _DAEMON = "daemon"
 _CLAIM_S = 1.0  # outlasts those who only look whether the file is locked
+_ENDING = b"ending"  # in the place of what a daemon shows of itself
 _SOCKET, _SOCKET_LOCK = ".s", ".s.lock"  # the second is Zenoh's
 _PATH_BYTES_MAX = 100  # of a socket: 108 on Linux, 104 elsewhere, with a zero at the end
 
@@ -238,7 +239,7 @@ class DaemonFile:
 
     def hide(self) -> None:
         """Be found no longer, and keep the place: the daemon is about to end."""
-        self._tell(b"")
+        self._tell(_ENDING)
 
     def stay(self) -> None:
         """Show the daemon again, should its file be gone: systems clear old temporary files."""
@@ -273,17 +274,29 @@ class DaemonFile:
             os.pwrite(self._file, told, 0)
 
 
-def find_daemon(bus: str) -> ShownDaemon | None:
-    """Return the live daemon of this host and bus, if one has shown itself completely."""
+def find_daemon(bus: str, patience_s: float = 0.0) -> ShownDaemon | None:
+    """Return the live daemon of this host and bus, if one has shown itself completely.
+
+    One that is about to begin is waited for, for as long as `patience_s`.
+    """
+    deadline_s = time.monotonic() + patience_s
+    while (told := _told_by_daemon(bus)) == b"" and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    try:
+        return msgspec.json.decode(told or b"", type=ShownDaemon)
+    except msgspec.DecodeError:  # there is none, or it is about to begin, or to end
+        return None
+
+
+def _told_by_daemon(bus: str) -> bytes | None:
+    """What a live daemon shows of itself; None if there is no daemon."""
     try:
         file = os.open(_folder(bus) / _DAEMON, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        if _lock(file):  # whoever held it is dead
-            return None
-        return msgspec.json.decode(os.pread(file, 65536, 0), type=ShownDaemon)
-    except (OSError, msgspec.DecodeError):  # it is about to begin, or to end
+        return None if _lock(file) else os.pread(file, 65536, 0)
+    except OSError:
         return None
     finally:
         os.close(file)

@@ -2,7 +2,8 @@
 
 They have the same form as those in `wire`, with tags from 30 on. A call is named by its caller's
 node and a number that the caller counts separately for each server: 1, 2, 3, ... So a server can
-distinguish a repeated frame from a new call, and remembers little.
+distinguish a repeated frame from a new call, and remembers little. Since other nodes count alike,
+what is about a call says for whom it is (`to`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import Meta, Struct
 
 from infobus.errors import BadFrame
 from infobus.protocols.frames.items import HeaderBytes
-from infobus.protocols.frames.node_names import NodeName, bad_name, is_sender
+from infobus.protocols.frames.node_names import Addressee, NodeName, bad_name, is_sender
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Number = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -30,7 +31,7 @@ BUSY = "busy"
 RETIRED = "retired"
 """It serves the subject no longer, or never did."""
 MOVED = "moved"
-"""The servers have agreed that another one, `to`, takes this call."""
+"""The servers have agreed that another one, `taker`, takes this call."""
 
 
 class Presence(Struct, array_like=True, frozen=True):
@@ -72,6 +73,7 @@ class IAm(Struct, array_like=True, tag=31):
     next_id: Number
     presences: Annotated[list[Presence], Meta(max_length=100_000)] = []
     gone: Numbers = []
+    to: Addressee = ""
 
 
 class Call(Struct, array_like=True, tag=32):
@@ -90,6 +92,7 @@ class Call(Struct, array_like=True, tag=32):
     hops: Count = 0  # how often the servers have passed it on
     descriptors: list[bytes] = []
     headers: HeaderBytes = b""
+    to: Addressee = ""
 
 
 class Reply(Struct, array_like=True, tag=33, gc=False):
@@ -101,6 +104,7 @@ class Reply(Struct, array_like=True, tag=33, gc=False):
     load: Count = 0
     count: Count = 0
     descriptors: list[bytes] = []
+    to: Addressee = ""
 
 
 class Failed(Struct, array_like=True, tag=34):
@@ -112,6 +116,7 @@ class Failed(Struct, array_like=True, tag=34):
     load: Count = 0
     count: Count = 0
     descriptors: list[bytes] = []
+    to: Addressee = ""
 
 
 class Refused(Struct, array_like=True, tag=35):
@@ -121,7 +126,8 @@ class Refused(Struct, array_like=True, tag=35):
     number: Number
     why: Name  # one of those above; newer versions may add some
     detail: Words = ""
-    to: tuple[NodeName, Number] | None = None
+    taker: tuple[NodeName, Number] | None = None
+    to: Addressee = ""
 
 
 class Underway(Struct, array_like=True, tag=36, gc=False):
@@ -129,6 +135,7 @@ class Underway(Struct, array_like=True, tag=36, gc=False):
 
     sender: NodeName
     number: Number
+    to: Addressee = ""
 
 
 class Streamed(Struct, array_like=True, tag=37):
@@ -139,6 +146,7 @@ class Streamed(Struct, array_like=True, tag=37):
     first: Number
     bodies: list[bytes]
     descriptors: list[bytes] = []
+    to: Addressee = ""
 
 
 class Credit(Struct, array_like=True, tag=38):
@@ -152,6 +160,7 @@ class Credit(Struct, array_like=True, tag=38):
     received: Count
     upto: Count
     again: bool = False
+    to: Addressee = ""
 
 
 class Settled(Struct, array_like=True, tag=39):
@@ -160,6 +169,7 @@ class Settled(Struct, array_like=True, tag=39):
     sender: NodeName
     numbers: Numbers
     acknowledged: list[Name] = []  # ids of calls that must run once, whose replies have arrived
+    to: Addressee = ""
 
 
 class Retire(Struct, array_like=True, tag=40):
@@ -174,6 +184,7 @@ class CallGone(Struct, array_like=True, tag=41):
 
     sender: NodeName
     number: Number
+    to: Addressee = ""
 
 
 ServiceMessage = (

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from infobus.errors import BadFrame
-from infobus.protocols.frames.node_names import NodeName, bad_name, is_sender
+from infobus.protocols.frames.node_names import Addressee, NodeName, bad_name, is_sender
 
 MEMBERS_COUNT_MAX = 256
 """Members of one group."""
@@ -197,11 +197,11 @@ Body = (
 
 
 class Said(Struct, array_like=True, tag=50):
-    """What one member says to another; `to` is empty if it does not know whom it speaks to."""
+    """What one member says to another; `whom` is empty if it does not know whom it speaks to."""
 
     sender: NodeName
     member: MemberId
-    to: MemberIdOrNone
+    whom: MemberIdOrNone
     group: GroupLabel
     slot: Count
     body: Body
@@ -259,6 +259,7 @@ class ViewsTold(Struct, array_like=True, tag=52):
     heartbeat_s: Seconds
     primary_of: Annotated[list[RequestId], Meta(max_length=_SHOWN_COUNT_MAX)] = []
     nodes: Annotated[dict[MemberId, NodeName], Meta(max_length=MEMBERS_COUNT_MAX)] = {}
+    to: Addressee = ""
 
 
 class Decide(Struct, array_like=True, tag=53):
@@ -282,6 +283,7 @@ class WantRoster(Struct, array_like=True, tag=55):
     sender: NodeName
     request: Count
     force: bool = False
+    to: Addressee = ""
 
 
 class ProgramState(Struct, array_like=True, frozen=True):
@@ -308,6 +310,7 @@ class Roster(Struct, array_like=True, tag=56):
     nodes: Annotated[dict[MemberId, NodeName], Meta(max_length=MEMBERS_COUNT_MAX)]
     programs: Annotated[list[ProgramState], Meta(max_length=_SHOWN_COUNT_MAX)]
     complaints: Annotated[list[tuple[Words, Words]], Meta(max_length=_SHOWN_COUNT_MAX)]
+    to: Addressee = ""
 
 
 MembershipFrame = Said | Follow | ViewsTold | Decide | Decided | WantRoster | Roster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -14,7 +14,10 @@ _NAME_CHARS_MAX = 120
 _NAMES_COUNT_MAX = 4096
 
 NodeName = Annotated[str, Meta(min_length=1, max_length=_NAME_CHARS_MAX)]
-Addressee = Annotated[str, Meta(max_length=_NAME_CHARS_MAX)]  # empty: it is not said for whom
+Addressee = Annotated[str, Meta(max_length=_NAME_CHARS_MAX)]
+"""The node that a frame is for; empty: it is not said, or it is for everyone."""
+ASTRAY = "sent something to another node, which came here; it is ignored"
+"""What is complained of the sender of a frame that is for another node."""
 
 _is_name = re.compile(rf"[A-Za-z0-9_-]{{1,{_NAME_CHARS_MAX}}}").fullmatch
 
@@ -30,6 +33,18 @@ def is_node_name(name: str) -> bool:
 
 is_sender = lru_cache(_NAMES_COUNT_MAX)(is_node_name)
 """The same of a `NodeName`, remembered: most frames come from the same few nodes."""
+
+
+def addressed(message: Any, peer: str) -> Any:
+    """Say in `message` that it is for `peer`, if frames of its kind say that; returns it."""
+    if "to" in message.__struct_fields__:
+        message.to = peer
+    return message
+
+
+def is_astray(message: Any, node: str) -> bool:
+    """Whether a frame that came to `node` is for another one: the engine took a wrong way."""
+    return getattr(message, "to", "") not in ("", node)
 
 
 def bad_name(name: str) -> BadFrame:

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from infobus.errors import BadFrame
 from infobus.protocols.frames.items import ClassName, Count, Fingerprint
-from infobus.protocols.frames.node_names import NodeName, bad_name, is_sender
+from infobus.protocols.frames.node_names import Addressee, NodeName, bad_name, is_sender
 
 TAG_FRAMES = range(60, 70)
 """The numbers of these frames; some are for later versions."""
@@ -112,6 +112,7 @@ class TagsTold(Struct, array_like=True, tag=61):
     whole: bool  # these are all tags there are, whatever you asked for
     tags: list[TagRow]
     gone: list[Name] = []
+    to: Addressee = ""
 
 
 class TagRequest(Struct, array_like=True, tag=62):
@@ -144,6 +145,7 @@ class PublishesKnown(Struct, array_like=True, tag=65):
 
     sender: NodeName
     version: Count
+    to: Addressee = ""
 
 
 class WhoUses(Struct, array_like=True, tag=66):
@@ -171,6 +173,7 @@ class UsedBy(Struct, array_like=True, tag=67):
     request: Count
     publishers: Users
     subscribers: Users
+    to: Addressee = ""
 
 
 TagMessage = (

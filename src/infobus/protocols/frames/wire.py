@@ -203,6 +203,7 @@ class State(Struct, array_like=True, tag=12):
     lasts: dict[LaneName, Count]
     items: Items
     descriptors: list[bytes] = []
+    to: Addressee = ""
 
 
 class WantRows(Struct, array_like=True, tag=13):

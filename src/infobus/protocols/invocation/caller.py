@@ -269,14 +269,14 @@ class Caller:
             effects += self.noted(self.directory.forget(server), now_s)
             self._services[call.subject].servers.pop(server, None)
             call.why = "no server"
-        elif refused.why == wire.MOVED and refused.to is not None:
+        elif refused.why == wire.MOVED and refused.taker is not None:
             call.hops += 1
-            presence = self._services[call.subject].servers.get(refused.to)
+            presence = self._services[call.subject].servers.get(refused.taker)
             if call.once and presence is not None and not presence.store:
                 presence = None
             call.bound = None if presence is None else call.bind(presence)
             if presence is not None and call.bound is not None:
-                return self._send(call, refused.to, presence, now_s)
+                return self._send(call, refused.taker, presence, now_s)
         else:
             call.refused.add(server)
             call.why = "busy"

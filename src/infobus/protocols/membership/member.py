@@ -404,7 +404,7 @@ class GroupMember:
 
     def _hear(self, said: Said, now_s: float) -> None:
         seat, body = self.seat, said.body
-        if said.to and said.to != seat.id:
+        if said.whom and said.whom != seat.id:
             return  # it is for an older incarnation
         if isinstance(body, Join):
             self._on_join(said, body, now_s)

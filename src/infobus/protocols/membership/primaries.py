@@ -27,6 +27,7 @@ class _Enter(Struct, array_like=True, tag=1):
 
 class _Withdraw(Struct, array_like=True, tag=2):
     id: str
+    member: str
 
 
 class _Rows(Struct, array_like=True):
@@ -46,9 +47,9 @@ def entering(entry: CandidateEntry) -> bytes:
     return msgspec.msgpack.encode(_Enter(entry))
 
 
-def withdrawing(id: str) -> bytes:
-    """The operation by which it is gone."""
-    return msgspec.msgpack.encode(_Withdraw(id))
+def withdrawing(id: str, member: str) -> bytes:
+    """The operation by which it is gone, unless it has entered by way of another member since."""
+    return msgspec.msgpack.encode(_Withdraw(id, member))
 
 
 class PrimaryTable:
@@ -71,7 +72,10 @@ class PrimaryTable:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return MALFORMED
         if isinstance(told, _Withdraw):
-            self._remove([told.id])
+            entry = self.entries.get(told.id)
+            # A request that comes late would end a primary that another member has given a lease.
+            if entry is not None and entry.member == told.member:
+                self._remove([told.id])
         elif told.entry.member not in self.members:
             return NO_MEMBER  # it was decided after that one had gone: nobody would withdraw it
         elif told.entry.id not in self.entries:

@@ -168,7 +168,7 @@ class Reception:
         entry = self._primaries.entries.get(id)
         if entry is None or entry.member != self.member.id:
             return []  # it may have entered by way of another member since
-        return self._ask(id, withdrawing(id), now_s)
+        return self._ask(id, withdrawing(id, self.member.id), now_s)
 
     def _ask(self, id: str, operation: bytes, now_s: float) -> list[Any]:
         if id in self._asked.values() or not self._seat.is_member:

@@ -40,6 +40,7 @@ from typing import Any
 from infobus.errors import BadSubject
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
+from infobus.protocols.frames.node_names import ASTRAY, is_astray
 from infobus.protocols.interest.own_rows import OwnRows, Reduction, Row
 from infobus.protocols.interest.peer_rows import PeerRows, Wanted
 from infobus.protocols.interest.requests import Requests
@@ -231,11 +232,9 @@ class Node:
         if peer is None or peer.left:
             return effects
         peer.heard_at_s, peer.given_up = now_s, False
-        if isinstance(message, _BETWEEN_TWO) and message.to not in ("", self.name):
-            # It came into the wrong inbox. Places, versions and welcomes of another node would set
-            # our streams back or forward.
-            what = "sent something to another node, which came here; it is ignored"
-            return [*effects, Complain(message.sender, what)]
+        if isinstance(message, _BETWEEN_TWO) and is_astray(message, self.name):
+            # Places, versions and welcomes of another node would set our streams back or forward.
+            return [*effects, Complain(message.sender, ASTRAY)]
         return effects + _HANDLERS[type(message)](self, peer, message, now_s)
 
     def take_next(self, data: wire.Data, size: int) -> Effects | None:

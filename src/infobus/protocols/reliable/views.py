@@ -61,6 +61,7 @@ class Views(Struct):
             self.seen[name] = part = _part(name)
             self.view = (self.view[0] + 1, self.view[1] ^ part)
             self.missed.pop(name, None)
+            self._differences.clear()  # also if this view is the same again some time later
 
     def lost(self, name: str) -> None:
         """A node can no longer be seen; what it said is out of date."""

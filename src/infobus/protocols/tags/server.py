@@ -99,8 +99,8 @@ class _Pending(Struct):
 class TagServer:
     """The side of a node that holds the table.
 
-    `member` says what this node is called among the members. The table changes by the members'
-    decisions alone; `decided` and `viewed` say that it has.
+    `member` says what this node is called among the members, `is_seen` whether a node can be seen
+    now. The table changes by the members' decisions alone; `decided` and `viewed` say that it has.
     """
 
     def __init__(
@@ -109,11 +109,13 @@ class TagServer:
         table: TagTable,
         member: Callable[[], str],
         application_of: Callable[[str], str] = lambda node: "",
+        is_seen: Callable[[str], bool] = lambda node: True,
     ) -> None:
         self.name = name
         self.table = table
         self._member = member
         self._application_of = application_of
+        self._is_seen = is_seen
         self._holders: dict[str, _Holder] = {}
         self._pending: dict[str, _Pending] = {}
         self.rows: dict[str, _Row] = {}
@@ -153,7 +155,7 @@ class TagServer:
             case TagRequest():
                 return self._on_request(message, now_s)
             case Publishes():
-                return self._on_publishes(message)
+                return self._on_publishes(message, now_s)
             case WhoUses():
                 return [FindUsers(message, self.publishers(message.name))]
         return []
@@ -198,10 +200,9 @@ class TagServer:
 
     def _on_wanted(self, wanted: TagsWanted, now_s: float) -> list[ServerEffect]:
         holder = self._holders.get(wanted.sender)
-        if holder is not None:
-            holder.lost_at_s = None
         if holder is None or holder.asked != wanted.asked or not wanted.held:
             holder = self._holders[wanted.sender] = _Holder(wanted.asked, wanted.patterns)
+        holder.lost_at_s = self._lost_at_s(wanted.sender, now_s)
         if wanted.history == self.table.history:
             holder.history, holder.whole = wanted.history, wanted.whole
             # What it confirms may be older than what it has confirmed before: it was overtaken.
@@ -265,12 +266,17 @@ class TagServer:
     def _answer(self, id: str, outcome: TagOutcome) -> TagDecided:
         return TagDecided(self.name, id, outcome, self.table.version)
 
-    def _on_publishes(self, told: Publishes) -> list[ServerEffect]:
+    def _lost_at_s(self, name: str, now_s: float) -> float | None:
+        """For what a node says: late words of one that has died must not outlive it for ever."""
+        return None if name == self.name or self._is_seen(name) else now_s
+
+    def _on_publishes(self, told: Publishes, now_s: float) -> list[ServerEffect]:
         if told.member not in self.table.members:
             return []  # not one (yet): it is told again, perhaps by another way
         row = self.rows.get(told.sender)
         if row is None or row.version <= told.version:
-            self.rows[told.sender] = _Row(told.version, told.member, told.tags)
+            lost_at_s = self._lost_at_s(told.sender, now_s)
+            self.rows[told.sender] = _Row(told.version, told.member, told.tags, lost_at_s=lost_at_s)
         return [ToPeer(told.sender, PublishesKnown(self.name, told.version))]
 
 

@@ -11,7 +11,8 @@ run, freeze, and come back. After every step it is checked that
 - when nothing is wrong but the loss of some frames, all calls return;
 - a call that must run once, and is tried again until it is answered, has run exactly once.
 
-A seed that fails is replayed by `python -m infobus.testing.simulation.invocation SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.invocation SEED`; in a run in
+which frames go astray, it is `SEED:SHARE`.
 """
 
 from __future__ import annotations
@@ -139,14 +140,16 @@ class CallAccount:
                 raise Uneven(f"item {body!r} of {call.arguments['name']} comes as {call.items}")
 
 
-def simulate(seed: int) -> InvocationOutcome:
-    """Do the run that `seed` draws.
+def simulate(seed: int, stray: float = 0.0) -> InvocationOutcome:
+    """Do the run that `seed` draws; so many of the frames for one node come to another one, too.
 
     Raises:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = _Run(seed)
-    with replayable("infobus.testing.simulation.invocation", seed, run.network):
+    run.network.faults = replace(run.network.faults, stray=stray)
+    again = f"{seed}:{stray}" if stray else seed
+    with replayable("infobus.testing.simulation.invocation", again, run.network):
         run.do_harm()
         run.settle()
         run.ask_once_more()
@@ -344,4 +347,5 @@ class _Run:
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        print(simulate(int(argument)))
+        drawn, _, strays = argument.partition(":")
+        print(simulate(int(drawn), float(strays or 0)))

@@ -13,7 +13,8 @@ what they promise:
 * a loss of unknown size is reported only where the sender had indeed given the node up, or the
   node the sender, which takes `absent_s`, or where the node stood still and so cannot know; every
   other hole has numbers;
-* that a sender is out of reach is told if it is, and once until the two have met again;
+* that a sender is out of reach is told if it is, or if it is seen again and nothing that it answers
+  arrives, and once until the two have met again;
 * nobody complains that it misses a node which it has seen in the last `MISSED_S`;
 * once every table is up to date, nothing is sent that nobody wants (unless tables must be small).
 """
@@ -96,6 +97,9 @@ class Account:
     _visible: set[tuple[str, str]] = field(default_factory=set)  # node, whom it sees
     _parted: set[tuple[str, str]] = field(default_factory=set)  # node, of whom it heard the end
     _out_of_reach: set[tuple[str, str]] = field(default_factory=set)  # node, who is, as was told
+    _back: dict[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # node, who did not answer yet
 
     def check(self) -> None:
         """Raise what went wrong within an engine's callback."""
@@ -133,6 +137,7 @@ class Account:
     def told(self, node: SimulatedNode, known: wire.Known) -> None:
         """Note where the peer lets the node begin."""
         self._out_of_reach.discard((node.name, known.sender))
+        self._back.pop((node.name, known.sender), None)
         for lane, number in known.nexts.items():
             stream = (node.name, known.sender, lane)
             self._baselines[stream] = max(number, self._baselines.get(stream, 1))
@@ -208,7 +213,8 @@ class Account:
             self._visible.add(pair)
             if self._gave_up(*pair, now_s):
                 self._given_up.add(pair)
-            self._unseen.pop(pair, None)
+            if self._unseen.pop(pair, None) is not None:
+                self._back[pair] = now_s
             self._parted.discard(pair)
 
     def ends(self, node: SimulatedNode, peer: str) -> None:
@@ -268,7 +274,9 @@ class Account:
         self.unreachable_count += 1
         if pair in self._out_of_reach:
             raise Uneven(f"{node.name} reports twice that {lost.sender} is out of reach")
-        if not (self._gave_up(*pair, now_s) or self._gave_up(*pair[::-1], now_s)):
+        # Who is seen again, and whose answers are all lost, is out of reach, too.
+        is_mute = now_s - self._back.get(pair, now_s) >= self.absent_s
+        if not (is_mute or self._gave_up(*pair, now_s) or self._gave_up(*pair[::-1], now_s)):
             raise Uneven(f"{node.name} reports that {lost.sender} is out of reach, which it is not")
         self._out_of_reach.add(pair)
 
