@@ -462,7 +462,6 @@ class Publisher:
         is_current: Callable[[], bool],
     ) -> bool:
         """Send a group by these outlets; False, and nothing was done, if they are not current."""
-        item = transactions.item(next(iter(group.events)).subject, now_s, group)
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
                 stack.enter_context(outlet.lock)
@@ -480,6 +479,9 @@ class Publisher:
             self._routing.wait_for_consumers(tuple(takers), wish.class_)
             if not is_current():
                 return False
+            at = {one.lane: one.route.next for one, is_wanted in outlets.items() if is_wanted}
+            group = replace(group, places=at if len(at) > 1 else {})
+            item = transactions.item(next(iter(group.events)).subject, now_s, group)
             for outlet, is_wanted in outlets.items():
                 item = replace(item, qos=self._qos(outlet, wish))
                 if is_wanted:
