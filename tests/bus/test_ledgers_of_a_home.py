@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ def is_settled(folder: Path, id: str, last: int) -> bool:
     seen = shelf.glance(folder, id)
     noted = seen.positions.get("billing")
     return not seen.is_owned and noted is not None and noted.position == last
+
+
+def leave_an_old_event(folder: Path) -> str:
+    """Return the id of a free ledger with an event that is too old, and one that is not."""
+    with Ledger.open(folder) as ledger:
+        old = Record("other", time.time() - KEEP_S - 60, 0, b"\x80")
+        ledger.append([old, Record("other", time.time(), 0, b"\x80")])
+    return ledger.id
+
+
+def wait_until_the_old_event_is_gone(folder: Path, id: str) -> None:
+    """Return when a node of the home has opened the ledger, pruned it, and let go of it."""
+    wait_until(lambda: shelf.glance(folder, id).extent.gone == 1, 20)
+    wait_until(lambda: is_free(folder, id))
 
 
 def test_many_short_lived_publishers_use_one_ledger_beside_a_live_consumer(
@@ -108,12 +123,9 @@ def test_more_ledgers_than_are_open_at_once_are_all_served(join: Join, shelf_of_
 
 
 def test_what_is_too_old_in_a_free_ledger_goes(join: Join, shelf_of_shop: Path) -> None:
-    with Ledger.open(shelf_of_shop) as ledger:
-        old = Record("orders.new", time.time() - KEEP_S - 60, 0, b"\x80")
-        ledger.append([old, Record("orders.new", time.time(), 0, b"\x80")])
+    id = leave_an_old_event(shelf_of_shop)
     join("shop")
-    wait_until(lambda: shelf.glance(shelf_of_shop, ledger.id).extent.gone == 1, 20)
-    wait_until(lambda: is_free(shelf_of_shop, ledger.id))
+    wait_until_the_old_event_is_gone(shelf_of_shop, id)
 
 
 @pytest.mark.parametrize("ahead_s", [-3600.0, 3600.0])
@@ -190,6 +202,33 @@ def test_a_publisher_whose_ledger_was_removed_says_so_and_goes_on_with_another(
     shop.publish("orders.new", {"n": 2}, guaranteed=True)
     (id,) = shelf.ledger_ids(shelf_of_shop)
     assert shelf.glance(shelf_of_shop, id).extent.count == 1
+
+
+def test_what_a_removed_ledger_holds_is_delivered_while_its_publisher_lives(
+    join: Join, shelf_of_shop: Path
+) -> None:
+    shop = join("shop")
+    shop.subscribe("orders.>", durable="billing").close()
+    shop.publish("orders.new", {"n": 0}, guaranteed=True)
+    (removed,) = shop.served_ledgers()
+    for file in shelf_of_shop.iterdir():
+        file.unlink()
+    accepted = [0]
+    for number in range(1, 1_000_000):
+        with suppress(StoreError):
+            shop.publish("orders.new", {"n": number}, guaranteed=True)
+            accepted.append(number)
+        if shop.served_ledgers() != (removed,):
+            break
+    wait_until_the_old_event_is_gone(shelf_of_shop, leave_an_old_event(shelf_of_shop))
+    billing = shop.subscribe("orders.>", durable="billing", acknowledge="explicit")
+    received = set()
+    while len(received) < len(accepted):
+        event = billing.receive(20)
+        event.ack()
+        received.add(event.data["n"])
+    assert received == {*accepted}
+    wait_until(lambda: removed not in shop.served_ledgers(), 20)
 
 
 class TestAHomeThatANodeOfAnotherHasAdopted:

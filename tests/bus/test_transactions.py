@@ -1,9 +1,15 @@
 """Transactions: all events that a subscription asked for, in order and as one, or none."""
 
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
 import pytest
 
 import infobus
 from infobus import BadValue, Bus, BusClosed, DataObject, Event, Transaction, UsageError
+from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.protocols.frames import transactions, wire
 from tests.bus.conftest import Connect
 from tests.bus.helpers import LossyEngine, numbers_of, send, take
@@ -69,6 +75,112 @@ def test_one_over_many_channels_comes_once_to_each_node(bus: Bus, connect: Conne
     send(bus, "c.x", 3)
     assert numbers_of(take(subs[0], 1)) == [2]
     assert numbers_of(take(subs[2], 1)) == [3]
+
+
+class JumblingEngine:
+    """The memory engine of a node whose frames are held, then come in any order of their keys.
+
+    Those of one key stay in their order, as with any engine.
+    """
+
+    def __init__(self, bus_name: str) -> None:
+        self.is_holding = False
+        self._engine = MemoryEngine(live_network(bus_name))
+        self._held: dict[str, list[Callable[[], None]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
+        put = partial(self._engine.put, key, payload, control=control, urgency=urgency)
+        if self.is_holding and key.startswith("c/"):
+            self._held.setdefault(key, []).append(put)
+        else:
+            put()
+
+    def let_come(self, draw: Random) -> None:
+        """Bring the frames that are held."""
+        self.is_holding = False
+        while keys := [key for key, frames in self._held.items() if frames]:
+            self._held[draw.choice(keys)].pop(0)()
+
+
+def publish_alone_or_together(bus: Bus, draw: Random, count: int) -> None:
+    for n in range(count):
+        channels = draw.sample("abc", draw.choice([1, 1, 2, 3]))
+        if len(channels) == 1:
+            bus.publish(f"{channels[0]}.x", {"n": n})
+        else:
+            with bus.transaction() as tx:
+                for channel in channels:
+                    tx.publish(f"{channel}.x", {"n": n})
+        if draw.random() < 0.7:
+            bus.flush()
+    bus.publish("last", {})
+    bus.flush()
+
+
+def in_order_by_channel(sub: infobus.Subscription) -> dict[str, list[int]]:
+    """What comes on each channel, up to the last event."""
+    found: dict[str, list[int]] = {}
+    while (event := sub.receive(20)).subject != "last":
+        for one in event.data if isinstance(event.data, Transaction) else [event]:
+            found.setdefault(one.subject, []).append(one.data["n"])
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_has_its_place_on_all_its_channels_in_whatever_order_these_come(
+    bus_name: str, connect: Connect, seed: int
+) -> None:
+    draw, engine = Random(seed), JumblingEngine(bus_name)
+    publisher, sub = connect(engine=engine), connect().subscribe_many(["*.x", "last"])
+    engine.is_holding = True
+    publish_alone_or_together(publisher, draw, 60)
+    last = engine._held.pop("c/last")
+    engine.let_come(draw)
+    for put in last:
+        put()
+    found = in_order_by_channel(sub)
+    assert found == {subject: sorted(numbers) for subject, numbers in found.items()}
+    assert {n for numbers in found.values() for n in numbers} == {*range(60)}
+
+
+def test_one_waits_for_an_event_before_it_on_another_channel_that_was_dropped(
+    bus_name: str, connect: Connect
+) -> None:
+    engine = LossyEngine(bus_name)
+    publisher, sub = connect(engine=engine), connect().subscribe_many(["a.x", "b.x"])
+    send(publisher, "a.x", 1)
+    engine.drop = {2}
+    send(publisher, "a.x", 2)
+    with publisher.transaction() as tx:
+        tx.publish("a.x", {"n": 3})
+        tx.publish("b.x", {"n": 3})
+    send(publisher, "b.x", 4)
+    first, second, both, last = take(sub, 4)
+    assert numbers_of([first, second, last]) == [1, 2, 4]
+    assert subjects(both) == ["a.x", "b.x"]
+
+
+def test_one_waits_no_longer_when_what_was_before_it_is_reported_lost(
+    bus_name: str, connect: Connect
+) -> None:
+    engine = LossyEngine(bus_name)
+    publisher, sub = connect(engine=engine), connect().subscribe_many(["a.x", "b.x"])
+    send(publisher, "b.x", 1, 2)
+    engine.lose = {1}
+    send(publisher, "a.x", 3)
+    with publisher.transaction() as tx:
+        tx.publish("a.x", {"n": 4})
+        tx.publish("b.x", {"n": 4})
+    send(publisher, "b.x", 5)
+    assert numbers_of(take(sub, 2)) == [1, 2]
+    with pytest.raises(infobus.LossError):
+        sub.receive(20)
+    both, last = take(sub, 2)
+    assert subjects(both) == ["a.x", "b.x"]
+    assert last.data == {"n": 5}
 
 
 def test_one_that_waits_goes_to_those_who_come_meanwhile_by_all_their_channels(

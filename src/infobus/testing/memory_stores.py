@@ -138,6 +138,8 @@ _AnyOpened = TypeVar("_AnyOpened", bound=_Opened)
 class MemoryLedger(_Opened):
     """See `Ledger`. `append` is `write` and `sync`, which a simulation may call apart."""
 
+    is_removed = False
+
     def __init__(self, disk: MemoryDisk, owner: str, id: str, file: _LedgerFile) -> None:
         super().__init__(disk, owner)
         self.id = id

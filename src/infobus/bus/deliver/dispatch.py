@@ -12,6 +12,7 @@ from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import NOBODY, Audience, Audiences
 from infobus.bus.deliver.callbacks import Workers
 from infobus.bus.deliver.event import OnBadObject, Run, objects_of, seen_of, weight_of
+from infobus.bus.deliver.group_gate import GroupGate, Place
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import TypeRequests
 from infobus.bus.stats import Counters
@@ -40,6 +41,7 @@ class Delivery:
         counters: Counters,
         workers: Workers,
         types: TypeRequests,
+        place: Place,
         *,
         look_at_crowded: LookAt,
         on_bad_object: OnBadObject,
@@ -49,6 +51,12 @@ class Delivery:
         self.classed: dict[Subscription, None] = {}  # those whose queue has classes
         self.late: Effects = []  # effects of dispatching, to be carried out after it
         self._copies = Copies()
+        self.gate = GroupGate(
+            place,
+            lambda run: self._deliver_group(run, transactions.decode(run.items.bodies[0])),
+            self._pass_on,
+        )
+        self._waiting_lanes = self.gate.lanes
         self._name = name
         self._counters = counters
         self._workers = workers
@@ -67,14 +75,29 @@ class Delivery:
         class_ = class_in(lane) if MARK in lane else ""
         seqs = range(first, first + count) if first else (0,) * count  # 0 for best effort
         run = Run(sender, lane, seqs, items, False, True, (), class_)
-        if GROUP in items.types:
-            for at, type_ in zip(range(count), items.each_type(), strict=False):
-                one = run.part(at, at + 1)
-                self._deliver_group(one) if type_ == GROUP else self._deliver_run(one)
-        elif len(items.subjects) == 1:
+        if self._waiting_lanes and (sender, lane) in self._waiting_lanes:
+            self.gate.hold(run)
+        elif len(items.subjects) == 1 and GROUP not in items.types:
             self._deliver(self._audience(items.subjects[0]), run)
         else:
-            self._deliver_run(run)
+            self._pass_on(run)
+
+    def _pass_on(self, run: Run) -> None:
+        self._deliver_groups(run) if GROUP in run.items.types else self._deliver_run(run)
+
+    def _deliver_groups(self, run: Run) -> None:
+        """Deliver a run, some of which may be transactions."""
+        for at, type_ in zip(range(len(run.items)), run.items.each_type(), strict=False):
+            one = run.part(at, at + 1)
+            if type_ != GROUP:
+                self._deliver_run(one)
+                continue
+            self.gate.busy[run.sender, run.lane] = run.seqs[at]
+            goes_on = self._take_group(one)
+            del self.gate.busy[run.sender, run.lane]
+            if not goes_on:
+                self.gate.hold(run.part(at + 1, None))
+                return
 
     def _ask_for_types(self, items: Items) -> None:
         for type_ in items.types:
@@ -137,15 +160,22 @@ class Delivery:
         self._counters.complain(run.sender, f"{what} under tag {printable(rule.name)}: left out")
         return run.at(places)
 
-    def _deliver_group(self, run: Run) -> None:
+    def _take_group(self, run: Run) -> bool:
+        """Deliver a transaction, unless that was done; False: what follows on its lane waits."""
         try:
             group = transactions.decode(run.items.bodies[0])
         except BadFrame as error:
             self._on_bad_object(run.sender, error)
-            return
-        first_sender = next(iter(run.items.each_first_sender(run.sender)))
-        if not self._copies.is_first(first_sender, group):
-            return
+            return True
+        name = next(iter(run.items.each_first_sender(run.sender))), group.number
+        if not self._copies.is_first(name[0], group):
+            return self.gate.arrive_again(run, name)
+        if not self.gate.arrive(run, name, group.places, self._now_s()):
+            return False
+        self._deliver_group(run, group)
+        return True
+
+    def _deliver_group(self, run: Run, group: transactions.Group) -> None:
         self._ask_for_types(group.events)
         inside = replace(group.events, origins=run.items.origins)
         inner = Run(run.sender, run.lane, (0,) * group.count, inside)

@@ -454,6 +454,8 @@ class Guarantees:
             for id, ledger in list(self.ledgers.items()):
                 if ledger is self._own:
                     self._turns.closed(id, now_s)
+                elif ledger.is_removed and self._server.is_unsettled(id):
+                    pass  # nobody could open it again for those who lack something of it
                 elif (is_over := self._turns.is_over(id, now_s)) or not self._server.is_wanted(id):
                     self._close(id, now_s)
                     effects += self._server.closed(id)

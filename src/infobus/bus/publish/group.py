@@ -96,8 +96,6 @@ class GroupWay:
     ) -> bool | None:
         """Whether anybody wants it; None, and nothing was done, if the outlets are not current."""
         group, hub = departure.group, self._hub
-        plain = transactions.item(next(iter(group.events)).subject, departure.time, group)
-        item = plain
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
                 stack.enter_context(outlet.lock)
@@ -115,6 +113,10 @@ class GroupWay:
             self._routing.wait_for_consumers(tuple(takers), departure.class_)
             if not is_current():
                 return None
+            at = {one.lane: one.route.next for one, is_wanted in outlets.items() if is_wanted}
+            group = replace(group, places=at if len(at) > 1 else {})
+            plain = transactions.item(next(iter(group.events)).subject, departure.time, group)
+            item = plain
             for outlet, is_wanted in outlets.items():
                 item = departure.marked(plain, outlet)
                 if is_wanted:

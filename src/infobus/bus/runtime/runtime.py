@@ -109,11 +109,13 @@ class Runtime:
         self.types = TypeRequests(bounds.types_count_max)
         self.unknown_types = self.types.unknown
         self.interest_version = 0  # counts what anyone here or elsewhere changes
+        self._undone: dict[tuple[str, str], int] = {}  # where events begin that are due to be done
         self.delivery = Delivery(
             name,
             self.counters,
             self.workers,
             self.types,
+            self._place,
             look_at_crowded=self.crowd.look_at,
             on_bad_object=self.on_bad_object,
             clock=clock,
@@ -262,6 +264,7 @@ class Runtime:
         with self.lock:
             if self._is_closed.is_set():
                 raise BusClosed("the bus was closed meanwhile")
+            self.delivery.gate.open()  # what waits was meant for those who were here before
             self.audiences.add(subscription)
             self.subscriptions[subscription] = None
             self._listening.add(subscription)
@@ -285,6 +288,7 @@ class Runtime:
             if subscription not in self.subscriptions:
                 raise BusClosed(f"{subscription!r} is closed")
             old = text_of(subscription.where)
+            self.delivery.gate.open()
             self.audiences.replace(subscription, new)
             effects = self.node.change_interest(
                 [(pattern, text_of(new)) for pattern in subscription.told],
@@ -448,12 +452,20 @@ class Runtime:
                 effects = self.node.take(message, self._now_s())
                 self.changed.notify_all()
             mail: Mail = []
+            self._note_undone(effects)
             self.carry_out(self._do, effects, mail, is_locked=True)
+            if self.delivery.gate.lanes:  # another lane may have come on
+                self.delivery.gate.look_again(self._now_s())
+                self.carry_out(self._do, self._late(), mail, is_locked=True)
         self._post.send(mail)
 
     def tick_reliable(self, now_s: float) -> Effects:
         """Time has passed for the node and for the queues of its subscriptions."""
         effects = self.node.tick(now_s) + self.crowd.expire(now_s)
+        self._note_undone(effects)
+        if self.delivery.gate.lanes:
+            self.delivery.gate.look_again(now_s)
+            effects += self._late()
         if self.clients.has_limits:
             effects += self.node.nudge(self.clients.must_nudge(self.patience.hold_s, now_s))
         for subscription in self.delivery.classed:
@@ -461,6 +473,17 @@ class Runtime:
                 self.expiry.note(run)
             effects += self.crowd.look_again(subscription, now_s)
         return effects
+
+    def _place(self, sender: str, lane: str) -> int | None:
+        """The number that is due next on a peer's lane; None if nothing of it is expected now."""
+        first = self._undone.get((sender, lane))
+        return self.node.place(sender, lane) if first is None else first
+
+    def _note_undone(self, effects: Effects) -> None:
+        """Lanes count as far as their events are delivered, not as what is about to be."""
+        for one in effects:
+            if isinstance(one, Events) and one.first:
+                self._undone.setdefault((one.sender, one.lane), one.first)
 
     def _is_held(self, peer: str, lane: str) -> bool:
         if self.crowd.holds_lane(lane):
@@ -577,6 +600,7 @@ class Runtime:
         """Do what only reliable delivery wants done."""
         match one:
             case Events(sender, lane, first, items):
+                self._undone.pop((sender, lane), None)
                 self.delivery.dispatch(sender, lane, first, items)
                 return self._late()
             case Lost(lane=lane):
@@ -616,6 +640,9 @@ class Runtime:
         self, lost: Lost, lanes: tuple[str, ...], *, but: Subscription | None = None
     ) -> None:
         """Tell a loss to the subscriptions that want any of the lanes. Call it under the lock."""
+        gate = self.delivery.gate
+        for lane in lanes if gate.lanes else ():
+            gate.open_for(lost.sender, lane)
         for subscription in self.subscriptions:
             if subscription is not but and any(map(subscription.wants_lane, lanes)):
                 self.counters.lost += 1
@@ -626,6 +653,8 @@ class Runtime:
                     self.delivery.classed[subscription] = None
                 if subscription.callback is not None:
                     self.workers.schedule(subscription)
+        if gate.lanes:
+            gate.look_again(self._now_s())
 
     def learn_types(self, timeout_s: float) -> set[int]:
         """Ask all nodes for the types they know; returns which these are."""

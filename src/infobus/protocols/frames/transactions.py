@@ -34,6 +34,7 @@ class Group(Struct, array_like=True):
     channels: Annotated[int, Meta(ge=1)]  # on which it is put
     events: Items
     count: Count  # the ending flag: as many events as there are
+    places: dict[str, Count] = {}  # its number on each lane, if there are several
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -66,10 +67,7 @@ def item(subject: str, time: float, group: Group) -> Item:
 
 
 class Copies:
-    """Distinguishes the first copy of a transaction from those on its other channels.
-
-    The first one counts. So a transaction arrives no later than its place in each of its channels.
-    """
+    """Distinguishes the first copy of a transaction from those on its other channels."""
 
     def __init__(self) -> None:
         self._come: dict[tuple[str, int], None] = {}  # by sender and number, oldest first

@@ -145,6 +145,11 @@ class LedgerServer:
         served = self.ledgers[id]
         return self.is_lacking(served.last, served.positions)
 
+    def is_unsettled(self, id: str) -> bool:
+        """Return whether a consumer that a ledger knows, in use or not, lacks something of it."""
+        served = self.ledgers[id]
+        return any(position < served.last for position in served.positions.values())
+
     def is_lacking(self, last: int, positions: Mapping[str, int]) -> bool:
         """Return whether a consumer in use lacks something in a ledger that ends at `last`."""
         has_room = len(positions) < self.terms.consumers_count_max

@@ -319,6 +319,13 @@ class Node:
         """Take nothing in on `lane` for lack of room, or take it up again."""
         return self._streams.pause(self.peers, lane, paused, now_s)
 
+    def place(self, sender: str, lane: str) -> int | None:
+        """The number that is due next on a peer's lane; None if nothing of it is expected now."""
+        peer = self.peers.get(sender)
+        if peer is None or peer.is_gone or peer.given_up:
+            return None
+        return self._streams.place(peer, lane)
+
     def beat(self) -> wire.Beat:
         """The heartbeat, with the next number of every route not wholly confirmed."""
         return wire.Beat(self.name, _WIRE, self.own.version, self._routes.ends(), *self._views.view)

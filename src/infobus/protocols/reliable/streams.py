@@ -287,6 +287,16 @@ class Streams(Struct):
                 places[lane] = receiver.next
         return places
 
+    def place(self, peer: Peer, lane: str) -> int | None:
+        """The number that is due next on a lane, 0 if unknown yet; None if nothing is taken."""
+        version = self.own.version_that_touched(lane)
+        if version is None or lane in self.paused or peer.unsure:
+            return None
+        receiver = peer.receivers.get(lane)
+        if receiver is not None:
+            return receiver.next or 0
+        return peer.nexts.get(lane, 1) if version <= peer.confirmed else 0
+
     def sender_lost(self, name: str, peer: Peer, now_s: float) -> Effects:
         """Report what is missing; of each lane only the place in the stream is remembered.
 

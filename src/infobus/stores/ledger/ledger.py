@@ -127,7 +127,12 @@ class Ledger:
     @property
     def takes_records(self) -> bool:
         """Whether it is neither sealed nor removed from its folder."""
-        return not self.extent.sealed and not self._writer.is_gone
+        return not self.extent.sealed and not self.is_removed
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether its files were removed or replaced: nobody could open it again."""
+        return self._writer.is_gone
 
     @property
     def extent(self) -> Extent:

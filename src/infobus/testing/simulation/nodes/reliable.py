@@ -359,6 +359,9 @@ class _WitnessedRuntime(Runtime):
         super().__init__(node.name, terms, engine, clock, threads, patience)
         self._dispatch = self.delivery.dispatch
         self.delivery.dispatch = self._witnessed_dispatch  # type: ignore[method-assign]
+        gate = self.delivery.gate
+        self._look_again = gate.look_again
+        gate.look_again = self._witnessed_look_again  # type: ignore[method-assign]
 
     def on_frame(self, payload: bytes) -> None:
         message = wire.decode(payload)
@@ -382,6 +385,10 @@ class _WitnessedRuntime(Runtime):
     def _witnessed_dispatch(self, sender: str, lane: str, first: int, items: Items) -> None:
         self._dispatch(sender, lane, first, items)
         self._simulated.dispatched(sender, lane, first, items)
+
+    def _witnessed_look_again(self, now_s: float) -> None:
+        self._look_again(now_s)
+        self._simulated.consume_soon()  # what waited may have been delivered
 
     def report(
         self, lost: Lost, lanes: tuple[str, ...], *, but: Subscription | None = None

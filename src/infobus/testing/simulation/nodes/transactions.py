@@ -75,7 +75,8 @@ class TransactionNode(SimulatedNode):
             for number, (subject, attributes) in enumerate(events, first)
         ]
         run = wire.Items.of(items)
-        group = Group(first, self._epoch, max(len(routes), 1), run, len(items))
+        places = {channel: route.next for channel, route in routes.items()}
+        group = Group(first, self._epoch, max(len(routes), 1), run, len(items), places)
         numbers = {c: routes[c].next if c in routes else None for c in wanted}
         self._group_witness.published_group(self, group, numbers)
         for channel, outlet in outlets.items():
