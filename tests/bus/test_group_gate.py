@@ -7,7 +7,6 @@ from infobus.bus.deliver.event import Run
 from infobus.bus.deliver.group_gate import GroupGate
 from infobus.protocols.frames.wire import Item, Items
 
-
 NAME = ("lima", 100)
 
 
