@@ -28,9 +28,7 @@ def command(
     ] = None,
     routers: Annotated[
         bool,
-        typer.Option(
-            "--routers", help="The routers beyond, and their links."
-        ),
+        typer.Option("--routers", help="The routers beyond, and their links."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -197,6 +197,8 @@ class Passage:
     def _pass(self, run: Run, way: _Way) -> None:
         """Hand events on, as fast as is agreed; wait while the other side has no room."""
         items = run.items
+        if items.qos and not self.settings.guaranteed:  # no ledger on the other side has them
+            items = replace(items, qos=[one and replace(one, kept=False) for one in items.qos])
         count = step = len(items)
         if self.settings.max_rate is not None:
             step = max(1, int(self.settings.max_rate * _SLICE_S))
