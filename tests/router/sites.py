@@ -18,7 +18,7 @@ from infobus.router.router import Router
 from infobus.router.settings import AgreementSettings, NeighbourSettings, RouterSettings
 from infobus.subjects import matches
 
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 
 CHAIN = ["ab", "bc"]
 RING = ["ab", "bc", "cd", "da"]

@@ -63,6 +63,31 @@ def test_what_nobody_beyond_wants_does_not_leave_its_site(sites):
         world.buses["a"].publish("plant.other", {"n": 1})
     assert world.buses["a"].stats().quenched == before + 10
     assert crossed(world.routers["a"]) == 0
+    assert all(
+        link.sent_frames == link.sent_bytes == 0
+        for router in world.routers.values()
+        for link in router.status().neighbours
+    )
+
+
+def test_a_link_carries_one_copy_however_many_sites_behind_it_want_an_event(sites):
+    world = sites(["at", "tb", "tc", "td"])
+    world.start_all(ALL)
+    there = [world.buses[name].subscribe("plant.x") for name in "bc"]
+    world.until_wanted("a", "plant.x", "bc")
+    for number in range(20):
+        world.buses["a"].publish("plant.x", {"n": number})
+    for subscription in there:
+        received(subscription, 20)
+    sent = {
+        (name, link.name[0]): link.sent_bytes
+        for name, router in world.routers.items()
+        for link in router.status().neighbours
+    }
+    copy = sent["a", "t"]
+    assert copy > 0
+    used = {("a", "t"), ("t", "b"), ("t", "c")}
+    assert sent == {pair: copy if pair in used else 0 for pair in sent}
 
 
 def test_interest_that_ends_beyond_ends_here(sites):
@@ -299,7 +324,7 @@ def test_two_routers_of_a_site_do_not_ask_for_what_the_other_asks_for(sites):
     world.until_wanted("b", "plant.x", "")
 
 
-def test_what_passes_is_written_down_as_it_is_on_the_backbone(sites, tmp_path):
+def test_what_passes_is_written_down_under_the_name_where_it_goes(sites, tmp_path):
     pytest.importorskip("pyarrow")
     from infobus.stores.journal import Journal
 
@@ -317,9 +342,12 @@ def test_what_passes_is_written_down_as_it_is_on_the_backbone(sites, tmp_path):
     assert len(there["b"].receive(timeout_s=5).data) == 1
     world.routers["a"].close()
     events = list(Journal.open(tmp_path / "forwarded").select().events())
-    assert sorted(event.subject for event in events) == sorted(
-        f"{world.called(site)}.all.plant.{site}" for site in "aab"
-    )
+    site = world.called("a")
+    assert sorted(event.subject for event in events) == [
+        f"{site}.all.plant.a",
+        f"{site}.all.plant.a",
+        "plant.b",
+    ]
 
 
 def test_guaranteed_events_and_calls_cross_if_an_agreement_says_so(sites):

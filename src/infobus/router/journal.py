@@ -1,4 +1,4 @@
-"""What passes a router, written down: a journal of events under their names on the backbone."""
+"""What passes a router, written down: a journal of events, named as on the bus where they go."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ForwardedJournal:
         self._thread.start()
 
     def note(self, run: Run) -> None:
-        """Write down a run that has just passed, as it was on the backbone."""
+        """Write down a run that has just passed, as it is on the bus where it went."""
         if not self._is_closing.is_set():
             self._runs.put(run)
 

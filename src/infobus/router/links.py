@@ -25,6 +25,7 @@ class NeighbourLinks:
 
     Args:
         backbone: The name of the routers' bus.
+        name: That of this router.
         listen: Where neighbours may call.
         connect: Whom to call: endpoints by the neighbour's name.
         insecure: Listen on a network also without TLS, and let whoever comes in.
@@ -37,6 +38,7 @@ class NeighbourLinks:
     def __init__(
         self,
         backbone: str,
+        name: str,
         *,
         listen: Collection[str],
         connect: dict[str, tuple[str, ...]],
@@ -44,7 +46,7 @@ class NeighbourLinks:
         patience: Patience,
         config: dict[str, Any],
     ) -> None:
-        self._backbone = backbone
+        self._backbone, self._name = backbone, name
         self._options: dict[str, Any] = {
             "insecure": insecure,
             "patience": patience,
@@ -151,8 +153,8 @@ class NeighbourLinks:
     def _session(
         self, name: str, *, listen: Collection[str] = (), connect: Collection[str] = ()
     ) -> ZenohEngine:
-        # A rendezvous of its own: whom it calls is said in the settings, and nobody else.
-        alone = f"{self._backbone}/{name}/{id(self)}"
+        # A rendezvous of its own: it is linked with whom it calls, or who calls, and nobody else.
+        alone = f"{self._backbone} from {self._name} to {name or 'those who call'}"
         return ZenohEngine(alone, listen=listen, connect=connect, **self._options)
 
     def _everywhere(self, declare: Callable[[ZenohEngine, str], Declaration]) -> _Everywhere:

@@ -24,6 +24,7 @@ from infobus.protocols.reliable.effects import Lost
 from infobus.router.crossings import Crossings
 from infobus.router.reach import PREFIX_COUNT
 from infobus.router.settings import AgreementSettings, RouterSettings
+from infobus.router.standby import Duty, Held, Recent
 from infobus.router.translation import Rename, crossing, renamed, renamed_group
 from infobus.subjects import TEST_SPACE, channel_of, matches
 
@@ -50,6 +51,8 @@ class _Way(NamedTuple):
     crossed: Crossed
     classes: Classes  # of the side that they leave
     depth: int
+    passed: Recent  # what another router of the group has passed on
+    held: dict[str, Held]  # what this one has taken while it stands by, by class
 
 
 class Passage:
@@ -62,7 +65,8 @@ class Passage:
         is_ours: Whether this agreement governs a subject of the inside, and not an earlier one.
         on_wanted: Called when interest on either side has changed; then call `update`.
         ignore: Nodes inside whose interest is not told: those of other routers.
-        note: Called with what has passed, as it is on the backbone.
+        duty: Whether this router carries, or stands by.
+        note: Called with what has passed, as it is on the bus where it went.
     """
 
     def __init__(
@@ -75,11 +79,15 @@ class Passage:
         is_ours: Callable[[str], bool],
         on_wanted: Callable[[], None],
         ignore: Collection[str],
+        duty: Duty,
         note: Callable[[Run], None],
     ) -> None:
         self.settings = settings
+        self._duty = duty
         self.out, self.into = Crossed(), Crossed()
         self.prefixes: tuple[str, ...] = ()
+        self.rows_asked = 0
+        self._last: object = None  # what the last update was made from
         self._here = here = router.place
         self._is_ours = is_ours
         self._note = note
@@ -106,15 +114,17 @@ class Passage:
             on_loss=lambda lost: self._lose(lost, self._way_in, self._inward),
             on_wanted=on_wanted,
             when_full=settings.when_full,
+            ignore=duty.peers,
         )
         self._way_out, self._way_in = (
-            _Way(to, crossed, terms.classes, terms.depth)
+            _Way(to, crossed, terms.classes, terms.depth, Recent(), {})
             for to, crossed, terms in (
                 (self._backbone, self.out, interior(inside).hub.node.terms),
                 (self._inside, self.into, interior(backbone).hub.node.terms),
             )
         )
-
+        self._come = Recent()  # what has come in from sites that may send it twice
+        self._holding: dict[str, threading.Lock] = {}  # of each class, while it is handed on
         self.crossings = Crossings(
             router,
             settings,
@@ -130,9 +140,9 @@ class Passage:
         return self._imports.refused[_NEIGHBOURS]
 
     @property
-    def rows(self) -> tuple[int, int]:
-        """How many rows this site asks others for, and how many they ask of it."""
-        return len(self._names.exported(self._inside.wanted())), len(self._imported)
+    def rows_wanted(self) -> int:
+        """How many rows others ask of this site."""
+        return len(self._imported)
 
     def fits(self, subject: str) -> bool:
         """Whether the agreement's form of names inside fits a subject."""
@@ -155,16 +165,35 @@ class Passage:
 
     def update(self, prefixes: Sequence[str]) -> None:
         """Tell each side what the other wants now; `prefixes` are those that are listened to."""
+        here, there = self._inside.wanted(), self._backbone.wanted()
+        carries = self._duty.carries()
+        now = frozenset(here), frozenset(there), tuple(prefixes), carries
+        # A table that was refused may be accepted later, though it is the same.
+        if now == self._last and self._imported.keys() != set(self._imports.agreement.widest()):
+            return
+        self._last = now
         self.prefixes = tuple(prefixes)
-        rows = self._names.exported(self._inside.wanted())
-        self._backbone.want([_below(prefix, row) for prefix in prefixes for row in rows])
-        wanted = self._backbone.wanted()
-        added, removed = self._imports.import_rows(_NEIGHBOURS, wanted, time.monotonic())
+        rows = self._names.exported(here)
+        self.rows_asked = len(rows)
+        asked = [_below(prefix, row) for prefix in prefixes for row in rows]
+        added, removed = self._imports.import_rows(_NEIGHBOURS, there, time.monotonic())
         for row in removed:
             del self._imported[row]
         self._imported.update(dict.fromkeys(added))
-        self._inside.want(list(self._imported))
+        wanted = list(self._imported)
+        if not carries:  # hear what the router that carries passes on
+            asked += [_below(self._prefix, row) for row in self._names.exported(self._imported)]
+            wanted += self._names.imported(rows)
+        self._backbone.want(asked)
+        self._inside.want(wanted)
         self.crossings.listen_to(prefixes)
+
+    def go_on(self) -> None:
+        """This router carries from now on: pass what was not passed before."""
+        for way in (self._way_out, self._way_in):
+            for class_ in list(way.held):
+                with self._holding_lock(class_):
+                    self._pass_held(way, class_)
 
     def close(self) -> None:
         """Let nothing pass any more. Idempotent."""
@@ -177,6 +206,8 @@ class Passage:
 
     def _go_out(self, run: Run) -> None:
         if run.items.origins:  # what came from another site is not this site's to tell
+            if self._duty.is_shared:
+                self._way_in.passed.note(run, time.monotonic())
             places = [at for at, one in enumerate(run.items.origins) if one is None]
             if not places:
                 return
@@ -184,15 +215,41 @@ class Passage:
         there = _renamed(run, self._called_outside)
         if there is not None:
             items = there.items.come_from(run.sender, self._here.site)
-            there = replace(there, items=items)
-            self._pass(there, self._way_out)
-            self._note(there)
+            self._hand_on(replace(there, items=items), self._way_out)
 
     def _come_in(self, run: Run) -> None:
+        site = _site_of(run.items.subjects[0])
+        if self._duty.is_shared and site == self._here.site:
+            self._way_out.passed.note(run, time.monotonic())
+            return
+        if site in self._duty.doubled:
+            new = self._come.note(run, time.monotonic())
+            if not new:
+                return
+            run = run if len(new) == len(run.items) else run.at(new)
         here = _renamed(run, self._called_inside)
         if here is not None:
-            self._pass(here, self._way_in)
-            self._note(run)
+            self._hand_on(here, self._way_in)
+
+    def _hand_on(self, run: Run, way: _Way) -> None:
+        """Pass a run if this router carries; else keep it, in case it soon does."""
+        if not self._duty.is_shared:
+            self._pass(run, way)
+            return
+        with self._holding_lock(run.class_):
+            if self._duty.carries():
+                self._pass_held(way, run.class_)
+                self._pass(run, way)
+            else:
+                way.held.setdefault(run.class_, Held()).hold(run, time.monotonic())
+
+    def _holding_lock(self, class_: str) -> threading.Lock:
+        return self._holding.setdefault(class_, threading.Lock())
+
+    def _pass_held(self, way: _Way, class_: str) -> None:
+        held = way.held.get(class_)
+        for run in held.take(way.passed) if held else ():
+            self._pass(run, way)
 
     def _pass(self, run: Run, way: _Way) -> None:
         """Hand events on, as fast as is agreed; wait while the other side has no room."""
@@ -208,6 +265,7 @@ class Passage:
             way.to.send(part, self._class_for(run.class_, way), reliable=run.seqs[0] != 0)
         way.crossed.events += count
         way.crossed.bytes += sum(map(len, items.bodies))
+        self._note(run)
 
     def _wait_for_turn(self, count: int) -> None:
         rate = self._rate
@@ -227,6 +285,8 @@ class Passage:
 
     def _lose(self, lost: Lost, way: _Way, called: dict[str, str | None]) -> None:
         """Tell the other side of a loss: wherever anything of that channel has gone before."""
+        if not self._duty.carries():
+            return
         way.crossed.lost += 1
         channel = channel_in(lost.lane)
         depth = interior(way.to.bus).hub.node.terms.depth
@@ -284,6 +344,11 @@ def _renamed(run: Run, rename: Rename) -> Run | None:
             return None
         run = run.at(crosses)
     return replace(run, items=renamed(run.items, rename))
+
+
+def _site_of(subject: str) -> str:
+    """The site whose events have this name on the backbone; all of a frame are of one."""
+    return subject.removeprefix(TEST_SPACE).partition(".")[0]
 
 
 def _below(prefix: str, row: Row) -> Row:

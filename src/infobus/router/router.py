@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 import infobus
-from infobus import Bus, BusClosed, BusError, UsageError
+from infobus import Bus, BusClosed, BusError, EngineError, UsageError
 from infobus.bus.bus import interior
 from infobus.bus.deliver.event import Run
 from infobus.bus.threads import SYSTEM_THREADS
@@ -35,6 +35,7 @@ from infobus.router.links import NeighbourLinks
 from infobus.router.passage import Passage
 from infobus.router.reach import PREFIX_COUNT, Notice, prefixes
 from infobus.router.settings import AgreementSettings, RouterSettings, load_router
+from infobus.router.standby import Duty
 from infobus.router.status import (
     AgreementStatus,
     CrossedStatus,
@@ -90,6 +91,7 @@ class Router:
         self._notices: dict[str, Notice] = {}  # of other routers, by key
         self._shown: dict[str, Any] = {}  # own notices
         self._others: dict[str, None] = {}  # nodes inside that are routers, too
+        self._duty = Duty(is_shared=bool(settings.group))
         self._is_new = threading.Event()
         self._is_ending = threading.Event()
         self._changing = threading.Lock()
@@ -131,6 +133,8 @@ class Router:
                 log.warning("router %s: %s", settings.name, remark)
             with self._changing:
                 self._begin_passages()
+            if settings.group:
+                self._stand_by(inside, ends)
             worker = threading.Thread(target=self._run, daemon=True)
             worker.name = f"infobus-router-{settings.name}-interest"
             worker.start()
@@ -173,6 +177,7 @@ class Router:
         patience = settings.link_patience
         links = self._links or NeighbourLinks(
             options.bus,
+            settings.name,
             listen=settings.listen,
             connect=_calls(settings),
             insecure=settings.insecure,
@@ -216,6 +221,7 @@ class Router:
             UsageError: The settings are wrong, or change what counts for a router's whole life.
                 Nothing was changed.
         """
+        self._opened()
         if self._path is None:
             raise UsageError("this router was not started from a file, so there is none to read")
         return self.change(load_router(self._path))
@@ -261,6 +267,7 @@ class Router:
                 is_ours=partial(self._governs, one),
                 on_wanted=self._is_new.set,
                 ignore=self._others,
+                duty=self._duty,
                 note=self._note,
             )
             for one in dict.fromkeys(wanted)
@@ -279,6 +286,39 @@ class Router:
             if passage.fits(subject):
                 return passage.settings == agreement
         return False
+
+    # Several routers of one site.
+
+    def _stand_by(self, inside: Bus, ends: ExitStack) -> None:
+        """Carry while this router is the primary of its group, and else stand by."""
+        role = inside.primary(f"router.{self.settings.group}")
+        ends.callback(role.close)
+        self._duty.carries = lambda: role.is_primary
+
+        def follow() -> None:
+            for carries in role.changes():
+                log.info("router %s %s", self.settings.name, "carries" if carries else "stands by")
+                self._is_new.set()
+                if carries:
+                    for passage in list(self._passages):
+                        passage.go_on()
+
+        worker = threading.Thread(target=follow, daemon=True)
+        worker.name = f"infobus-router-{self.settings.name}-duty"
+        worker.start()
+
+    def _note_groups(self, nodes: dict[str, str]) -> None:
+        """Note who else is in the group, and which other sites have several routers."""
+        routers: dict[str, set[str]] = {}
+        for notice in list(self._notices.values()):
+            routers.setdefault(notice.place.site, set()).add(notice.router)
+        ours = routers.pop(self.settings.place.site, set())
+        peers = {nodes[name] for name in ours if name in nodes}
+        for node in peers - self._duty.peers.keys():
+            self._duty.peers[node] = None
+        for node in self._duty.peers.keys() - peers:
+            del self._duty.peers[node]
+        self._duty.doubled.update({site: None for site, names in routers.items() if len(names) > 1})
 
     # Interest.
 
@@ -334,7 +374,9 @@ class Router:
 
     def _update(self) -> None:
         assert self._engine is not None
-        hops = _hops(self._engine.routing())
+        routing = self._engine.routing()
+        self._note_groups({one.name: one.node for one in routing.destinations})
+        hops = _hops(routing)
         notices = list(self._notices.values())
         for passage in self._passages:
             reach = passage.settings.reach
@@ -350,9 +392,8 @@ class Router:
 
     def status(self) -> RouterStatus:
         """What it is doing now."""
-        settings, inside, backbone = self.settings, self._inside, self._backbone
-        assert self._engine is not None and inside is not None and backbone is not None
-        routing = self._engine.routing()
+        settings, (inside, backbone, engine) = self.settings, self._opened()
+        routing = engine.routing()
         return RouterStatus(
             name=settings.name,
             group=settings.group,
@@ -363,8 +404,8 @@ class Router:
             host=os.uname().nodename,
             version=infobus.__version__,
             since=self._since,
-            is_carrying=True,
-            endpoints=self._engine.endpoints(),
+            is_carrying=self._duty.carries(),
+            endpoints=engine.endpoints(),
             neighbours=_neighbours(routing, settings),
             routers=_known(routing),
             agreements=tuple(map(_agreement, self._passages)),
@@ -375,9 +416,9 @@ class Router:
 
     def statuses(self, timeout_s: float = _MAP_S) -> list[RouterStatus]:
         """What all routers of the backbone are doing; those that do not answer are missing."""
-        assert self._engine is not None
+        _, _, engine = self._opened()
         found = [self.status()]
-        for answer in self._engine.query(f"{_STATUS_KEY}/*", b"", timeout_s):
+        for answer in engine.query(f"{_STATUS_KEY}/*", b"", timeout_s):
             try:
                 found.append(msgspec.json.decode(answer, type=RouterStatus))
             except msgspec.DecodeError:  # of a version that tells something else
@@ -391,8 +432,7 @@ class Router:
             BadSubject: It is malformed, or holds a wildcard.
         """
         check_publishable(subject)
-        assert self._engine is not None
-        routing = self._engine.routing()
+        routing = self._opened()[2].routing()
         for passage in self._passages:
             if passage.fits(subject):
                 name, nodes = passage.wanted_by(subject)
@@ -417,6 +457,11 @@ class Router:
                 return self.paths(str(question.get("subject", "")))
             case unknown:
                 raise UsageError(f"it does not know the question {unknown!r}")
+
+    def _opened(self) -> tuple[Bus, Bus, RoutedEngine]:
+        if self._inside is None or self._backbone is None or self._engine is None:
+            raise EngineError("it is not open yet, or not any more")
+        return self._inside, self._backbone, self._engine
 
 
 def _calls(settings: RouterSettings) -> dict[str, tuple[str, ...]]:
@@ -467,15 +512,14 @@ def _known(routing: RoutingState) -> tuple[KnownRouter, ...]:
 
 def _agreement(passage: Passage) -> AgreementStatus:
     one = passage.settings
-    asked, wanted = passage.rows
     return AgreementStatus(
         inside=one.inside,
         outside=one.outside,
         where=one.where,
         reach=one.reach.told.strip(";"),
         listens_to=passage.prefixes,
-        rows_asked=asked,
-        rows_wanted=wanted,
+        rows_asked=passage.rows_asked,
+        rows_wanted=passage.rows_wanted,
         rows_refused=passage.refused,
         out=CrossedStatus(**msgspec.structs.asdict(passage.out)),
         into=CrossedStatus(**msgspec.structs.asdict(passage.into)),
