@@ -371,3 +371,13 @@ def test_guaranteed_events_and_calls_cross_if_an_agreement_says_so(sites):
     eventually(lambda: world.buses["c"].who_is_out_there("svc.>", timeout_s=0.2))
     assert world.buses["c"].service("svc.desk").double(21) == 42
     assert not world.buses["c"].who_is_out_there("private.>", timeout_s=0.2)
+
+
+def test_a_guaranteed_event_crosses_as_a_plain_one_where_nothing_guaranteed_was_agreed(sites):
+    world = sites(CHAIN)
+    world.start_all(ALL)
+    durable = world.buses["c"].subscribe("plant.>", durable="journal", live=True)
+    world.until_wanted("a", "plant.x", "c")
+    world.buses["a"].publish("plant.x", {"n": 1}, guaranteed=True)
+    event = durable.receive(timeout_s=20)
+    assert (event.data, event.guaranteed) == ({"n": 1}, False)

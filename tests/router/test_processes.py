@@ -33,6 +33,7 @@ patience = {{lease_s = 3.0}}
 [[agreement]]
 inside = "plant"
 outside = "eu.plant"
+{more}
 """
 NEIGHBOUR = """
 [[neighbour]]
@@ -44,11 +45,13 @@ connect = {connect}
 class Routers:
     """Routers as processes; each calls those of its neighbours that come after it."""
 
-    def __init__(self, shell: Shell, links: list[str], ends: ExitStack, group: str = "") -> None:
+    def __init__(
+        self, shell: Shell, links: list[str], ends: ExitStack, group: str = "", more: str = ""
+    ) -> None:
         self._group = group  # routers of one site
         self.run = uuid.uuid4().hex[:8]
         self.names = sorted({name for pair in links for name in pair})
-        self.shell = shell
+        self.shell, self._more = shell, more
         self._ends = ends
         self._links = links
         with ExitStack() as held:  # ports that are free now, each another one
@@ -81,6 +84,7 @@ class Routers:
             run=self.run,
             port=self._ports[name],
             neighbours=neighbours,
+            more=self._more,
         )
 
     def bus(self, name: str) -> str:
@@ -158,6 +162,26 @@ def test_a_router_says_what_it_does_and_takes_new_settings_while_it_runs(shell, 
     assert world.processes["a"].wait(timeout=20) == 0
     code, _, err = shell.run("router", "status", "--name", name)
     assert code == 1 and f"no router {name!r} runs on this host" in err
+
+
+@pytest.mark.slow
+def test_guaranteed_events_cross_once_although_routers_are_killed(shell, ends):
+    world = Routers(shell, ["ab", "bc"], ends, more="guaranteed = true")
+    here, there = world.join("a"), world.join("c")
+    subscription = there.subscribe("plant.>", durable="billing")
+    found = []
+    for round in range(4):
+        for number in range(250):
+            here.publish("plant.x", {"n": round * 250 + number}, guaranteed=True)
+        while len(found) < round * 250 + 50:  # some of this round have crossed
+            found.append(subscription.receive(timeout_s=60).data["n"])
+        name = "cab"[round % 3]
+        world.processes[name].send_signal(signal.SIGKILL)
+        world.processes[name].wait()
+        world.processes[name] = world.start(name)
+    found += [subscription.receive(timeout_s=60).data["n"] for _ in range(1_000 - len(found))]
+    assert found == list(range(1_000))
+    assert is_quiet(subscription)
 
 
 def test_when_the_router_that_carries_is_killed_another_of_its_group_goes_on(shell, ends):
