@@ -110,7 +110,7 @@ def test_types_that_only_the_other_side_has_are_learnt_across(two: Sites, router
     a, far = publisher_and(two, "q.>")
     a.publish("q.x", Oven(celsius=5.0, part=Part(name="door")))
     take(far, 1)
-    route = next(iter(router.b._hub.node.routes.values()))
+    route = next(iter(router.b._runtime.node.routes.values()))
     names = {infobus.objects.find_type(one).name for one in route.types}  # type: ignore[union-attr]
     assert {"border.Oven", "border.Part"} <= names
 
@@ -213,7 +213,7 @@ def test_events_of_the_bus_itself_are_not_taken_and_test_events_are(
     assert not [row for row in router.b.wanted() if row[0].startswith("~stats")]
     router.a.want([*router.b.wanted(), ("~stats.>", "")])
     two.wait_until_wanted(a, "q.x")
-    told = a._hub.node.rows.records[router.a.bus.node].rows
+    told = a._runtime.node.rows.records[router.a.bus.node].rows
     assert set(told) == {"q.x", "~test.q.x"}
     a.publish("q.x", {"n": 1}, test=True)
     assert take(far, 1)[0].test
@@ -236,7 +236,7 @@ def test_a_consumers_wish_for_a_higher_class_is_kept_across(two: Sites, router: 
     assert [take(one, 1)[0].priority for one in (far, other)] == ["regular"] * 2
     [run] = router.taken
     assert run.class_ == ""
-    assert any(lane.endswith("business") for lane in router.b._hub.node.routes)
+    assert any(lane.endswith("business") for lane in router.b._runtime.node.routes)
 
 
 def test_the_tags_of_a_bus_hold_for_what_comes_from_another(two: Sites) -> None:

@@ -99,7 +99,7 @@ class Sites:
 
     def until_wanted(self, name: str, subject: str, by: str) -> None:
         """Until exactly these sites want a subject of this one, and its programs know."""
-        router, program = self.routers[name], interior(self.buses[name]).hub
+        router, program = self.routers[name], interior(self.buses[name]).runtime
         expected = [self.called(one) for one in sorted(by)]
         eventually(
             lambda: sorted(one.name for one in router.paths(subject).wanted_by) == expected,

@@ -1,7 +1,7 @@
 """The public face of a node: publish, subscribe, serve and call, and what goes with them.
 
 A `Bus` holds the parts of a node and hands each call to one of them: `Publisher` and `Routing`
-(`bus/publish`), `Subscriptions`, `Guaranteed`, `Services`, `InitialState`. They share the hub,
+(`bus/publish`), `Subscriptions`, `Guaranteed`, `Services`, `InitialState`. They share the runtime,
 which drives the protocols, and a `Lifetime`.
 """
 
@@ -94,24 +94,32 @@ class Bus:
         self._group = group
         self._clock = clock
         self._lifetime = life = Lifetime()
-        self._hub = hub = Runtime(name, terms, engine, clock, threads, patience, bounds)
-        hub.node.application = application
+        self._runtime = runtime = Runtime(name, terms, engine, clock, threads, patience, bounds)
+        runtime.node.application = application
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
-        self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)
-        hub.watch_interest(routing.forget)
-        self.tags = Tags(hub, routing, life, application)
-        self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, self.tags, test=test)
+        self._routing = routing = Routing(runtime, flusher, policy, life, clock, patience, bounds)
+        runtime.watch_interest(routing.forget)
+        self.tags = Tags(runtime, routing, life, application)
+        self._guaranteed = Guaranteed(
+            runtime, bus_name, home, life, self.publish, self.tags, test=test
+        )
         self._publisher = Publisher(
-            hub, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
+            runtime, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
         )
         # The method is bound to its implementation: to forward would cost 8 % of an event's time.
         self.publish = self._publisher.one  # type: ignore[method-assign]
-        self._state = InitialState(hub, routing.outlets, routing.outlet, self._publisher.state_item)
-        self._subscriptions = Subscriptions(hub, policy, self._state, life, self.tags, test=test)
+        self._state = InitialState(
+            runtime, routing.outlets, routing.outlet, self._publisher.state_item
+        )
+        self._subscriptions = Subscriptions(
+            runtime, policy, self._state, life, self.tags, test=test
+        )
         wish = self._publisher.wish
-        self._services = Services(hub, bus_name, home, life, patience, bounds, wish, test=test)
-        Reporter(hub, self._publisher, application, self.stats, self._services, self._guaranteed)
+        self._services = Services(runtime, bus_name, home, life, patience, bounds, wish, test=test)
+        Reporter(
+            runtime, self._publisher, application, self.stats, self._services, self._guaranteed
+        )
 
     @cached_property
     def aio(self) -> AioBus:
@@ -128,7 +136,7 @@ class Bus:
         """
         from infobus.bus.membership.facade import Membership  # late: most programs never ask
 
-        return Membership(self._hub, self._lifetime)
+        return Membership(self._runtime, self._lifetime)
 
     # Publishing.
 
@@ -254,7 +262,7 @@ class Bus:
             publish=self.publish,
             release=release,
             clock=self._clock,
-            pause=partial(self._hub.wait_until, lambda: self._lifetime.over is not None),
+            pause=partial(self._runtime.wait_until, lambda: self._lifetime.over is not None),
         )
 
     def flush(self) -> None:
@@ -458,7 +466,7 @@ class Bus:
         It is called on a thread of its own, in the order in which the events went.
         """
         self._lifetime.check()
-        self._hub.expiry.listen(listener)
+        self._runtime.expiry.listen(listener)
 
     def quench(self, pattern: str) -> Quench:
         """What anyone wants of the subjects that `pattern` matches, for a producer to ask.
@@ -479,7 +487,7 @@ class Bus:
         self._lifetime.check()
         from infobus.bus.quench import Quench  # late: most programs need none of it
 
-        return Quench(self._hub, pattern)
+        return Quench(self._runtime, pattern)
 
     def initial_state(self, pattern: str, function: StateFunction) -> None:
         """Give newcomers the present state of what this node publishes under `pattern`.
@@ -646,7 +654,7 @@ class Bus:
 
         If nodes have different definitions of a name, all of them are there, this node's first.
         """
-        told = self._hub.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
+        told = self._runtime.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
         own = all_types()
         others = {kind for fp in told if (kind := find_type(fp)) is not None}.difference(own)
         return sorted([*own, *others], key=lambda kind: kind.name)
@@ -683,7 +691,7 @@ class Bus:
         """What this node has done since it connected: an immutable snapshot."""
         frames = sum(outlet.frames for outlet in list(self._routing.outlets.values()))
         published, quenched = self._publisher.counts()
-        return snapshot(self._hub, published, quenched, frames)
+        return snapshot(self._runtime, published, quenched, frames)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.
@@ -696,14 +704,14 @@ class Bus:
         if self._lifetime.over is not None:
             return
         begun_s = self._clock.now_s()
-        self._hub.workers.rest(timeout_s)
+        self._runtime.workers.rest(timeout_s)
         try:
             if timeout_s is None:
                 self._close(self.patience.close_s)
             else:
                 self._close(max(0.0, timeout_s - (self._clock.now_s() - begun_s)))
         finally:
-            self._hub.workers.resume()
+            self._runtime.workers.resume()
 
     def _close(self, timeout_s: float) -> None:
         if self._lifetime.over is not None:
@@ -716,13 +724,13 @@ class Bus:
         if self._policy.member is not None:
             self._policy.member.close()
         self._end(why)
-        self._hub.wake()  # publishers that wait for room now give up
+        self._runtime.wake()  # publishers that wait for room now give up
         for outlet in list(self._routing.outlets.values()):
             with outlet.lock:
                 left_s = (
                     max(0.0, deadline_s - self._clock.now_s()) if outlet.is_gathering() else 0.0
                 )
-                self._hub.wait_until(outlet.route.has_room, left_s)
+                self._runtime.wait_until(outlet.route.has_room, left_s)
                 outlet.close(why)
                 if outlet.is_gathering():
                     names = ", ".join(outlet.route.lagging())
@@ -730,14 +738,14 @@ class Bus:
         self._flusher.stop()
         self._state.close()
         self._guaranteed.close()
-        if not self._hub.confirm(max(0.0, deadline_s - self._clock.now_s())):
+        if not self._runtime.confirm(max(0.0, deadline_s - self._clock.now_s())):
             unconfirmed = "closing although receivers have not confirmed everything in %s s"
             log.warning(unconfirmed, timeout_s)
-        self._hub.close()
+        self._runtime.close()
 
     def open(self) -> None:
         """Join the bus: called once, by `connect`."""
-        self._hub.open(self.patience.sync_s)
+        self._runtime.open(self.patience.sync_s)
         self._flusher.start()
         self.tags.open(self.patience.sync_s)
         if self._group:
@@ -756,7 +764,7 @@ class Bus:
             "again in the child, or start the child with the 'spawn' method"
         )
         self._end(why)
-        self._hub.abandon(why)
+        self._runtime.abandon(why)
         self._services.abandon(why)
         self._routing.abandon()
         self._guaranteed.abandon(why)
@@ -780,7 +788,7 @@ class Bus:
 class Interior(NamedTuple):
     """The parts of a node, for programs of the house that do more than publish and subscribe."""
 
-    hub: Runtime
+    runtime: Runtime
     routing: Routing
     lifetime: Lifetime
     guaranteed: Guaranteed
@@ -790,5 +798,5 @@ class Interior(NamedTuple):
 def interior(bus: Bus) -> Interior:
     """The parts of an open bus, such as a daemon or a router needs them."""
     bus._lifetime.check()
-    parts = (bus._hub, bus._routing, bus._lifetime, bus._guaranteed, bus._services)
+    parts = (bus._runtime, bus._routing, bus._lifetime, bus._guaranteed, bus._services)
     return Interior(*parts)

@@ -38,7 +38,7 @@ class Services:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         bus_name: str,
         home: Path,
         lifetime: Lifetime,
@@ -48,7 +48,7 @@ class Services:
         *,
         test: bool,
     ) -> None:
-        self._hub = hub
+        self._runtime = runtime
         self._wish = wish
         self._bus_name = bus_name
         self._home = home
@@ -61,7 +61,7 @@ class Services:
         self._offers: list[Offered] = []
         self._conversations: Conversations | None = None
         # Every node answers who is out there, from the first question on.
-        hub.register_late(self._begin_unless_closed, SERVICE_TAGS)
+        runtime.register_late(self._begin_unless_closed, SERVICE_TAGS)
 
     @property
     def exchange(self) -> Exchange:
@@ -211,7 +211,7 @@ class Services:
                 from infobus.bus.service_port import Serving  # late: most programs need none of it
 
                 folder = replies_folder(self._home, self._bus_name)
-                self._port = Serving(self._hub, folder, test=self._test)
+                self._port = Serving(self._runtime, folder, test=self._test)
             return self._port
 
     def _begin_unless_closed(self) -> None:
@@ -225,4 +225,4 @@ class Services:
         that are on their way, and get here a moment later at the most.
         """
         self._begun().exchange.ask(">", "nobody", "", self._patience.discovery_s)
-        self._hub.wait_until(lambda: False, _LINGER_S)
+        self._runtime.wait_until(lambda: False, _LINGER_S)

@@ -257,7 +257,7 @@ class HostDaemon:
     def _on_death(self, node: str) -> None:
         bus = self._bus
         if bus is not None and not self._is_ending.is_set():
-            interior(bus).hub.say_died(node)
+            interior(bus).runtime.say_died(node)
 
     def _stop(self) -> None:
         self._is_ending.set()

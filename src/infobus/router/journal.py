@@ -32,9 +32,9 @@ class ForwardedJournal:
     """
 
     def __init__(self, folder: Path, backbone: Bus) -> None:
-        hub = interior(backbone).hub
-        self._default_class = hub.node.terms.classes.default
-        self._on_bad_object = hub.on_bad_object
+        runtime = interior(backbone).runtime
+        self._default_class = runtime.node.terms.classes.default
+        self._on_bad_object = runtime.on_bad_object
         self._writer = JournalWriter.open(folder)
         self._runs: Queue[Run | None] = Queue(_RUNS_COUNT_MAX)
         self._is_closing = threading.Event()

@@ -119,8 +119,8 @@ class Passage:
         self._way_out, self._way_in = (
             _Way(to, crossed, terms.classes, terms.depth, Recent(), {})
             for to, crossed, terms in (
-                (self._backbone, self.out, interior(inside).hub.node.terms),
-                (self._inside, self.into, interior(backbone).hub.node.terms),
+                (self._backbone, self.out, interior(inside).runtime.node.terms),
+                (self._inside, self.into, interior(backbone).runtime.node.terms),
             )
         )
         self._come = Recent()  # what has come in from sites that may send it twice
@@ -151,7 +151,7 @@ class Passage:
     def wanted_by(self, subject: str) -> tuple[str, list[str]]:
         """What a subject of the inside is called on the backbone, and which nodes want it there."""
         name = self._called_outside(subject) or ""
-        node = interior(self._backbone.bus).hub
+        node = interior(self._backbone.bus).runtime
         with node.lock:
             rows = {one: record.all_rows() for one, record in node.node.rows.records.items()}
         return name, sorted(
@@ -280,7 +280,7 @@ class Passage:
     def _class_for(self, class_: str, way: _Way) -> str:
         """The class in which events of one go on the other side."""
         name = class_ or way.classes.default
-        allowed, there = self.settings.classes, interior(way.to.bus).hub.node.terms.classes
+        allowed, there = self.settings.classes, interior(way.to.bus).runtime.node.terms.classes
         return name if name in there.names and name in (allowed or (name,)) else there.default
 
     def _lose(self, lost: Lost, way: _Way, called: dict[str, str | None]) -> None:
@@ -289,7 +289,7 @@ class Passage:
             return
         way.crossed.lost += 1
         channel = channel_in(lost.lane)
-        depth = interior(way.to.bus).hub.node.terms.depth
+        depth = interior(way.to.bus).runtime.node.terms.depth
         subjects = {
             channel_of(name, depth): name
             for subject, name in called.copy().items()

@@ -121,7 +121,7 @@ class Router:
             ends.callback(self._backbone.close)
             assert self._engine is not None
             self._note = self._noting(ends)
-            inside_engine = interior(inside).hub.engine
+            inside_engine = interior(inside).runtime.engine
             for shown in (
                 inside_engine.announce(f"{_TOKEN}/{inside.node}"),
                 inside_engine.watch(f"{_TOKEN}/*", self._on_other),

@@ -56,25 +56,25 @@ class Border:
         self.bus = bus
         self.ignore = ignore
         parts = interior(bus)
-        self._hub = hub = parts.hub
+        self._runtime = runtime = parts.runtime
         self._on_wanted = on_wanted
         self._changing = threading.Lock()  # what is wanted, one caller at a time
         self._intake = Intake(
-            hub,
+            runtime,
             take=take,
             on_loss=on_loss,
             when_full=when_full,
             queue_count_max=queue_count_max or bus.bounds.queue_count_max,
         )
         self._forwarder = Forwarder(parts, self._intake, bus.bounds.gather_bytes)
-        self._worker = hub.threads.worker(f"infobus-{hub.name}-border")
+        self._worker = runtime.threads.worker(f"infobus-{runtime.name}-border")
         self._is_told = True  # the worker looks at what is wanted, or is about to
         self._last: frozenset[Row] = frozenset()
-        with hub.lock:
+        with runtime.lock:
             for channels in (">", f"{TEST_SPACE}>"):
-                hub.node.rows.need(channels)  # all rows, also of those whom nobody here asks
-        hub.subscribe(self._intake, 0.0)
-        hub.watch_interest(self._note_change)
+                runtime.node.rows.need(channels)  # all rows, also of those whom nobody here asks
+        runtime.subscribe(self._intake, 0.0)
+        runtime.watch_interest(self._note_change)
         self._worker.do(self._tell)
 
     def wanted(self) -> list[Row]:
@@ -84,8 +84,8 @@ class Border:
         subjects. A pattern may appear with several filters.
         """
         found: dict[Row, None] = {}
-        with self._hub.lock:
-            for name, record in self._hub.node.rows.records.items():
+        with self._runtime.lock:
+            for name, record in self._runtime.node.rows.records.items():
                 if name not in self.ignore:
                     found.update(dict.fromkeys(record.all_rows()))
         return [row for row in found if row[0][:1] != OWN or row[0].startswith(TEST_SPACE)]
@@ -136,8 +136,8 @@ class Border:
         """
         if self._forwarder.is_closed:
             return
-        self._hub.unwatch_interest(self._note_change)
-        if not self._hub.is_closed:
+        self._runtime.unwatch_interest(self._note_change)
+        if not self._runtime.is_closed:
             with self._changing:
                 self._intake.finish(self.bus.patience.close_s if timeout_s is None else timeout_s)
         self._forwarder.is_closed = True
@@ -145,7 +145,7 @@ class Border:
         self._worker.stop()
 
     def _note_change(self) -> None:
-        """Somebody wants something else. Called under the hub's lock."""
+        """Somebody wants something else. Called under the runtime's lock."""
         if not self._is_told:
             self._is_told = True
             self._worker.do(self._tell)

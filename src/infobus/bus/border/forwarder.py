@@ -52,11 +52,11 @@ class Forwarder:
 
     def __init__(self, node: Interior, but: Subscription, frame_bytes: int) -> None:
         self.is_closed = False
-        self._hub, self._routing, self._lifetime = node.hub, node.routing, node.lifetime
+        self._runtime, self._routing, self._lifetime = node.runtime, node.routing, node.lifetime
         self._but = but
         self._frame_bytes = frame_bytes
-        self._groups = GroupWay(node.hub, node.routing)
-        self._classes = node.hub.node.terms.classes
+        self._groups = GroupWay(node.runtime, node.routing)
+        self._classes = node.runtime.node.terms.classes
         self._flat: dict[int, bool] = {0: False}
 
     def send(self, items: Items, class_: str, reliable: bool) -> None:
@@ -75,18 +75,20 @@ class Forwarder:
     def lose(self, subject: str, class_: str, count: int) -> None:
         """See `Border.lose`."""
         class_ = lane_class(self._classes, class_ or self._classes.default)
-        hub, channel = self._hub, channel_of(subject, self._hub.node.terms.depth)
-        with hub.lock:
-            here = [one for one in hub.subscriptions if one.wants_lane(channel)]
-            if not (hub.node.rows.listeners(channel) or any(one is not self._but for one in here)):
+        runtime, channel = self._runtime, channel_of(subject, self._runtime.node.terms.depth)
+        with runtime.lock:
+            here = [one for one in runtime.subscriptions if one.wants_lane(channel)]
+            if not (
+                runtime.node.rows.listeners(channel) or any(one is not self._but for one in here)
+            ):
                 return
         outlet = self._routing.outlet_for(subject, class_)
         with outlet.lock:
             self._patiently(partial(outlet.lose, count))
             first, outlet.local_next = outlet.local_next, outlet.local_next + count
-            with hub.lock:
-                lost = Lost(hub.name, outlet.lane, first, first + count - 1)
-                hub.report(lost, (outlet.lane,), but=self._but)
+            with runtime.lock:
+                lost = Lost(runtime.name, outlet.lane, first, first + count - 1)
+                runtime.report(lost, (outlet.lane,), but=self._but)
 
     # Events.
 
@@ -125,7 +127,7 @@ class Forwarder:
         try:
             return self._routing.decide(subject, class_)
         except _NOT_HERE as error:
-            self._hub.counters.complain("border", str(error))
+            self._runtime.counters.complain("border", str(error))
             return UNWANTED
 
     def _leave(self, outlet: Outlet, items: Items, class_: str, reliable: bool) -> None:
@@ -165,7 +167,9 @@ class Forwarder:
         ]
         if len(fitting) == len(items):
             return items
-        self._hub.counters.complain("border", "events have another type than their tag: left out")
+        self._runtime.counters.complain(
+            "border", "events have another type than their tag: left out"
+        )
         return items.at(fitting)
 
     def _who_wants(
@@ -185,8 +189,8 @@ class Forwarder:
             return [at for at, subject in each if asked[subject]], {}
         objects: Sequence[Any] = items.bodies  # whatever: nobody asks
         if must_read:
-            run = Run(self._hub.name, "", (0,) * len(items), items)
-            objects = seen_of(items, objects_of(run, self._hub.on_bad_object)[0])
+            run = Run(self._runtime.name, "", (0,) * len(items), items)
+            objects = seen_of(items, objects_of(run, self._runtime.on_bad_object)[0])
         elsewhere: list[int] = []
         takers: dict[Subscription, list[int]] = {}
         for at, (subject, obj) in enumerate(zip(items.each_subject(), objects, strict=False)):
@@ -195,7 +199,7 @@ class Forwarder:
             question = asked[subject]
             if question if isinstance(question, bool) else self._routing.ask(question, obj):
                 elsewhere.append(at)
-            with self._hub.lock:
+            with self._runtime.lock:
                 found = decisions[subject][2].takers(obj)
             for subscription in found:
                 if subscription is not self._but:
@@ -216,11 +220,11 @@ class Forwarder:
                 seqs[at] = outlet.local_next
                 outlet.local_next += 1
         lane = outlet.lane
-        run = Run(self._hub.name, lane, seqs, items, class_=class_in(lane))
-        with self._hub.lock:
+        run = Run(self._runtime.name, lane, seqs, items, class_=class_in(lane))
+        with self._runtime.lock:
             for subscription, some in takers.items():
                 part = run if len(some) == len(items) else run.at(some)
-                self._hub.delivery.offer(subscription, part)
+                self._runtime.delivery.offer(subscription, part)
 
     def _in_class(self, items: Items, class_: str, outlet: Outlet) -> Items:
         """Some events, as they say their class on the lane that a consumer has asked for."""
@@ -239,12 +243,12 @@ class Forwarder:
         try:
             group = transactions.decode(items.bodies[0])
         except BadFrame as error:
-            self._hub.on_bad_object(self._hub.name, error)
+            self._runtime.on_bad_object(self._runtime.name, error)
             return
         events = replace(group.events, origins=items.origins)
         self._wait_for_types(events)
-        run = Run(self._hub.name, "", (0,) * group.count, events)
-        objects, are_whole = objects_of(run, self._hub.on_bad_object)
+        run = Run(self._runtime.name, "", (0,) * group.count, events)
+        objects, are_whole = objects_of(run, self._runtime.on_bad_object)
         if not are_whole:
             return
         [sent] = items
@@ -271,7 +275,7 @@ class Forwarder:
         try:
             self._patiently(lambda: self._groups.leave(departure))
         except _NOT_HERE as error:
-            self._hub.counters.complain("border", str(error))
+            self._runtime.counters.complain("border", str(error))
 
     # What they share.
 
@@ -286,9 +290,9 @@ class Forwarder:
                     raise
 
     def _wait_for_types(self, items: Items) -> None:
-        unknown = self._hub.unknown_types
+        unknown = self._runtime.unknown_types
         if unknown and not unknown.isdisjoint(items.types):
-            self._hub.wait_for_types(items)
+            self._runtime.wait_for_types(items)
 
     def _types(self, items: Items) -> tuple[int, ...]:
         """All types that these objects need."""

@@ -34,16 +34,16 @@ class Intake(Subscription):
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         *,
         take: Callable[[Run], None],
         on_loss: Callable[[Lost], None],
         when_full: WhenFull,
         queue_count_max: int,
     ) -> None:
-        terms = hub.node.terms
+        terms = runtime.node.terms
         super().__init__(
-            hub,
+            runtime,
             (),
             terms=terms,
             where=None,
@@ -54,13 +54,13 @@ class Intake(Subscription):
             on_loss="ignore",
             when_full=when_full,
             queue_count_max=queue_count_max,
-            clock=hub.clock,
+            clock=runtime.clock,
         )
         # Nothing is raised here: no class waits for another one.
         plain = replace(terms, upgrade=None)
         self.queue = Inbox(plain, Demand(), queue_count_max, by_class=True)
         self.queue.mail.bell = self._on_bell
-        self._hub = hub
+        self._runtime = runtime
         self._rows = BorderRows(terms.depth)
         self._take_run = take
         self._on_loss = on_loss
@@ -68,7 +68,9 @@ class Intake(Subscription):
         self._is_finishing = False  # nothing more is wanted, though what has come still is
         self._due: set[str] = set()  # classes whose worker has been asked to look
         for class_ in terms.classes.names:
-            self._workers[class_] = hub.threads.worker(f"infobus-{hub.name}-border-{class_}")
+            self._workers[class_] = runtime.threads.worker(
+                f"infobus-{runtime.name}-border-{class_}"
+            )
 
     def rows(self) -> list[Row]:
         """What other nodes are told that it wants."""
@@ -78,15 +80,15 @@ class Intake(Subscription):
         """Want exactly these rows from now on; one caller at a time."""
         added, removed = self._rows.replace(rows)
         if added or removed:
-            self._hub.change_rows(self, added, removed)
+            self._runtime.change_rows(self, added, removed)
 
     def finish(self, timeout_s: float) -> None:
         """Want nothing more, and hand over what waits, within that time."""
         before, self._is_finishing = self.rows(), True
-        self._hub.change_rows(self, (), before)
-        until_s = self._hub.clock.now_s() + timeout_s
+        self._runtime.change_rows(self, (), before)
+        until_s = self._runtime.clock.now_s() + timeout_s
         for worker in self._workers.values():
-            worker.call(lambda: None, max(0.0, until_s - self._hub.clock.now_s()))
+            worker.call(lambda: None, max(0.0, until_s - self._runtime.clock.now_s()))
 
     def end(self, error: BusError | None = None) -> None:
         """Take no more in, and let go what waits."""
@@ -96,7 +98,7 @@ class Intake(Subscription):
             worker.stop()
 
     def _on_bell(self) -> None:
-        """There may be something to take, in any class. Called under the hub's lock, mostly."""
+        """There may be something to take, in any class. Called under the runtime's lock, mostly."""
         queue = self.queue
         with suppress(Empty):
             while True:
@@ -109,7 +111,7 @@ class Intake(Subscription):
     def _empty(self, class_: str) -> None:
         """Hand over everything that waits in a class, on its worker."""
         self._due.discard(class_)  # first: what comes from now on asks anew
-        while (entry := self.queue.take_of(class_, self._hub.clock.now_s())) is not None:
+        while (entry := self.queue.take_of(class_, self._runtime.clock.now_s())) is not None:
             try:
                 self._hand_over(entry)
             except BusClosed:
@@ -117,7 +119,7 @@ class Intake(Subscription):
             except Exception:
                 log.exception("what came to the border of this bus is lost; what follows goes on")
             if self.queue.watched and self.queue.is_relieved():
-                self._hub.relieved(self)
+                self._runtime.relieved(self)
 
     def _hand_over(self, entry: Waits) -> None:
         if isinstance(entry, Lost):
@@ -132,7 +134,7 @@ class Intake(Subscription):
 
     def _sifted(self, run: Run) -> Run | None:
         """What the rows ask for, of a run; its types are waited for, as other consumers do."""
-        unknown = self._hub.unknown_types
+        unknown = self._runtime.unknown_types
         if unknown and not unknown.isdisjoint(run.items.types):
-            self._hub.wait_for_types(run.items)
-        return self._rows.sifted(run, self._hub.on_bad_object)
+            self._runtime.wait_for_types(run.items)
+        return self._rows.sifted(run, self._runtime.on_bad_object)

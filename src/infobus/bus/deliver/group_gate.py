@@ -39,7 +39,7 @@ class _Waiting(Struct):
 
 
 class GroupGate:
-    """Holds the lanes that wait. Everything here is called under the hub's lock."""
+    """Holds the lanes that wait. Everything here is called under the runtime's lock."""
 
     def __init__(
         self,

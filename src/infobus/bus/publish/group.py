@@ -45,8 +45,8 @@ class Departure(Struct, frozen=True):
 class GroupWay:
     """Sends transactions."""
 
-    def __init__(self, hub: Runtime, routing: Routing) -> None:
-        self._hub = hub
+    def __init__(self, runtime: Runtime, routing: Routing) -> None:
+        self._runtime = runtime
         self._routing = routing
 
     def outlets(
@@ -77,7 +77,7 @@ class GroupWay:
         """
         events = departure.group.events
         for is_last in [False] * _LOOKS_COUNT + [True]:
-            version = self._hub.interest_version
+            version = self._runtime.interest_version
             outlets = self.outlets(
                 events.each_subject(), departure.objects, departure.class_, departure.check
             )
@@ -89,18 +89,18 @@ class GroupWay:
         raise AssertionError("the last look counts whatever has changed")
 
     def _is_current(self, version: int, is_last: bool) -> bool:
-        return is_last or self._hub.interest_version == version
+        return is_last or self._runtime.interest_version == version
 
     def _send(
         self, departure: Departure, outlets: dict[Outlet, bool], is_current: Callable[[], bool]
     ) -> bool | None:
         """Whether anybody wants it; None, and nothing was done, if the outlets are not current."""
-        group, hub = departure.group, self._hub
+        group, runtime = departure.group, self._runtime
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
                 stack.enter_context(outlet.lock)
-            with hub.lock:
-                takers = hub.delivery.takers_of(group.events, departure.objects)
+            with runtime.lock:
+                takers = runtime.delivery.takers_of(group.events, departure.objects)
             if departure.but is not None:
                 takers.pop(departure.but, None)
             if not (takers or any(outlets.values())):
@@ -128,8 +128,10 @@ class GroupWay:
     def _offer(self, outlet: Outlet, item: Item, takers: dict[Subscription, list[int]]) -> None:
         """Give it to subscriptions of this node."""
         class_ = class_in(outlet.lane)
-        run = Run(self._hub.name, outlet.lane, [outlet.local_next], Items.of([item]), class_=class_)
-        with self._hub.lock:
+        run = Run(
+            self._runtime.name, outlet.lane, [outlet.local_next], Items.of([item]), class_=class_
+        )
+        with self._runtime.lock:
             for subscription, places in takers.items():
-                self._hub.delivery.offer(subscription, replace(run, places=tuple(places)))
+                self._runtime.delivery.offer(subscription, replace(run, places=tuple(places)))
         outlet.local_next += bool(takers)

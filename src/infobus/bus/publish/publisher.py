@@ -87,7 +87,7 @@ class Publisher:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         routing: Routing,
         flusher: Flusher,
         policy: NodePolicy,
@@ -98,10 +98,10 @@ class Publisher:
         test: bool,
     ) -> None:
         self.plain = Wish(test=True) if test else PLAIN  # what a publisher gets who asks nothing
-        self._node = hub.name
-        self._hub = hub
+        self._node = runtime.name
+        self._runtime = runtime
         self._routing = routing
-        self._groups = GroupWay(hub, routing)
+        self._groups = GroupWay(runtime, routing)
         self._decisions = routing.decisions
         self._flusher = flusher
         self._policy = policy
@@ -222,7 +222,7 @@ class Publisher:
         if not is_alone or not outlet.lock.acquire(blocking=False):
             return False
         try:
-            with self._hub.lock:
+            with self._runtime.lock:
                 takers = here.takers(obj)
             if outlet.is_full() or any(subscription.holds_class("") for subscription in takers):
                 return False
@@ -258,7 +258,7 @@ class Publisher:
             return outlet
         # Local events, and those told apart by their numbers alone, keep one order.
         with outlet.lock:
-            with self._hub.lock:
+            with self._runtime.lock:
                 takers = here.takers(seen)
             if not (is_wanted or takers):
                 self._note_quenched(subject, obj)
@@ -274,9 +274,9 @@ class Publisher:
             if takers:
                 seq = outlet.local_next if is_reliable else 0
                 run = self._run(outlet, item, seq)
-                with self._hub.lock:
+                with self._runtime.lock:
                     for subscription in takers:
-                        self._hub.delivery.offer(subscription, run)
+                        self._runtime.delivery.offer(subscription, run)
                 outlet.local_next += is_reliable
         return outlet
 
@@ -305,12 +305,12 @@ class Publisher:
         item, types = self._item(subject, obj, None, b"")
         if is_wanted:
             frame = outlet.unnumbered(item, types)
-            self._hub.send([(lane_key(outlet.lane), frame, True)])
+            self._runtime.send([(lane_key(outlet.lane), frame, True)])
         run = self._run(outlet, item, 0)
-        with self._hub.lock:
+        with self._runtime.lock:
             for subscription in here.takers(obj):
                 if not subscription.holds_class(""):
-                    self._hub.delivery.offer(subscription, run)
+                    self._runtime.delivery.offer(subscription, run)
         return True
 
     # Many events.
