@@ -367,8 +367,18 @@ class _WitnessedRuntime(Runtime):
             self._witness.ends(self._simulated, message.sender)
         elif isinstance(message, wire.Died):
             self._witness.ends(self._simulated, message.node)
+        refused_from = self._refused_from(message)
         super().on_frame(payload)
+        if refused_from is not None:
+            assert self._refused_from(message) in (refused_from, None), "it took in what it refuses"
         self._simulated.took(message)
+
+    def _refused_from(self, message: wire.Message) -> int | None:
+        """If the lane of a frame is refused for lack of room: the number that comes next on it."""
+        if not isinstance(message, wire.Data) or message.sender not in self.node.peers:
+            return None
+        receiver = self.node.peers[message.sender].receivers.get(message.lane)
+        return receiver.next if receiver is not None and receiver.paused else None
 
     def _on_token(self, key: str, alive: bool) -> None:
         self._witness.saw(self._simulated, key.rpartition("/")[2], alive)
