@@ -260,8 +260,7 @@ class Bus:
     def flush(self) -> None:
         """Send now what was gathered for batching."""
         self._lifetime.check()
-        for outlet in list(self._routing.outlets.values()):
-            outlet.flush()
+        self._routing.flush()
 
     @property
     def send_timeout_s(self) -> float:
@@ -717,16 +716,7 @@ class Bus:
             self._policy.member.close()
         self._end(why)
         self._hub.wake()  # publishers that wait for room now give up
-        for outlet in list(self._routing.outlets.values()):
-            with outlet.lock:
-                left_s = (
-                    max(0.0, deadline_s - self._clock.now_s()) if outlet.is_gathering() else 0.0
-                )
-                self._hub.wait_until(outlet.route.has_room, left_s)
-                outlet.close(why)
-                if outlet.is_gathering():
-                    names = ", ".join(outlet.route.lagging())
-                    log.warning("closing without having sent everything: %s lag behind", names)
+        self._routing.close(why, deadline_s)
         self._flusher.stop()
         self._state.close()
         self._guaranteed.close()
