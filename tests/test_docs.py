@@ -179,8 +179,8 @@ def test_the_page_of_limits_lists_each_with_its_default(kind: type) -> None:
 BOUNDED = [
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     for room in (
-        *("subjects.py", "objects", "filters/language", "filters/algebra", "protocols", "engines"),
-        *("stores", "services", "bus"),
+        *("subjects.py", "headers.py", "objects", "tdl", "filters/language", "filters/algebra"),
+        *("protocols", "engines", "stores", "services", "bus", "daemon"),
     )
     for path in (
         [PACKAGE / room] if room.endswith(".py") else sorted((PACKAGE / room).rglob("*.py"))
@@ -194,12 +194,16 @@ PROTECTS_NOTHING = {
     ("objects.printer", "ITEM_COUNT_MAX"),
     ("objects.printer", "LINE_COUNT_MAX"),
     ("filters.language.explanation", "VALUE_LENGTH_MAX"),
+    ("tdl.library.instances", "SLOTS_SHOWN_MAX"),
+    ("tdl.machine", "KEYWORDS_SHOWN_MAX"),
+    ("tdl.text", "SHORT_LENGTH_MAX"),
     # What Python, SQLite or a file format bears.
     ("bus.deliver.subscription", "_TIMEOUT_S_MAX"),
     ("filters.language.values", "INT32_MAX"),
     ("filters.language.values", "INT64_MAX"),
     ("objects.kinds", "INT_MAX"),
     ("services.client", "TIMEOUT_S_MAX"),
+    ("tdl.library.strings", "DIGIT_COUNT_MAX"),
     ("stores.journal.columns", "_TIME_US_MAX"),
     ("stores.sqlite.salvage", "_ROW_BYTES_MAX"),
     # Where another way becomes the faster one.
