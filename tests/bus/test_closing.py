@@ -192,7 +192,7 @@ class TestCallbacksThatRun:
         release, done = self.begin(bus)
         closing = threading.Thread(target=bus.close, args=[PATIENCE_S])
         closing.start()
-        wait_until(lambda: bool(bus._hub.workers._waits))
+        wait_until(lambda: bool(bus._runtime.workers._waits))
         release.set()
         closing.join(PATIENCE_S)
         assert done[:2] == ["begun 0", "ended 0"]
@@ -208,7 +208,7 @@ class TestCallbacksThatRun:
         close = bus.close if closes == "bus" else use.close  # type: ignore[attr-defined]
         closing = threading.Thread(target=close)
         closing.start()
-        wait_until(lambda: bool(bus._hub.workers._waits))
+        wait_until(lambda: bool(bus._runtime.workers._waits))
         release.set()
         closing.join(PATIENCE_S)
         assert done == ["begun 0", "ended 0"]  # others wait for the next use of the name

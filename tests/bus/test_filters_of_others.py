@@ -45,7 +45,7 @@ def test_publishing_goes_on_while_a_long_filter_is_compiled(
 
 
 def test_short_filters_are_compiled_at_once_within_a_share_of_the_time(bus: Bus) -> None:
-    compiler = bus._hub.compiler
+    compiler = bus._runtime.compiler
     assert compiler.chars_at_once() == AT_ONCE_CHARS
     compiler._saved_s = 0.001
     compiler._saved_at_s -= 1.0  # as if somebody had compiled for a second

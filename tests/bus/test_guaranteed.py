@@ -530,7 +530,7 @@ class TestBadInput:
             for _ in range(draw.randrange(3)):
                 mangled[draw.randrange(len(mangled))] = draw.randrange(256)
             for bus in (shop, office):
-                bus._hub.on_frame(bytes(mangled))
+                bus._runtime.on_frame(bytes(mangled))
         place(shop, 2)
         assert counts(sub, 1) == [2]
         assert "error of its own" not in caplog.text

@@ -178,13 +178,13 @@ def events(*more: Any) -> bytes:
 
 
 def feed(bus: Bus, payload: bytes) -> None:
-    bus._hub.on_frame(payload)
+    bus._runtime.on_frame(payload)
 
 
 @pytest.fixture
 def stranger(bus: Bus) -> Any:
     subscription = bus.subscribe("q.>", on_loss="ignore")
-    bus._hub._on_token(f"l/{ME}", True)
+    bus._runtime._on_token(f"l/{ME}", True)
     feed(bus, wire.encode(wire.Known(ME, 2, 1, {"q": 1})))
     return subscription
 

@@ -77,7 +77,7 @@ def still_works(bus: Bus, other: Bus) -> None:
 def feed(bus: Bus, *frames: bytes) -> None:
     """Hand frames to the node as its engine does; nothing but a counted drop may happen."""
     for frame in frames:
-        bus._hub.on_frame(frame)
+        bus._runtime.on_frame(frame)
 
 
 SLOWLY = settings(
@@ -158,7 +158,7 @@ def test_an_event_of_any_class_arrives(bus: Bus, lane: str, class_: str, demand:
 @pytest.mark.parametrize("demand", [{}, {"max_age": 60.0}, {"priority": "business"}], ids=str)
 def test_on_any_lane_nothing_is_lost_in_silence(bus: Bus, lane: str, demand: dict) -> None:
     sub, now_s = bus.subscribe("news.>", **demand), time.time()
-    version = bus._hub.node.own.version
+    version = bus._runtime.node.own.version
     feed(bus, wire.encode(wire.Known("stranger", version, 1, {lane: 1})))
     feed(bus, event(lane, 1, 1, now_s), event(lane, 5, 5, now_s))
     feed(bus, wire.encode(wire.Gone("stranger", lane, 2, 4)))
@@ -223,7 +223,7 @@ def test_another_major_version_is_refused_aloud_and_another_minor_one_is_not(
 
 def test_a_filter_that_is_not_understood_is_counted_and_holds_nothing_back(bus: Bus) -> None:
     told = wire.Interest("newer", (1, 0), 1, 0, 2, ["news.a"], filters=["newer-function(n)"])
-    bus._hub._on_token("l/newer", True)
+    bus._runtime._on_token("l/newer", True)
     feed(bus, wire.encode(told))
     bus.publish("news.a", {"n": 1})
     stats = bus.stats()
@@ -246,8 +246,8 @@ def test_many_strangers_do_not_fill_the_memory(bus: Bus, other: Bus) -> None:
     types = [wire.Item("check.y", n, 0.0, 10**9 + n, b"\x80") for n in range(20_000)]
     bus.subscribe("check.y", when_full="drop_oldest", queue_count_max=10, on_loss="ignore")
     feed(bus, wire.encode(wire.Data("stranger", "check", 0, wire.Items.of(types))))
-    assert len(bus._hub.types._sought) <= 10_000
-    assert len(bus._hub.types.unknown) <= 10_000
+    assert len(bus._runtime.types._sought) <= 10_000
+    assert len(bus._runtime.types.unknown) <= 10_000
     still_works(bus, other)
 
 
@@ -259,16 +259,16 @@ def test_a_node_that_never_answers_is_waited_for_once(
     bus = connect(patience=Patience(sync_s=0.2, handshake_s=0.2))
     assert "has not answered" in bus.stats().complaints["stranger"]
     answered: list[bool] = []
-    wait_until_so = bus._hub.wait_until
+    wait_until_so = bus._runtime.wait_until
 
     def watched(is_so: Callable[[], object], timeout_s: float | None) -> bool:
         answered.append(wait_until_so(is_so, timeout_s))
         return answered[-1]
 
-    monkeypatch.setattr(bus._hub, "wait_until", watched)
+    monkeypatch.setattr(bus._runtime, "wait_until", watched)
     bus.subscribe("a", timeout_s=PATIENCE_S)
     assert answered == [True], "all that are waited for have answered"
-    known = wire.Known("stranger", bus._hub.node.own.version, 1)
+    known = wire.Known("stranger", bus._runtime.node.own.version, 1)
     feed(bus, wire.encode(known))
     bus.subscribe("b", timeout_s=0.2)
     assert answered == [True, False], "it answers, so it is waited for again"
@@ -277,7 +277,7 @@ def test_a_node_that_never_answers_is_waited_for_once(
 def test_frames_of_invented_names_leave_little_behind(bus: Bus, other: Bus) -> None:
     for number in range(20_000):
         feed(bus, wire.encode(wire.WantRows(f"ghost-{number}")))
-    assert len(bus._hub.node.peers) <= 101
+    assert len(bus._runtime.node.peers) <= 101
     still_works(bus, other)
 
 
@@ -320,5 +320,5 @@ def test_nobody_waits_for_a_peer_that_cannot_be_understood(
     stranger.put("all", hello)
     wait_until(lambda: "stranger" in bus.stats().complaints)
     wait_until(lambda: bus.stats().peers == ("stranger",))
-    wait_until(lambda: bus._hub.node.peers["stranger"].refused)
-    assert bus._hub.node.is_synced(), "it would be waited for"
+    wait_until(lambda: bus._runtime.node.peers["stranger"].refused)
+    assert bus._runtime.node.is_synced(), "it would be waited for"

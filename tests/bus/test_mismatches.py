@@ -210,6 +210,6 @@ def test_all_definitions_of_a_name_are_among_the_types_of_the_bus(
     from infobus.protocols.frames import wire
 
     answer = wire.encode(wire.Types("elsewhere", [theirs.__bus_type__.descriptor]))
-    monkeypatch.setattr(bus._hub.engine, "query", lambda *_: [answer])
+    monkeypatch.setattr(bus._runtime.engine, "query", lambda *_: [answer])
     found = [kind for kind in bus.types() if kind.name == "mismatch.Order"]
     assert found == [type_of(Order), theirs.__bus_type__]

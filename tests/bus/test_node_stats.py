@@ -78,7 +78,7 @@ def test_reports_follow_each_other_and_end_with_interest(
 
 def counted(function: Any, made: list[str]) -> Any:
     def call(self: Any) -> Any:
-        made.append(self.hub.name if isinstance(self, ReportSources) else self.subject)
+        made.append(self.runtime.name if isinstance(self, ReportSources) else self.subject)
         return function(self)
 
     return call

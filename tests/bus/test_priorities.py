@@ -259,7 +259,7 @@ class TestConsumersChoose:
     def test_what_is_asked_for_ends_with_the_subscription(self, bus, other):
         calm = other.subscribe("news.>")
         other.subscribe("news.>", priority="emergency").close()
-        wait_until(lambda: not any(r.requests for r in bus._hub.node.rows.records.values()))
+        wait_until(lambda: not any(r.requests for r in bus._runtime.node.rows.records.values()))
         bus.publish("news.a", {"n": 1})
         calm.receive(20)
         assert "news" in bus._routing.outlets

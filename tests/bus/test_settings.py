@@ -76,7 +76,7 @@ class TestPrecedence:
         with infobus.connect("argument", engine="memory", depth=1, home="~/elsewhere") as bus:
             assert bus.name == "argument"
             assert bus.home == tmp_path / "user" / "elsewhere"
-            assert bus._hub.node.terms.depth == 1
+            assert bus._runtime.node.terms.depth == 1
 
     def test_the_environment_may_name_the_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -160,7 +160,7 @@ class TestPatienceAndBounds:
         patience = Patience(stall_s=4.0, beat_s=0.25, give_up_s=7.0)
         bounds = Bounds(window_count_max=100, ack_bytes=1000, rows_count_max=50)
         with infobus.connect("x", engine="memory", patience=patience, bounds=bounds) as bus:
-            terms = bus._hub.node.terms
+            terms = bus._runtime.node.terms
         assert (terms.stall_s, terms.beat_s, terms.give_up_s) == (4.0, 0.25, 7.0)
         assert (terms.window_count_max, terms.ack_bytes, terms.rows_count_max) == (100, 1000, 50)
         assert terms.ack_count == 25, "a sender with a full window waits for a confirmation"
@@ -175,14 +175,18 @@ class TestPatienceAndBounds:
         patience = replace(PATIENT, subscribe_s=11.0, close_s=12.0, types_s=13.0)
         waited: list[float] = []
         with infobus.connect("x", engine="memory", patience=patience) as bus:
-            subscribe, learn, confirm = bus._hub.subscribe, bus._hub.learn_types, bus._hub.confirm
+            subscribe, learn, confirm = (
+                bus._runtime.subscribe,
+                bus._runtime.learn_types,
+                bus._runtime.confirm,
+            )
 
             def note(function: Callable[..., object]) -> Callable[..., object]:
                 return lambda *given: (waited.append(given[-1]), function(*given))[1]
 
-            bus._hub.subscribe = note(subscribe)  # type: ignore[method-assign, assignment]
-            bus._hub.learn_types = note(learn)  # type: ignore[method-assign, assignment]
-            bus._hub.confirm = note(confirm)  # type: ignore[method-assign, assignment]
+            bus._runtime.subscribe = note(subscribe)  # type: ignore[method-assign, assignment]
+            bus._runtime.learn_types = note(learn)  # type: ignore[method-assign, assignment]
+            bus._runtime.confirm = note(confirm)  # type: ignore[method-assign, assignment]
             bus.subscribe("x")
             bus.subscribe("x", timeout_s=1.5)
             bus.types()
@@ -194,7 +198,7 @@ class TestPatienceAndBounds:
         waited: list[float] = []
         with infobus.connect("x", engine="memory", patience=patience) as bus:
             sub = bus.subscribe("x")
-            bus._hub.change_filter = lambda *given: waited.append(given[-1])  # type: ignore[method-assign, assignment]
+            bus._runtime.change_filter = lambda *given: waited.append(given[-1])  # type: ignore[method-assign, assignment]
             sub.change_filter("n > 1")
             sub.change_filter("n > 1", timeout_s=1.5)
         assert waited == [11.0, 1.5]
@@ -202,19 +206,19 @@ class TestPatienceAndBounds:
     def test_full_queues_are_as_patient_as_their_node(self) -> None:
         patience = Patience(pace_s=7.0, stuck_s=6.0)
         with infobus.connect("x", engine="memory", patience=patience) as bus:
-            assert bus._hub.crowd.patience == patience
+            assert bus._runtime.crowd.patience == patience
 
     def test_calls_and_their_search_for_servers_take_as_long_as_the_node_says(self) -> None:
         patience = replace(PATIENT, call_s=70.0, answers_s=60.0)
-        waited: list[float] = []
+        waited: list[tuple[float, float]] = []
         with infobus.connect("x", engine="memory", patience=patience) as bus:
             bus.serve("svc.echo", Echo())
             exchange = bus._services.exchange
             search = exchange.servers
 
-            def note(subject: str, timeout_s: float) -> dict[Key, Presence]:
-                waited.append(timeout_s)
-                return search(subject, timeout_s)
+            def note(subject: str, timeout_s: float, first_s: float) -> dict[Key, Presence]:
+                waited.append((timeout_s, first_s))
+                return search(subject, timeout_s, first_s)
 
             exchange.servers = note  # type: ignore[method-assign]
             service = bus.service("svc.echo")
@@ -222,7 +226,7 @@ class TestPatienceAndBounds:
             assert len(service.servers()) == len(service.servers(50.0)) == 1
             brief = service.options(policy=lambda found: found[0], timeout_s=40.0)
             assert (brief.echo.timeout_s, brief.echo(1)) == (40.0, 1)
-        assert waited == [60.0, 50.0, 40.0]
+        assert waited == [(60.0, 70.0), (50.0, 50.0), (40.0, 40.0)]
 
     @pytest.mark.parametrize(
         ("patience", "frozen_s"),
@@ -241,7 +245,7 @@ class TestPatienceAndBounds:
         with infobus.connect(
             "x", engine="memory", patience=replace(patience, stranger_s=9.0)
         ) as bus:
-            terms = bus._hub.node.terms
+            terms = bus._runtime.node.terms
         assert terms.freeze_s == pytest.approx(frozen_s)
         assert terms.stranger_s == 9.0
 
@@ -293,14 +297,14 @@ class TestPatienceAndBounds:
     def test_a_node_holds_no_more_of_what_comes_than_its_bounds_say(self) -> None:
         bounds = Bounds(audiences_count_max=5, types_count_max=4, complaints_count_max=3)
         with infobus.connect("x", engine="memory", bounds=bounds) as bus:
-            hub = bus._hub
-            with hub.lock:
+            runtime = bus._runtime
+            with runtime.lock:
                 for number in range(50):
-                    hub.audiences.of(f"x.y{number}")
-                    hub.types.must_ask_for(1_000_000 + number, 0.0)
-                    hub.counters.complain(f"peer {number}", "sends nonsense")
-                assert len(hub.audiences.found) <= 5
-                assert len(hub.types.unknown) <= 4
+                    runtime.audiences.of(f"x.y{number}")
+                    runtime.types.must_ask_for(1_000_000 + number, 0.0)
+                    runtime.counters.complain(f"peer {number}", "sends nonsense")
+                assert len(runtime.audiences.found) <= 5
+                assert len(runtime.types.unknown) <= 4
             assert len(bus.stats().complaints) == 3
 
     def test_a_service_holds_as_many_calls_as_its_node_says(self) -> None:
@@ -313,7 +317,7 @@ class TestPatienceAndBounds:
     def test_the_engine_remembers_as_many_keys_as_its_node_says(self) -> None:
         name = f"test-{uuid.uuid4().hex}"
         with infobus.connect(name, bounds=Bounds(keys_count_max=3, frames_count_max=100)) as bus:
-            engine = bus._hub.engine
+            engine = bus._runtime.engine
             for number in range(20):
                 engine.put(f"c/{number}", b"")
             assert len(engine._data_puts) <= 3  # type: ignore[attr-defined]

@@ -169,7 +169,7 @@ class TestBadInput:
         items = wire.Items.of(
             [wire.Item("x", 1, 0.0, transactions.GROUP, body), wire.Item("x", 2, 0.0, 0, b"\x80")]
         )
-        bus._hub.on_frame(wire.encode(wire.Data("stranger", "x", 0, items)))
+        bus._runtime.on_frame(wire.encode(wire.Data("stranger", "x", 0, items)))
         assert sub.receive(20).data == {}
         assert bus.stats().bad_objects == 1
 

@@ -38,7 +38,7 @@ def put(engine: MemoryEngine, number: int, fingerprint: int = UNKNOWN) -> None:
 def test_an_unknown_type_yields_a_generic_object_within_the_stated_time(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.2))
+    monkeypatch.setattr(bus._runtime, "patience", Patience(type_s=0.2))
     sub = bus.subscribe("x.y")
     asked: list[bytes] = []
     stranger.declare("all", asked.append)
@@ -60,11 +60,11 @@ def test_an_unknown_type_yields_a_generic_object_within_the_stated_time(
 def test_only_the_first_event_of_an_unknown_type_is_held_up(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.2))
+    monkeypatch.setattr(bus._runtime, "patience", Patience(type_s=0.2))
     sub = bus.subscribe("x.y")
     put(stranger, 0)
     take(sub, 1)
-    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=30.0))
+    monkeypatch.setattr(bus._runtime, "patience", Patience(type_s=30.0))
     started_s = time.monotonic()
     for number in range(1, 21):
         put(stranger, number)
@@ -75,7 +75,7 @@ def test_only_the_first_event_of_an_unknown_type_is_held_up(
 def test_a_known_type_in_the_same_stream_is_delivered_after_it(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.1))
+    monkeypatch.setattr(bus._runtime, "patience", Patience(type_s=0.1))
     sub = bus.subscribe("x.y")
     put(stranger, 0)
     put(stranger, 1, fingerprint=0)
@@ -86,7 +86,7 @@ def test_a_known_type_in_the_same_stream_is_delivered_after_it(
 def test_an_event_loop_is_not_held_up_by_an_unknown_type(
     bus: Bus, stranger: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=30.0))
+    monkeypatch.setattr(bus._runtime, "patience", Patience(type_s=30.0))
     sub = bus.subscribe("x.y")
     put(stranger, 0)
     wait_until(lambda: sub.waiting_count == 1)
@@ -96,8 +96,8 @@ def test_an_event_loop_is_not_held_up_by_an_unknown_type(
         for _ in range(5):
             await asyncio.sleep(0.01)
             assert not waiting.done()
-        bus._hub.unknown_types.clear()  # as when nobody has told the type in time
-        bus._hub.wake()
+        bus._runtime.unknown_types.clear()  # as when nobody has told the type in time
+        bus._runtime.wake()
         assert (await waiting).data.n == 7
 
     asyncio.run(main())
@@ -140,7 +140,7 @@ def test_the_first_frame_of_a_type_carries_its_descriptor(bus: Bus, stranger: Me
     stranger.announce("l/stranger")
     told = wire.Interest("stranger", (1, 0), 1, 0, 2, ["x.y"])
     stranger.put(f"n/{bus.node}", wire.encode(told))
-    wait_until(lambda: bus._hub.node.rows.wanted("x.y"))
+    wait_until(lambda: bus._runtime.node.rows.wanted("x.y"))
     for _ in range(2):
         bus.publish("x.y", Meter(level=1.0))
         bus.flush()
@@ -173,7 +173,7 @@ def test_events_are_delivered_while_a_long_descriptor_is_read(
     bus.publish("x.y", {"n": 1})
     assert sub.receive(20).data == {"n": 1}
     release.set()
-    wait_until(lambda: codec.known(long.fingerprint) and not bus._hub._unread_bytes)
+    wait_until(lambda: codec.known(long.fingerprint) and not bus._runtime._unread_bytes)
     monkeypatch.setattr("infobus.bus.runtime.runtime._UNREAD_BYTES_MAX", 0)
     stranger.put(f"n/{bus.node}", wire.encode(wire.Types("stranger", [long.descriptor])))
     wait_until(lambda: "more long descriptors" in bus.stats().complaints.get("stranger", ""))
@@ -208,7 +208,7 @@ def test_types_lists_what_is_known(bus: Bus, other: Bus) -> None:
 def test_many_unknown_types_do_not_add_up_to_a_long_wait(
     bus: Bus, bus_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus._hub, "patience", Patience(type_s=0.4))
+    monkeypatch.setattr(bus._runtime, "patience", Patience(type_s=0.4))
     sub = bus.subscribe("x")
     engine = MemoryEngine(live_network(bus_name))
     engine.open("stranger")

@@ -168,7 +168,7 @@ def attack(bus: infobus.Bus, diary: Diary) -> None:
     luck = random.Random(LIFE)
     nodes = [LIFE]
     for count, (key, frame) in enumerate(frames(luck, bus.node, nodes)):
-        bus._hub.engine.put(key, frame)
+        bus._runtime.engine.put(key, frame)
         if count % 500 == 0:
             diary.note("attacked", frames=count)
         if ended.wait(0.002):

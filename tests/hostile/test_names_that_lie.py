@@ -16,7 +16,7 @@ def test_a_goodbye_in_anothers_name_ends_nothing(scene: Scene) -> None:
     for _ in range(3):
         scene.enemy.put("all", wire.Bye(scene.publisher.name, {"x": 2**40}))
         scene.enemy.put("all", wire.Bye(scene.subscriber.name))
-    heard_by = "answer = bus._hub.node.peers[%r].bye is not None"
+    heard_by = "answer = bus._runtime.node.peers[%r].bye is not None"
     until(lambda: scene.subscriber("exec", heard_by % scene.publisher.name))
     until(lambda: scene.publisher("exec", heard_by % scene.subscriber.name))
     scene.publish(4, 6)
@@ -57,7 +57,7 @@ def test_a_node_that_confirms_nothing_stops_no_publisher(scene: Scene) -> None:
     enemy.show_token()
     told = wire.Interest(enemy.name, WIRE, 1, 0, 1, [">"], window=1)
     enemy.put(f"n/{publisher.name}", told)
-    until(lambda: publisher("exec", f"answer = {enemy.name!r} in bus._hub.node.rows.records"))
+    until(lambda: publisher("exec", f"answer = {enemy.name!r} in bus._runtime.node.rows.records"))
     publisher.begin("publish", "x.y", 1, 300)  # a window of 1 would let 1 of them go
     got: list[Any] = []
     deadline_s = time.monotonic() + PATIENCE_S

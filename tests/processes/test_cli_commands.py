@@ -132,7 +132,7 @@ class TestPubAndSub:
         bus.publish("city.library", {"n": 1})
         assert lane.receive(60).priority == "regular"
         assert watching.stdout.readline().endswith("n=1\n")
-        [request] = bus._hub.node.rows.records.popitem()[1].requests
+        [request] = bus._runtime.node.rows.records.popitem()[1].requests
         assert (request.class_, request.max_age) == ("business", 60.0)
 
     def test_guaranteed_events_wait_for_a_durable_consumer(self, shell):

@@ -1,7 +1,7 @@
 """The public face of a node: publish, subscribe, serve and call, and what goes with them.
 
 A `Bus` holds the parts of a node and hands each call to one of them: `Publisher` and `Routing`
-(`bus/publish`), `Subscriptions`, `Guaranteed`, `Services`, `InitialState`. They share the hub,
+(`bus/publish`), `Subscriptions`, `Guaranteed`, `Services`, `InitialState`. They share the runtime,
 which drives the protocols, and a `Lifetime`.
 """
 
@@ -94,24 +94,32 @@ class Bus:
         self._group = group
         self._clock = clock
         self._lifetime = life = Lifetime()
-        self._hub = hub = Runtime(name, terms, engine, clock, threads, patience, bounds)
-        hub.node.application = application
+        self._runtime = runtime = Runtime(name, terms, engine, clock, threads, patience, bounds)
+        runtime.node.application = application
         self._policy = policy = NodePolicy(terms.classes, capacity)
         self._flusher = flusher = Flusher(f"infobus-{name}", batch, threads, bounds.gather_bytes)
-        self._routing = routing = Routing(hub, flusher, policy, life, clock, patience, bounds)
-        hub.watch_interest(routing.forget)
-        self.tags = Tags(hub, routing, life, application)
-        self._guaranteed = Guaranteed(hub, bus_name, home, life, self.publish, self.tags, test=test)
+        self._routing = routing = Routing(runtime, flusher, policy, life, clock, patience, bounds)
+        runtime.watch_interest(routing.forget)
+        self.tags = Tags(runtime, routing, life, application)
+        self._guaranteed = Guaranteed(
+            runtime, bus_name, home, life, self.publish, self.tags, test=test
+        )
         self._publisher = Publisher(
-            hub, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
+            runtime, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
         )
         # The method is bound to its implementation: to forward would cost 8 % of an event's time.
         self.publish = self._publisher.one  # type: ignore[method-assign]
-        self._state = InitialState(hub, routing.outlets, routing.outlet, self._publisher.state_item)
-        self._subscriptions = Subscriptions(hub, policy, self._state, life, self.tags, test=test)
+        self._state = InitialState(
+            runtime, routing.outlets, routing.outlet, self._publisher.state_item
+        )
+        self._subscriptions = Subscriptions(
+            runtime, policy, self._state, life, self.tags, test=test
+        )
         wish = self._publisher.wish
-        self._services = Services(hub, bus_name, home, life, patience, bounds, wish, test=test)
-        Reporter(hub, self._publisher, application, self.stats, self._services, self._guaranteed)
+        self._services = Services(runtime, bus_name, home, life, patience, bounds, wish, test=test)
+        Reporter(
+            runtime, self._publisher, application, self.stats, self._services, self._guaranteed
+        )
 
     @cached_property
     def aio(self) -> AioBus:
@@ -128,7 +136,7 @@ class Bus:
         """
         from infobus.bus.membership.facade import Membership  # late: most programs never ask
 
-        return Membership(self._hub, self._lifetime)
+        return Membership(self._runtime, self._lifetime)
 
     # Publishing.
 
@@ -254,7 +262,7 @@ class Bus:
             publish=self.publish,
             release=release,
             clock=self._clock,
-            pause=partial(self._hub.wait_until, lambda: self._lifetime.over is not None),
+            pause=partial(self._runtime.wait_until, lambda: self._lifetime.over is not None),
         )
 
     def flush(self) -> None:
@@ -457,7 +465,7 @@ class Bus:
         It is called on a thread of its own, in the order in which the events went.
         """
         self._lifetime.check()
-        self._hub.expiry.listen(listener)
+        self._runtime.expiry.listen(listener)
 
     def quench(self, pattern: str) -> Quench:
         """What anyone wants of the subjects that `pattern` matches, for a producer to ask.
@@ -478,7 +486,7 @@ class Bus:
         self._lifetime.check()
         from infobus.bus.quench import Quench  # late: most programs need none of it
 
-        return Quench(self._hub, pattern)
+        return Quench(self._runtime, pattern)
 
     def initial_state(self, pattern: str, function: StateFunction) -> None:
         """Give newcomers the present state of what this node publishes under `pattern`.
@@ -645,7 +653,7 @@ class Bus:
 
         If nodes have different definitions of a name, all of them are there, this node's first.
         """
-        told = self._hub.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
+        told = self._runtime.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
         own = all_types()
         others = {kind for fp in told if (kind := find_type(fp)) is not None}.difference(own)
         return sorted([*own, *others], key=lambda kind: kind.name)
@@ -682,7 +690,7 @@ class Bus:
         """What this node has done since it connected: an immutable snapshot."""
         frames = sum(outlet.frames for outlet in list(self._routing.outlets.values()))
         published, quenched = self._publisher.counts()
-        return snapshot(self._hub, published, quenched, frames)
+        return snapshot(self._runtime, published, quenched, frames)
 
     def close(self, timeout_s: float | None = None) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.
@@ -695,14 +703,14 @@ class Bus:
         if self._lifetime.over is not None:
             return
         begun_s = self._clock.now_s()
-        self._hub.workers.rest(timeout_s)
+        self._runtime.workers.rest(timeout_s)
         try:
             if timeout_s is None:
                 self._close(self.patience.close_s)
             else:
                 self._close(max(0.0, timeout_s - (self._clock.now_s() - begun_s)))
         finally:
-            self._hub.workers.resume()
+            self._runtime.workers.resume()
 
     def _close(self, timeout_s: float) -> None:
         if self._lifetime.over is not None:
@@ -715,20 +723,20 @@ class Bus:
         if self._policy.member is not None:
             self._policy.member.close()
         self._end(why)
-        self._hub.wake()  # publishers that wait for room now give up
+        self._runtime.wake()  # publishers that wait for room now give up
         self._routing.close(why, deadline_s)
         self._flusher.stop()
         self._state.close()
         self._guaranteed.close()
-        if not self._hub.confirm(max(0.0, deadline_s - self._clock.now_s())):
+        if not self._runtime.confirm(max(0.0, deadline_s - self._clock.now_s())):
             log.warning(
                 "closing although receivers have not confirmed everything in %s s", timeout_s
             )
-        self._hub.close()
+        self._runtime.close()
 
     def open(self) -> None:
         """Join the bus: called once, by `connect`."""
-        self._hub.open(self.patience.sync_s)
+        self._runtime.open(self.patience.sync_s)
         self._flusher.start()
         self.tags.open(self.patience.sync_s)
         if self._group:
@@ -751,7 +759,7 @@ class Bus:
             "again in the child, or start the child with the 'spawn' method"
         )
         self._end(why)
-        self._hub.abandon(why)
+        self._runtime.abandon(why)
         self._services.abandon(why)
         self._routing.abandon()
         self._guaranteed.abandon(why)
@@ -778,7 +786,7 @@ def say_died(bus: Bus, node: str) -> None:
     It is believed once the node can no longer be seen. Then nobody waits for it to come back.
     """
     bus._lifetime.check()
-    bus._hub.say_died(node)
+    bus._runtime.say_died(node)
 
 
 def missed_nodes(bus: Bus) -> dict[str, str]:
@@ -787,4 +795,4 @@ def missed_nodes(bus: Bus) -> dict[str, str]:
     Nothing comes from one to the other, so neither can tell that as a loss.
     """
     bus._lifetime.check()
-    return bus._hub.missed()
+    return bus._runtime.missed()

@@ -41,16 +41,16 @@ DEAD_LETTERS = "dead_letters"
 class _SiteKeepers:
     """Which nodes keep places of durable names: known before this node has any."""
 
-    def __init__(self, hub: Runtime) -> None:
-        self._hub = hub
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self.names: dict[str, None] = {}
-        hub.register(self, [_SITE_KEEPER_TAG])
+        runtime.register(self, [_SITE_KEEPER_TAG])
 
     def on_frame(self, payload: bytes) -> None:
         try:
             message = wire.decode(payload)
         except PeerError as error:
-            self._hub.on_bad_frame(error)
+            self._runtime.on_bad_frame(error)
             return
         if isinstance(message, SiteKeeper) and len(self.names) < _KEEPERS_COUNT_MAX:
             self.names[message.sender] = None
@@ -68,7 +68,7 @@ class Guaranteed:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         bus_name: str,
         home: Path,
         lifetime: Lifetime,
@@ -77,7 +77,7 @@ class Guaranteed:
         *,
         test: bool,
     ) -> None:
-        self._hub = hub
+        self._runtime = runtime
         self._bus_name = bus_name
         self._home = home
         self._lifetime = lifetime
@@ -86,7 +86,7 @@ class Guaranteed:
         self._test = test
         self.driver: Guarantees | None = None
         self._homes: Homes | None = None
-        self._site_keepers = _SiteKeepers(hub)
+        self._site_keepers = _SiteKeepers(runtime)
         self._beginning = threading.Lock()
 
     def keep(self, make: MakeRecords) -> tuple[str, int]:
@@ -118,7 +118,7 @@ class Guaranteed:
         if deliveries_max < 1:
             raise UsageError(f"deliveries_max is {deliveries_max}; it must be at least 1")
         driver = self._begun()
-        self._tags.check_subscriber(patterns, self._hub.patience.subscribe_s)
+        self._tags.check_subscriber(patterns, self._runtime.patience.subscribe_s)
         subscription = DurableSubscription(
             driver,
             name,
@@ -126,7 +126,7 @@ class Guaranteed:
             callback=callback,
             on_error=on_error,
             acknowledge=acknowledge,
-            workers=self._hub.workers,
+            workers=self._runtime.workers,
         )
         driver.subscribe(
             subscription,
@@ -188,7 +188,9 @@ class Guaranteed:
 
                 self._homes = Homes(self._home, self._bus_name)
                 try:
-                    driver = Guarantees(self._hub, self._homes, self._bury, keepers=self._keepers)
+                    driver = Guarantees(
+                        self._runtime, self._homes, self._bury, keepers=self._keepers
+                    )
                 except RuntimeError as error:  # no more threads can be started
                     raise StoreError(
                         f"guaranteed delivery cannot begin, so nothing was accepted: {error}",

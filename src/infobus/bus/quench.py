@@ -54,17 +54,17 @@ class Quench:
     Every answer is of the moment, and errs to "wanted". Subscriptions of this process count.
     """
 
-    def __init__(self, hub: Runtime, pattern: str) -> None:
+    def __init__(self, runtime: Runtime, pattern: str) -> None:
         self.pattern = pattern
-        self._hub = hub
+        self._runtime = runtime
         self._wants = Wants()
         self._rows: dict[Row, None] = {}
         self._lock = threading.RLock()
         self._version = -1
         self._is_closed = False
-        with hub.lock:
+        with runtime.lock:
             # Whoever asks is told the rows, also by nodes that do not hold them at present.
-            hub.node.rows.need(channel_pattern(pattern, hub.node.terms.depth))
+            runtime.node.rows.need(channel_pattern(pattern, runtime.node.terms.depth))
         self._told = self._refresh()  # rows that `changes` has told of
 
     def expression(self) -> Combined:
@@ -135,7 +135,7 @@ class Quench:
     def next_change(self, timeout_s: float | None) -> QuenchChange | None:
         """The next change; None at the end, or if there was none for `timeout_s`."""
         while True:
-            self._hub.wait_until(self._is_worth_a_look, timeout_s)
+            self._runtime.wait_until(self._is_worth_a_look, timeout_s)
             if self.is_closed or not self._may_have_changed():
                 return None
             time.sleep(GATHER_S)
@@ -149,7 +149,7 @@ class Quench:
         while True:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._hub.changed.until(self._is_worth_a_look)
+                    await self._runtime.changed.until(self._is_worth_a_look)
             except TimeoutError:
                 return None
             if self.is_closed:
@@ -163,12 +163,12 @@ class Quench:
     @property
     def is_closed(self) -> bool:
         """Whether this view, or its bus, is closed."""
-        return self._is_closed or self._hub.is_closed
+        return self._is_closed or self._runtime.is_closed
 
     def close(self) -> None:
         """End every `changes`; nothing else needs it."""
         self._is_closed = True
-        self._hub.wake()
+        self._runtime.wake()
 
     def __enter__(self) -> Quench:
         return self
@@ -201,18 +201,18 @@ class Quench:
         return self.is_closed or self._may_have_changed()
 
     def _may_have_changed(self) -> bool:
-        return self._version != self._hub.interest_version or self._rows != self._told
+        return self._version != self._runtime.interest_version or self._rows != self._told
 
     def _refresh(self) -> dict[Row, None]:
-        hub = self._hub
-        with hub.lock:
-            if hub.is_closed:
+        runtime = self._runtime
+        with runtime.lock:
+            if runtime.is_closed:
                 raise BusClosed("the bus is closed")
-            if self._version == hub.interest_version:
+            if self._version == runtime.interest_version:
                 return self._rows
-            self._version = hub.interest_version
-            found = hub.node.rows.overlapping(self.pattern)
-            own = list(hub.node.own.wanted)
+            self._version = runtime.interest_version
+            found = runtime.node.rows.overlapping(self.pattern)
+            own = list(runtime.node.own.wanted)
         found += [row for row in own if overlaps(self.pattern, row[0])]
         rows = {row: None for row in found if not row[0].startswith(TEST_SPACE)}
         for row in self._rows.keys() - rows.keys():

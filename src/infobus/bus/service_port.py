@@ -25,21 +25,21 @@ _LARGE_TAGS = frozenset({31, 32, 33})  # of presences, calls and replies: they m
 class Serving:
     """The services of one node."""
 
-    def __init__(self, hub: Runtime, replies_folder: Path, *, test: bool) -> None:
-        self.name = hub.name
-        self.application = hub.node.application
+    def __init__(self, runtime: Runtime, replies_folder: Path, *, test: bool) -> None:
+        self.name = runtime.name
+        self.application = runtime.node.application
         self.test = test
-        self.now_s = hub.clock.now_s
-        self.answers_s = hub.patience.answers_s
-        self._hub = hub
+        self.now_s = runtime.clock.now_s
+        self.answers_s = runtime.patience.answers_s
+        self._runtime = runtime
         self._folder = replies_folder
         self._replies: Replies | None = None
         self._has_replies = True
-        self._threads = OperationThreads(f"infobus-{hub.name}")
+        self._threads = OperationThreads(f"infobus-{runtime.name}")
         self.exchange = Exchange(self, self._threads)
-        self.loop = Loop(f"infobus-{hub.name}")
+        self.loop = Loop(f"infobus-{runtime.name}")
         self.exchange.on_acknowledged = self._acknowledge
-        hub.register(self.exchange, SERVICE_TAGS)
+        runtime.register(self.exchange, SERVICE_TAGS)
 
     def close(self) -> None:
         """Call and answer no more."""
@@ -53,7 +53,7 @@ class Serving:
     def alive(self) -> Collection[str]:
         """The peers that can be seen."""
         # A copy made at one stroke: the peers may change meanwhile.
-        peers = list(self._hub.node.peers.items())
+        peers = list(self._runtime.node.peers.items())
         return [name for name, peer in peers if peer.alive and not peer.refused]
 
     def carry_out(
@@ -66,28 +66,28 @@ class Serving:
             return ()
         mail: Mail = []
         heard: list[Any] = []
-        self._hub.carry_out(do, effects, mail, heard=heard)
+        self._runtime.carry_out(do, effects, mail, heard=heard)
         for key, frame, bulk in mail:
             if may_wait and key != ALL_KEY:
                 self._put(key, frame)
             else:
-                self._hub.send([(key, frame, bulk or frame[1] in _LARGE_TAGS)])
+                self._runtime.send([(key, frame, bulk or frame[1] in _LARGE_TAGS)])
         return heard
 
     def _put(self, key: str, frame: bytes) -> None:
         try:
-            self._hub.engine.put(key, frame)
+            self._runtime.engine.put(key, frame)
         except BusError as error:  # the protocol asks again, or gives up
-            if not self._hub.is_closed:
-                self._hub.counters.complain("engine", str(error))
+            if not self._runtime.is_closed:
+                self._runtime.counters.complain("engine", str(error))
 
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""
-        self._hub.learn(descriptors)
+        self._runtime.learn(descriptors)
 
     def refuse(self, error: BadFrame) -> None:
         """Count and note a frame that cannot be read."""
-        self._hub.on_bad_frame(error)
+        self._runtime.on_bad_frame(error)
 
     def reply_store(self) -> Replies | None:
         """Where the replies of calls that must run once are kept."""

@@ -37,7 +37,7 @@ class Services:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         bus_name: str,
         home: Path,
         lifetime: Lifetime,
@@ -47,7 +47,7 @@ class Services:
         *,
         test: bool,
     ) -> None:
-        self._hub = hub
+        self._runtime = runtime
         self._wish = wish
         self._bus_name = bus_name
         self._home = home
@@ -59,7 +59,7 @@ class Services:
         self._beginning = threading.Lock()
         self._offers: list[Offered] = []
         # Every node answers who is out there, from the first question on.
-        hub.register_late(self._begin_unless_closed, SERVICE_TAGS)
+        runtime.register_late(self._begin_unless_closed, SERVICE_TAGS)
 
     @property
     def exchange(self) -> Exchange:
@@ -199,7 +199,7 @@ class Services:
                 from infobus.bus.service_port import Serving  # late: most programs need none of it
 
                 folder = replies_folder(self._home, self._bus_name)
-                self._port = Serving(self._hub, folder, test=self._test)
+                self._port = Serving(self._runtime, folder, test=self._test)
             return self._port
 
     def _begin_unless_closed(self) -> None:
@@ -213,4 +213,4 @@ class Services:
         that are on their way, and get here a moment later at the most.
         """
         self._begun().exchange.ask(">", "nobody", "", self._patience.discovery_s)
-        self._hub.wait_until(lambda: False, _LINGER_S)
+        self._runtime.wait_until(lambda: False, _LINGER_S)

@@ -99,17 +99,17 @@ class Counters(Struct):
         self.complaints[source] = what
 
 
-def snapshot(hub: Runtime, published: int, quenched: int, sent_frames: int) -> Stats:
+def snapshot(runtime: Runtime, published: int, quenched: int, sent_frames: int) -> Stats:
     """The counters of a node as they are now."""
-    counters = hub.counters
-    with hub.lock:
-        routes = [route for lane, route in hub.node.routes.items() if lane[:1] != OWN]
-        alive = sorted(name for name, peer in hub.node.peers.items() if peer.alive)
+    counters = runtime.counters
+    with runtime.lock:
+        routes = [route for lane, route in runtime.node.routes.items() if lane[:1] != OWN]
+        alive = sorted(name for name, peer in runtime.node.peers.items() if peer.alive)
         return Stats(
-            node=hub.name,
-            application=hub.node.application,
+            node=runtime.name,
+            application=runtime.node.application,
             peers=tuple(alive),
-            subscriptions=len(hub.subscriptions),
+            subscriptions=len(runtime.subscriptions),
             published=published,
             quenched=quenched,
             sent_frames=sent_frames,
@@ -118,7 +118,7 @@ def snapshot(hub: Runtime, published: int, quenched: int, sent_frames: int) -> S
             received_frames=counters.received_frames,
             received_events=counters.received_events,
             received_bytes=counters.received_bytes,
-            waiting=sum(s.waiting_count for s in hub.subscriptions),
+            waiting=sum(s.waiting_count for s in runtime.subscriptions),
             unconfirmed=sum(r.next - r.buffer[0][0] for r in routes if r.buffer),
             asked_again=counters.asked_again,
             replayed=counters.replayed,
@@ -126,12 +126,12 @@ def snapshot(hub: Runtime, published: int, quenched: int, sent_frames: int) -> S
             unreachable=counters.unreachable,
             dropped_by_queue=counters.dropped_by_queue,
             expired=counters.expired,
-            thinned=counters.thinned + sum(s.thinned for s in hub.subscriptions),
+            thinned=counters.thinned + sum(s.thinned for s in runtime.subscriptions),
             bad_frames=counters.bad_frames,
             bad_objects=counters.bad_objects,
             mismatched=counters.mismatched,
             against_tags=counters.against_tags,
-            unreadable_filters=hub.node.rows.unreadable,
+            unreadable_filters=runtime.node.rows.unreadable,
             complaints=dict(counters.complaints),
-            endpoints=hub.engine.endpoints(),
+            endpoints=runtime.engine.endpoints(),
         )

@@ -29,7 +29,7 @@ class Subscriptions:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         policy: NodePolicy,
         state: InitialState,
         lifetime: Lifetime,
@@ -37,7 +37,7 @@ class Subscriptions:
         *,
         test: bool,
     ) -> None:
-        self._hub = hub
+        self._runtime = runtime
         self._policy = policy
         self._state = state
         self._lifetime = lifetime
@@ -66,9 +66,9 @@ class Subscriptions:
         self._lifetime.check()
         self._tags.check_subscriber(patterns, timeout_s)
         subscription = Subscription(
-            self._hub,
+            self._runtime,
             patterns,
-            terms=self._hub.node.terms,
+            terms=self._runtime.node.terms,
             where=filter_of(where),
             test=test or self._test,
             demand=self._demand(patterns, priority, max_age, max_rate),
@@ -78,9 +78,9 @@ class Subscriptions:
             on_mismatch=on_mismatch,
             when_full=when_full,
             queue_count_max=queue_count_max,
-            clock=self._hub.clock,
+            clock=self._runtime.clock,
         )
-        silent = self._hub.subscribe(subscription, timeout_s)
+        silent = self._runtime.subscribe(subscription, timeout_s)
         if silent:
             log.warning("%s: no answer in %s s from %s", subscription, timeout_s, ", ".join(silent))
         if on_loss == "quit_and_recover":
@@ -102,8 +102,8 @@ class Subscriptions:
         own = priority or classes.default
         highest = min((self._policy.judge(one, own) for one in patterns), key=classes.rank)
         priority = highest if highest != own else priority
-        with self._hub.lock:
-            full = self._hub.crowd.held_by(priority) if priority is not None else None
+        with self._runtime.lock:
+            full = self._runtime.crowd.held_by(priority) if priority is not None else None
         if full is not None:
             raise QosRefused(
                 f"class {priority!r} takes no new subscription: {full!r} is above the watermark; "

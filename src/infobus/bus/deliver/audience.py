@@ -63,13 +63,13 @@ class Audience(Struct, frozen=True):
     rule: TagRule | None = None  # of a tag that declares a type
 
     def takers(self, obj: object) -> tuple[Subscription, ...]:
-        """Those that want `obj`, each once. Call it under the hub's lock."""
+        """Those that want `obj`, each once. Call it under the runtime's lock."""
         if not self.sieves:
             return self.always
         return (*self.always, *self.sifted(obj))
 
     def sifted(self, obj: object) -> dict[Subscription, None]:
-        """Those whose filter is true of `obj`. Call it under the hub's lock."""
+        """Those whose filter is true of `obj`. Call it under the runtime's lock."""
         found: dict[Subscription, None] = {}
         for sieve in self.sieves:
             found.update(dict.fromkeys(sieve.matcher.match(obj)))  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ NOBODY = Audience()
 
 
 class Audiences:
-    """The audience of each subject. Everything here is called under the hub's lock."""
+    """The audience of each subject. Everything here is called under the runtime's lock."""
 
     def __init__(self) -> None:
         self._trie: SubjectTrie[Subscription | Sieve] = SubjectTrie()

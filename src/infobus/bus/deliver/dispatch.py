@@ -32,7 +32,7 @@ LookAt = Callable[[Subscription, str, str, float], Effects]
 
 
 class Delivery:
-    """Fills the queues of the subscriptions. Everything here is called under the hub's lock."""
+    """Fills the queues of the subscriptions. Everything here is called under the runtime's lock."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ the node refuses them; the senders keep them, and are asked for them once there 
 
 All of this goes class by class: a flood of regular events holds back no emergency.
 
-Time comes in as `now_s`. Everything here is called under the hub's lock.
+Time comes in as `now_s`. Everything here is called under the runtime's lock.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from infobus.protocols.frames.transactions import GROUP
 
 
 class TypeRequests:
-    """The types of events that have come. Called under the hub's lock."""
+    """The types of events that have come. Called under the runtime's lock."""
 
     def __init__(self, sought_count_max: int = DEFAULT_BOUNDS.types_count_max) -> None:
         self.known: set[int] = {0, GROUP}  # neither has a descriptor

@@ -69,7 +69,7 @@ class Guarantees:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         stores: Stores,
         publish_dead: PublishDead,
         *,
@@ -82,14 +82,14 @@ class Guarantees:
         self._places: KeptPlaces | None = None
         self._stores = stores
         self._consumer_terms = consumer_terms
-        self._hub = hub
-        self._now_s, self._wall_s = hub.clock.now_s, hub.clock.wall_s
+        self._runtime = runtime
+        self._now_s, self._wall_s = runtime.clock.now_s, runtime.clock.wall_s
         self._publish_dead = publish_dead
         self.ledgers: dict[str, KeptLedger] = {}
         describe = partial(descriptors_in, self.ledgers)
         decode = partial(decode_kept, self.ledgers)
         self._server = LedgerServer(
-            name=hub.name, decode=decode, describe=describe, terms=server_terms
+            name=runtime.name, decode=decode, describe=describe, terms=server_terms
         )
         self._own: KeptLedger | None = None  # the one that this node writes to
         self._opening = threading.RLock()  # the strand may bury, and so publish, meanwhile
@@ -105,13 +105,13 @@ class Guarantees:
         self._is_closed = False
         self._part = Part("guaranteed delivery", self, self._do_served)
         self._strand = Background(
-            hub, f"infobus-{hub.name}-guarantees", self._decode, after=self._catch_up
+            runtime, f"infobus-{runtime.name}-guarantees", self._decode, after=self._catch_up
         )
         self._strand.parts[self._part] = None
 
     def start(self) -> None:
         """Begin: serve what dead processes of this home left behind."""
-        self._hub.register(self._strand, TAGS)
+        self._runtime.register(self._strand, TAGS)
         self._strand.on_tick()
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Guarantees:
         name, patterns = subscription.name, subscription.patterns
         store = self._stores.open_consumer(name, patterns, where, wall_s)
         consumer = DurableConsumer(
-            node=self._hub.name,
+            node=self._runtime.name,
             name=subscription.name,
             session=next(self._sessions),
             patterns=list(store.patterns),
@@ -260,12 +260,12 @@ class Guarantees:
 
     def keep_names(self, places: KeptPlaces) -> None:
         """Keep the places of durable names for the site."""
-        keeper = NameKeeper(node=self._hub.name, saved=convert(places.load(), _Saved))
+        keeper = NameKeeper(node=self._runtime.name, saved=convert(places.load(), _Saved))
         part = Part("durable names of the site", keeper, self._save_places)
 
         def begin() -> None:
             self._places, self._strand.parts[part] = places, None
-            for name, peer in list(self._hub.node.peers.items()):
+            for name, peer in list(self._runtime.node.peers.items()):
                 if peer.alive:
                     self._strand.step_now(part, partial(keeper.peer_up, name))
 
@@ -281,7 +281,7 @@ class Guarantees:
         message = wire.decode(payload)
         if not isinstance(message, GuaranteedMessage):
             return None  # a newer minor version has added it
-        peer = self._hub.node.peers.get(message.sender)
+        peer = self._runtime.node.peers.get(message.sender)
         return message if peer is not None and peer.alive else None  # unseen, not believed
 
     def take(self, message: GuaranteedMessage, now_s: float) -> ServerEffects:
@@ -308,16 +308,16 @@ class Guarantees:
         effects: ServerEffects = []
         old_s = self._clock.read(wall_s=self._wall_s(), now_s=now_s)
         if now_s >= self._adopt_at_s:
-            self._adopt_at_s = now_s + self._hub.patience.adopt_s
+            self._adopt_at_s = now_s + self._runtime.patience.adopt_s
             effects += self._adopt(old_s - KEEP_S, now_s) + self._meet_registered(now_s)
         if now_s >= self._prune_at_s:
-            self._prune_at_s = now_s + self._hub.patience.prune_s
+            self._prune_at_s = now_s + self._runtime.patience.prune_s
             self._looks_afresh = True
             for id, ledger in self.ledgers.items():
                 try:
                     ledger.prune(old_s, keep_s=KEEP_S, keep_bytes=KEEP_BYTES)
                 except StoreError as error:  # such as a full disk
-                    self._hub.counters.complain(f"ledger {id}", str(error))
+                    self._runtime.counters.complain(f"ledger {id}", str(error))
         return effects + self._server.tick(now_s) + self._let_go(now_s)
 
     def look_for_ledgers(self) -> None:
@@ -332,7 +332,7 @@ class Guarantees:
                 found = self._stores.orphans(self._looks_afresh).items()
                 self._looks_afresh = False
             except StoreError as error:
-                self._hub.counters.complain("ledgers", str(error))
+                self._runtime.counters.complain("ledgers", str(error))
                 return []
             lacks = self._server.is_lacking
             wanted = (
@@ -346,7 +346,7 @@ class Guarantees:
                 except LedgerInUse:
                     continue  # somebody was quicker
                 except StoreError as error:
-                    self._hub.counters.complain(f"ledger {id}", str(error))
+                    self._runtime.counters.complain(f"ledger {id}", str(error))
                     self._turns.closed(id, now_s)  # others come first now
                 else:
                     self._turns.opened(id, now_s)
@@ -360,7 +360,7 @@ class Guarantees:
             # First what was committed meanwhile, as for a consumer that is met.
             return self._committed(now_s) + self._server.registered(registered)
         except StoreError as error:
-            self._hub.counters.complain("durable consumers", str(error))
+            self._runtime.counters.complain("durable consumers", str(error))
             return []
 
     def _let_go(self, now_s: float) -> ServerEffects:
@@ -451,13 +451,13 @@ class Guarantees:
 
         try:
             headers = decode_headers(entry.headers or b"")
-            data = use.data(id, entry, self._hub)
+            data = use.data(id, entry, self._runtime)
         except BadFrame as error:
-            self._hub.on_bad_object(id, error)
+            self._runtime.on_bad_object(id, error)
             answer(False)  # time and again, until it is a dead letter
             return
         except Mismatched as error:
-            self._hub.on_mismatch(id, error)
+            self._runtime.on_mismatch(id, error)
             if use.on_mismatch == "skip":
                 answer(True)
                 return

@@ -88,7 +88,7 @@ class Publisher:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         routing: Routing,
         flusher: Flusher,
         policy: NodePolicy,
@@ -99,8 +99,8 @@ class Publisher:
         test: bool,
     ) -> None:
         self.plain = Wish(test=True) if test else PLAIN  # what a publisher gets who asks nothing
-        self._node = hub.name
-        self._hub = hub
+        self._node = runtime.name
+        self._runtime = runtime
         self._routing = routing
         self._decisions = routing.decisions
         self._flusher = flusher
@@ -222,7 +222,7 @@ class Publisher:
         if not is_alone or not outlet.lock.acquire(blocking=False):
             return False
         try:
-            with self._hub.lock:
+            with self._runtime.lock:
                 takers = here.takers(obj)
             if outlet.is_full() or any(subscription.holds_class("") for subscription in takers):
                 return False
@@ -258,7 +258,7 @@ class Publisher:
             return outlet
         # Local events, and those told apart by their numbers alone, keep one order.
         with outlet.lock:
-            with self._hub.lock:
+            with self._runtime.lock:
                 takers = here.takers(seen)
             if not (is_wanted or takers):
                 self._note_quenched(subject, obj)
@@ -274,9 +274,9 @@ class Publisher:
             if takers:
                 seq = outlet.local_next if is_reliable else 0
                 run = self._run(outlet, item, seq)
-                with self._hub.lock:
+                with self._runtime.lock:
                     for subscription in takers:
-                        self._hub.delivery.offer(subscription, run)
+                        self._runtime.delivery.offer(subscription, run)
                 outlet.local_next += is_reliable
         return outlet
 
@@ -305,12 +305,12 @@ class Publisher:
         item, types = self._item(subject, obj, None, b"")
         if is_wanted:
             frame = outlet.unnumbered(item, types)
-            self._hub.send([(lane_key(outlet.lane), frame, True)])
+            self._runtime.send([(lane_key(outlet.lane), frame, True)])
         run = self._run(outlet, item, 0)
-        with self._hub.lock:
+        with self._runtime.lock:
             for subscription in here.takers(obj):
                 if not subscription.holds_class(""):
-                    self._hub.delivery.offer(subscription, run)
+                    self._runtime.delivery.offer(subscription, run)
         return True
 
     # Many events.
@@ -441,7 +441,7 @@ class Publisher:
         would get it by another one only, and so after later groups of that channel.
         """
         for is_last in [False] * _LOOKS_COUNT + [True]:
-            version = self._hub.interest_version
+            version = self._runtime.interest_version
             outlets = self._outlets_of(drafts, objects, wish)
             group = replace(group, channels=max(1, sum(outlets.values())))
             is_current = partial(self._is_current, version, is_last)
@@ -449,7 +449,7 @@ class Publisher:
                 return
 
     def _is_current(self, version: int, is_last: bool) -> bool:
-        return is_last or self._hub.interest_version == version
+        return is_last or self._runtime.interest_version == version
 
     def _send_group(
         self,
@@ -466,8 +466,8 @@ class Publisher:
         with ExitStack() as stack:
             for outlet in sorted(outlets, key=lambda outlet: outlet.lane):
                 stack.enter_context(outlet.lock)
-            with self._hub.lock:
-                takers = self._hub.delivery.takers_of(group.events, objects)
+            with self._runtime.lock:
+                takers = self._runtime.delivery.takers_of(group.events, objects)
             if not (takers or any(outlets.values())):
                 if not wish.test:
                     stats.skip(self._quenched, group.count)
@@ -486,9 +486,9 @@ class Publisher:
                     outlet.send(item, len(item.body), types, False)
             outlet = next(iter(outlets))
             run = self._run(outlet, item, outlet.local_next)
-            with self._hub.lock:
+            with self._runtime.lock:
                 for subscription, places in takers.items():
-                    self._hub.delivery.offer(subscription, replace(run, places=tuple(places)))
+                    self._runtime.delivery.offer(subscription, replace(run, places=tuple(places)))
             outlet.local_next += bool(takers)
         return True
 

@@ -54,7 +54,7 @@ class Routing:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         flusher: Flusher,
         policy: NodePolicy,
         lifetime: Lifetime,
@@ -69,7 +69,7 @@ class Routing:
         self.decisions: dict[str, Decision] = {}  # by subject, and class if it has one
         self.rules: TagRules | None = None  # of the tags that concern this node
         self.note_use: Callable[[str, TagRule | None], None] = lambda subject, rule: None
-        self._hub = hub
+        self._runtime = runtime
         self._flusher = flusher
         self._policy = policy
         self._lifetime = lifetime
@@ -92,19 +92,19 @@ class Routing:
             rule = None if self.rules is None else self.rule(self.rules, name)
         classes = self._policy.classes
         judged = self._policy.judge(subject, class_ or classes.default)
-        hub = self._hub
-        with hub.lock:
-            here = hub.audiences.of(subject)
-            wanted = hub.node.wanted(subject, hub.compiler.chars_at_once())
-            hub.compiler.note_asked()
+        runtime = self._runtime
+        with runtime.lock:
+            here = runtime.audiences.of(subject)
+            wanted = runtime.node.wanted(subject, runtime.compiler.chars_at_once())
+            runtime.compiler.note_asked()
             decision: Decision = UNWANTED
             if wanted is not False or here is not NOBODY:
-                asked = lane_class(classes, hub.node.requests.class_for(subject, judged))
+                asked = lane_class(classes, runtime.node.requests.class_for(subject, judged))
                 if asked != class_:
                     wanted = _always if wanted is True else wanted  # with a word on its own class
                 decision = (self.outlet(self._lane(subject, asked)), wanted, here)
             else:
-                hub.node.note_unwanted(self._lane(subject, class_))
+                runtime.node.note_unwanted(self._lane(subject, class_))
             if rule is not None and not rule.is_silent:
                 decision = (decision[0], Governed(rule, wanted), here)
             if len(self.decisions) >= self._decisions_count_max:
@@ -126,28 +126,28 @@ class Routing:
 
     def outlet_for(self, subject: str, class_: str) -> Outlet:
         """The way out of a subject's events, whether or not anyone wants them."""
-        with self._hub.lock:
+        with self._runtime.lock:
             return self.outlet(self._lane(subject, class_))
 
     def _lane(self, subject: str, class_: str) -> str:
-        return lane_of(channel_of(subject, self._hub.node.terms.depth), class_)
+        return lane_of(channel_of(subject, self._runtime.node.terms.depth), class_)
 
     def outlet(self, lane: str) -> Outlet:
-        """The way out of a lane. The caller holds the hub's lock."""
+        """The way out of a lane. The caller holds the runtime's lock."""
         outlet = self.outlets.get(lane)
         if outlet is None:
             classes, class_ = self._policy.classes, class_in(lane)
-            put = partial(self._hub.engine.put, lane_key(lane))
+            put = partial(self._runtime.engine.put, lane_key(lane))
             if urgency := urgency_of(classes, class_):
                 put = partial(put, urgency=urgency)
             outlet = self.outlets[lane] = Outlet(
-                self._hub.name,
+                self._runtime.name,
                 lane,
-                self._hub.node.route(lane, self._clock.now_s()),
+                self._runtime.node.route(lane, self._clock.now_s()),
                 put=put,
                 describe_types=codec.descriptors,
                 wait_for_room=self.wait_for_room,
-                on_expired=self._hub.expiry.note,
+                on_expired=self._runtime.expiry.note,
                 flusher=self._flusher,
                 clock=self._clock,
                 upgrade=self._upgrade_of(class_),
@@ -158,7 +158,7 @@ class Routing:
         """How events of a class are raised while they wait here; None: never."""
         classes = self._policy.classes
         rank = classes.rank(class_ or classes.default)
-        return self._hub.node.terms.upgrade if rank > classes.raised_rank else None
+        return self._runtime.node.terms.upgrade if rank > classes.raised_rank else None
 
     def flush(self) -> None:
         """Send now what was gathered on any lane."""
@@ -170,7 +170,7 @@ class Routing:
         for outlet in list(self.outlets.values()):
             with outlet.lock:
                 left_s = max(0.0, until_s - self._clock.now_s()) if outlet.is_gathering() else 0.0
-                self._hub.wait_until(outlet.route.has_room, left_s)
+                self._runtime.wait_until(outlet.route.has_room, left_s)
                 outlet.close(why)
                 if outlet.is_gathering():
                     names = ", ".join(outlet.route.lagging())
@@ -197,7 +197,7 @@ class Routing:
         def holding() -> list[Subscription]:
             return [s for s in takers if s.holds_class(class_) and not s.is_closed]
 
-        if not self._hub.wait_until(
+        if not self._runtime.wait_until(
             lambda: self._lifetime.over is not None or not holding(), self.send_timeout_s
         ):
             raise self._backpressure(tuple(map(repr, holding())))
@@ -210,7 +210,7 @@ class Routing:
         """
         route = outlet.route
         outlet.note_held()
-        self._hub.wait_until(
+        self._runtime.wait_until(
             lambda: route.has_room() or self._lifetime.over is not None, self.send_timeout_s
         )
         self._lifetime.check()

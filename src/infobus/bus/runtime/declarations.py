@@ -18,7 +18,7 @@ _DECLARATIONS_MAX = 16
 
 
 class Listening:
-    """The declarations of a node. `add` and `drop` are called under the hub's lock."""
+    """The declarations of a node. `add` and `drop` are called under the runtime's lock."""
 
     def __init__(self, engine: Engine, terms: Terms, on_frame: Callable[[bytes], None]) -> None:
         self._engine = engine

@@ -9,7 +9,7 @@ _NUDGES = 8  # signs that a peer's events are taken, in the time that it waits f
 
 
 class Clients:
-    """The peers' use of their limits. Everything here is called under the hub's lock.
+    """The peers' use of their limits. Everything here is called under the runtime's lock.
 
     A peer above its rate is not confirmed until it is within it again. Its window closes
     meanwhile, and so its publishers wait: in the long run it sends no more than it may, in bursts

@@ -29,15 +29,15 @@ class Reporter:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         publisher: Publisher,
         application: str,
         stats: Callable[[], Stats],
         services: Services,
         guaranteed: Guaranteed,
     ) -> None:
-        self.subject = f"{STATS_SPACE}{hub.name.rsplit('-', 2)[0]}.{hub.name}"
-        self._hub = hub
+        self.subject = f"{STATS_SPACE}{runtime.name.rsplit('-', 2)[0]}.{runtime.name}"
+        self._runtime = runtime
         self._publisher = publisher
         # Of a report, once there is one to make.
         self._parts = (
@@ -45,17 +45,17 @@ class Reporter:
             stats,
             services.offered,
             guaranteed.open_ledgers,
-            hub.clock.wall_s(),
+            runtime.clock.wall_s(),
         )
         self._sources: ReportSources | None = None
         self._due_s = 0.0
         publisher.reserve_subject(self.subject)
-        hub.register(self, ())
+        runtime.register(self, ())
 
     def on_tick(self) -> None:
         """Report, if it is time and anybody wants that."""
-        now_s = self._hub.clock.now_s()
-        if now_s < self._due_s or self._hub.is_closed:
+        now_s = self._runtime.clock.now_s()
+        if now_s < self._due_s or self._runtime.is_closed:
             return
         try:
             if self._publisher.report(self.subject, self._report):
@@ -63,7 +63,7 @@ class Reporter:
         except BusClosed:  # it is being closed
             pass
         except BusError as error:
-            self._hub.counters.complain("statistics", str(error))
+            self._runtime.counters.complain("statistics", str(error))
 
     def on_frame(self, payload: bytes) -> None:
         """No frames are for it."""
@@ -75,5 +75,5 @@ class Reporter:
         if self._sources is None:
             from infobus.bus.statistics.snapshot import ReportSources  # late: few ever report
 
-            self._sources = ReportSources(self._hub, *self._parts)
+            self._sources = ReportSources(self._runtime, *self._parts)
         return self._sources.report()

@@ -43,7 +43,7 @@ class ReportSources:
     """Where a report comes from.
 
     Args:
-        hub: The node's runtime.
+        runtime: Of the node.
         application: What the program is called, if anything.
         stats: `Bus.stats`.
         offered: The services of the node.
@@ -53,14 +53,14 @@ class ReportSources:
 
     def __init__(
         self,
-        hub: Runtime,
+        runtime: Runtime,
         application: str,
         stats: Callable[[], Stats],
         offered: Callable[[], Iterable[Offered]],
         ledgers: Callable[[], Mapping[str, KeptLedger]],
         since_s: float,
     ) -> None:
-        self.hub = hub
+        self.runtime = runtime
         self._application = application
         self._stats = stats
         self._offered = offered
@@ -69,32 +69,32 @@ class ReportSources:
 
     def report(self) -> NodeStats:
         """How the node is now."""
-        stats, hub = self._stats(), self.hub
-        host, pid = host_and_pid(hub.name)
-        links = hub.engine.links()
+        stats, runtime = self._stats(), self.runtime
+        host, pid = host_and_pid(runtime.name)
+        links = runtime.engine.links()
         counters = {
             name: value
             for name, value in zip(stats.__struct_fields__, _values(stats), strict=True)
             if name in NodeStats.__annotations__ and isinstance(value, int)
         }
-        with hub.lock:
+        with runtime.lock:
             subscriptions = nlargest(
-                ROWS_COUNT_MAX, hub.subscriptions, key=lambda one: (one.lost, one.waiting_count)
+                ROWS_COUNT_MAX, runtime.subscriptions, key=lambda one: (one.lost, one.waiting_count)
             )
-            told = [_subscription(one, hub.node.terms.classes.names) for one in subscriptions]
-            routes = [one for one in hub.node.routes.items() if one[0][:1] != OWN]
+            told = [_subscription(one, runtime.node.terms.classes.names) for one in subscriptions]
+            routes = [one for one in runtime.node.routes.items() if one[0][:1] != OWN]
             busiest = nlargest(ROWS_COUNT_MAX, routes, key=lambda one: one[1].next)
-            out = [_route(*one, hub.node.terms.classes.default) for one in busiest]
+            out = [_route(*one, runtime.node.terms.classes.default) for one in busiest]
             inflows = [
                 (name, lane, receiver)
-                for name, peer in hub.node.peers.items()
+                for name, peer in runtime.node.peers.items()
                 for lane, receiver in peer.receivers.items()
                 if receiver.next is not None and lane[:1] != OWN
             ]
             most = nlargest(ROWS_COUNT_MAX, inflows, key=_received)
-            into = [_inflow(*one, hub.node.terms.classes.default) for one in most]
+            into = [_inflow(*one, runtime.node.terms.classes.default) for one in most]
         return NodeStats(
-            node=hub.name,
+            node=runtime.name,
             application=self._application,
             program=_program(),
             version=_version(),

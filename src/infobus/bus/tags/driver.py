@@ -41,18 +41,18 @@ class Publishing(Protocol):
 class TagDriver:
     """Drives a `TagHolder`. It is a machine itself, so that it can talk to its own node's table."""
 
-    def __init__(self, hub: Runtime, routing: Publishing, application: str) -> None:
-        self.hub = hub
-        self.rules = TagRules(application or hub.name)
-        self.holder = TagHolder(hub.name)
+    def __init__(self, runtime: Runtime, routing: Publishing, application: str) -> None:
+        self.runtime = runtime
+        self.rules = TagRules(application or runtime.name)
+        self.holder = TagHolder(runtime.name)
         self.to_own_table: Callable[[TagMessage], None] = lambda message: None
         self._routing = routing
         self.decided: dict[str, RequestDecided | None] = {}  # of requests that somebody waits for
         self._users: dict[int, UsedBy | None] = {}
         self._used: set[str] = set()
-        self._strand = Locked(hub, self, self._do, wire.decode)
-        hub.register(self._strand, TAGS)
-        hub.audiences.rules = routing.rules = self.rules
+        self._strand = Locked(runtime, self, self._do, wire.decode)
+        runtime.register(self._strand, TAGS)
+        runtime.audiences.rules = routing.rules = self.rules
         routing.note_use = self.note_use
 
     # What the node does.
@@ -69,11 +69,11 @@ class TagDriver:
     def wait_until_held(self, patterns: list[str], timeout_s: float) -> bool:
         """Hold the tags that overlap these patterns; False if nobody told them in time."""
         self._step(lambda now_s: self.holder.want(patterns, now_s))
-        return self.hub.wait_until(lambda: self._is_held(patterns), timeout_s)
+        return self.runtime.wait_until(lambda: self._is_held(patterns), timeout_s)
 
     def _is_held(self, patterns: list[str]) -> bool:
         is_held = self.holder.held > 0 and all(map(self.holder.is_covered, patterns))
-        return is_held or self.hub.is_closed
+        return is_held or self.runtime.is_closed
 
     def decide(self, operation: TagOperation, timeout_s: float) -> TagOutcome | None:
         """Have an operation agreed; None if there was no decision in time.
@@ -85,7 +85,7 @@ class TagDriver:
             self.ask(operation)
             self._wait_for(lambda: self.decided[id], timeout_s)
         finally:
-            with self.hub.lock:
+            with self.runtime.lock:
                 self.holder.forget(id)
                 decided = self.decided.pop(id)
         if decided is None:
@@ -117,17 +117,17 @@ class TagDriver:
         try:
             self._wait_for(lambda: self._users[request], timeout_s)
         finally:
-            with self.hub.lock:
+            with self.runtime.lock:
                 self.holder.forget(request)
                 users = self._users.pop(request)
         return users
 
     def _wait_for(self, answer: Callable[[], object], timeout_s: float) -> None:
-        self.hub.wait_until(lambda: self.hub.is_closed or answer(), timeout_s)
+        self.runtime.wait_until(lambda: self.runtime.is_closed or answer(), timeout_s)
 
     def note_use(self, subject: str, rule: TagRule | None) -> None:
         """This node publishes under a subject: hold what concerns it, and let others know."""
-        channel = channel_of(subject, self.hub.node.terms.depth)
+        channel = channel_of(subject, self.runtime.node.terms.depth)
         if len(self._used) >= _USES_COUNT_MAX:
             self._used.clear()
         if channel not in self._used:
@@ -162,7 +162,7 @@ class TagDriver:
         """What is to leave the node; an engine does not carry what a node says to itself."""
         outward: list[HolderEffect] = []
         for one in effects:
-            if isinstance(one, ToPeer) and one.peer == self.hub.name:
+            if isinstance(one, ToPeer) and one.peer == self.runtime.name:
                 self.to_own_table(one.message)
             else:
                 outward.append(one)
@@ -172,7 +172,7 @@ class TagDriver:
         match one:
             case TagsChanged():
                 self.rules.replace(self.holder.tags)
-                self.hub.audiences.forget()
+                self.runtime.audiences.forget()
                 self._routing.forget()
                 self._complain_of_subscriptions()
             case RequestDecided(id):
@@ -187,8 +187,8 @@ class TagDriver:
 
     def _complain_of_subscriptions(self) -> None:
         """Say which subscriptions get no more events because a tag was created or changed."""
-        for pattern in {one for each in self.hub.subscriptions for one in each.patterns}:
+        for pattern in {one for each in self.runtime.subscriptions for one in each.patterns}:
             try:
                 self.rules.check_subscriber(pattern)
             except NoRight as error:
-                self.hub.counters.complain(f"tag {error.tag}", f"no more events: {error}")
+                self.runtime.counters.complain(f"tag {error.tag}", f"no more events: {error}")

@@ -74,16 +74,18 @@ class SharedTable:
 class TagRole:
     """A node's part as one that holds the table. Made by `bus.tags.hold()`."""
 
-    def __init__(self, hub: Runtime, driver: TagDriver) -> None:
+    def __init__(self, runtime: Runtime, driver: TagDriver) -> None:
         self.table = SharedTable()
-        self._hub = hub
+        self._runtime = runtime
         self._driver = driver
         self._member: Callable[[], str] = lambda: ""
         self._propose: ProposeOperation = lambda id, operation: None
         self._token: Declaration | None = None
         self._is_closed = False
-        self.server = TagServer(hub.name, self.table.table, lambda: self._member(), self._named)
-        self._strand = Background(hub, f"infobus-{hub.name}-tags", wire.decode, lambda: None)
+        self.server = TagServer(runtime.name, self.table.table, lambda: self._member(), self._named)
+        self._strand = Background(
+            runtime, f"infobus-{runtime.name}-tags", wire.decode, lambda: None
+        )
         self._part = Part("tags", self, self._do)
         self._strand.parts[self._part] = None
 
@@ -99,7 +101,7 @@ class TagRole:
         self._driver.to_own_table = lambda message: self._strand.step(
             self._part, lambda now_s: self.take(message, now_s)
         )
-        self._hub.register(self._strand, TAGS)
+        self._runtime.register(self._strand, TAGS)
         self.table.on_change = lambda: self._strand.step(self._part, self._decided)
         self.table.on_change()
 
@@ -142,7 +144,7 @@ class TagRole:
     def _outward(self, effects: list[ServerEffect]) -> list[ServerEffect]:
         outward: list[ServerEffect] = []
         for one in effects:
-            if isinstance(one, ToPeer) and one.peer == self._hub.name:
+            if isinstance(one, ToPeer) and one.peer == self._runtime.name:
                 self._driver.hear(one.message)
             else:
                 outward.append(one)
@@ -150,15 +152,15 @@ class TagRole:
 
     def _show(self) -> None:
         """Show, or no longer show, that this node has the table."""
-        is_shown = self.server.is_serving and not self._is_closed and not self._hub.is_closed
+        is_shown = self.server.is_serving and not self._is_closed and not self._runtime.is_closed
         if is_shown and self._token is None:
-            self._token = self._hub.engine.announce(f"{SERVER_KEY}{self._hub.name}")
+            self._token = self._runtime.engine.announce(f"{SERVER_KEY}{self._runtime.name}")
         elif not is_shown and self._token is not None:
             self._token.undeclare()
             self._token = None
         else:
             return
-        self._driver.see_server(self._hub.name, is_shown)
+        self._driver.see_server(self._runtime.name, is_shown)
 
     # What only this role wants done.
 
@@ -171,7 +173,7 @@ class TagRole:
             case FindUsers(question, publishers):
                 users = self._subscribers(question.name)
                 answer = UsedBy(
-                    self._hub.name,
+                    self._runtime.name,
                     question.request,
                     sorted(publishers)[:USERS_COUNT_MAX],
                     sorted(users)[:USERS_COUNT_MAX],
@@ -183,19 +185,21 @@ class TagRole:
 
     def _subscribers(self, name: str) -> list[TagUser]:
         """The nodes whose rows overlap a tag: as far as their rows have come here."""
-        node = self._hub.node
-        with self._hub.lock:
+        node = self._runtime.node
+        with self._runtime.lock:
             wanting = [
                 peer
                 for peer, record in node.rows.records.items()
                 if any(overlaps(one, name) for one in (*record.rows, *record.let_go))
             ]
-            if any(overlaps(one, name) for each in self._hub.subscriptions for one in each.told):
+            if any(
+                overlaps(one, name) for each in self._runtime.subscriptions for one in each.told
+            ):
                 wanting.append(node.name)
         return [TagUser(one, self._named(one)) for one in wanting]
 
     def _named(self, name: str) -> str:
-        if name == self._hub.name:
-            return self._hub.node.application
-        peer = self._hub.node.peers.get(name)
+        if name == self._runtime.name:
+            return self._runtime.node.application
+        peer = self._runtime.node.peers.get(name)
         return "" if peer is None else peer.application

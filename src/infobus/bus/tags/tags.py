@@ -64,9 +64,9 @@ class Tags:
     """
 
     def __init__(
-        self, hub: Runtime, routing: Routing, lifetime: Lifetime, application: str
+        self, runtime: Runtime, routing: Routing, lifetime: Lifetime, application: str
     ) -> None:
-        self._hub = hub
+        self._runtime = runtime
         self._routing = routing
         self._lifetime = lifetime
         self._application = application
@@ -200,13 +200,13 @@ class Tags:
         """Let this node hold the table, as daemons do; see `infobus.bus.tags.role`."""
         from infobus.bus.tags.role import TagRole  # late: daemons alone
 
-        return TagRole(self._hub, self._begun())
+        return TagRole(self._runtime, self._begun())
 
     # The node's life.
 
     def open(self, timeout_s: float) -> None:
         """Look for nodes that hold the table, and learn what they hold."""
-        self._hub.engine.watch(_SERVERS_KEY, self._on_token)
+        self._runtime.engine.watch(_SERVERS_KEY, self._on_token)
         with self._beginning:
             self._is_open, early = True, list(self._early)
         for server in early:
@@ -249,7 +249,7 @@ class Tags:
             if self._driver is None:
                 from infobus.bus.tags.driver import TagDriver  # late: many buses have no tags
 
-                self._driver = TagDriver(self._hub, self._routing, self._application)
+                self._driver = TagDriver(self._runtime, self._routing, self._application)
             return self._driver
 
     # Helpers.
@@ -285,7 +285,7 @@ class Tags:
         from infobus.protocols.qos.classes import check_positive
 
         if priority is not None:
-            lane_class(self._hub.node.terms.classes, priority)  # checks it
+            lane_class(self._runtime.node.terms.classes, priority)  # checks it
         check_positive("max_age", max_age, " of seconds")
         told = None if type is None else type if isinstance(type, Type) else type_of(type)
         return TagTerms(
@@ -311,7 +311,7 @@ class Tags:
             os.urandom(16).hex(),
             act,
             name,
-            self._application or self._hub.name,
+            self._application or self._runtime.name,
             declared=declared or TagTerms(),
             force=force,
         )
@@ -325,7 +325,7 @@ class Tags:
     def _as_agreed(self, name: str, declared: TagTerms) -> Tag:
         from infobus.protocols.frames.tags import TagRow
 
-        return _tag(TagRow(name, self._application or self._hub.name, declared, 0))
+        return _tag(TagRow(name, self._application or self._runtime.name, declared, 0))
 
     def _refused(self, name: str, outcome: TagOutcome) -> Exception:
         creator = printable(outcome.creator)
@@ -336,7 +336,7 @@ class Tags:
                 return TagExists(what, tag=outcome.tag, creator=outcome.creator)
             case "exists":
                 what = f"tag {name!r} was created by {creator}"
-                if outcome.creator == (self._application or self._hub.name):
+                if outcome.creator == (self._application or self._runtime.name):
                     what = f"{what}, this application, with other words: change it, or delete it"
                 return TagExists(what, tag=name, creator=outcome.creator)
             case "not creator":
