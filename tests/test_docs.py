@@ -140,6 +140,20 @@ def test_every_lock_of_a_node_is_on_the_plan_of_the_house(room: str) -> None:
     assert locks <= locks_on_the_plan()
 
 
+def test_every_thread_of_a_node_is_on_the_plan_of_the_house() -> None:
+    """Their names end in what they do: `infobus-NODE-tick`, `infobus-links`."""
+    of_node = r"\{[\w.]*(?:name|node)\}-"
+    made = re.compile(rf'"(?:infobus-(?:{of_node})?|{of_node})([a-z]+(?:-[a-z]+)?)(?:-\{{.*)?"')
+    rooms = ("bus", "services", "engines", "stores/sqlite/group_commit.py", "daemon")
+    files = [p for room in rooms for p in [PACKAGE / room, *(PACKAGE / room).rglob("*.py")]]
+    names = {n for path in files if path.is_file() for n in made.findall(path.read_text())}
+    [_, part] = PLAN.split("## Threads")
+    told = set(re.findall(r"^\| `([a-z-]+)` \|", part, re.MULTILINE))
+    assert {"tick", "delivery", "commits", "endpoints"} <= names  # the search finds what is there
+    assert names - told == set()
+    assert told - names == set()
+
+
 def test_the_plan_of_the_house_says_what_every_simulator_runs() -> None:
     simulators = {
         path.relative_to(PACKAGE).as_posix()
@@ -192,8 +206,8 @@ def test_the_page_of_limits_lists_each_with_its_default(kind: type) -> None:
 BOUNDED = [
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     for room in (
-        *("subjects.py", "objects", "filters/language", "filters/algebra", "protocols", "engines"),
-        *("stores", "services", "bus"),
+        *("subjects.py", "headers.py", "objects", "tdl", "filters/language", "filters/algebra"),
+        *("protocols", "engines", "stores", "services", "bus", "daemon"),
     )
     for path in (
         [PACKAGE / room] if room.endswith(".py") else sorted((PACKAGE / room).rglob("*.py"))
@@ -207,12 +221,16 @@ PROTECTS_NOTHING = {
     ("objects.printer", "ITEM_COUNT_MAX"),
     ("objects.printer", "LINE_COUNT_MAX"),
     ("filters.language.explanation", "VALUE_LENGTH_MAX"),
+    ("tdl.library.instances", "SLOTS_SHOWN_MAX"),
+    ("tdl.machine", "KEYWORDS_SHOWN_MAX"),
+    ("tdl.text", "SHORT_LENGTH_MAX"),
     # What Python, SQLite or a file format bears.
     ("bus.deliver.subscription", "_TIMEOUT_S_MAX"),
     ("filters.language.values", "INT32_MAX"),
     ("filters.language.values", "INT64_MAX"),
     ("objects.kinds", "INT_MAX"),
     ("services.client", "TIMEOUT_S_MAX"),
+    ("tdl.library.strings", "DIGIT_COUNT_MAX"),
     ("stores.journal.columns", "_TIME_US_MAX"),
     ("stores.sqlite.salvage", "_ROW_BYTES_MAX"),
     # Where another way becomes the faster one.

@@ -13,6 +13,7 @@ from infobus.bus.deliver.subscription import WhenFull
 from infobus.bus.stats import Counters
 from infobus.errors import SlowConsumer
 from infobus.patience import Patience
+from infobus.protocols.effects import ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.lanes import lane_class, lane_of
 from infobus.protocols.frames.wire import Item, Items
@@ -102,6 +103,29 @@ def test_from_half_of_the_queue_senders_are_held(when_full):
     assert consumer.queue.holds_class("") and not consumer.queue.holds_class("emergency")
     assert consumer.crowd.holds_lane("x") and not consumer.crowd.holds_lane("y")
     assert consumer.crowd.held_by("regular") is consumer
+
+
+@pytest.mark.parametrize("when_full", ["pace", "block"])
+def test_a_full_queue_refuses_frames_until_it_has_room(when_full):
+    """Several senders, each with a window of its own, would make it grow past its bound."""
+    consumer = Consumer(when_full)
+    node = consumer.node
+    node.add_interest(["x"], 0.0)
+    node.peer_up("a", 0.0)
+    node.take(wire.Known("a", node.own.version, 1, {"x": 1}), 0.0)
+    for first in range(1, 10):
+        frame = wire.Data("a", "x", first, Items.of([Item("x", first, 0.0, 0, b"", None, None)]))
+        assert (node.take_next(frame, 1) if first > 1 else node.take(frame, 0.0)) is not None
+        consumer.offer(1, now_s=0.0)
+    late = wire.Data("a", "x", 10, frame.items)
+    assert node.take_next(late, 1) is None and node.take(late, 0.0) == []
+    consumer.take(7)
+    [asked] = [one for one in consumer.crowd.look_again(consumer, 0.1) if is_question(one)]
+    assert (asked.message.first, asked.message.last) == (10, 10)
+
+
+def is_question(effect):
+    return isinstance(effect, ToPeer) and isinstance(effect.message, wire.Ask)
 
 
 @pytest.mark.parametrize("when_full", ["pace", "block"])

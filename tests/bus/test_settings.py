@@ -210,15 +210,15 @@ class TestPatienceAndBounds:
 
     def test_calls_and_their_search_for_servers_take_as_long_as_the_node_says(self) -> None:
         patience = replace(PATIENT, call_s=70.0, answers_s=60.0)
-        waited: list[float] = []
+        waited: list[tuple[float, float]] = []
         with infobus.connect("x", engine="memory", patience=patience) as bus:
             bus.serve("svc.echo", Echo())
             exchange = bus._services.exchange
             search = exchange.servers
 
-            def note(subject: str, timeout_s: float) -> dict[Key, Presence]:
-                waited.append(timeout_s)
-                return search(subject, timeout_s)
+            def note(subject: str, timeout_s: float, first_s: float) -> dict[Key, Presence]:
+                waited.append((timeout_s, first_s))
+                return search(subject, timeout_s, first_s)
 
             exchange.servers = note  # type: ignore[method-assign]
             service = bus.service("svc.echo")
@@ -226,7 +226,7 @@ class TestPatienceAndBounds:
             assert len(service.servers()) == len(service.servers(50.0)) == 1
             brief = service.options(policy=lambda found: found[0], timeout_s=40.0)
             assert (brief.echo.timeout_s, brief.echo(1)) == (40.0, 1)
-        assert waited == [60.0, 50.0, 40.0]
+        assert waited == [(60.0, 70.0), (50.0, 50.0), (40.0, 40.0)]
 
     @pytest.mark.parametrize(
         ("patience", "frozen_s"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -344,6 +345,19 @@ class TestErrors:
         says = r"nobody served 'svc.keyword' within 1.0 s.*; did you mean 'svc.keywords'\?"
         with pytest.raises(NoServer, match=says):
             other.service("svc.keyword", timeout_s=1.0).categories()
+
+    def test_who_waits_for_servers_goes_on_once_the_first_appears(self, bus, other):
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(other.service("svc.late", timeout_s=20).servers)
+            bus.serve("svc.late", Keywords())
+            assert [one.node for one in found.result()] == [bus.stats().node]
+
+    def test_closing_the_bus_ends_the_wait_for_servers(self, bus, other):
+        with ThreadPoolExecutor(1) as pool:
+            found = pool.submit(other.service("svc.none", timeout_s=300).servers)
+            other.close()
+            with pytest.raises(infobus.BusClosed):
+                found.result(20)
 
     def test_a_server_that_never_answers(self, client, service):
         client.categories()  # so the server is known, and the time begins when it is called

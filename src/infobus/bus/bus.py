@@ -268,8 +268,7 @@ class Bus:
     def flush(self) -> None:
         """Send now what was gathered for batching."""
         self._lifetime.check()
-        for outlet in list(self._routing.outlets.values()):
-            outlet.flush()
+        self._routing.flush()
 
     @property
     def send_timeout_s(self) -> float:
@@ -725,22 +724,14 @@ class Bus:
             self._policy.member.close()
         self._end(why)
         self._runtime.wake()  # publishers that wait for room now give up
-        for outlet in list(self._routing.outlets.values()):
-            with outlet.lock:
-                left_s = (
-                    max(0.0, deadline_s - self._clock.now_s()) if outlet.is_gathering() else 0.0
-                )
-                self._runtime.wait_until(outlet.route.has_room, left_s)
-                outlet.close(why)
-                if outlet.is_gathering():
-                    names = ", ".join(outlet.route.lagging())
-                    log.warning("closing without having sent everything: %s lag behind", names)
+        self._routing.close(why, deadline_s)
         self._flusher.stop()
         self._state.close()
         self._guaranteed.close()
         if not self._runtime.confirm(max(0.0, deadline_s - self._clock.now_s())):
-            unconfirmed = "closing although receivers have not confirmed everything in %s s"
-            log.warning(unconfirmed, timeout_s)
+            log.warning(
+                "closing although receivers have not confirmed everything in %s s", timeout_s
+            )
         self._runtime.close()
 
     def open(self) -> None:

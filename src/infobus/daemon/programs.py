@@ -53,7 +53,9 @@ class LocalPrograms:
             return
         if not _has_ended(handle, 0.0):
             # Not here: this is the engine's thread. A process that only moved goes on.
-            threading.Thread(target=self._wait, args=(node, handle), daemon=True).start()
+            threading.Thread(
+                target=self._wait, args=(node, handle), name="infobus-death", daemon=True
+            ).start()
             return
         os.close(handle)
         self._on_death(node)

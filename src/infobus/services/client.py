@@ -110,11 +110,8 @@ class ServiceClient:
         """Who serves it now; waits up to `timeout_s` for the first one to appear."""
         patience: Patience = self._options["patience"]
         timeout_s = patience.call_s if timeout_s is None else timeout_s
-        deadline_s = time.monotonic() + timeout_s
-        servers = self._exchange.servers(self.subject, min(timeout_s, patience.answers_s))
-        while not servers and time.monotonic() < deadline_s:
-            time.sleep(0.01)
-            servers = self._exchange.servers(self.subject, 0.0)
+        answers_s = min(timeout_s, patience.answers_s)
+        servers = self._exchange.servers(self.subject, answers_s, timeout_s)
         return [Found.of(key[0], presence) for key, presence in servers.items()]
 
     def __getattr__(self, name: str) -> RemoteOperation:

@@ -108,13 +108,20 @@ class Exchange:
             effects = self.caller.taken(key, count)
         self.carry_out(effects)
 
-    def servers(self, subject: str, timeout_s: float) -> dict[Key, Presence]:
-        """The servers of a subject, after everyone had time to answer."""
+    def servers(self, subject: str, timeout_s: float, first_s: float = 0.0) -> dict[Key, Presence]:
+        """The servers of a subject, after everyone had time to answer.
+
+        While there is none, the first one is waited for up to `first_s`.
+        """
         self.check_open()
+        until_s = self._now_s() + first_s
         with self.lock:
             effects = self.caller.watch(subject, self._now_s())
         self.carry_out(effects)
         self._heard.wait_for(lambda: self._is_closed or self.caller.servers(subject)[1], timeout_s)
+        left_s = until_s - self._now_s()
+        self._heard.wait_for(lambda: self._is_closed or self.caller.servers(subject)[0], left_s)
+        self.check_open()
         with self.lock:
             return dict(self.caller.servers(subject)[0])
 
@@ -184,6 +191,7 @@ class Exchange:
             self.runners[presence.id] = runner
             self.server.offer(make(presence.id))
             effects = self.caller.noted(said, self._now_s())
+            self._heard.notify_all()
         self.carry_out(effects)
         return presence
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from infobus.bus.membership.strand import DAEMONS_KEY, MembersStrand
 from infobus.bus.runtime.registration import Step
-from infobus.protocols.membership.effects import Answered, Excluded, Installed, SaveState
+from infobus.protocols.membership.effects import (
+    Answered,
+    Excluded,
+    Installed,
+    MembershipEffect,
+    SaveState,
+)
 from infobus.protocols.membership.member import GroupMember
 from infobus.protocols.membership.primaries import TABLE, PrimaryTable
 from infobus.protocols.membership.reception import Reception
@@ -93,11 +99,11 @@ class MemberHost:
         counters = self._strand.runtime.counters
         return [(peer, what) for peer, what in counters.complaints.items()]
 
-    def _do(self, effect: Any) -> None:
+    def _do(self, effect: MembershipEffect) -> None:
         match effect:
             case SaveState(changes):
                 self._store.save(changes)
             case Installed() | Excluded() | Answered():
                 self._on_news(effect)
-            case unknown:
-                raise AssertionError(f"nobody does {unknown!r}")
+            case _:
+                assert_never(effect)  # an effect that nobody does would be lost in silence

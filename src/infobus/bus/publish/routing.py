@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +18,7 @@ from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Flusher, Outlet
 from infobus.bus.runtime.runtime import Runtime
-from infobus.errors import Backpressure
+from infobus.errors import Backpressure, BusError
 from infobus.objects import codec
 from infobus.patience import Patience
 from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of, urgency_of
@@ -27,6 +28,9 @@ from infobus.subjects import TEST_SPACE, channel_of, check_publishable, check_su
 
 if TYPE_CHECKING:
     from infobus.protocols.tags.rules import TagRule, TagRules
+
+
+log = logging.getLogger("infobus")
 
 
 class Governed(Struct, frozen=True):
@@ -155,6 +159,22 @@ class Routing:
         classes = self._policy.classes
         rank = classes.rank(class_ or classes.default)
         return self._runtime.node.terms.upgrade if rank > classes.raised_rank else None
+
+    def flush(self) -> None:
+        """Send now what was gathered on any lane."""
+        for outlet in list(self.outlets.values()):
+            outlet.flush()
+
+    def close(self, why: BusError, until_s: float) -> None:
+        """Send what was gathered, as far as there is room in time, and take nothing more."""
+        for outlet in list(self.outlets.values()):
+            with outlet.lock:
+                left_s = max(0.0, until_s - self._clock.now_s()) if outlet.is_gathering() else 0.0
+                self._runtime.wait_until(outlet.route.has_room, left_s)
+                outlet.close(why)
+                if outlet.is_gathering():
+                    names = ", ".join(outlet.route.lagging())
+                    log.warning("closing without having sent everything: %s lag behind", names)
 
     def ask(self, question: Question, obj: Any) -> bool:
         """Whether any filter of other nodes wants an object."""

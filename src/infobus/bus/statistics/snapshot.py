@@ -43,7 +43,7 @@ class ReportSources:
     """Where a report comes from.
 
     Args:
-        runtime: The node's runtime.
+        runtime: Of the node.
         application: What the program is called, if anything.
         stats: `Bus.stats`.
         offered: The services of the node.

@@ -170,7 +170,9 @@ def first_to_answer(
             is_over.wait(_AGAIN_S)
 
     for endpoint in states:
-        threading.Thread(target=try_one, args=(endpoint,), daemon=True).start()
+        threading.Thread(
+            target=try_one, args=(endpoint,), name="infobus-endpoint", daemon=True
+        ).start()
     changed.wait_for(lambda: answered or not waiting, timeout_s + knock_s)
     changed.wait_for(lambda: next(iter(states)) in answered or not waiting, _AT_ONCE_S)
     is_over.set()

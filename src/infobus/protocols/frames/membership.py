@@ -28,7 +28,6 @@ _VIEWS_COUNT_MAX = 256  # that one frame tells a program
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=-1e9, le=1e9)]
-MemberName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
 MemberId = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}#[0-9]{1,16}\Z")]
 MemberIdOrNone = Annotated[str, Meta(pattern=r"\A([A-Za-z0-9_-]{1,64}#[0-9]{1,16})?\Z")]
 MemberIds = Annotated[tuple[MemberId, ...], Meta(max_length=MEMBERS_COUNT_MAX)]

@@ -15,9 +15,6 @@ from infobus.errors import BadFrame
 from infobus.protocols.frames.items import ClassName, Count, Fingerprint
 from infobus.protocols.frames.node_names import Addressee, NodeName, bad_name, is_sender
 
-TAG_FRAMES = range(60, 70)
-"""The numbers of these frames; some are for later versions."""
-
 RIGHTS_COUNT_MAX = 64
 """Patterns of names that may publish, or subscribe, under one tag."""
 USERS_COUNT_MAX = 10_000

@@ -42,6 +42,9 @@ SETTLE_S = 15.0
 FREEZE_S = 0.3
 """No lease that is drawn is shorter, so whoever was taken for dead can know that it stood still."""
 
+REST_S = 4.0
+"""A sender stops waiting sooner for a node that confirms nothing, but not for one that holds it."""
+
 SUBJECTS = [f"{a}.{b}.{c}" for a in "ab" for b in "xy" for c in "12"]
 _PATTERNS = [">", "a.>", "b.>", "a.x.*", "*.y.1", "a.*.2", "b.x.1", "b.y.>"]
 _FILTERS = ["", "", "n > 2", "n <= 2", "n == 1", "n in [0, 4]", 'c == "red"', "exists(c) && n != 3"]
@@ -153,7 +156,7 @@ class SimulationRun:
         self.harm = harm = Harm(draw, self.network, self._names)
         self._born_count = 0
         self.actions: list[Callable[[], None]] = [self.publish_some] * 12
-        self.actions += [self.subscribe_one] * 3 + [self._unsubscribe, self._replace]
+        self.actions += [self.subscribe_one] * 3 + [self._unsubscribe, self._replace, self._rest]
         faults_of_nodes = [
             [harm.partition, harm.heal],
             [harm.cut, harm.heal],
@@ -263,6 +266,8 @@ class SimulationRun:
                 yield f"{node.name} sees {sorted(alive)}"
             if not (node.node.is_synced() and all(r.is_quiet() for r in node.node.routes.values())):
                 yield f"{node.name} waits for an answer"
+            if node.rest_s > 0:
+                yield f"{node.name} lets its consumers rest"
             if node.is_leaving():
                 yield f"{node.name} has not sent what was published"
             for name, peer in node.node.peers.items():
@@ -348,6 +353,12 @@ class SimulationRun:
             subscription = self.random.choice(node.subscriptions)
             node.unsubscribe(subscription)
             self.account.unsubscribed(node, subscription)
+
+    def _rest(self) -> None:
+        if awake := self.awake():
+            node = self.random.choice(awake)
+            node.rest(self.random.choice([0.5, REST_S]))
+            self.account.rested.add(node.name)
 
     def freeze_one(self) -> None:
         self.harm.freeze()

@@ -22,7 +22,6 @@ from infobus.filters.language.values import read
 from infobus.pipeline.jobs.subscription import TrialSubscription
 
 STEPS_COUNT_MAX = 32
-_ANY_TIME = -(2**62)
 
 
 class Hit(Struct, array_like=True, frozen=True):

@@ -75,6 +75,7 @@ class Account:
     blameless: Iterable[str] = ()  # senders whose events nothing has happened to
     nodes: dict[str, SimulatedNode] = field(default_factory=dict)  # those alive
     stood_still: set[str] = field(default_factory=set)  # nodes that were ever frozen
+    rested: set[str] = field(default_factory=set)  # nodes whose consumers ever took nothing
     trace: list[tuple[object, ...]] = field(default_factory=list)
     error: Exception | None = None
     is_exact: bool = False  # every table is up to date and tells exactly what is wanted
@@ -100,6 +101,7 @@ class Account:
     _back: dict[tuple[str, str], float] = field(
         default_factory=dict
     )  # node, who did not answer yet
+    _stalled: set[Stream] = field(default_factory=set)  # whose sender did not wait
 
     def check(self) -> None:
         """Raise what went wrong within an engine's callback."""
@@ -179,9 +181,9 @@ class Account:
             return self._note_unreachable(node, lost)
         self.lost_count += 1
         self.unknown_count += lost.last is None
-        if lost.sender in self.blameless:
-            raise Uneven(f"{node.name} reports {lost}, but nothing happened that would excuse it")
         stream = (node.name, lost.sender, lost.lane)
+        if lost.sender in self.blameless and not self._may_have_stalled(stream):
+            raise Uneven(f"{node.name} reports {lost}, but nothing happened that would excuse it")
         if lost.last is not None:
             self._go_on(stream, lost.first, lost.last + 1, "reported lost")
         elif not (
@@ -202,6 +204,15 @@ class Account:
                     gone = [e for e, d in owed.items() if self._covers(stream, lost, d.number)]
                     for event in gone:
                         del owed[event]
+
+    def _may_have_stalled(self, stream: Stream) -> bool:
+        """Whether a sender that was refused from the beginning may have stopped waiting.
+
+        It waits longer only for nodes that confirm something before their queues are full.
+        """
+        if stream[0] in self.rested and stream not in self._expected:
+            self._stalled.add(stream)
+        return stream in self._stalled
 
     def saw(self, node: SimulatedNode, peer: str, alive: bool) -> None:
         """Note who gives up whom."""

@@ -37,7 +37,7 @@ from infobus.testing.simulation.world import VirtualThreads, WatchedEngine, cloc
 CLASSES = ["", "business", "emergency"]  # as lanes spell them
 TICK_S = 0.1
 CONSUME_S_MAX = 0.1
-"""An event waits in its queue for at most so long before its consumer looks."""
+"""An event waits in its queue for at most so long before its consumer looks, unless it rests."""
 GATHER_BYTES = 300
 """Of events that are gathered for one receiver: a few events."""
 _QUEUE_COUNTS = [2, 8, 65_536, 65_536]
@@ -145,6 +145,7 @@ class SimulatedNode:
         self._witness = witness
         self._events_count = 0
         self._is_consuming = False
+        self._rests_until_s = 0.0
         self._engine = self.new_engine()
         self.runtime = _WitnessedRuntime(self, terms, self._engine)
         self.node = self.runtime.node
@@ -314,7 +315,19 @@ class SimulatedNode:
             delay_s = self.network.random.uniform(0, CONSUME_S_MAX)
             self.network.call_later(delay_s, self._consume, node=self.name)
 
+    def rest(self, seconds: float) -> None:
+        """Let no consumer take anything for a while; their queues fill, and hold the senders."""
+        self._rests_until_s = self.network.now_s + seconds
+
+    @property
+    def rest_s(self) -> float:
+        """How much longer its consumers take nothing."""
+        return self._rests_until_s - self.network.now_s
+
     def _consume(self) -> None:
+        if self.rest_s > 0:
+            self.network.call_later(self.rest_s, self._consume, node=self.name)
+            return
         self._is_consuming = False
         try:
             self.drain()
@@ -375,8 +388,18 @@ class _WitnessedRuntime(Runtime):
             self._witness.ends(self._simulated, message.sender)
         elif isinstance(message, wire.Died):
             self._witness.ends(self._simulated, message.node)
+        refused_from = self._refused_from(message)
         super().on_frame(payload)
+        if refused_from is not None:
+            assert self._refused_from(message) in (refused_from, None), "it took in what it refuses"
         self._simulated.took(message)
+
+    def _refused_from(self, message: wire.Message) -> int | None:
+        """If the lane of a frame is refused for lack of room: the number that comes next on it."""
+        if not isinstance(message, wire.Data) or message.sender not in self.node.peers:
+            return None
+        receiver = self.node.peers[message.sender].receivers.get(message.lane)
+        return receiver.next if receiver is not None and receiver.paused else None
 
     def _on_token(self, key: str, alive: bool) -> None:
         self._witness.saw(self._simulated, key.rpartition("/")[2], alive)
