@@ -144,7 +144,7 @@ def test_every_thread_of_a_node_is_on_the_plan_of_the_house() -> None:
     """Their names end in what they do: `infobus-NODE-tick`, `infobus-links`."""
     of_node = r"\{[\w.]*(?:name|node)\}-"
     made = re.compile(rf'"(?:infobus-(?:{of_node})?|{of_node})([a-z]+(?:-[a-z]+)?)(?:-\{{.*)?"')
-    rooms = ("bus", "services", "engines", "stores/sqlite/group_commit.py", "daemon")
+    rooms = ("bus", "services", "engines", "stores/sqlite/group_commit.py", "daemon", "router")
     files = [p for room in rooms for p in [PACKAGE / room, *(PACKAGE / room).rglob("*.py")]]
     names = {n for path in files if path.is_file() for n in made.findall(path.read_text())}
     [_, part] = PLAN.split("## Threads")

@@ -62,7 +62,7 @@ class ControlSocket:
             raise EngineError(f"router {self._name!r} cannot be asked anything: {error}") from error
         self._socket = listener
         thread = threading.Thread(target=self._run, args=(listener,), daemon=True)
-        thread.name = f"infobus-router-{self._name}"
+        thread.name = f"infobus-{self._name}-control"
         thread.start()
 
     def close(self) -> None:

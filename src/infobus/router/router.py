@@ -136,7 +136,7 @@ class Router:
             if settings.group:
                 self._stand_by(inside, ends)
             worker = threading.Thread(target=self._run, daemon=True)
-            worker.name = f"infobus-router-{settings.name}-interest"
+            worker.name = f"infobus-{settings.name}-interest"
             worker.start()
             ends.callback(worker.join, 2.0)
             ends.callback(self._stop)
@@ -304,7 +304,7 @@ class Router:
                         passage.go_on()
 
         worker = threading.Thread(target=follow, daemon=True)
-        worker.name = f"infobus-router-{self.settings.name}-duty"
+        worker.name = f"infobus-{self.settings.name}-duty"
         worker.start()
 
     def _note_groups(self, nodes: dict[str, str]) -> None:

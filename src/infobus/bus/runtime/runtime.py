@@ -243,11 +243,6 @@ class Runtime:
         """Tell everyone that a node has died, so that nobody waits for it to come back."""
         self._reliable.step(lambda now_s: self.node.say_died(node, now_s))
 
-    def missed(self) -> dict[str, str]:
-        """The nodes that another node sees and this one does not, and who sees each."""
-        with self.lock:
-            return self.node.missed()
-
     def wake(self) -> None:
         """Let everyone who waits look again at what they wait for."""
         with self.lock:
