@@ -294,15 +294,10 @@ class Router:
         effects += self._check(link, now_s)
         if link.is_up:
             # Frames of tables may be lost. While tables change, they differ without that.
-            is_stable = hello.tables == link.tables_hash
-            link.tables_hash = hello.tables
-            if hello.tables == self.tables.hash or not is_stable:
-                link.mismatches = 0
-            elif (mismatches := link.mismatches + 1) > 1:
-                link.mismatches = 0
+            differs = hello.tables != self.tables.hash
+            if differs and link.differed and hello.tables == link.tables_hash:
                 link.say(self._versions(whole=True))
-            else:
-                link.mismatches = mismatches
+            link.differed, link.tables_hash = differs, hello.tables
         self._wake(link)
         return effects
 
@@ -312,7 +307,7 @@ class Router:
             return []
         if link.is_up:
             return self._down(link, now_s)
-        link.is_up, link.is_synced, link.mismatches = True, False, 0
+        link.is_up, link.is_synced, link.differed = True, False, False
         link.must_greet = True
         self._tell_own((), ())
         link.say(self._versions(whole=True))
