@@ -433,6 +433,16 @@ def test_a_sender_that_is_out_of_reach_is_told_once_for_each_time():
     assert unreachable(ticked(node, 21.0, 40.0)) == [Unreachable("p", ("a",))]
 
 
+def test_a_sender_whose_last_events_come_late_is_told_to_be_out_of_reach_once_more():
+    """What it published after them may be lost with it."""
+    node = subscriber(">")
+    node.take(data("p", 1), 0.0)
+    node.peer_down("p", 1.0)
+    assert unreachable(ticked(node, 1.0, 4.5)) == [Unreachable("p", ("a",))]
+    assert numbers(node.take(data("p", 2), 4.5)) == [(2, 2)]
+    assert unreachable(ticked(node, 4.5, 20.0)) == [Unreachable("p", ("a",))]
+
+
 @pytest.mark.parametrize("word", [wire.Bye("p"), wire.Died("d", "p")], ids=["bye", "died"])
 def test_a_sender_that_has_left_or_died_is_not_out_of_reach(word):
     node = subscriber(">")

@@ -44,7 +44,13 @@ from infobus.protocols.frames.node_names import ASTRAY, is_astray
 from infobus.protocols.interest.own_rows import OwnRows, Reduction, Row
 from infobus.protocols.interest.peer_rows import PeerRows, Wanted
 from infobus.protocols.interest.requests import Requests
-from infobus.protocols.reliable.effects import Effects, InterestChanged, Reduce, Unreachable
+from infobus.protocols.reliable.effects import (
+    Effects,
+    Events,
+    InterestChanged,
+    Reduce,
+    Unreachable,
+)
 from infobus.protocols.reliable.freeze import Freezing
 from infobus.protocols.reliable.peer import Peer, Route, Terms, make_room
 from infobus.protocols.reliable.routes import Routes
@@ -235,7 +241,7 @@ class Node:
         if isinstance(message, _BETWEEN_TWO) and is_astray(message, self.name):
             # Places, versions and welcomes of another node would set our streams back or forward.
             return [*effects, Complain(message.sender, ASTRAY)]
-        return effects + _HANDLERS[type(message)](self, peer, message, now_s)
+        return effects + _note_late(peer, _HANDLERS[type(message)](self, peer, message, now_s))
 
     def take_next(self, data: wire.Data, size: int) -> Effects | None:
         """The steady state: take a frame of `size` bytes that is just the next one of its stream.
@@ -285,11 +291,11 @@ class Node:
             if (not peer.alive and not peer.given_up) or peer.unsure:
                 effects += self._miss(name, peer, now_s)
             if peer.alive or now_s - peer.heard_at_s < self.terms.give_up_s:
-                effects += self._serve(name, peer, now_s)
+                effects += _note_late(peer, self._serve(name, peer, now_s))
             elif not peer.given_up:
                 peer.given_up = True
                 effects += self._forget_rows(name, peer)
-                effects += self._streams.sender_lost(name, peer, now_s)
+                effects += _note_late(peer, self._streams.sender_lost(name, peer, now_s))
                 effects += self._miss(name, peer, now_s)  # what was held came only now
         reduction = self.own.next_reduction(now_s)
         if reduction is not None:
@@ -661,6 +667,13 @@ class Node:
             return []
         self._beat_sent_s = now_s
         return [ToAll(beat)]
+
+
+def _note_late(peer: Peer, effects: Effects) -> Effects:
+    """Events of a peer out of reach are late: that it is silent has to be told once more."""
+    if peer.unreachable and not peer.alive and any(isinstance(one, Events) for one in effects):
+        peer.unreachable = False
+    return effects
 
 
 _HANDLERS: dict[type[Any], Callable[..., Effects]] = {

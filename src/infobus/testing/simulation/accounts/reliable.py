@@ -327,6 +327,8 @@ class Account:
                 yield f"{name} knows of {expected}..{end - 1} of {sender} on {lane!r}"
 
     def _hand(self, node: SimulatedNode, events: Events, item: wire.Item) -> None:
+        if (pair := (node.name, events.sender)) not in self._visible:
+            self._out_of_reach.discard(pair)  # it was heard of once more, and may fall silent again
         attributes = msgspec.msgpack.decode(item.body)
         for subscription in node.subscriptions:
             if subscription.accepts(item.subject, attributes):
