@@ -26,8 +26,9 @@ from infobus.errors import Backpressure, BusClosed, LossError
 from infobus.filters import Filter, compile
 from infobus.patience import Patience
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.lanes import lane_key, lane_of
+from infobus.protocols.frames.lanes import channel_in, lane_key, lane_of
 from infobus.protocols.frames.wire import Items
+from infobus.protocols.interest.own_rows import channel_pattern, touches
 from infobus.protocols.reliable.effects import Events, Lost
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of, matches
@@ -43,6 +44,8 @@ _QUEUE_COUNTS = [2, 8, 65_536, 65_536]
 
 
 Attributes = dict[str, Any]
+Word = tuple[str, int, int | None]
+"""Of a loss: its sender, the first and the last number."""
 
 
 @dataclass(eq=False)
@@ -57,6 +60,8 @@ class SimulatedSubscription:
     real: Subscription = field(init=False)
     due: dict[tuple[str, str], deque[int]] = field(default_factory=dict)
     """What the node has taken in for it, by sender and lane, and its consumer has not got yet."""
+    words: list[Word] = field(default_factory=list)
+    """Of losses that its consumer is to hear of."""
 
     def accepts(self, subject: str, attributes: Attributes) -> bool:
         """Whether the subscription wants such an event now."""
@@ -340,8 +345,11 @@ class SimulatedNode:
                 event = subscription.real.receive(timeout_s=0.0)
             except (TimeoutError, BusClosed):
                 return
-            except LossError:
-                continue  # the account knows of it
+            except LossError as loss:
+                word = (loss.sender, loss.first, loss.last)
+                assert word in subscription.words, f"{loss}, of which the node did not hear"
+                subscription.words.remove(word)
+                continue
             self._witness.received(self, subscription, event)
 
     def _note_all_known(self, subscription: SimulatedSubscription) -> None:
@@ -402,6 +410,11 @@ class _WitnessedRuntime(Runtime):
         self._simulated.dispatched(sender, lane, first, items)
 
     def _report(self, lost: Lost, lanes: tuple[str, ...]) -> None:
+        depth = self.node.terms.depth
+        for subscription in self._simulated.subscriptions:
+            wanted = [channel_pattern(subscription.pattern, depth)]
+            if any(not lane or touches(wanted, channel_in(lane)) for lane in lanes):
+                subscription.words.append((lost.sender, lost.first, lost.last))
         super()._report(lost, lanes)
         self._witness.lost(self._simulated, lost)
         self._simulated.consume_soon()
