@@ -324,6 +324,11 @@ class SimulatedNode:
         """How much longer its consumers take nothing."""
         return self._rests_until_s - self.network.now_s
 
+    @property
+    def is_consuming(self) -> bool:
+        """Whether its consumers are about to look into their queues."""
+        return self._is_consuming
+
     def _consume(self) -> None:
         if self.rest_s > 0:
             self.network.call_later(self.rest_s, self._consume, node=self.name)
