@@ -36,6 +36,7 @@ class Bounds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decisions_count_max: int = 200_000  # subjects of which it is remembered who wants them
     audiences_count_max: int = 200_000  # the same, of subjects of events that come
     types_count_max: int = 10_000  # unknown, whose descriptors were asked for
+    unread_bytes_max: int = 16 * 1024 * 1024  # long descriptors of types that wait to be read
     keys_count_max: int = 4_096  # of the engine, on which this node sends
     complaints_count_max: int = 1_000  # sources of bad input that are told apart
 

@@ -1,11 +1,15 @@
 """The runtime: machines by tag, effects in order, and no effect lost in silence."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import SYSTEM_CLOCK
+from infobus.bus.deliver.priority_queue import Demand
+from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import TypeRequests
 from infobus.bus.runtime.peer_limits import Clients
 from infobus.bus.runtime.registration import Background, Locked, Part
@@ -13,11 +17,13 @@ from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.threads import SYSTEM_THREADS
 from infobus.engines.memory.engine import MemoryEngine, Network
 from infobus.errors import StoreError
-from infobus.patience import Patience
+from infobus.patience import DEFAULT_PATIENCE, Patience
 from infobus.protocols.effects import Complain, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.qos.classes import Limits
 from infobus.protocols.reliable.peer import Terms
+
+NewRuntime = Callable[..., Runtime]
 
 
 class Parrot:
@@ -45,11 +51,19 @@ class Parrot:
 
 
 @pytest.fixture
-def runtime() -> Runtime:
-    engine = MemoryEngine(Network())
-    runtime = Runtime("me", Terms(), engine, SYSTEM_CLOCK, SYSTEM_THREADS, Patience())
-    engine.open("me")
-    return runtime
+def new_runtime() -> NewRuntime:
+    def new(patience: Patience = DEFAULT_PATIENCE, bounds: Bounds = DEFAULT_BOUNDS) -> Runtime:
+        engine = MemoryEngine(Network())
+        runtime = Runtime("me", Terms(), engine, SYSTEM_CLOCK, SYSTEM_THREADS, patience, bounds)
+        engine.open("me")
+        return runtime
+
+    return new
+
+
+@pytest.fixture
+def runtime(new_runtime: NewRuntime) -> Runtime:
+    return new_runtime()
 
 
 def refuse(one: Any) -> None:
@@ -94,6 +108,39 @@ def test_every_machine_hears_of_peers_and_of_time(runtime: Runtime) -> None:
     runtime._on_token("l/p", False)
     runtime._tick()
     assert parrot.told == [("up", "p"), ("down", "p"), ("tick",)]
+
+
+def test_time_passes_for_full_queues_too(new_runtime: NewRuntime) -> None:
+    runtime = new_runtime(patience=Patience(pace_s=0.0))
+    subscription = Subscription(
+        runtime,
+        ["x"],
+        terms=runtime.node.terms,
+        where=None,
+        test=False,
+        demand=Demand(),
+        callback=None,
+        on_error=None,
+        on_loss="raise",
+        when_full="pace",
+        queue_count_max=4,
+        clock=SYSTEM_CLOCK,
+    )
+    runtime.subscribe(subscription, timeout_s=0.0)
+    runtime._on_token("l/p", True)
+    version = runtime.node.own.version
+    runtime.on_frame(wire.encode(wire.Known("p", version, 1, {"x": 1}, to="me")))
+    item = wire.Item("x", 1, 0.0, 0, b"\x80", None, None)
+    runtime.on_frame(wire.encode(wire.Data("p", "x", 1, wire.Items.of([item] * 3))))
+    assert runtime.crowd.holds, "its senders wait"
+    runtime._tick()
+    assert not runtime.crowd.holds, "they have waited as long as they must"
+
+
+def test_long_descriptors_wait_to_be_read_up_to_a_bound(new_runtime: NewRuntime) -> None:
+    runtime = new_runtime(bounds=Bounds(unread_bytes_max=5_000))
+    runtime.on_frame(wire.encode(wire.Types("p", [b"x" * 5_001])))
+    assert "more long descriptors" in runtime.counters.complaints["p"]
 
 
 def test_an_effect_that_nobody_knows_is_a_failure(runtime: Runtime) -> None:

@@ -5,10 +5,10 @@ import queue
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from infobus.daemon import programs
 from infobus.daemon.programs import LocalPrograms
 
 ME = f"oak-{os.getpid()}-00"
@@ -51,18 +51,15 @@ def test_a_program_that_was_killed_has_died(
 
 
 def test_one_that_only_left_or_changed_its_way_has_not(
-    local: LocalPrograms,
-    deaths: Deaths,
-    process: "subprocess.Popen[bytes]",
-    monkeypatch: pytest.MonkeyPatch,
+    deaths: Deaths, process: "subprocess.Popen[bytes]"
 ) -> None:
-    monkeypatch.setattr(programs, "_DEATH_S", 0.05)
-    local.came(node_of(process))
-    local.went(node_of(process))
-    with pytest.raises(queue.Empty):
-        deaths.get(timeout=0.3)
-    local.came(node_of(process))
-    assert local.names() == (node_of(process),)
+    with closing(LocalPrograms(ME, deaths.put, death_s=0.05)) as local:
+        local.came(node_of(process))
+        local.went(node_of(process))
+        with pytest.raises(queue.Empty):
+            deaths.get(timeout=0.3)
+        local.came(node_of(process))
+        assert local.names() == (node_of(process),)
 
 
 @pytest.mark.parametrize("node", ["elm-{}-9f3a", "oak-x-9f3a", "oak-4", "{}", "oak-99999999-00"])
@@ -75,8 +72,8 @@ def test_nothing_is_said_of_what_is_no_program_of_this_host(
     assert deaths.empty()
 
 
-def test_so_many_are_looked_at(local: LocalPrograms, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_PROGRAMS_COUNT_MAX", 2)
-    for number in range(3):
-        local.came(f"oak-{os.getpid()}-{number}")
-    assert len(local.names()) == 2
+def test_so_many_are_looked_at(deaths: Deaths) -> None:
+    with closing(LocalPrograms(ME, deaths.put, count_max=2)) as local:
+        for number in range(3):
+            local.came(f"oak-{os.getpid()}-{number}")
+        assert len(local.names()) == 2

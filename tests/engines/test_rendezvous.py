@@ -180,11 +180,10 @@ class TestTheDaemonOfAHost:
         assert find_daemon("bus", patience_s=20.0) is None
         begins.join()
 
-    def test_there_is_one_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rendezvous, "_CLAIM_S", 0.05)
+    def test_there_is_one_at_a_time(self) -> None:
         place, other = DaemonFile("bus"), DaemonFile("bus")
         assert place.claim()
-        assert not other.claim()
+        assert not other.claim(0.05)
         place.leave()
         assert other.claim()
         other.leave()

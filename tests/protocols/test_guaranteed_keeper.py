@@ -13,16 +13,15 @@ from infobus.protocols.frames.guaranteed import (
     SiteKeeper,
     SiteName,
 )
-from infobus.protocols.guaranteed import keeper as keeping
 from infobus.protocols.guaranteed.keeper import NameKeeper, SavePlaces
 
 
 class Keeping:
     """A keeper whose effects are noted; what it saves outlives it."""
 
-    def __init__(self, disk: dict[str, Any] | None = None) -> None:
+    def __init__(self, disk: dict[str, Any] | None = None, **bounds: int) -> None:
         self.disk = {} if disk is None else disk
-        self.keeper = NameKeeper(node="keeper", saved=self.disk)
+        self.keeper = NameKeeper(node="keeper", saved=self.disk, **bounds)
         self.now_s = 0.0
 
     def use(
@@ -158,9 +157,8 @@ def test_a_position_never_goes_back(positions: list[int]) -> None:
     assert places.get("L", NamePlace(-1)).position == max(positions, default=-1)
 
 
-def test_it_keeps_so_many_names_and_lets_go_of_one_that_is_not_in_use(monkeypatch: Any) -> None:
-    monkeypatch.setattr(keeping, "NAMES_COUNT_MAX", 2)
-    site = Keeping()
+def test_it_keeps_so_many_names_and_lets_go_of_one_that_is_not_in_use() -> None:
+    site = Keeping(names_count_max=2)
     site.use("a", "one")
     site.use("a", "two")
     assert not site.use("a", "three")  # it does without a keeper
@@ -170,9 +168,8 @@ def test_it_keeps_so_many_names_and_lets_go_of_one_that_is_not_in_use(monkeypatc
     assert list(site.keeper.names) == ["two", "three"]
 
 
-def test_it_keeps_so_many_positions_of_a_name(monkeypatch: Any) -> None:
-    monkeypatch.setattr(keeping, "PLACES_COUNT_MAX", 2)
-    site = Keeping()
+def test_it_keeps_so_many_positions_of_a_name() -> None:
+    site = Keeping(places_count_max=2)
     site.use("a")
     site.progress("a", L=1)
     site.progress("a", M=1)

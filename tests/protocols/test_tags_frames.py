@@ -174,8 +174,8 @@ class TestTheServer:
         server.tick(13.0)
         assert [user.node for user in server.publishers("a")] == ["p"]
 
-    def test_too_many_requests_are_refused(self, server, monkeypatch):
-        monkeypatch.setattr("infobus.protocols.tags.server.PENDING_COUNT_MAX", 1)
+    def test_too_many_requests_are_refused(self):
+        server = TagServer("d", TagTable(), lambda: "oak#1", pending_count_max=1)
         server.table.view(0, ("oak#1",))
         server.take(wire.TagRequest("p", CREATE), 1.0)
         more = msgspec.structs.replace(CREATE, id="r2")

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from infobus.errors import BadValue, NoRight
 from infobus.objects import DataObject, type_of
 from infobus.protocols.frames.tags import TagOperation, TagOutcome, TagTerms
-from infobus.protocols.tags import table as tables
 from infobus.protocols.tags.rights import allows
 from infobus.protocols.tags.rules import TagRules
 from infobus.protocols.tags.table import TagTable, governing
@@ -102,16 +101,14 @@ class TestCreating:
         table = TagTable()
         assert msgspec.msgpack.decode(table.apply(1, junk), type=TagOutcome).why == "malformed"
 
-    def test_a_full_table_takes_no_more(self, monkeypatch):
-        monkeypatch.setattr(tables, "TAGS_COUNT_MAX", 2)
-        table = TagTable()
+    def test_a_full_table_takes_no_more(self):
+        table = TagTable(tags_count_max=2)
         assert [ask(table, "create", name).why for name in "abc"] == ["", "", "full"]
         ask(table, "delete", "a")
         assert ask(table, "create", "c") == DONE
 
-    def test_large_tags_fill_a_table_too(self, monkeypatch):
-        monkeypatch.setattr(tables, "TAGS_BYTES_MAX", 400)
-        table = TagTable()
+    def test_large_tags_fill_a_table_too(self):
+        table = TagTable(tags_bytes_max=400)
         wide = TagTerms(publish=("x" * 64,) * 4)
         assert ask(table, "create", "a", declared=wide) == DONE
         assert ask(table, "create", "b", declared=wide).why == "full"
@@ -160,16 +157,14 @@ class TestOwning:
 
 
 class TestMemory:
-    def test_old_outcomes_make_room(self, monkeypatch):
-        monkeypatch.setattr(tables, "RESULTS_COUNT_MAX", 3)
-        table = TagTable()
+    def test_old_outcomes_make_room(self):
+        table = TagTable(results_count_max=3)
         for number in range(5):
             ask(table, "create", f"t{number}", id=f"r{number}")
         assert [table.result(f"r{n}") for n in range(5)] == [None, None, DONE, DONE, DONE]
 
-    def test_who_lags_far_behind_is_told_so(self, monkeypatch):
-        monkeypatch.setattr(tables, "GONE_COUNT_MAX", 2)
-        table = TagTable()
+    def test_who_lags_far_behind_is_told_so(self):
+        table = TagTable(gone_count_max=2)
         for name in "abcd":
             ask(table, "create", name)
         held = table.version

@@ -12,18 +12,27 @@ import select
 import threading
 from collections.abc import Callable
 
-_PROGRAMS_COUNT_MAX = 512  # each takes a file descriptor
-_DEATH_S = 3.0  # the system takes down sockets before the process; later nobody waits for it
+PROGRAMS_COUNT_MAX = 512  # each takes a file descriptor
+DEATH_S = 3.0  # later nobody waits for it
 
 
 class LocalPrograms:
     """The nodes of this host and user whose tokens are seen; `me` is the daemon's own.
 
     `on_death` is called, from any thread, with each whose token has gone and whose process has
-    ended. It may have left with a word before that.
+    ended. It may have left with a word before that. A process may end up to `death_s` after the
+    token has gone: the system takes down sockets first.
     """
 
-    def __init__(self, me: str, on_death: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        me: str,
+        on_death: Callable[[str], None],
+        count_max: int = PROGRAMS_COUNT_MAX,
+        death_s: float = DEATH_S,
+    ) -> None:
+        self._count_max = count_max
+        self._death_s = death_s
         self._me = me
         self._on_death = on_death
         self._handles: dict[str, int] = {}
@@ -40,7 +49,7 @@ class LocalPrograms:
         if handle is None:
             return
         with self._lock:
-            if node not in self._handles and len(self._handles) < _PROGRAMS_COUNT_MAX:
+            if node not in self._handles and len(self._handles) < self._count_max:
                 self._handles[node] = handle
                 return
         os.close(handle)
@@ -67,7 +76,7 @@ class LocalPrograms:
                 os.close(self._handles.popitem()[1])
 
     def _wait(self, node: str, handle: int) -> None:
-        has_ended = _has_ended(handle, _DEATH_S)
+        has_ended = _has_ended(handle, self._death_s)
         os.close(handle)
         if has_ended:
             self._on_death(node)

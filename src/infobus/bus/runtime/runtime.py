@@ -74,7 +74,6 @@ log = logging.getLogger("infobus")
 ALL_KEY = "all"
 _TYPES_KEY = "types"
 _READ_AT_ONCE_BYTES = 4096  # of a descriptor; longer ones take milliseconds
-_UNREAD_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Runtime:
@@ -131,6 +130,7 @@ class Runtime:
         self._listening = Listening(engine, terms, self.on_frame)
         self._post = Post(f"infobus-{name}", engine, threads, self._on_engine_error)
         self._type_reader: Worker | None = None
+        self._unread_bytes_max = bounds.unread_bytes_max
         self._unread_bytes = 0  # of descriptors that it has not read yet
         self._is_closed = threading.Event()
         self.compiler = FilterCompiler(self, self._note_interest_changed)
@@ -499,7 +499,7 @@ class Runtime:
         size = sum(map(len, descriptors)) - sum(map(len, short))
         if not size:
             return
-        if self._unread_bytes + size > _UNREAD_BYTES_MAX:
+        if self._unread_bytes + size > self._unread_bytes_max:
             self.counters.complain(peer, "sends more long descriptors of types than can be read")
             return
         self._unread_bytes += size

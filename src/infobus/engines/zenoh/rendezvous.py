@@ -29,7 +29,7 @@ FOLDER_VARIABLE = "INFOBUS_SOCKETS"
 
 _GATE = "gate"
 _DAEMON = "daemon"
-_CLAIM_S = 1.0  # outlasts those who only look whether the file is locked
+CLAIM_S = 1.0  # outlasts those who only look whether the file is locked
 _ENDING = b"ending"  # in the place of what a daemon shows of itself
 _SOCKET, _SOCKET_LOCK = ".s", ".s.lock"  # the second is Zenoh's
 _PATH_BYTES_MAX = 100  # of a socket: 108 on Linux, 104 elsewhere, with a zero at the end
@@ -214,7 +214,7 @@ class DaemonFile:
         self._file: int | None = None
         self._told = b""
 
-    def claim(self, patience_s: float | None = None) -> bool:
+    def claim(self, patience_s: float = CLAIM_S) -> bool:
         """Become the daemon; False if somebody else is, and remains so for `patience_s`.
 
         Raises:
@@ -222,7 +222,7 @@ class DaemonFile:
         """
         for folder in (self._path.parent.parent, self._path.parent):
             _make_private(folder)
-        deadline_s = time.monotonic() + (_CLAIM_S if patience_s is None else patience_s)
+        deadline_s = time.monotonic() + patience_s
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         while not _lock(file):
             if time.monotonic() >= deadline_s:

@@ -65,6 +65,8 @@ class NameKeeper:
     node: str
     saved: Mapping[str, Mapping[str, NamePlace]]
     names: dict[str, _Name] = field(default_factory=dict)
+    names_count_max: int = NAMES_COUNT_MAX
+    places_count_max: int = PLACES_COUNT_MAX
 
     def __post_init__(self) -> None:
         self.names |= {name: _Name(dict(places)) for name, places in self.saved.items()}
@@ -106,7 +108,7 @@ class NameKeeper:
             return []
         effects: KeeperEffects = []
         if kept is None:
-            if len(self.names) >= NAMES_COUNT_MAX:
+            if len(self.names) >= self.names_count_max:
                 idle = (name for name, one in self.names.items() if not one.holder)
                 if (oldest := next(idle, None)) is None:
                     return []
@@ -140,7 +142,7 @@ class NameKeeper:
             old = kept.places.pop(ledger, None)
             kept.places[ledger] = new if old is None or new.position >= old.position else old
             kept.is_changed |= new != old
-        while len(kept.places) > PLACES_COUNT_MAX:
+        while len(kept.places) > self.places_count_max:
             del kept.places[next(iter(kept.places))]
 
     def _answer(

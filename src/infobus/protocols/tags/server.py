@@ -110,12 +110,14 @@ class TagServer:
         member: Callable[[], str],
         application_of: Callable[[str], str] = lambda node: "",
         is_seen: Callable[[str], bool] = lambda node: True,
+        pending_count_max: int = PENDING_COUNT_MAX,
     ) -> None:
         self.name = name
         self.table = table
         self._member = member
         self._application_of = application_of
         self._is_seen = is_seen
+        self._pending_count_max = pending_count_max
         self._holders: dict[str, _Holder] = {}
         self._pending: dict[str, _Pending] = {}
         self.rows: dict[str, _Row] = {}
@@ -254,8 +256,10 @@ class TagServer:
         known = self.table.result(operation.id)
         if known is not None:
             return [ToPeer(request.sender, self._answer(operation.id, known))]
-        if operation.id not in self._pending and len(self._pending) >= PENDING_COUNT_MAX:
-            busy = TagOutcome("full", detail=f"{PENDING_COUNT_MAX} operations wait for a decision")
+        if operation.id not in self._pending and len(self._pending) >= self._pending_count_max:
+            busy = TagOutcome(
+                "full", detail=f"{self._pending_count_max} operations wait for a decision"
+            )
             return [ToPeer(request.sender, self._answer(operation.id, busy))]
         # Who has no name that would outlive it is bound to this member; nobody else is to any.
         host = self._member() if operation.asker == request.sender else ""

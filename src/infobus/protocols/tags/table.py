@@ -62,9 +62,23 @@ _states = msgspec.msgpack.Decoder(_State)
 
 
 class TagTable:
-    """The tags, as of the last decision. An `AgreedTable`, for any agreed sequence."""
+    """The tags, as of the last decision. An `AgreedTable`, for any agreed sequence.
 
-    def __init__(self) -> None:
+    All members must have the same bounds: what is decided here is decided alike everywhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        tags_count_max: int = TAGS_COUNT_MAX,
+        tags_bytes_max: int = TAGS_BYTES_MAX,
+        results_count_max: int = RESULTS_COUNT_MAX,
+        gone_count_max: int = GONE_COUNT_MAX,
+    ) -> None:
+        self._tags_count_max = tags_count_max
+        self._tags_bytes_max = tags_bytes_max
+        self._results_count_max = results_count_max
+        self._gone_count_max = gone_count_max
         self._state = _State()
         self._bytes = 0
 
@@ -83,7 +97,7 @@ class TagTable:
             outcome = self._done(asked)
             if outcome.why != "no member":  # it may ask again, by another member
                 state.results[asked.id] = outcome
-                if len(state.results) > RESULTS_COUNT_MAX:
+                if len(state.results) > self._results_count_max:
                     del state.results[next(iter(state.results))]
         return _encode(outcome)
 
@@ -182,7 +196,8 @@ class TagTable:
         state = self._state
         old = state.tags.get(row.name)
         size = self._bytes + _size(row) - (0 if old is None else _size(old))
-        if len(state.tags) + (old is None) > TAGS_COUNT_MAX or size > TAGS_BYTES_MAX:
+        count = len(state.tags) + (old is None)
+        if count > self._tags_count_max or size > self._tags_bytes_max:
             what = f"{len(state.tags)} tags in {self._bytes} bytes"
             return TagOutcome("full", detail=what)
         self._bytes = size
@@ -197,7 +212,7 @@ class TagTable:
         self._bytes -= _size(row)
         state.version += 1
         state.gone[row.name] = state.version
-        if len(state.gone) > GONE_COUNT_MAX:
+        if len(state.gone) > self._gone_count_max:
             state.forgotten = state.gone.pop(next(iter(state.gone)))
 
 

@@ -10,6 +10,7 @@ what they promise:
   or lies in a reported loss, unless publisher or subscription end first, or the subscription
   gets a filter that does not let it through;
 * nothing is delivered before the word of what was missed before it;
+* each consumer that may have missed something hears of the loss, once;
 * a loss of unknown size is reported only where the sender had indeed given the node up, or the
   node the sender, which takes `absent_s`, or where the node stood still and so cannot know; every
   other hole has numbers;
@@ -320,6 +321,8 @@ class Account:
                     if due:
                         events = f"{list(due)} of {sender} on {lane!r}"
                         yield f"{node.name} did not hand {events} to {subscription.pattern!r}"
+                if subscription.words and not node.is_consuming:
+                    yield f"{node.name} did not tell {subscription.pattern!r}: {subscription.words}"
         yield from self._untold()
         for (name, sender, lane), expected in self._expected.items():
             end = self._heard.get((name, sender, lane), 0)

@@ -27,8 +27,9 @@ from infobus.errors import Backpressure, BusClosed, LossError
 from infobus.filters import Filter, compile
 from infobus.patience import Patience
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.lanes import lane_key, lane_of
+from infobus.protocols.frames.lanes import channel_in, lane_key, lane_of
 from infobus.protocols.frames.wire import Items
+from infobus.protocols.interest.own_rows import channel_pattern, touches
 from infobus.protocols.reliable.effects import Events, Lost
 from infobus.protocols.reliable.peer import Terms
 from infobus.subjects import channel_of, matches
@@ -44,6 +45,8 @@ _QUEUE_COUNTS = [2, 8, 65_536, 65_536]
 
 
 Attributes = dict[str, Any]
+Word = tuple[str, int, int | None]
+"""Of a loss: its sender, the first and the last number."""
 
 
 @dataclass(eq=False)
@@ -58,6 +61,8 @@ class SimulatedSubscription:
     real: Subscription = field(init=False)
     due: dict[tuple[str, str], deque[int]] = field(default_factory=dict)
     """What the node has taken in for it, by sender and lane, and its consumer has not got yet."""
+    words: list[Word] = field(default_factory=list)
+    """Of losses that its consumer is to hear of."""
 
     def accepts(self, subject: str, attributes: Attributes) -> bool:
         """Whether the subscription wants such an event now."""
@@ -324,6 +329,11 @@ class SimulatedNode:
         """How much longer its consumers take nothing."""
         return self._rests_until_s - self.network.now_s
 
+    @property
+    def is_consuming(self) -> bool:
+        """Whether its consumers are about to look into their queues."""
+        return self._is_consuming
+
     def _consume(self) -> None:
         if self.rest_s > 0:
             self.network.call_later(self.rest_s, self._consume, node=self.name)
@@ -345,8 +355,11 @@ class SimulatedNode:
                 event = subscription.real.receive(timeout_s=0.0)
             except (TimeoutError, BusClosed):
                 return
-            except LossError:
-                continue  # the account knows of it
+            except LossError as loss:
+                word = (loss.sender, loss.first, loss.last)
+                assert word in subscription.words, f"{loss}, of which the node did not hear"
+                subscription.words.remove(word)
+                continue
             self._witness.received(self, subscription, event)
 
     def _note_all_known(self, subscription: SimulatedSubscription) -> None:
@@ -416,6 +429,11 @@ class _WitnessedRuntime(Runtime):
     def report(
         self, lost: Lost, lanes: tuple[str, ...], *, but: Subscription | None = None
     ) -> None:
+        depth = self.node.terms.depth
+        for subscription in self._simulated.subscriptions:
+            wanted = [channel_pattern(subscription.pattern, depth)]
+            if any(not lane or touches(wanted, channel_in(lane)) for lane in lanes):
+                subscription.words.append((lost.sender, lost.first, lost.last))
         super().report(lost, lanes, but=but)
         self._witness.lost(self._simulated, lost)
         self._simulated.consume_soon()
