@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import infobus
-from infobus import LossError, UsageError
+from infobus import Bounds, LossError, UsageError
 from infobus.router.settings import AgreementSettings
 from tests.router.sites import CHAIN, DOUBLE_RING, FULL, RING, TREE, eventually, is_quiet, received
 
@@ -230,13 +230,13 @@ def test_too_many_rows_from_beyond_become_one(sites):
 
 def test_a_loss_before_the_router_is_told_beyond(sites):
     world = sites(["ab"])
-    world.start("a", {**ALL, "when_full": "drop_oldest", "max_rate": 50.0})
+    bounds = Bounds(queue_count_max=500)
+    world.start("a", {**ALL, "when_full": "drop_oldest", "max_rate": 50.0}, bounds=bounds)
     world.start("b", ALL)
     world.until_linked()
     there = world.buses["b"].subscribe("plant.>", on_loss="raise")
     world.until_wanted("a", "plant.x", "b")
-    bounds = infobus.Bounds().queue_count_max
-    for number in range(bounds + 2_000):
+    for number in range(2_000):
         world.buses["a"].publish("plant.x", {"n": number})
 
     def is_told() -> bool:
