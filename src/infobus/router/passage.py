@@ -241,14 +241,25 @@ class Passage:
                 self._pass_held(way, run.class_)
                 self._pass(run, way)
             else:
-                way.held.setdefault(run.class_, Held()).hold(run, time.monotonic())
+                held = way.held.setdefault(run.class_, Held())
+                held.hold(run, way.passed, time.monotonic())
 
     def _holding_lock(self, class_: str) -> threading.Lock:
         return self._holding.setdefault(class_, threading.Lock())
 
     def _pass_held(self, way: _Way, class_: str) -> None:
         held = way.held.get(class_)
-        for run in held.take(way.passed) if held else ():
+        if not held:
+            return
+        if held.dropped:
+            way.crossed.lost += 1
+            log.error(
+                "no router of site %s carried, and up to %d events did not cross: there was no "
+                "room for them",
+                self._here.site,
+                held.dropped,
+            )
+        for run in held.take(way.passed):
             self._pass(run, way)
 
     def _pass(self, run: Run, way: _Way) -> None:
