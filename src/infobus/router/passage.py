@@ -304,9 +304,23 @@ class Passage:
             for subject, name in called.copy().items()
             if name is not None and (not channel or channel_of(subject, way.depth) == channel)
         }
+        if not subjects and channel:  # nothing has crossed yet
+            subjects = {one: one for one in self._channels_of(channel, way, depth)}
         count = 1 if lost.last is None else lost.last - lost.first + 1
         for subject in subjects.values():
             way.to.lose(subject, self._class_for(class_in(lost.lane), way), count)
+
+    def _channels_of(self, channel: str, way: _Way, depth: int) -> list[str]:
+        """The channels on the other side of one on this side, as far as they can be named."""
+        if way is self._way_out:
+            translate, beginning = self._imports.agreement.names.outward_patterns, channel
+        else:
+            translate = self._names.names.inward_patterns
+            beginning = ".".join(channel.split(".")[PREFIX_COUNT:])
+        wide = f"{beginning}.>" if beginning else ">"
+        found = [one for form in (beginning, wide) if form for one in translate(form)]
+        names = (one.split(".")[:depth] for one in found)
+        return [".".join(name) for name in names if not {"*", ">"} & set(name)]
 
     # Names.
 
