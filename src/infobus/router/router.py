@@ -516,7 +516,7 @@ def _agreement(passage: Passage) -> AgreementStatus:
         inside=one.inside,
         outside=one.outside,
         where=one.where,
-        reach=one.reach.told.strip(";"),
+        reach=one.reach.words,
         listens_to=passage.prefixes,
         rows_asked=passage.rows_asked,
         rows_wanted=passage.rows_wanted,
