@@ -16,18 +16,20 @@ LINE_COUNT_MAX = 800
 FUNCTION_LINE_COUNT_MAX = 60
 
 # Words in -ing that name a thing, not an activity.
-NOUNS = set("matching pruning routing spelling testing".split())
+NOUNS = set("matching pruning renaming routing spelling testing".split())
 
 # Inside a room, a folder imports only folders that stand before it on its line.
 FOLDERS = {
-    "bench": "common matching repository pubsub guaranteed qos calls pipeline membership hosts",
-    "bus": "deliver runtime publish durable membership tags statistics",
+    "bench": (
+        "common matching repository pubsub guaranteed qos calls pipeline hosts membership routers"
+    ),
+    "bus": "deliver runtime publish durable membership tags statistics border",
     "demo": "floor newsroom city",
-    "engines": "memory zenoh attached",
+    "engines": "memory zenoh attached routed",
     "filters": "language matching algebra pushdown",
     "pipeline": "source sink jobs runner",
     "protocols": (
-        "qos frames interest reliable guaranteed initial_state invocation membership tags"
+        "qos frames interest reliable guaranteed initial_state invocation membership tags routing"
     ),
     "stores": "sqlite ledger journal",
     "tdl": "classes library forms",

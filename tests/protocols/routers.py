@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infobus.protocols.frames.routing import DATA, DECLARED
 from infobus.protocols.routing.effects import Effect, ParcelArrived
-from infobus.protocols.routing.router import Router
+from infobus.protocols.routing.machine import RoutingMachine
 from infobus.protocols.routing.terms import RoutingTerms
 
 
@@ -13,7 +13,7 @@ class Routers:
 
     def __init__(self, terms: RoutingTerms | None = None) -> None:
         self.terms = terms or RoutingTerms()
-        self.routers: dict[str, Router] = {}
+        self.routers: dict[str, RoutingMachine] = {}
         self.now_s = 10.0
         self.got: list[tuple[str, bytes]] = []
         self.others: list[Effect] = []
@@ -21,9 +21,11 @@ class Routers:
         """Routers whose messages wait."""
         self.messages_count = 0
 
-    def __getitem__(self, name: str) -> Router:
+    def __getitem__(self, name: str) -> RoutingMachine:
         if name not in self.routers:
-            self.routers[name] = Router(name, len(self.routers) * 1000, self.terms, name=name)
+            self.routers[name] = RoutingMachine(
+                name, len(self.routers) * 1000, self.terms, name=name
+            )
         return self.routers[name]
 
     def link(self, one: str, other: str) -> None:

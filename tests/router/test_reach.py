@@ -4,25 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infobus.router.reach import Notice, Place, Reach, is_within, prefixes
+from infobus.router.reach import AgreementReach, Notice, SitePlace, is_within, prefixes
 
-HERE = Place("a", "eu.se")
+HERE = SitePlace("a", "eu.se")
 FAR = {"b": 1, "c": 2, "d": 3}
 
 reaches = st.builds(
-    Reach,
+    AgreementReach,
     st.lists(st.sampled_from(["eu", "eu.se", "us", "eu.de"]), max_size=2).map(tuple),
     st.integers(0, 3),
     st.lists(st.sampled_from("abcd"), max_size=2).map(tuple),
 )
-places = st.builds(Place, st.sampled_from("bcd"), st.sampled_from(["", "eu", "eu.se", "us", "eur"]))
+places = st.builds(
+    SitePlace, st.sampled_from("bcd"), st.sampled_from(["", "eu", "eu.se", "us", "eur"])
+)
 
 
-def notice(place: Place, reach: Reach) -> Notice:
+def notice(place: SitePlace, reach: AgreementReach) -> Notice:
     return Notice(place.site, place, reach.label, reach)
 
 
-def heard(reach: Reach, theirs: Notice) -> bool:
+def heard(reach: AgreementReach, theirs: Notice) -> bool:
     found = prefixes(reach, HERE, [theirs], FAR)
     names = (f"{theirs.place.site}.{theirs.label}", f"*.{theirs.label}")
     return any(name in found for name in names)
@@ -49,14 +51,14 @@ def test_reaches_have_one_label_only_if_they_are_the_same(one, other):
 
 
 def test_a_router_that_no_path_leads_to_is_not_listened_to():
-    theirs = notice(Place("b", "eu"), Reach(hops_max=3))
-    assert prefixes(Reach(), HERE, [theirs], {"b": 3}) == ["*.all", f"b.{theirs.label}"]
-    assert prefixes(Reach(), HERE, [theirs], {}) == ["*.all"]
+    theirs = notice(SitePlace("b", "eu"), AgreementReach(hops_max=3))
+    assert prefixes(AgreementReach(), HERE, [theirs], {"b": 3}) == ["*.all", f"b.{theirs.label}"]
+    assert prefixes(AgreementReach(), HERE, [theirs], {}) == ["*.all"]
 
 
 def test_routers_of_ones_own_site_are_not_listened_to():
-    theirs = notice(Place("a", "eu.se"), Reach(domains=("eu",)))
-    assert prefixes(Reach(domains=("eu",)), HERE, [theirs], {"a": 1}) == []
+    theirs = notice(SitePlace("a", "eu.se"), AgreementReach(domains=("eu",)))
+    assert prefixes(AgreementReach(domains=("eu",)), HERE, [theirs], {"a": 1}) == []
 
 
 @pytest.mark.parametrize("key", ["reach", "reach/a/b/-/all", "reach/a/b/-/all/;x;", "l/a"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from infobus import UsageError
-from infobus.router.reach import Place, Reach
+from infobus.router.reach import AgreementReach, SitePlace
 from infobus.router.settings import load_router
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,10 +40,10 @@ def load(tmp_path):
 
 def test_what_is_told_is_read(load):
     settings = load(GOOD)
-    assert settings.place == Place("plant7", "eu.se")
+    assert settings.place == SitePlace("plant7", "eu.se")
     assert settings.neighbour[0].connect == ("tcp/127.0.0.1:7601",)
     (agreement,) = settings.agreement
-    assert agreement.reach == Reach(("eu",), 4)
+    assert agreement.reach == AgreementReach(("eu",), 4)
     names = agreement.agreement("plant7.x").names
     assert names.outward("plant.line4.oven.heat") == "plant7.x.eu.line4.ovens.heat"
     assert settings.remarks() == []

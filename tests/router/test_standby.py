@@ -2,7 +2,7 @@
 
 from infobus.bus.deliver.event import Run
 from infobus.protocols.frames.items import Items
-from infobus.router.standby import HOLD_S, Held, Recent
+from infobus.router.standby import HOLD_S, Backlog, Recent
 
 
 def run(first: int, count: int, sender: str = "p") -> Run:
@@ -15,7 +15,7 @@ def numbers(runs: list[Run]) -> list[int]:
 
 
 def test_what_was_heard_is_not_passed_again_whichever_came_first():
-    held, passed = Held(), Recent()
+    held, passed = Backlog(), Recent()
     passed.note(run(1, 2), 0.0)
     for first in (1, 4, 7):
         held.hold(run(first, 3), passed, 0.0)
@@ -25,14 +25,14 @@ def test_what_was_heard_is_not_passed_again_whichever_came_first():
 
 
 def test_numbers_of_other_senders_are_other_events():
-    held, passed = Held(), Recent()
+    held, passed = Backlog(), Recent()
     passed.note(run(1, 1, "q"), 0.0)
     held.hold(run(1, 1), passed, 0.0)
     assert numbers(held.take(passed)) == [1]
 
 
 def test_what_is_old_is_let_go_if_another_router_carries():
-    held, passed = Held(), Recent()
+    held, passed = Backlog(), Recent()
     held.hold(run(1, 1), passed, 0.0)
     held.hold(run(2, 1), passed, HOLD_S + 1)
     passed.note(run(3, 1), HOLD_S + 2)
@@ -41,7 +41,7 @@ def test_what_is_old_is_let_go_if_another_router_carries():
 
 
 def test_while_nobody_carries_nothing_is_let_go_but_for_lack_of_room():
-    held, passed = Held(), Recent()
+    held, passed = Backlog(), Recent()
     for first in range(0, 60_000, 1_000):
         held.hold(run(first, 1_000), passed, first / 1_000.0)
     assert held.dropped == 10_000

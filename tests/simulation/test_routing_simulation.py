@@ -8,8 +8,8 @@ import os
 
 import pytest
 
+from infobus.protocols.routing.machine import RoutingMachine
 from infobus.protocols.routing.relays import Relays
-from infobus.protocols.routing.router import Router
 from infobus.testing.simulation.reliable import SimulationFailed
 from infobus.testing.simulation.routing import SETTLE_S, simulate
 
@@ -42,13 +42,13 @@ def test_a_seed_replays_the_same_run(seed):
 
 
 def never_release(monkeypatch):
-    mark = Router._mark
+    mark = RoutingMachine._mark
 
     def only_hold(self, class_, where, *, is_full):
         if is_full:
             mark(self, class_, where, is_full=is_full)
 
-    monkeypatch.setattr(Router, "_mark", only_hold)
+    monkeypatch.setattr(RoutingMachine, "_mark", only_hold)
 
 
 def choose_anew_each_time(monkeypatch):

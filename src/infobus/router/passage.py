@@ -24,7 +24,7 @@ from infobus.protocols.reliable.effects import Lost
 from infobus.router.crossings import Crossings
 from infobus.router.reach import PREFIX_COUNT
 from infobus.router.settings import AgreementSettings, RouterSettings
-from infobus.router.standby import Duty, Held, Recent
+from infobus.router.standby import Backlog, Duty, Recent
 from infobus.router.translation import Rename, crossing, renamed, renamed_group
 from infobus.subjects import TEST_SPACE, channel_of, matches
 
@@ -52,7 +52,7 @@ class _Way(NamedTuple):
     classes: Classes  # of the side that they leave
     depth: int
     passed: Recent  # what another router of the group has passed on
-    held: dict[str, Held]  # what this one has taken while it stands by, by class
+    held: dict[str, Backlog]  # what this one has taken while it stands by, by class
 
 
 class Passage:
@@ -89,8 +89,7 @@ class Passage:
         self.rows_asked = 0
         self._last: object = None  # what the last update was made from
         self._here = here = router.place
-        self._is_ours = is_ours
-        self._note = note
+        self._is_ours, self._note = is_ours, note
         self._prefix = f"{here.site}.{settings.reach.label}"
         self._names = settings.agreement()
         self._imports = Imports(settings.agreement(self._prefix), settings.rows_max)
@@ -241,7 +240,7 @@ class Passage:
                 self._pass_held(way, run.class_)
                 self._pass(run, way)
             else:
-                held = way.held.setdefault(run.class_, Held())
+                held = way.held.setdefault(run.class_, Backlog())
                 held.hold(run, way.passed, time.monotonic())
 
     def _holding_lock(self, class_: str) -> threading.Lock:

@@ -22,14 +22,14 @@ PREFIX_COUNT = 2
 """Elements before the subject: the site, and the label."""
 
 
-class Place(NamedTuple):
+class SitePlace(NamedTuple):
     """Where a router is: the name it goes by, and its domain."""
 
     site: str
     domain: str
 
 
-class Reach(Struct, frozen=True):
+class AgreementReach(Struct, frozen=True):
     """The bounds of an agreement; those that are empty or 0 do not bound."""
 
     domains: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Reach(Struct, frozen=True):
     @property
     def label(self) -> str:
         """What it is called in names on the backbone."""
-        if self == Reach():
+        if self == AgreementReach():
             return UNBOUNDED
         return f"b{hashlib.sha256(self.told.encode()).hexdigest()[:12]}"
 
@@ -47,8 +47,8 @@ class Reach(Struct, frozen=True):
     def told(self) -> str:
         """Its bounds as one element of a key.
 
-        >>> Reach(("eu", "us.ny"), 4).told, Reach.of("eu,us.ny;4;")
-        ('eu,us.ny;4;', Reach(domains=('eu', 'us.ny'), hops_max=4, routers=()))
+        >>> AgreementReach(("eu", "us.ny"), 4).told, AgreementReach.of("eu,us.ny;4;")
+        ('eu,us.ny;4;', AgreementReach(domains=('eu', 'us.ny'), hops_max=4, routers=()))
         """
         return f"{','.join(self.domains)};{self.hops_max or ''};{','.join(self.routers)}"
 
@@ -56,7 +56,7 @@ class Reach(Struct, frozen=True):
     def words(self) -> str:
         """Its bounds for people.
 
-        >>> Reach(("eu", "us.ny"), 4).words, Reach().words
+        >>> AgreementReach(("eu", "us.ny"), 4).words, AgreementReach().words
         ('in eu, us.ny; 4 hops', 'all')
         """
         bounds = (
@@ -67,7 +67,7 @@ class Reach(Struct, frozen=True):
         return "; ".join(filter(None, bounds)) or "all"
 
     @classmethod
-    def of(cls, told: str) -> Reach:
+    def of(cls, told: str) -> AgreementReach:
         """Read what `told` wrote; `ValueError` if it is something else."""
         domains, hops, routers = told.split(";")
         return cls(
@@ -76,7 +76,7 @@ class Reach(Struct, frozen=True):
             tuple(filter(None, routers.split(","))),
         )
 
-    def includes(self, place: Place, hops: int) -> bool:
+    def includes(self, place: SitePlace, hops: int) -> bool:
         """Whether a router there, so many links away, is within."""
         return (
             (not self.domains or any(is_within(place.domain, one) for one in self.domains))
@@ -98,15 +98,15 @@ class Notice(NamedTuple):
     """What a router shows: it is there, and this is one of its labels."""
 
     router: str
-    place: Place
+    place: SitePlace
     label: str
-    reach: Reach
+    reach: AgreementReach
 
     @property
     def key(self) -> str:
         """As the key of a token.
 
-        >>> Notice("b2", Place("b", "eu"), "all", Reach()).key
+        >>> Notice("b2", SitePlace("b", "eu"), "all", AgreementReach()).key
         'reach/b2/b/-eu/all/;;'
         """
         site, domain = self.place
@@ -116,28 +116,28 @@ class Notice(NamedTuple):
     def of(cls, key: str) -> Notice:
         """Read a key; `ValueError` if it is something else."""
         _, router, site, domain, label, told = key.split("/")
-        return cls(router, Place(site, domain[1:]), label, Reach.of(told))
+        return cls(router, SitePlace(site, domain[1:]), label, AgreementReach.of(told))
 
 
 def prefixes(
-    reach: Reach, here: Place, notices: Iterable[Notice], hops: dict[str, int]
+    reach: AgreementReach, here: SitePlace, notices: Iterable[Notice], hops: dict[str, int]
 ) -> list[str]:
     """What an agreement of this reach listens to: beginnings of names on the backbone.
 
     `hops` is how far other routers are; one that is not in it cannot be reached.
 
     >>> there = [
-    ...     Notice("b", Place("b", "eu"), "all", Reach()),
-    ...     Notice("c", Place("c", "us"), "all", Reach()),
+    ...     Notice("b", SitePlace("b", "eu"), "all", AgreementReach()),
+    ...     Notice("c", SitePlace("c", "us"), "all", AgreementReach()),
     ... ]
-    >>> prefixes(Reach(("eu",)), Place("a", "eu.se"), there, {"b": 1, "c": 1})
+    >>> prefixes(AgreementReach(("eu",)), SitePlace("a", "eu.se"), there, {"b": 1, "c": 1})
     ['b.all']
-    >>> prefixes(Reach(), Place("a", "eu.se"), there, {"b": 1, "c": 1})
+    >>> prefixes(AgreementReach(), SitePlace("a", "eu.se"), there, {"b": 1, "c": 1})
     ['*.all']
     """
-    found = [] if reach != Reach() else [f"*.{UNBOUNDED}"]
+    found = [] if reach != AgreementReach() else [f"*.{UNBOUNDED}"]
     for router, place, label, theirs in notices:
-        if (reach == Reach() and label == UNBOUNDED) or place.site == here.site:
+        if (reach == AgreementReach() and label == UNBOUNDED) or place.site == here.site:
             continue
         far = hops.get(router)
         if far is not None and reach.includes(place, far) and theirs.includes(here, far):

@@ -15,7 +15,7 @@ from infobus.engines.zenoh.endpoints import check_endpoint
 from infobus.patience import LINKS, Patience
 from infobus.protocols.interest.federation import Agreement
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes
-from infobus.router.reach import Place, Reach, is_within
+from infobus.router.reach import AgreementReach, SitePlace, is_within
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DOMAIN = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -47,9 +47,9 @@ class AgreementSettings(Struct, frozen=True, forbid_unknown_fields=True):
     services: bool = False
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> AgreementReach:
         """How far it goes."""
-        return Reach(self.domains, self.hops_max, self.routers)
+        return AgreementReach(self.domains, self.hops_max, self.routers)
 
     def agreement(self, prefix: str = "") -> Agreement:
         """Its names and filter; outside, names have `prefix` before them."""
@@ -83,9 +83,9 @@ class RouterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     agreement: tuple[AgreementSettings, ...] = ()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SitePlace:
         """Where it is; the routers of a group are one site."""
-        return Place(self.group or self.name, self.domain)
+        return SitePlace(self.group or self.name, self.domain)
 
     @property
     def inside_options(self) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Recent:
         return [at for at, one in enumerate(_ids(run)) if one not in self._at_s]
 
 
-class Held:
+class Backlog:
     """Runs that wait until this router carries, of one class and in one direction."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from infobus.protocols.frames.routing import DECLARED, TOKEN, Hello, encode
-from infobus.protocols.routing.router import Router
+from infobus.protocols.routing.machine import RoutingMachine
 from infobus.protocols.routing.terms import RoutingTerms
 
 Links = set[tuple[int, int]]
@@ -70,7 +70,8 @@ class Backbone:
         """Of tables; what is said regularly is counted apart."""
         self.greetings = self.greeting_bytes = 0
         self.routers = {
-            f"site{site}": Router(f"site{site}", site, RoutingTerms()) for site in range(sites)
+            f"site{site}": RoutingMachine(f"site{site}", site, RoutingTerms())
+            for site in range(sites)
         }
         self.links = {(f"site{one}", f"site{other}") for one, other in links}
         self._hands_out = False  # tables, so nothing that is said of them has to arrive

@@ -29,8 +29,8 @@ from infobus.bench.routers.backbone import (
     Backbone,
 )
 from infobus.protocols.frames.routing import RouterTable, decode, encode
+from infobus.protocols.routing.machine import RoutingMachine
 from infobus.protocols.routing.paths import Paths, links_of
-from infobus.protocols.routing.router import Router
 from infobus.protocols.routing.tables import Tables
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def measure(topology: str, sites: int) -> BackboneCost:
     )
 
 
-def _memory(router: Router) -> int:
+def _memory(router: RoutingMachine) -> int:
     """The bytes that the tables of a router take in a process of their own."""
     frames = [
         encode(held.as_frame("neighbour", origin))

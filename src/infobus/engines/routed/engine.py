@@ -46,7 +46,7 @@ from infobus.protocols.frames.routing import (
     encode,
 )
 from infobus.protocols.routing.effects import Effect, ParcelArrived, TokenChanged, Unacceptable
-from infobus.protocols.routing.router import Router
+from infobus.protocols.routing.machine import RoutingMachine
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.waiters import Changed
 
@@ -112,7 +112,7 @@ class RoutedEngine:
         self._waits = waits or Waits()
         self._now_s = now_s
         self._node = ""
-        self._router: Router | None = None
+        self._router: RoutingMachine | None = None
         self._lock = threading.Lock()
         self._changed = Changed(self._lock)
         self._declarations = Declarations(self._tell)
@@ -138,7 +138,7 @@ class RoutedEngine:
         self._node = node
         self._links.open(node)
         abandon_in_forked_child(self)
-        self._router = Router(
+        self._router = RoutingMachine(
             node,
             secrets.randbits(48),
             self._terms,
@@ -182,7 +182,7 @@ class RoutedEngine:
         self._changed = Changed(self._lock)
         self._workers = {}
 
-    def _meet(self, router: Router) -> None:
+    def _meet(self, router: RoutingMachine) -> None:
         """Wait for the tables of all: what others have declared just now is still on its way."""
         began_s = self._now_s()
         self._changed.wait_for(router.is_met, self._waits.open_s)
@@ -323,7 +323,7 @@ class RoutedEngine:
 
     # Doing what the machine says, under the lock.
 
-    def _after(self, router: Router) -> None:
+    def _after(self, router: RoutingMachine) -> None:
         self._send_woken(router)
         if router.must_look:
             self._tell_soon()
@@ -345,7 +345,7 @@ class RoutedEngine:
                 case Unacceptable(peer, what):
                     self._complain(peer, what)
 
-    def _send_woken(self, router: Router) -> None:
+    def _send_woken(self, router: RoutingMachine) -> None:
         for peer in router.woken:
             if peer not in self._sending:
                 self._sending.add(peer)
@@ -456,11 +456,11 @@ class RoutedEngine:
 
     # Little things.
 
-    def _is_idle(self, router: Router) -> bool:
+    def _is_idle(self, router: RoutingMachine) -> bool:
         up = [link for link in router.links.values() if link.is_up]
         return not self._sending and all(link.is_idle for link in up)
 
-    def _checked(self) -> Router:
+    def _checked(self) -> RoutingMachine:
         if self._router is None:
             raise closed_error(forked=self._is_forked, opened=bool(self._node))
         return self._router
@@ -472,7 +472,7 @@ class RoutedEngine:
             log.warning("%s, a router: %s: %s", self._node, whom, what)
 
 
-def _routing(router: Router) -> RoutingState:
+def _routing(router: RoutingMachine) -> RoutingState:
     tables, mine = router.tables.tables, router.tables.mine
     paths = router.paths
     return RoutingState(

@@ -148,10 +148,8 @@ class ZenohEngine:
             raise BadValue(what, path="lease_s")
         if role not in ROLES:
             raise BadValue(f"role: expected one of {', '.join(ROLES)}, got {role!r}", path="role")
-        self._bus = bus
-        self._role = role
-        self._listen = tuple(listen)
-        self._must_listen = must_listen
+        self._bus, self._role = bus, role
+        self._listen, self._must_listen = tuple(listen), must_listen
         self._connect = tuple(connect)
         self._multicast = multicast
         self._patience = patience

@@ -36,8 +36,8 @@ from infobus.protocols.frames.routing import (
 )
 from infobus.protocols.qos.classes import Marks
 from infobus.protocols.routing.effects import Effect, ParcelArrived, TokenChanged
+from infobus.protocols.routing.machine import RoutingMachine
 from infobus.protocols.routing.paths import PATHS_COUNT_MAX
-from infobus.protocols.routing.router import Router
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.testing.simulation.reliable import replayable
 
@@ -86,7 +86,7 @@ class _Place:
 
     def __init__(self, run: RoutingRun, name: str, session: int) -> None:
         self.name = name
-        self.router = Router(name, session, run.terms, name=name)
+        self.router = RoutingMachine(name, session, run.terms, name=name)
         self.patterns: list[str] = []
         self.ever: set[str] = set()
         self.tokens: set[str] = set()

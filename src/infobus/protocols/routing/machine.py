@@ -42,7 +42,7 @@ _LOCAL = ""
 """In place of a neighbour: what waits for this router itself."""
 
 
-class Router:
+class RoutingMachine:
     """The machine of one router.
 
     Args:
