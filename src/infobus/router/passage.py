@@ -82,8 +82,7 @@ class Passage:
         duty: Duty,
         note: Callable[[Run], None],
     ) -> None:
-        self.settings = settings
-        self._duty = duty
+        self.settings, self._duty = settings, duty
         self.out, self.into = Crossed(), Crossed()
         self.prefixes: tuple[str, ...] = ()
         self.rows_asked = 0
@@ -94,11 +93,9 @@ class Passage:
         self._names = settings.agreement()
         self._imports = Imports(settings.agreement(self._prefix), settings.rows_max)
         self._imported: dict[Row, None] = {}
-        self._inward: dict[str, str | None] = {}
-        self._outward: dict[str, str | None] = {}
+        self._inward, self._outward = dict[str, str | None](), dict[str, str | None]()
         self._rate = None if settings.max_rate is None else Rate(settings.max_rate)
-        self._pacing = threading.Lock()
-        self._is_closed = threading.Event()
+        self._pacing, self._is_closed = threading.Lock(), threading.Event()
         self._inside = Border(
             inside,
             take=self._go_out,
