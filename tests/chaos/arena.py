@@ -65,6 +65,10 @@ class Arena(Struct):
         """What fills a place."""
         return [sys.executable, str(PROGRAM), str(self.folder), *program.name.split(".")]
 
+    def settings_of(self, program: Program) -> dict[str, str]:
+        """What its environment says of the bus."""
+        return self.settings
+
     def start(self, program: Program) -> None:
         """Give a place to a new process."""
         program.lives += 1
@@ -74,7 +78,7 @@ class Arena(Struct):
             self.command(program),
             stderr=errors,
             env={k: v for k, v in os.environ.items() if not k.startswith("INFOBUS_")}
-            | self.settings,
+            | self.settings_of(program),
         )
         errors.close()
 

@@ -189,7 +189,8 @@ def main() -> None:
         "enemy": attack,
     }
     home = os.environ.get("INFOBUS_HOME", FOLDER / "home")
-    with infobus.connect(f"chaos-{FOLDER.name}", home=home) as bus:
+    name = os.environ.get("INFOBUS_BUS", f"chaos-{FOLDER.name}")
+    with infobus.connect(name, home=home) as bus:
         diary.note("born", node=bus.node, host=os.uname().nodename)
         roles[ROLE](bus, diary)
     diary.note("ended")
