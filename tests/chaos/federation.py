@@ -72,7 +72,7 @@ class Federation(Site, kw_only=True):
         working = {
             program.host
             for program in self.programs
-            if program.role == "router" and self.is_up(program) and not program.frozen_until_s
+            if program.role == "router" and self._has_joined(program)
         }
         ways = [
             {one.name, other.name}
@@ -97,3 +97,8 @@ class Federation(Site, kw_only=True):
             if now_s - since_s >= LINK_S:
                 self.apart.append(Apart(hosts, self.unlinked.pop(pair), now_s))
                 del self.back_since[hosts]
+
+    def _has_joined(self, router: Program) -> bool:
+        """Whether it works: it says so once it has joined both buses."""
+        said = (self.folder / "errors" / router.name).read_text(errors="replace")
+        return self.is_up(router) and not router.frozen_until_s and "and backbone" in said
