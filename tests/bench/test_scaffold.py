@@ -120,7 +120,7 @@ def test_a_narrow_terminal_cuts_no_number():
     assert all(word in text for word in words[0].split())
 
 
-COMMANDS = "match guaranteed qos call elvin pipeline repository backtest".split()
+COMMANDS = "match guaranteed qos call elvin routers pipeline repository backtest".split()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

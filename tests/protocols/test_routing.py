@@ -151,6 +151,22 @@ def test_a_flow_keeps_its_way_while_that_is_good_and_chooses_anew_when_it_is_not
     assert split_of(relays, (3,), hops) == {}
 
 
+def test_flows_that_are_over_are_forgotten():
+    relays = Relays()
+    split_of(relays, (1,), {1: ("a",)}, now_s=0.0)
+    relays.split((2, "c/x"), (1,), 20.0, lambda _: ("a",), lambda _: 0)
+    relays.prune(40.0)
+    assert len(relays) == 1
+
+
+def test_there_are_never_more_flows_than_the_limit(monkeypatch):
+    monkeypatch.setattr("infobus.protocols.routing.relays._FLOWS_COUNT_MAX", 16)
+    relays = Relays()
+    for source in range(100):
+        relays.split((source, "c/x"), (1,), 0.0, lambda _: ("a",), lambda _: 0)
+    assert 14 <= len(relays) <= 16
+
+
 # Carrying.
 
 
@@ -247,6 +263,13 @@ def test_a_table_that_is_too_large_is_refused(square):
     assert square["a"].take(RouterTable("b", "x", 1, 0, "", "", [], rows), square.now_s) == []
     more = RouterTable("b", "x", 2, 1, "", "", [], ["cc/more"])
     assert isinstance(square["a"].take(more, square.now_s)[0], Unacceptable)
+
+
+@pytest.mark.parametrize("origin", ["a", "d", "x"])
+def test_a_version_that_leaves_no_room_for_another_is_refused(square, origin):
+    last = RouterTable("b", origin, 2**63 - 1, 0, "", "", [], [])
+    assert isinstance(square["a"].take(last, square.now_s)[0], Unacceptable)
+    assert_paths(square, [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")])
 
 
 def test_strangers_are_not_listened_to(square):

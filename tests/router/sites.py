@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import infobus
-from infobus import Bus
+from infobus import Bounds, Bus
 from infobus.bus.bus import interior
 from infobus.engines.memory.engine import MemoryEngine, live_network
 from infobus.router.router import Router
@@ -72,14 +72,21 @@ class Sites:
     def called(self, name: str) -> str:
         return f"{name}-{self.run}"
 
-    def bus(self, name: str) -> Bus:
+    def bus(self, name: str, **options: Any) -> Bus:
         """A program on the bus of a site."""
-        bus = infobus.connect(f"{self.run}-{name}", engine="memory")
+        bus = infobus.connect(f"{self.run}-{name}", engine="memory", **options)
         return self.ends.enter_context(bus)
 
-    def start(self, name: str, *agreements: dict[str, Any], site: str = "", **more: Any) -> Router:
+    def start(
+        self,
+        name: str,
+        *agreements: dict[str, Any],
+        site: str = "",
+        bounds: Bounds | None = None,
+        **more: Any,
+    ) -> Router:
         """Start a router, on the bus of its own site or of another one."""
-        inside = self.bus(site or name)
+        inside = self.bus(site or name, bounds=bounds)
         links = MemoryEngine(live_network(f"{self.run}-links"))
         router = Router(self.settings(name, *agreements, **more), inside=inside, links=links)
         self.routers[name] = self.ends.enter_context(router)

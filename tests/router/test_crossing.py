@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
+from msgspec.structs import replace
 
 import infobus
-from infobus import LossError
+from infobus import Bounds, LossError, UsageError
 from infobus.bus.bus import interior
 from infobus.protocols.reliable.effects import Lost
+from infobus.router.settings import AgreementSettings
 from tests.router.sites import CHAIN, DOUBLE_RING, FULL, RING, TREE, eventually, is_quiet, received
 
 ALL = {"inside": "plant", "outside": "plant"}
@@ -230,13 +232,13 @@ def test_too_many_rows_from_beyond_become_one(sites):
 
 def test_a_loss_before_the_router_is_told_beyond(sites):
     world = sites(["ab"])
-    world.start("a", {**ALL, "when_full": "drop_oldest", "max_rate": 50.0})
+    bounds = Bounds(queue_count_max=500)
+    world.start("a", {**ALL, "when_full": "drop_oldest", "max_rate": 50.0}, bounds=bounds)
     world.start("b", ALL)
     world.until_linked()
     there = world.buses["b"].subscribe("plant.>", on_loss="raise")
     world.until_wanted("a", "plant.x", "b")
-    bounds = infobus.Bounds().queue_count_max
-    for number in range(bounds + 2_000):
+    for number in range(2_000):
         world.buses["a"].publish("plant.x", {"n": number})
 
     def is_told() -> bool:
@@ -392,3 +394,50 @@ def test_guaranteed_events_and_calls_cross_if_an_agreement_says_so(sites):
     eventually(lambda: world.buses["c"].who_is_out_there("svc.>", timeout_s=0.2))
     assert world.buses["c"].service("svc.desk").double(21) == 42
     assert not world.buses["c"].who_is_out_there("private.>", timeout_s=0.2)
+
+
+def test_a_neighbour_that_is_not_agreed_any_more_is_not_linked_and_others_stay(sites):
+    world = sites(CHAIN)
+    world.start_all(ALL)
+    router = world.routers["b"]
+    both = router.settings.neighbour
+    there = world.buses["c"].subscribe("plant.>")
+    world.until_wanted("b", "plant.x", "c")
+
+    def is_up() -> dict[str, bool]:
+        return {link.name[0]: link.is_up for link in router.status().neighbours}
+
+    router.change(replace(router.settings, neighbour=both[1:]))
+    eventually(lambda: not is_up().get("a") and is_up()["c"])
+    eventually(lambda: len(world.routers["a"].status().routers) == 0)
+    world.buses["b"].publish("plant.x", {"n": 1})
+    assert received(there, 1) == [{"n": 1}]
+    router.change(replace(router.settings, neighbour=both))
+    eventually(lambda: is_up() == {"a": True, "c": True})
+
+
+def test_a_change_that_needs_a_new_start_is_refused_and_changes_nothing(sites):
+    world = sites(["ab"])
+    router = world.start("a", ALL)
+    with pytest.raises(UsageError, match="domain: changed"):
+        router.change(replace(router.settings, domain="us", agreement=()))
+    assert len(router.status().agreements) == 1
+
+
+def test_agreements_change_while_the_router_runs(sites):
+    world = sites(["ab"])
+    router = world.start("a", ALL)
+    world.start("b", ALL, {"inside": "more", "outside": "more"})
+    world.until_linked()
+    there = world.buses["b"].subscribe(">")
+    world.until_wanted("a", "plant.x", "b")
+    more = AgreementSettings("more", "more")
+    told = router.change(replace(router.settings, agreement=(*router.settings.agreement, more)))
+    assert told == ["begun: more as more"]
+    world.until_wanted("a", "more.x", "b")
+    told = router.change(replace(router.settings, agreement=(more,)))
+    assert told == ["ended: plant as plant"]
+    world.until_wanted("a", "plant.x", "")
+    world.buses["a"].publish("plant.x", {"n": 1})
+    world.buses["a"].publish("more.x", {"n": 2})
+    assert received(there, 1) == [{"n": 2}]

@@ -1,11 +1,15 @@
 """The settings of a router: what is wrong is said with the place and the remedy."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from infobus import UsageError
 from infobus.router.reach import Place, Reach
 from infobus.router.settings import load_router
 
+DOCS = Path(__file__).parents[2] / "docs"
 GOOD = """
 name = "plant7"
 inside = "plant"
@@ -100,3 +104,11 @@ def test_a_router_without_any_way_to_a_neighbour_is_refused(load):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UsageError, match="it cannot be read: No such file"):
         load_router(tmp_path / "none.toml")
+
+
+EXAMPLES = re.findall(r"```toml\n(name = .*?)```", (DOCS / "routers.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("text", EXAMPLES, ids=["plant7", "hq"])
+def test_the_settings_on_the_page_of_routers_are_right(load, text):
+    assert load(text).agreement

@@ -78,6 +78,11 @@ BENCHMARKS = {
         "Measure what membership costs a node, and how soon all members know of a failure.",
         "Shorter looks, and 8 failures in place of 40.",
     ),
+    "routers": BenchCommand(
+        "routers.benchmark",
+        "Count what routers of many sites tell each other, in a simulation of them.",
+        "Up to 50 sites in place of 200.",
+    ),
     "pipeline": BenchCommand(
         "pipeline.benchmark",
         "Measure Spark reading a journal through the bus's source and by itself, and captures.",

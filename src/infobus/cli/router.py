@@ -227,7 +227,7 @@ def _agreements(one: RouterStatus) -> Table:
             printable(each.inside or ">"),
             printable(each.outside or ">"),
             printable(each.where),
-            printable(each.reach or "all"),
+            printable(each.reach),
             str(each.rows_asked),
             str(each.rows_wanted) + (f" ({each.rows_refused} refused)" * bool(each.rows_refused)),
             f"{each.out.events:,}",

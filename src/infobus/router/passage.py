@@ -87,6 +87,8 @@ class Passage:
         self._duty = duty
         self.out, self.into = Crossed(), Crossed()
         self.prefixes: tuple[str, ...] = ()
+        self.rows_asked = 0
+        self._last: object = None  # what the last update was made from
         self._here = here = router.place
         self._is_ours = is_ours
         self._note = note
@@ -139,9 +141,9 @@ class Passage:
         return self._imports.refused[_NEIGHBOURS]
 
     @property
-    def rows(self) -> tuple[int, int]:
-        """How many rows this site asks others for, and how many they ask of it."""
-        return len(self._names.exported(self._inside.wanted())), len(self._imported)
+    def rows_wanted(self) -> int:
+        """How many rows others ask of this site."""
+        return len(self._imported)
 
     def fits(self, subject: str) -> bool:
         """Whether the agreement's form of names inside fits a subject."""
@@ -164,17 +166,23 @@ class Passage:
 
     def update(self, prefixes: Sequence[str]) -> None:
         """Tell each side what the other wants now; `prefixes` are those that are listened to."""
+        here, there = self._inside.wanted(), self._backbone.wanted()
+        carries = self._duty.carries()
+        now = frozenset(here), frozenset(there), tuple(prefixes), carries
+        # A table that was refused may be accepted later, though it is the same.
+        if now == self._last and self._imported.keys() != set(self._imports.agreement.widest()):
+            return
+        self._last = now
         self.prefixes = tuple(prefixes)
-        rows = self._names.exported(self._inside.wanted())
+        rows = self._names.exported(here)
+        self.rows_asked = len(rows)
         asked = [_below(prefix, row) for prefix in prefixes for row in rows]
-        added, removed = self._imports.import_rows(
-            _NEIGHBOURS, self._backbone.wanted(), time.monotonic()
-        )
+        added, removed = self._imports.import_rows(_NEIGHBOURS, there, time.monotonic())
         for row in removed:
             del self._imported[row]
         self._imported.update(dict.fromkeys(added))
         wanted = list(self._imported)
-        if not self._duty.carries():  # hear what the router that carries passes on
+        if not carries:  # hear what the router that carries passes on
             asked += [_below(self._prefix, row) for row in self._names.exported(self._imported)]
             wanted += self._names.imported(rows)
         self._backbone.want(asked)

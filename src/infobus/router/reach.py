@@ -52,6 +52,20 @@ class Reach(Struct, frozen=True):
         """
         return f"{','.join(self.domains)};{self.hops_max or ''};{','.join(self.routers)}"
 
+    @property
+    def words(self) -> str:
+        """Its bounds for people.
+
+        >>> Reach(("eu", "us.ny"), 4).words, Reach().words
+        ('in eu, us.ny; 4 hops', 'all')
+        """
+        bounds = (
+            f"in {', '.join(self.domains)}" if self.domains else "",
+            f"{self.hops_max} hops" if self.hops_max else "",
+            f"to {', '.join(self.routers)}" if self.routers else "",
+        )
+        return "; ".join(filter(None, bounds)) or "all"
+
     @classmethod
     def of(cls, told: str) -> Reach:
         """Read what `told` wrote; `ValueError` if it is something else."""

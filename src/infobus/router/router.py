@@ -512,15 +512,14 @@ def _known(routing: RoutingState) -> tuple[KnownRouter, ...]:
 
 def _agreement(passage: Passage) -> AgreementStatus:
     one = passage.settings
-    asked, wanted = passage.rows
     return AgreementStatus(
         inside=one.inside,
         outside=one.outside,
         where=one.where,
-        reach=one.reach.told.strip(";"),
+        reach=one.reach.words,
         listens_to=passage.prefixes,
-        rows_asked=asked,
-        rows_wanted=wanted,
+        rows_asked=passage.rows_asked,
+        rows_wanted=passage.rows_wanted,
         rows_refused=passage.refused,
         out=CrossedStatus(**msgspec.structs.asdict(passage.out)),
         into=CrossedStatus(**msgspec.structs.asdict(passage.into)),

@@ -55,7 +55,7 @@ class Border:
             raise UsageError("when_full='disconnect' would end the border; choose another")
         self.bus = bus
         self.ignore = ignore
-        self._parts = parts = interior(bus)
+        parts = interior(bus)
         self._hub = hub = parts.hub
         self._on_wanted = on_wanted
         self._changing = threading.Lock()  # what is wanted, one caller at a time

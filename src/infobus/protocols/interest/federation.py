@@ -15,11 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from infobus.errors import BadFilter, BadSubject
 from infobus.protocols.interest.own_rows import Row
 from infobus.protocols.interest.renaming import Renaming
 from infobus.subjects import check_pattern
+
+_FILTERS_COUNT_MAX = 16_384
+"""Filters of rows of which it is remembered what they are with the mandatory one."""
 
 
 class Agreement:
@@ -65,6 +69,7 @@ class Agreement:
         return list(found)
 
 
+@lru_cache(_FILTERS_COUNT_MAX)
 def _both(where: str, mandatory: str) -> str:
     """Return a filter that passes what both pass; one not understood here counts as none."""
     from infobus.filters import compile  # late: a bus without filters needs none of it

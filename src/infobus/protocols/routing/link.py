@@ -64,7 +64,7 @@ class Link:
         self.heard_s: float | None = None
         self.is_heard_there = False
         self.tables_hash = 0
-        self.mismatches = 0
+        self.differed = False  # that hash, from the own one
         self.load = 0
         self.held: tuple[str, ...] = ()
         self.must_greet = False

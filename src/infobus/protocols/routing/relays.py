@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from msgspec import Struct, field
 
 _FLOWS_COUNT_MAX = 50_000
+_OLD_PART = 8  # of them, which chose first, choose anew when there are too many
 _IDLE_S = 30.0  # so long after its last frame, none of a flow waits anywhere any more
 
 Hop = str
@@ -53,7 +54,8 @@ class Relays:
         held = self._flows.get(flow)
         if held is None or now_s - held.used_at_s > _IDLE_S:
             if len(self._flows) >= _FLOWS_COUNT_MAX:
-                self.prune(now_s)
+                for old in list(self._flows)[: _FLOWS_COUNT_MAX // _OLD_PART]:
+                    del self._flows[old]
             held = self._flows[flow] = _Flow(now_s, self.epoch)
         held.used_at_s = now_s
         if held.epoch != self.epoch:
@@ -66,12 +68,10 @@ class Relays:
         return found
 
     def prune(self, now_s: float) -> None:
-        """Forget flows that are over; if there are too many others, the oldest of them."""
+        """Forget flows that are over."""
         flows = self._flows
         for flow in [f for f, held in flows.items() if now_s - held.used_at_s > _IDLE_S]:
             del flows[flow]
-        while len(flows) >= _FLOWS_COUNT_MAX:
-            del flows[next(iter(flows))]
 
 
 def _chosen(

@@ -73,7 +73,7 @@ class Router:
         self.relays = Relays()
         self.counts: Counter[str] = Counter()
         self._session = session
-        self._ticked_s = 0.0
+        self._ticked_s = self._pruned_s = 0.0
         self.accepts = accepts
         self._paths = Paths(own, {})
         self._are_paths_old = self.must_look = False
@@ -216,6 +216,9 @@ class Router:
             if not link.is_shown and is_over:
                 del self.links[link.peer]
         effects += self.look(now_s)
+        if now_s - self._pruned_s > self.terms.forget_s:
+            self._pruned_s = now_s
+            self.relays.prune(now_s)
         for origin in self.tables.lost_before(now_s - self.terms.forget_s):
             self.tables.forget(origin)
             self._ids.pop(id_of(origin), None)
@@ -291,15 +294,10 @@ class Router:
         effects += self._check(link, now_s)
         if link.is_up:
             # Frames of tables may be lost. While tables change, they differ without that.
-            is_stable = hello.tables == link.tables_hash
-            link.tables_hash = hello.tables
-            if hello.tables == self.tables.hash or not is_stable:
-                link.mismatches = 0
-            elif (mismatches := link.mismatches + 1) > 1:
-                link.mismatches = 0
+            differs = hello.tables != self.tables.hash
+            if differs and link.differed and hello.tables == link.tables_hash:
                 link.say(self._versions(whole=True))
-            else:
-                link.mismatches = mismatches
+            link.differed, link.tables_hash = differs, hello.tables
         self._wake(link)
         return effects
 
@@ -309,7 +307,7 @@ class Router:
             return []
         if link.is_up:
             return self._down(link, now_s)
-        link.is_up, link.is_synced, link.mismatches = True, False, 0
+        link.is_up, link.is_synced, link.differed = True, False, False
         link.must_greet = True
         self._tell_own((), ())
         link.say(self._versions(whole=True))
@@ -330,6 +328,9 @@ class Router:
 
     def _on_table(self, link: Link, table: RouterTable, now_s: float) -> list[Effect]:
         tables = self.tables
+        if why := tables.refusal(table):
+            self.counts["refused: too large"] += 1
+            return [Unacceptable(link.peer, why)]
         if table.origin == self.own:
             # Told by an earlier life of this node, or by a liar: this one has the last word.
             if table.version > tables.mine.version:
@@ -342,9 +343,6 @@ class Router:
             link.say(self._versions(only=table.origin))
             self._wake(link)
             return []
-        if why := tables.refusal(table):
-            self.counts["refused: too large"] += 1
-            return [Unacceptable(link.peer, why)]
         held = tables.tables.get(table.origin)
         neighbours = () if held is None else held.neighbours
         added, removed = tables.take(table, now_s)

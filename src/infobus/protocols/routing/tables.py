@@ -19,6 +19,8 @@ from infobus.protocols.frames.routing import (
     id_of,
 )
 
+_VERSION_MAX = 2**62  # nobody changes so often; its owner must be able to tell a greater one
+
 
 class Told(Struct):
     """One router's table."""
@@ -57,7 +59,7 @@ class Tables:
         self.mine = Told(name=name, domain=domain)
         self.tables: dict[str, Told] = {own: self.mine}
         self.reached: set[str] = {own}
-        self._by_entry: dict[str, set[str]] = {}
+        self._by_entry: dict[str, tuple[str, ...]] = {}  # most have one holder
         self._hash: int | None = None
         self._wild: dict[str, set[str]] = {}  # entries with wildcards, by their kind
         self._found: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -75,6 +77,8 @@ class Tables:
     def refusal(self, table: RouterTable) -> str:
         """Why a table cannot be taken; empty if it can."""
         held = self.tables.get(table.origin)
+        if table.version > _VERSION_MAX:
+            return f"tells of version {table.version} of {table.origin}"
         if held is None and len(self.tables) >= ROUTERS_COUNT_MAX:
             return f"tells of more than {ROUTERS_COUNT_MAX} routers"
         count = len(table.added) + (len(held.entries) if held is not None and table.since else 0)
@@ -177,12 +181,12 @@ class Tables:
         held.count(origin)
         self._hash = None
         for entry in added:
-            self._by_entry.setdefault(entry, set()).add(origin)
+            self._by_entry[entry] = (*self._by_entry.get(entry, ()), origin)
             if "*" in entry:
                 self._wild.setdefault(entry[0], set()).add(entry)
         for entry in removed:
-            holders = self._by_entry[entry]
-            holders.discard(origin)
+            holders = tuple(one for one in self._by_entry[entry] if one != origin)
+            self._by_entry[entry] = holders
             if not holders:
                 del self._by_entry[entry]
                 if "*" in entry:

@@ -7,6 +7,7 @@ from msgspec import Struct
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Marks, Upgrade
 
 _MIB = 1024 * 1024
+_BEATS_OF_LEASE = 4
 
 
 class RoutingTerms(Struct, frozen=True, kw_only=True):
@@ -14,7 +15,7 @@ class RoutingTerms(Struct, frozen=True, kw_only=True):
 
     classes: Classes = DEFAULT_CLASSES
     lease_s: float = 1.0  # a neighbour that is silent for so long is not there
-    beat_s: float = 0.25  # between words to a neighbour
+    beat_s_max: float = 0.25  # between words to a neighbour; never more than a quarter of the lease
     gather_s: float = 0.005  # own changes of a table that come within it leave together
     forget_s: float = 30.0  # a router that cannot be reached is forgotten
     window_bytes: int = _MIB  # to one neighbour, under way
@@ -22,3 +23,12 @@ class RoutingTerms(Struct, frozen=True, kw_only=True):
     upgrade: Upgrade | None = Upgrade()
     stall_s: float = 2.5  # a full class of which nothing leaves for so long lets its oldest go
     control_count_max: int = 10_000  # control frames that wait for one link
+
+    @property
+    def beat_s(self) -> float:
+        """The pause between words to a neighbour.
+
+        >>> RoutingTerms().beat_s, RoutingTerms(lease_s=0.4).beat_s
+        (0.25, 0.1)
+        """
+        return min(self.beat_s_max, self.lease_s / _BEATS_OF_LEASE)

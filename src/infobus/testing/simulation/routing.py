@@ -192,7 +192,7 @@ class RoutingRun:
                     for name in reached - {place.name}:
                         if self.places[name].wants(key):
                             self.owed[number, name] += 1
-        late_s = self.now_s + 3.0
+        late_s = self.now_s + SETTLE_S  # windows may be small, and hubs busy
         while self.owed and self.now_s < late_s:
             self.advance(0.1)
         if self.owed:
