@@ -181,9 +181,15 @@ class Arena(Struct):
         for program in ending:
             assert program.process is not None
             program.process.terminate()
+        deadline_s = time.monotonic() + END_S
         for program in ending:
             assert program.process is not None
-            program.process.wait(END_S)
+            try:
+                program.process.wait(max(1.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                # It is a finding, and its errors say where each of its threads is.
+                program.process.send_signal(signal.SIGABRT)
+                program.process.wait()
             self._note_end(program, program.process)
 
 

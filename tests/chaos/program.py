@@ -8,6 +8,7 @@ is wrong.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import random
 import signal
@@ -43,6 +44,7 @@ def wrong_s() -> float:
 ended = threading.Event()
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    faulthandler.enable()  # on SIGABRT, too
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
 import infobus  # noqa: E402
 from tests.chaos import diary as diaries  # noqa: E402

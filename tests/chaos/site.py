@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from infobus.testing.hosts import Hosts, NetworkHost
@@ -279,7 +280,9 @@ def judged(made: Site) -> Verdict:
             made.crashes.append(f"not linked again after {took_s:.0f} s: {[*made.unlinked]}")
             break
     end_quietly(made)
-    verdict = check(made.folder / "diaries", sorted(made.apart, key=lambda one: one.since))
+    apart = sorted(made.apart, key=lambda one: one.since)
+    (made.folder / "apart.json").write_bytes(msgspec.json.encode(apart))  # to judge it again
+    verdict = check(made.folder / "diaries", apart)
     verdict.violations += made.crashes
     verdict.figures["heals"] = made.heals
     longest_s = max((one.until - one.since for one in made.apart), default=0.0)

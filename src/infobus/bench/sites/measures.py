@@ -126,7 +126,9 @@ def trips(routers: int, quick: bool) -> Iterator[Trip]:
     with routed_sites(max(routers, 1), [(0, 1)] if routers else []) as sites:
         caller, answerer = sites.program(0), sites.program(-1)
         answerer.ask("echo")
+        caller.ask("subscribe", "pong")  # else the first answer is not wanted there yet
         caller.ask("wanted", "ping")
+        answerer.ask("wanted", "pong")
         caller.ask("round_trips", 20)
         times_s = caller.ask("round_trips", count)
         yield Trip(
