@@ -8,7 +8,16 @@ import pytest
 
 from infobus.bench.common.rounds import ignore_step
 from infobus.bench.sites import benchmark
-from infobus.bench.sites.measures import DIRECT, Failover, Rate, Reach, Traffic, Trip
+from infobus.bench.sites.measures import (
+    DIRECT,
+    FROZEN,
+    KILLED,
+    Failover,
+    Rate,
+    Reach,
+    Traffic,
+    Trip,
+)
 
 
 def traffic(interested: int, quick: bool) -> list[Traffic]:
@@ -32,7 +41,8 @@ def reach(routers: int, quick: bool) -> list[Reach]:
 
 
 def failover(count: int, quick: bool) -> list[Failover]:
-    return [Failover(count=count, p50_ms=400.0, p95_ms=1_500.0, load=1)]
+    found = (KILLED, 90.0), (FROZEN, 1_500.0)
+    return [Failover(how=how, count=4, p50_ms=40.0, p95_ms=ms, load=1) for how, ms in found]
 
 
 def test_bars_are_those_of_sites_joined_by_routers(
@@ -48,6 +58,7 @@ def test_bars_are_those_of_sites_joined_by_routers(
         (2.0, False),  # there and back, more than direct
         (0.5, True),  # processor time, five routers to two
         (20.0, True),  # interest
-        (1_500.0, False),  # failover
+        (90.0, True),  # killed
+        (1_500.0, False),  # frozen
     ]
-    assert found.tables[0].row_count == 4 + 5 + 4 + 2 + 2
+    assert found.tables[0].row_count == 4 + 5 + 4 + 2 + 4

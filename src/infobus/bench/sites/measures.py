@@ -15,9 +15,10 @@ from infobus.bench.sites.site import routed_sites
 EVENT_COUNT, PING_COUNT = 100_000, 500
 BATCH_COUNT = 100
 DIRECT, BESIDE = "direct", "by two routers"
-_FAILOVER_LEASE_S = 0.3
+KILLED, FROZEN = "killed", "frozen"
+LEASE_S = 0.3
 _FAILOVERS = 12
-_AFTER_S = 2.0
+_TRICKLE_S = 6.0
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +61,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failover(msgspec.Struct, frozen=True, kw_only=True):
-    """How long nothing came after the router on the way was killed."""
+    """How long nothing came after the router on the way had failed."""
 
+    how: str
     count: int
     p50_ms: float
     p95_ms: float
@@ -162,29 +164,30 @@ def reach(routers: int, quick: bool) -> Iterator[Reach]:
 
 
 def failover(_: int, quick: bool) -> Iterator[Failover]:
-    """Kill the one of two transits that carries, again and again."""
-    count = 4 if quick else _FAILOVERS
-    settings = f"patience = {{lease_s = {_FAILOVER_LEASE_S}}}\n"
+    """Kill or freeze the one of two transits that carries, again and again."""
+    count = _FAILOVERS // 3 if quick else _FAILOVERS
+    settings = f"patience = {{lease_s = {LEASE_S}}}\n"
     with routed_sites(4, [(0, 1), (0, 2), (1, 3), (2, 3)], settings) as sites:
         publisher, subscriber = sites.program(0), sites.program(-1)
         subscriber.ask("subscribe", "quotes.acme")
         publisher.ask("wanted", "quotes.acme")
-        gaps_s = []
-        for _ in range(count):
-            publisher.order("trickle", "quotes.acme", 2 * _AFTER_S)
-            before = sites.sent(0)
-            time.sleep(0.5)
-            after = sites.sent(0)
-            used = max(after, key=lambda name: after[name] - before.get(name, 0))
-            killed = sites.number_of(used)
-            subscriber.ask("longest_pause")
-            sites.kill(killed)
-            publisher.answer()
-            gaps_s.append(subscriber.ask("longest_pause"))
-            sites.restart(killed)
-        yield Failover(
-            count=count,
-            p50_ms=median(gaps_s) * 1e3,
-            p95_ms=percentile(gaps_s, 0.95) * 1e3,
-            load=load(),
-        )
+        for how, fail in ((KILLED, sites.kill), (FROZEN, sites.freeze)):
+            gaps_s = []
+            for _ in range(count):
+                publisher.order("trickle", "quotes.acme", _TRICKLE_S)
+                before = sites.sent(0)
+                time.sleep(0.5)
+                after = sites.sent(0)
+                used = max(after, key=lambda name: after[name] - before.get(name, 0))
+                subscriber.ask("longest_pause")
+                fail(sites.number_of(used))
+                publisher.answer()
+                gaps_s.append(subscriber.ask("longest_pause"))
+                sites.mend(sites.number_of(used))
+            yield Failover(
+                how=how,
+                count=count,
+                p50_ms=median(gaps_s) * 1e3,
+                p95_ms=percentile(gaps_s, 0.95) * 1e3,
+                load=load(),
+            )

@@ -67,9 +67,16 @@ class RoutedSites:
         self._processes[at].send_signal(signal.SIGKILL)
         self._processes[at].wait()
 
-    def restart(self, at: int) -> None:
-        """Start it again, and wait until it is linked."""
-        self._start(at)
+    def freeze(self, at: int) -> None:
+        """Stop the router of a site: its links stay open, and are silent."""
+        self._processes[at].send_signal(signal.SIGSTOP)
+
+    def mend(self, at: int) -> None:
+        """Let a router that was killed or frozen go on, and wait until it is linked."""
+        if self._processes[at].poll() is None:
+            self._processes[at].send_signal(signal.SIGCONT)
+        else:
+            self._start(at)
         self._wait_until_linked()
 
     def _start(self, at: int) -> None:
