@@ -1,6 +1,7 @@
 """The long form: `python -m tests.chaos --seconds 3600 --seed 7`; prints figures and violations.
 
-With `--hosts 5 --faults 500`, the programs run on several hosts, and hosts and cables fail too.
+With `--hosts 5 --faults 500`, the programs run on several hosts, and hosts and cables fail too;
+with `--routers`, each host is a site, and routers and their links fail.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from tests.chaos import arena, site
 from tests.chaos.checker import Verdict
+from tests.chaos.federation import Federation
 
 
 def main() -> None:
@@ -26,6 +28,9 @@ def main() -> None:
     asked.add_argument("--hosts", type=int, default=0, help="on so many hosts (needs root)")
     asked.add_argument("--faults", type=int, default=100, help="with --hosts: until so many")
     asked.add_argument("--mesh", action="store_true", help="with --hosts: without daemons")
+    asked.add_argument(
+        "--routers", action="store_true", help="with --hosts: a bus on each, joined by routers"
+    )
     options = asked.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="infobus-chaos-"))
     out = Console()
@@ -46,8 +51,9 @@ def main() -> None:
 
 def _fight(folder: Path, options: argparse.Namespace) -> tuple[Verdict, Counter[str]]:
     if options.hosts:
-        kind = "mesh" if options.mesh else "daemons"
-        return site.fight(folder, options.seed, options.hosts, kind, options.faults)
+        made_of = Federation if options.routers else site.Site
+        kind = "routers" if options.routers else "mesh" if options.mesh else "daemons"
+        return site.fight(folder, options.seed, options.hosts, kind, options.faults, made_of)
     verdict, fought = arena.fight(folder, options.seed, options.seconds)
     return verdict, fought.faults
 

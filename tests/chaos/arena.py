@@ -65,6 +65,10 @@ class Arena(Struct):
         """What fills a place."""
         return [sys.executable, str(PROGRAM), str(self.folder), *program.name.split(".")]
 
+    def settings_of(self, program: Program) -> dict[str, str]:
+        """What its environment says of the bus."""
+        return self.settings
+
     def start(self, program: Program) -> None:
         """Give a place to a new process."""
         program.lives += 1
@@ -74,7 +78,7 @@ class Arena(Struct):
             self.command(program),
             stderr=errors,
             env={k: v for k, v in os.environ.items() if not k.startswith("INFOBUS_")}
-            | self.settings,
+            | self.settings_of(program),
         )
         errors.close()
 
@@ -177,9 +181,15 @@ class Arena(Struct):
         for program in ending:
             assert program.process is not None
             program.process.terminate()
+        deadline_s = time.monotonic() + END_S
         for program in ending:
             assert program.process is not None
-            program.process.wait(END_S)
+            try:
+                program.process.wait(max(1.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                # It is a finding, and its errors say where each of its threads is.
+                program.process.send_signal(signal.SIGABRT)
+                program.process.wait()
             self._note_end(program, program.process)
 
 

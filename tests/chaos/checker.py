@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -31,6 +31,11 @@ MEET_S = 15.0
 returns to it after 5 to 10 s."""
 TAIL_S = 15.0
 """That a sender's last events are lost is told once it is given up: 5 s, after 7 s of a freeze."""
+
+TOLD_S = 20.0
+"""So long before or after a hole, its loss may be told if a router on the way has died.
+
+The next one goes on at once, and does not wait until the old one is given up."""
 
 
 class Verdict(Struct):
@@ -70,8 +75,15 @@ def judge(lives: Mapping[str, Mapping[str, list[Line]]], apart: Sequence[Apart] 
             if line["what"] in ("accepted", "loss", "refused"):
                 verdict.figures[_FIGURES[line["what"]]] += 1
     published = {life: Published.of(lines) for life, lines in lives.get("publisher", {}).items()}
+    nodes = {
+        line["node"]
+        for ones in lives.values()
+        for lines in ones.values()
+        for line in lines
+        if "node" in line
+    }
     for life, lines in lives.get("listener", {}).items():
-        _check_listener(verdict, life, lines, published, apart)
+        _check_listener(verdict, life, lines, published, nodes, apart)
     _check_kept(verdict, lives.get("keeper", {}), lives.get("consumer", {}))
     _check_calls(verdict, lives.get("caller", {}), lives.get("server", {}))
     return verdict
@@ -105,6 +117,7 @@ def _check_listener(
     life: str,
     lines: list[Line],
     published: Mapping[str, Published],
+    nodes: Collection[str],
     apart: Sequence[Apart],
 ) -> None:
     """What one listener got of each publisher: in order, once, and every hole was told."""
@@ -121,8 +134,10 @@ def _check_listener(
         elif line["what"] == "got":
             got[line["by"], line["lane"]].append((place, line))
         elif line["what"] == "loss":
-            told[line["sender"]].append((place, line))
+            told[line["sender"]].append((place, line | {"by router": line["sender"] not in nodes}))
     heard_of = {by for by, _ in got}
+    # Routers keep no diaries. What one tells as lost is of publishers at other sites.
+    by_routers = [loss for sender, ones in told.items() if sender not in nodes for loss in ones]
     still = [(a["at"], b["at"]) for a, b in pairwise(lines) if b["at"] - a["at"] > STILL_S]
     for by, one in published.items():
         if by not in heard_of and one.node not in told and _passed_by(one, still):
@@ -132,8 +147,9 @@ def _check_listener(
         met = _met(up, one.born, parted)
         if host != one.host:
             met = max(met, min(seen.get(one.node, math.inf), met + MEET_S))
+        lost = told[one.node] + (by_routers if host != one.host else [])
         for lane, events in one.accepted.items():
-            losses = [(at, loss) for at, loss in told[one.node] if _concerns(loss, lane)]
+            losses = [(at, loss) for at, loss in lost if _concerns(loss, lane)]
             view = [line for _, line in sorted([*got[by, lane], *losses], key=itemgetter(0))]
             where = f"{life} of {by} on {lane}"
             _check_lane(verdict, where, view, events, met, lines[-1], one.is_whole)
@@ -174,6 +190,7 @@ def _check_lane(
     owed = next((line["n"] for line in accepted if line["begun"] > up + SETTLE_S), None)
     last, is_told = None if owed is None else owed - 1, False
     is_first = True
+    told_at = [line["at"] for line in view if line["what"] == "loss" and line["by router"]]
     for line in view:
         if line["what"] == "loss":
             is_told = True
@@ -184,6 +201,10 @@ def _check_lane(
         elif last is not None and number <= last:
             verdict.violations.append(f"{where}: {number} came after {last}")
         elif last is not None and number > last + 1 and not is_told:
+            if any(abs(at - line["at"]) < TOLD_S for at in told_at):
+                verdict.figures["losses told by routers at another time"] += 1
+                last, is_first = number, False
+                continue
             verdict.violations.append(
                 f"{where}: {last + 1} to {number - 1} are missing before {number}, untold"
             )

@@ -8,6 +8,7 @@ is wrong.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import random
 import signal
@@ -44,6 +45,7 @@ def wrong_s() -> float:
 ended = threading.Event()
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    faulthandler.enable()  # on SIGABRT, too
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
 import infobus  # noqa: E402
 from tests.chaos import diary as diaries  # noqa: E402
@@ -197,7 +199,8 @@ def main() -> None:
         "enemy": attack,
     }
     home = os.environ.get("INFOBUS_HOME", FOLDER / "home")
-    with infobus.connect(f"chaos-{FOLDER.name}", home=home) as bus:
+    name = os.environ.get("INFOBUS_BUS", f"chaos-{FOLDER.name}")
+    with infobus.connect(name, home=home) as bus:
         diary.note("born", node=bus.node, host=os.uname().nodename)
         roles[ROLE](bus, diary)
     diary.note("ended")

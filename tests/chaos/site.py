@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from infobus.testing.hosts import Hosts, NetworkHost
@@ -36,7 +37,10 @@ FAULT_S = (0.3, 8.0)
 LINKED_S_MAX = 60.0
 """When all is healed, daemons have so long to find each other."""
 
-_HARM = {
+SERVANTS = ("daemon", "router")
+"""Roles that join others, and keep no diaries."""
+
+HARM = {
     "kill a program": 6,
     "stop a program": 4,
     "end a program": 2,
@@ -66,12 +70,16 @@ class Site(Arena, kw_only=True):
     """Hosts, what runs on them, and what is wrong just now."""
 
     hosts: Hosts
-    has_daemons: bool = False
+    harms: dict[str, int] = field(default_factory=HARM.copy)  # and how often each comes
+    servant: str = ""  # the role of what joins the hosts; one runs on each
     troubles: list[Trouble] = field(default_factory=list)
     apart: list[Apart] = field(default_factory=list)
     unlinked: dict[tuple[str, str], float] = field(default_factory=dict)  # daemons, since when
     alone: dict[str, float] = field(default_factory=dict)  # lives without a daemon, since when
     heals: int = 0
+
+    def join(self) -> None:
+        """Prepare what joins the hosts, before anything runs."""
 
     def command(self, program: Program) -> list[str]:
         """What fills a place."""
@@ -86,8 +94,8 @@ class Site(Arena, kw_only=True):
         ]
 
     def is_up(self, program: Program) -> bool:
-        """Whether it has begun to work. Daemons keep no diaries."""
-        if program.role != "daemon":
+        """Whether it has begun to work. Daemons and routers keep no diaries."""
+        if program.role not in SERVANTS:
             return Arena.is_up(self, program)
         return program.process is not None and program.process.poll() is None
 
@@ -138,7 +146,7 @@ class Site(Arena, kw_only=True):
 
     def harm(self, now_s: float) -> None:
         """Do one thing that machines and networks do; nothing if it is not possible just now."""
-        names, weights = zip(*_HARM.items(), strict=True)
+        names, weights = zip(*self.harms.items(), strict=True)
         name = self.luck.choices(names, weights)[0]
         if self.do(name, now_s, self.luck.uniform(*FAULT_S)):
             self.faults[name] += 1
@@ -146,7 +154,7 @@ class Site(Arena, kw_only=True):
     def do(self, name: str, now_s: float, for_s: float) -> bool:
         """Do that harm to somebody for so long; whether there was somebody to do it to."""
         what, _, kind = name.split(" ", 2)[0], None, name.rpartition(" ")[2]
-        if kind in ("program", "daemon"):
+        if kind in ("program", *SERVANTS):
             return self._harm_program(what, kind, now_s, for_s)
         busy = {host for trouble in self.troubles for host in trouble.hosts}
         free = [host for host in self.hosts if host not in busy]
@@ -161,7 +169,7 @@ class Site(Arena, kw_only=True):
         alive = [
             program
             for program in self.programs
-            if (program.role == "daemon") == (kind == "daemon")
+            if (program.role if program.role in SERVANTS else "program") == kind
             and program.process is not None
             and program.process.poll() is None
             and not program.frozen_until_s
@@ -236,8 +244,11 @@ class Site(Arena, kw_only=True):
 SETTINGS = {
     "mesh": 'multicast = "eth0"\ninsecure = true\n',
     "daemons": "",
+    "routers": "",
 }
 """What the settings file of all programs says, by how the hosts are joined."""
+
+_SERVANTS_OF = {"daemons": "daemon", "routers": "router"}
 
 
 @contextlib.contextmanager
@@ -247,6 +258,7 @@ def site(
     count: int,
     kind: str = "mesh",
     crews: tuple[tuple[str, ...], ...] = CREWS,
+    made_of: type[Site] = Site,
 ) -> Iterator[Site]:
     """So many hosts with everything running on them."""
     for name in ("diaries", "errors"):
@@ -254,15 +266,16 @@ def site(
     settings = folder / "infobus.toml"
     settings.write_text(SETTINGS[kind])
     with Hosts(count) as hosts:
-        made = Site(
+        made = made_of(
             folder,
             random.Random(seed),
             hosts=hosts,
-            has_daemons=kind == "daemons",
+            servant=_SERVANTS_OF.get(kind, ""),
             settings={"INFOBUS_SETTINGS": str(settings)},
         )
+        made.join()
         for host, crew in zip(hosts, itertools.cycle(crews)):
-            roles = ("daemon", *crew) if made.has_daemons else crew
+            roles = filter(None, (made.servant, *crew))
             made.programs += [Program(role, f"{host.name}{role[:3]}", host) for role in roles]
         for program in made.programs:
             made.start(program)
@@ -281,7 +294,9 @@ def judged(made: Site) -> Verdict:
             break
     end_quietly(made)
     made.apart += [Apart(frozenset((life,)), at, math.inf) for life, at in made.alone.items()]
-    verdict = check(made.folder / "diaries", sorted(made.apart, key=lambda one: one.since))
+    apart = sorted(made.apart, key=lambda one: one.since)
+    (made.folder / "apart.json").write_bytes(msgspec.json.encode(apart))  # to judge it again
+    verdict = check(made.folder / "diaries", apart)
     verdict.violations += made.crashes
     verdict.figures["heals"] = made.heals
     pairs = [one for one in made.apart if len(one.hosts) == 2]
@@ -291,10 +306,15 @@ def judged(made: Site) -> Verdict:
 
 
 def fight(
-    folder: Path, seed: int, count: int, kind: str, fault_count: int
+    folder: Path,
+    seed: int,
+    count: int,
+    kind: str,
+    fault_count: int,
+    made_of: type[Site] = Site,
 ) -> tuple[Verdict, Counter[str]]:
     """Let the programs work until so many faults have been done, then heal and judge."""
-    with site(folder, seed, count, kind) as made:
+    with site(folder, seed, count, kind, made_of=made_of) as made:
         made.heal()
         while made.faults.total() < fault_count:
             now_s = time.monotonic()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.checker import SETTLE_S, TAIL_S, Apart, judge
+from tests.chaos.checker import SETTLE_S, TAIL_S, TOLD_S, Apart, judge
 
 LATE_S = 2 * SETTLE_S
 
@@ -161,3 +161,21 @@ def test_calls_run_once_and_only_if_they_may_have() -> None:
     assert judge({"caller": {"c": [answered]}, "server": {"s": [ran, ran]}}).violations
     assert judge({"caller": {"c": [answered]}, "server": {"s": []}}).violations
     assert judge({"caller": {"c": [failed]}, "server": {"s": [ran]}}).violations
+
+
+def across_sites(*seen: dict[str, Any]) -> list[str]:
+    """What the judge says of a listener at another site than the publisher's."""
+    published = [line("born", node="pn", host="h1"), *map(accepted, (1, 2, 3)), line("ended")]
+    ended = line("ended", LATE_S + 2 * TAIL_S)
+    heard = [line("born", node="ln", host="h2"), line("up"), *seen, ended]
+    return judge({"publisher": {"p-1": published}, "listener": {"l-1": heard}}).violations
+
+
+def test_what_a_router_tells_as_lost_counts_for_publishers_at_other_sites() -> None:
+    of_router = loss(sender="a router's node")
+    assert across_sites(got(1), of_router, got(3)) == []
+    assert across_sites(got(1), got(3), loss(LATE_S + TOLD_S / 2, sender="a router's node")) == []
+    assert across_sites(got(1), got(3), loss(LATE_S + TOLD_S * 2, sender="a router's node"))
+    assert across_sites(got(1), loss(sender="ln"), got(3)), "a program's own loss is not a router's"
+    assert across_sites(got(1), of_router, got(3), got(2)), "order is kept across sites"
+    assert across_sites(got(1), got(2), of_router, got(2), got(3)), "and nothing comes twice"

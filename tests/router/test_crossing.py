@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 import infobus
 from infobus import Bounds, LossError, UsageError
+from infobus.bus.bus import interior
+from infobus.protocols.reliable.effects import Lost
 from infobus.router.settings import AgreementSettings
 from tests.router.sites import CHAIN, DOUBLE_RING, FULL, RING, TREE, eventually, is_quiet, received
 
@@ -249,6 +251,25 @@ def test_a_loss_before_the_router_is_told_beyond(sites):
         return False
 
     eventually(is_told)
+
+
+def test_a_loss_that_may_be_of_any_class_is_told_in_each_that_has_crossed(sites):
+    world = sites(["ab"])
+    world.start_all(ALL)
+    there = world.buses["b"].subscribe("plant.>", on_loss="raise")
+    world.until_wanted("a", "plant.x", "b")
+    for class_ in ("regular", "emergency"):
+        world.buses["a"].publish("plant.x", {"n": class_}, priority=class_)
+    received(there, 2)
+    runtime = interior(world.routers["a"].inside).runtime
+    with runtime.lock:  # as when a publisher cannot be reached any more
+        runtime.report(Lost("somebody", "", 0, None, "unreachable"), ("plant",))
+    told = []
+    for _ in range(2):
+        with pytest.raises(LossError) as loss:
+            there.receive(timeout_s=20)
+        told.append(loss.value.priority)
+    assert sorted(told) == ["emergency", "regular"]
 
 
 class TestDomains:

@@ -98,6 +98,11 @@ BENCHMARKS = {
         "Measure what programs on several hosts cost, without and with daemons. Needs root.",
         "One round with few programs.",
     ),
+    "sites": BenchCommand(
+        "sites.benchmark",
+        "Measure what it costs that sites are joined by routers. Needs root.",
+        "Fewer events and kills.",
+    ),
     "repository": BenchCommand(
         "repository.benchmark",
         "Measure how fast objects are stored in a database, beside SQLAlchemy.",

@@ -53,6 +53,7 @@ class _Way(NamedTuple):
     depth: int
     passed: Recent  # what another router of the group has passed on
     held: dict[str, Backlog]  # what this one has taken while it stands by, by class
+    used: set[str]  # classes in which anything has been handed on
 
 
 class Passage:
@@ -113,7 +114,7 @@ class Passage:
             ignore=duty.peers,
         )
         self._way_out, self._way_in = (
-            _Way(to, crossed, terms.classes, terms.depth, Recent(), {})
+            _Way(to, crossed, terms.classes, terms.depth, Recent(), {}, set())
             for to, crossed, terms in (
                 (self._backbone, self.out, interior(inside).runtime.node.terms),
                 (self._inside, self.into, interior(backbone).runtime.node.terms),
@@ -266,10 +267,12 @@ class Passage:
         count = step = len(items)
         if self.settings.max_rate is not None:
             step = max(1, int(self.settings.max_rate * _SLICE_S))
+        class_ = self._class_for(run.class_, way)
+        way.used.add(class_)
         for start in range(0, count, step):
             part = items if step >= count else items[start : start + step]
             self._wait_for_turn(len(part))
-            way.to.send(part, self._class_for(run.class_, way), reliable=run.seqs[0] != 0)
+            way.to.send(part, class_, reliable=run.seqs[0] != 0)
         way.crossed.events += count
         way.crossed.bytes += sum(map(len, items.bodies))
         self._note(run)
@@ -291,7 +294,7 @@ class Passage:
         return name if name in there.names and name in (allowed or (name,)) else there.default
 
     def _lose(self, lost: Lost, way: _Way, called: dict[str, str | None]) -> None:
-        """Tell the other side of a loss: wherever anything of that channel has gone before."""
+        """Tell the other side of a loss: wherever anything it may concern has gone before."""
         if not self._duty.carries():
             return
         way.crossed.lost += 1
@@ -305,8 +308,11 @@ class Passage:
         if not subjects and channel:  # nothing has crossed yet
             subjects = {one: one for one in self._channels_of(channel, way, depth)}
         count = 1 if lost.last is None else lost.last - lost.first + 1
+        # What concerns all of a sender says no lane: then it may be of any class.
+        classes = {self._class_for(class_in(lost.lane), way)} if lost.lane else way.used.copy()
         for subject in subjects.values():
-            way.to.lose(subject, self._class_for(class_in(lost.lane), way), count)
+            for class_ in classes:
+                way.to.lose(subject, class_, count)
 
     def _channels_of(self, channel: str, way: _Way, depth: int) -> list[str]:
         """The channels on the other side of one on this side, as far as they can be named."""

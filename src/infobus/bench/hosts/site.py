@@ -141,9 +141,12 @@ def host_site(count: int, kind: str, *options: str) -> Iterator[HostSite]:
 
 
 def _cpu_s(host: NetworkHost) -> float:
-    ticks = 0
-    for pid in host.pids():
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICKS_PER_S
+    return sum(map(cpu_s_of, host.pids()))
+
+
+def cpu_s_of(pid: int) -> float:
+    """Processor time of a process until now; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return 0.0

@@ -26,7 +26,8 @@ class HostWorker:
     def __init__(self, bus: infobus.Bus) -> None:
         self._bus = bus
         self._count = 0
-        self._last_s = 0.0
+        self._last_s = time.monotonic()
+        self._pause_s = 0.0
         self._views: list[tuple[float, tuple[str, ...]]] = []
 
     def subscribe(self, subject: str) -> None:
@@ -34,7 +35,9 @@ class HostWorker:
 
         def note(_: infobus.Event) -> None:
             self._count += 1
-            self._last_s = time.monotonic()
+            now_s = time.monotonic()
+            self._pause_s = max(self._pause_s, now_s - self._last_s)
+            self._last_s = now_s
 
         self._bus.subscribe(subject, callback=note)
 
@@ -54,6 +57,35 @@ class HostWorker:
         for _ in range(count):
             self._bus.publish(subject, EVENT)
         return begun_s
+
+    def flood_many(self, subject: str, count: int, batch: int) -> float:
+        """The same, handed over so many at a time."""
+        begun_s = time.monotonic()
+        for _ in range(count // batch):
+            self._bus.publish_many([(subject, EVENT)] * batch)
+        return begun_s
+
+    def trickle(self, subject: str, for_s: float) -> None:
+        """Publish some 500 a second for so long."""
+        until_s = time.monotonic() + for_s
+        while time.monotonic() < until_s:
+            self._bus.publish(subject, EVENT)
+            time.sleep(0.002)
+
+    def longest_pause(self) -> float:
+        """How long nothing came at most, since it was asked the last time."""
+        pause_s, self._pause_s = self._pause_s, 0.0
+        return pause_s
+
+    def wanted(self, subject: str) -> float:
+        """Wait until somebody wants that; when it was known here."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        with self._bus.quench(subject) as quench:
+            while quench.wants(EVENT) is False:
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError(f"nobody has wanted {subject} in {PATIENCE_S:g} s")
+                time.sleep(0.001)
+            return time.monotonic()
 
     def echo(self) -> None:
         """Answer every ping with a pong."""

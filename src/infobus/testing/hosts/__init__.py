@@ -10,9 +10,11 @@
 from infobus.testing.hosts.host import AnyHost
 from infobus.testing.hosts.loopback import LoopbackHost, LoopbackHosts
 from infobus.testing.hosts.networks import Hosts, NetworkHost, Traffic, what_is_missing
+from infobus.testing.hosts.routers import HostRouters
 
 __all__ = [
     "AnyHost",
+    "HostRouters",
     "Hosts",
     "LoopbackHost",
     "LoopbackHosts",
