@@ -21,7 +21,8 @@ NOUNS = set("matching pruning renaming routing spelling testing".split())
 # Inside a room, a folder imports only folders that stand before it on its line.
 FOLDERS = {
     "bench": (
-        "common matching repository pubsub guaranteed qos calls pipeline hosts membership routers"
+        "common matching repository pubsub guaranteed qos calls pipeline hosts membership "
+        "routers sites"
     ),
     "bus": "deliver runtime publish durable membership tags statistics border",
     "demo": "floor newsroom city",

@@ -17,10 +17,10 @@ from infobus.bench.common.rounds import OnStep
 from infobus.bench.common.tables import table_of
 from infobus.bench.sites.measures import (
     Failover,
-    Rate,
-    Reach,
-    Traffic,
-    Trip,
+    InterestReach,
+    LinkTraffic,
+    RoutedRate,
+    RoutedTrip,
     failover,
     rate,
     reach,
@@ -71,21 +71,21 @@ def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
 
 def _rows(one: Any) -> list[list[str]]:
     match one:
-        case Traffic():
+        case LinkTraffic():
             where = f"{one.interested} of 10 sites interested"
             rows = [
                 ["links that carry events", where, str(one.links)],
                 ["bytes per event, on all links", where, f"{one.bytes_per_event:,.0f}"],
             ]
-        case Rate():
+        case RoutedRate():
             rows = [["events/s", one.where, f"{one.events_per_s:,.0f}"]]
             if one.cpu_us_per_router:
                 cpu = f"{one.cpu_us_per_router:,.1f}"
                 rows.append(["us of a processor, per event and router", one.where, cpu])
-        case Trip():
+        case RoutedTrip():
             rows = [["there and back, p50 ms", one.where, f"{one.p50_ms:.2f}"]]
             rows.append(["there and back, p99 ms", one.where, f"{one.p99_ms:.2f}"])
-        case Reach():
+        case InterestReach():
             where = f"{one.routers - 1} routers away"
             rows = [
                 ["interest is known, p50 ms", where, f"{one.p50_ms:.1f}"],
@@ -103,10 +103,10 @@ def _rows(one: Any) -> list[list[str]]:
 
 
 def _bars(found: Sequence[Any]) -> list[Bar]:
-    nobody, one_site = _of(found, Traffic)
-    _, two, chain = _of(found, Rate)
-    direct, by_routers = _of(found, Trip)
-    [reached] = _of(found, Reach)
+    nobody, one_site = _of(found, LinkTraffic)
+    _, two, chain = _of(found, RoutedRate)
+    direct, by_routers = _of(found, RoutedTrip)
+    [reached] = _of(found, InterestReach)
     cpu = chain.cpu_us_per_router / two.cpu_us_per_router
     more_ms = by_routers.p50_ms - direct.p50_ms
     return [
