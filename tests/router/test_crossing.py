@@ -246,6 +246,8 @@ def test_a_loss_before_the_router_is_told_beyond(sites):
             there.receive(timeout_s=1)
         except LossError as loss:
             return loss.sender == world.routers["b"].inside.node
+        except TimeoutError:
+            return False
         return False
 
     eventually(is_told)

@@ -242,14 +242,25 @@ class Passage:
                 self._pass_held(way, run.class_)
                 self._pass(run, way)
             else:
-                way.held.setdefault(run.class_, Held()).hold(run, time.monotonic())
+                held = way.held.setdefault(run.class_, Held())
+                held.hold(run, way.passed, time.monotonic())
 
     def _holding_lock(self, class_: str) -> threading.Lock:
         return self._holding.setdefault(class_, threading.Lock())
 
     def _pass_held(self, way: _Way, class_: str) -> None:
         held = way.held.get(class_)
-        for run in held.take(way.passed) if held else ():
+        if not held:
+            return
+        if held.dropped:
+            way.crossed.lost += 1
+            log.error(
+                "no router of site %s carried, and up to %d events did not cross: there was no "
+                "room for them",
+                self._here.site,
+                held.dropped,
+            )
+        for run in held.take(way.passed):
             self._pass(run, way)
 
     def _pass(self, run: Run, way: _Way) -> None:
@@ -296,12 +307,26 @@ class Passage:
             for subject, name in called.copy().items()
             if name is not None and (not channel or channel_of(subject, way.depth) == channel)
         }
+        if not subjects and channel:  # nothing has crossed yet
+            subjects = {one: one for one in self._channels_of(channel, way, depth)}
         count = 1 if lost.last is None else lost.last - lost.first + 1
         # What concerns all of a sender says no lane: then it may be of any class.
         classes = {self._class_for(class_in(lost.lane), way)} if lost.lane else way.used.copy()
         for subject in subjects.values():
             for class_ in classes:
                 way.to.lose(subject, class_, count)
+
+    def _channels_of(self, channel: str, way: _Way, depth: int) -> list[str]:
+        """The channels on the other side of one on this side, as far as they can be named."""
+        if way is self._way_out:
+            translate, beginning = self._imports.agreement.names.outward_patterns, channel
+        else:
+            translate = self._names.names.inward_patterns
+            beginning = ".".join(channel.split(".")[PREFIX_COUNT:])
+        wide = f"{beginning}.>" if beginning else ">"
+        found = [one for form in (beginning, wide) if form for one in translate(form)]
+        names = (one.split(".")[:depth] for one in found)
+        return [".".join(name) for name in names if not {"*", ">"} & set(name)]
 
     # Names.
 

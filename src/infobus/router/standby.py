@@ -15,9 +15,10 @@ from msgspec import Struct
 from infobus.bus.deliver.event import Run
 
 HOLD_S = 10.0
-"""How long what was not heard is kept: longer than it takes until another router carries."""
+"""How long what was not heard is kept, if a router carries: longer than it takes to replace it."""
 
-_COUNT_MAX = 200_000  # events that are kept, and ids
+_HELD_COUNT_MAX = 50_000  # events of a class and direction
+_IDS_COUNT_MAX = 200_000
 _Id = tuple[str, int]
 
 
@@ -40,17 +41,19 @@ class Recent:
     def __init__(self, keep_s: float = 2 * HOLD_S) -> None:
         self._keep_s = keep_s
         self._at_s: dict[_Id, float] = {}  # the oldest first
+        self.heard_s = float("-inf")  # when anything was noted
 
     def note(self, run: Run, now_s: float) -> list[int]:
         """Note the events of a run; return the places of those that are new."""
         known = self._at_s
+        self.heard_s = now_s
         new = []
         for at, one in enumerate(_ids(run)):
             if one not in known:
                 new.append(at)
                 known[one] = now_s
         while known and (
-            len(known) > _COUNT_MAX or next(iter(known.values())) < now_s - self._keep_s
+            len(known) > _IDS_COUNT_MAX or next(iter(known.values())) < now_s - self._keep_s
         ):
             del known[next(iter(known))]
         return new
@@ -66,20 +69,26 @@ class Held:
     def __init__(self) -> None:
         self._runs: deque[tuple[float, Run]] = deque()
         self._count = 0
+        self.dropped = 0
+        """Events for which there was no room, while no router carried."""
 
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, run: Run, now_s: float) -> None:
-        """Keep a run for a while."""
+    def hold(self, run: Run, passed: Recent, now_s: float) -> None:
+        """Keep a run; let go of old ones, if another router passes on what comes later."""
         self._runs.append((now_s, run))
         self._count += len(run.items)
-        while self._runs[0][0] < now_s - HOLD_S or self._count > _COUNT_MAX:
+        while self._runs[0][0] < min(now_s - HOLD_S, passed.heard_s):
             self._count -= len(self._runs.popleft()[1].items)
+        while self._count > _HELD_COUNT_MAX and len(self._runs) > 1:
+            _, oldest = self._runs.popleft()
+            self._count -= len(oldest.items)
+            self.dropped += len(passed.missing(oldest))
 
     def take(self, passed: Recent) -> list[Run]:
         """Take what is kept, without what was passed on by another router, in order."""
-        runs, self._runs, self._count = self._runs, deque(), 0
+        runs, self._runs, self._count, self.dropped = self._runs, deque(), 0, 0
         left = []
         for _, run in runs:
             places = passed.missing(run)

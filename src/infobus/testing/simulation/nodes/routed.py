@@ -33,12 +33,13 @@ class RoutedNode(SimulatedNode):
     ) -> None:
         self._accepts = accepts
         self._routing = routing
+        self._on_error = witness.failed
         super().__init__(network, name, terms, witness, batch)
 
     def new_engine(self) -> Engine:
         """What carries its frames, over links of the simulated network."""
         self.routed = WatchedRoutedEngine(
-            self.network, self.name, self._witness.failed, self._accepts, self._routing
+            self.network, self.name, self._on_error, self._accepts, self._routing
         )
         return self.routed
 
