@@ -13,31 +13,33 @@ from infobus.bench.sites.measures import (
     FROZEN,
     KILLED,
     Failover,
-    Rate,
-    Reach,
-    Traffic,
-    Trip,
+    InterestReach,
+    LinkTraffic,
+    RoutedRate,
+    RoutedTrip,
 )
 
 
-def traffic(interested: int, quick: bool) -> list[Traffic]:
+def traffic(interested: int, quick: bool) -> list[LinkTraffic]:
     return [
-        Traffic(interested=interested, links=interested, bytes_per_event=90.0 * interested, load=1)
+        LinkTraffic(
+            interested=interested, links=interested, bytes_per_event=90.0 * interested, load=1
+        )
     ]
 
 
-def rate(routers: int, quick: bool) -> list[Rate]:
+def rate(routers: int, quick: bool) -> list[RoutedRate]:
     where = f"chain of {routers} routers" if routers else DIRECT
     cpu_us = {0: 0.0, 2: 10.0, 5: 5.0}[routers]
-    return [Rate(where=where, events_per_s=20_000.0, cpu_us_per_router=cpu_us, load=1)]
+    return [RoutedRate(where=where, events_per_s=20_000.0, cpu_us_per_router=cpu_us, load=1)]
 
 
-def trips(routers: int, quick: bool) -> list[Trip]:
-    return [Trip(where=str(routers), p50_ms=0.25 + routers, p99_ms=9.0, load=1)]
+def trips(routers: int, quick: bool) -> list[RoutedTrip]:
+    return [RoutedTrip(where=str(routers), p50_ms=0.25 + routers, p99_ms=9.0, load=1)]
 
 
-def reach(routers: int, quick: bool) -> list[Reach]:
-    return [Reach(routers=routers, p50_ms=20.0, most_ms=200.0, load=1)]
+def reach(routers: int, quick: bool) -> list[InterestReach]:
+    return [InterestReach(routers=routers, p50_ms=20.0, most_ms=200.0, load=1)]
 
 
 def failover(count: int, quick: bool) -> list[Failover]:
