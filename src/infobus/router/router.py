@@ -192,6 +192,7 @@ class Router:
             name=settings.name,
             domain=settings.domain,
             accepts=self._accepts,
+            rate_of=self._rate_of,
             terms=RoutingTerms(classes=classes, lease_s=patience.lease_s),
         )
         return infobus.connect(
@@ -209,6 +210,10 @@ class Router:
     def _accepts(self, name: str) -> bool:
         """Whether the settings name that neighbour."""
         return any(name == one.name for one in self.settings.neighbour)
+
+    def _rate_of(self, name: str) -> float | None:
+        """What the link to that neighbour carries, as the settings say."""
+        return next((n.bytes_per_s for n in self.settings.neighbour if n.name == name), None)
 
     # Changing what is agreed.
 

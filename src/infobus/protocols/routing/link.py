@@ -4,6 +4,10 @@ So little is under way that what is urgent overtakes here, in queues by class, a
 Places count the bytes of parcels: the neighbour says how far it has seen them. A parcel that is
 lost does not block the window, because a later one has a greater place; if it was the last one,
 `Hello` tells the place, and after `_LATE_S` nobody waits for it any more.
+
+A link may have a rate. Events then leave no faster than that, less what routers say to each other,
+which never waits. Each class keeps only as much waiting as leaves in `_QUEUE_S`: what is more waits
+where it came from, and can grow too old there.
 """
 
 from __future__ import annotations
@@ -20,12 +24,15 @@ from infobus.protocols.frames.routing import (
     RoutingMessage,
     SeenSoFar,
 )
+from infobus.protocols.qos.classes import Marks, Rate
 from infobus.protocols.qos.queues import ClassQueues
 from infobus.protocols.routing.terms import RoutingTerms
 
 _LATE_S = 2.0
 _OVERHEAD_BYTES = 100
-_CHANNELS = "c/"  # keys of events begin with it; see `infobus.subjects.channel_key`
+_CHANNELS = ("c/", "q/")  # keys of events begin so; see `infobus.protocols.frames.lanes.lane_key`
+_QUEUE_S = 0.5  # what may wait of each class on a link with a rate
+_BURST_S = 0.05  # what such a link sends at once
 _SEEN_PART = 4  # of a window, after which it is said how much was seen
 
 
@@ -70,6 +77,8 @@ class Link:
         self.must_greet = False
         self.greeted_s = float("-inf")
         self.queues: ClassQueues[Cargo] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
+        self.bytes_per_s: float | None = None
+        self._rate: Rate | None = None
         self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
         self.dropped_count = 0
         self.events_count = 0  # frames of events that have left
@@ -141,6 +150,31 @@ class Link:
             load,
         )
 
+    # The rate.
+
+    def limit(self, bytes_per_s: float | None) -> None:
+        """Send so much from now on, and no more."""
+        if bytes_per_s == self.bytes_per_s:
+            return
+        self.bytes_per_s = bytes_per_s
+        self._rate, marks = None, self.terms.marks
+        if bytes_per_s is not None:
+            self._rate = Rate(bytes_per_s=bytes_per_s, burst_s=_BURST_S)
+            high = min(marks.high, max(1, int(bytes_per_s * _QUEUE_S)))
+            marks = Marks(high, min(marks.low, high // 2))
+        self.queues.change_marks(marks)
+
+    def spent(self, size: int, now_s: float) -> None:
+        """A frame of so many bytes has left."""
+        if self._rate is not None:
+            self._rate.take(now_s, 1, size)
+
+    def pause_s(self, now_s: float) -> float:
+        """How long events have to wait for the rate; 0: they need not, or there are none."""
+        if self._rate is None or not len(self.queues):
+            return 0.0
+        return self._rate.allow(now_s, 0, 0)
+
     # The window.
 
     def on_parcel(self, place: int) -> None:
@@ -206,6 +240,8 @@ class Link:
             self._seen_told = self._seen
             return SeenSoFar(self.own, self.their_session, self._seen)
         if self.under_way >= self.terms.window_bytes or not self.is_up:
+            return None
+        if self.pause_s(now_s) > 0:
             return None
         entry = self.queues.take(now_s)
         if entry is None:

@@ -52,6 +52,7 @@ class Router:
         name: What people call it.
         domain: Where it belongs.
         accepts: Whether it has a link to the neighbour of that name.
+        rate_of: Bytes a second that the link to the neighbour of that name carries; None: no limit.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Router:
         name: str = "",
         domain: str = "",
         accepts: Callable[[str], bool] = lambda name: True,
+        rate_of: Callable[[str], float | None] = lambda name: None,
     ) -> None:
         self.own = own
         self.id = id_of(own)
@@ -75,6 +77,7 @@ class Router:
         self._session = session
         self._ticked_s = 0.0
         self.accepts = accepts
+        self.rate_of = rate_of
         self._paths = Paths(own, {})
         self._are_paths_old = self.must_look = False
         self._detours: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}
@@ -222,16 +225,26 @@ class Router:
             self._are_paths_old = True
         return effects
 
-    def next(self, peer: str, now_s: float) -> RoutingMessage | None:
-        """Take what is to leave for a neighbour now; None if nothing may."""
+    def next(self, peer: str, now_s: float, spent: int = 0) -> RoutingMessage | None:
+        """Take what is to leave for a neighbour now; None if nothing may.
+
+        `spent` are the bytes of the frame that has left before.
+        """
         link = self.links.get(peer)
         if link is None:
             return None
+        if spent:
+            link.spent(spent, now_s)
         message = link.next(now_s, self._greet_at(now_s))
         if isinstance(message, Parcel):
             self.counts["sent"] += 1
             self._note_room(link)
         return message
+
+    def pause_s(self, peer: str, now_s: float) -> float:
+        """How long events for a neighbour have to wait for the rate of the link."""
+        link = self.links.get(peer)
+        return 0.0 if link is None else link.pause_s(now_s)
 
     # Paths.
 
@@ -286,6 +299,7 @@ class Router:
             return []
         effects: list[Effect] = []
         link.is_refused = not self.accepts(hello.name)
+        link.limit(self.rate_of(hello.name))
         if not link.on_hello(hello, now_s):
             effects += self._down(link, now_s)
         effects += self._check(link, now_s)
