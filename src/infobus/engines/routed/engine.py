@@ -62,7 +62,7 @@ class Waits(Struct, frozen=True, kw_only=True):
 
     open_s: float = 1.0  # for neighbours to tell their tables
     quiet_s: float = 0.02  # and then until nothing new has come for so long
-    room_s: float = 1.0  # `put`, while a class is full
+    room_s: float = 3.0  # `put`, while a class is full; by then it was raised, or let something go
     close_s: float = 2.0  # for links to take what was put
     tick_s: float = 0.05
 
@@ -198,7 +198,7 @@ class RoutedEngine:
     # What a node asks of its engine.
 
     def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
-        """Send `payload` on `key`. While its class is full on a link, data waits, up to 1 s."""
+        """Send `payload` on `key`. While its class is full on a link, data waits, up to 3 s."""
         kind = CONTROL if control else DATA
         rank = min(max(self._default_rank - urgency, 0), self._rank_max)
         with self._lock:

@@ -12,7 +12,7 @@ where it came from, and can grow too old there.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -31,7 +31,8 @@ from infobus.protocols.routing.terms import RoutingTerms
 _LATE_S = 2.0
 _OVERHEAD_BYTES = 100
 _CHANNELS = ("c/", "q/")  # keys of events begin so; see `infobus.protocols.frames.lanes.lane_key`
-_QUEUE_S = 0.5  # what may wait of each class on a link with a rate
+_OWN_PART = 16  # of what may wait of a class, this router puts so small a part itself
+_QUEUE_S = 1.6  # what may wait of each class on a link with a rate
 _BURST_S = 0.05  # what such a link sends at once
 _SEEN_PART = 4  # of a window, after which it is said how much was seen
 
@@ -76,13 +77,19 @@ class Link:
         self.held: tuple[str, ...] = ()
         self.must_greet = False
         self.greeted_s = float("-inf")
-        self.queues: ClassQueues[Cargo] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
+        self.queues: ClassQueues[Cargo] = ClassQueues(
+            terms.classes, _own(terms.marks), terms.upgrade
+        )
         self.bytes_per_s: float | None = None
+        self.marks = terms.marks
         self._rate: Rate | None = None
         self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
         self.dropped_count = 0
         self.events_count = 0  # frames of events that have left
         self.events_bytes = 0
+        self.crowded: set[str] = set()
+        self.own_waiting = Counter[int]()  # bytes of this router's own parcels, by rank
+        self._payloads = Counter[int]()  # those that wait in `queues`, by their identity
         self._control: deque[RoutingMessage | Cargo] = deque()
         self._sent = self._acked = 0
         self.their_session = 0
@@ -157,12 +164,12 @@ class Link:
         if bytes_per_s == self.bytes_per_s:
             return
         self.bytes_per_s = bytes_per_s
-        self._rate, marks = None, self.terms.marks
+        self._rate, self.marks = None, self.terms.marks
         if bytes_per_s is not None:
             self._rate = Rate(bytes_per_s=bytes_per_s, burst_s=_BURST_S)
-            high = min(marks.high, max(1, int(bytes_per_s * _QUEUE_S)))
-            marks = Marks(high, min(marks.low, high // 2))
-        self.queues.change_marks(marks)
+            high = min(self.marks.high, max(1, int(bytes_per_s * _QUEUE_S)))
+            self.marks = Marks(high, min(self.marks.low, high * 3 // 4))
+        self.queues.change_marks(_own(self.marks))
 
     def spent(self, size: int, now_s: float) -> None:
         """A frame of so many bytes has left."""
@@ -174,6 +181,15 @@ class Link:
         if self._rate is None or not len(self.queues):
             return 0.0
         return self._rate.allow(now_s, 0, 0)
+
+    def note_crowd(self, class_: str) -> bool:
+        """Whether so much of a class waits that neighbours should send no more of it."""
+        waiting = self.queues.waiting(class_)
+        if waiting > self.marks.high:
+            self.crowded.add(class_)
+        elif waiting <= self.marks.low:
+            self.crowded.discard(class_)
+        return class_ in self.crowded
 
     # The window.
 
@@ -220,6 +236,9 @@ class Link:
         class_ = names[min(parcel.rank, len(names) - 1)]
         if not self.queues.waiting(class_):
             self.moved_s[class_] = now_s
+        self._payloads[id(parcel.payload)] += 1
+        if len(parcel.trail) == 1:
+            self.own_waiting[parcel.rank] += parcel.size
         self.queues.offer(
             parcel,
             names[self.terms.classes.raised_rank] if raised_s else class_,
@@ -228,6 +247,21 @@ class Link:
             raised_from=class_ if raised_s else None,
             raised_until_s=now_s + raised_s,
         )
+
+    def has_room(self, rank: int, class_: str) -> bool:
+        """Whether this router may put more of its own: neither that nor what it carries is much."""
+        return class_ not in self.crowded and self.own_waiting[rank] <= _own(self.marks).high
+
+    def keeps(self, payload: bytes) -> bool:
+        """Whether these very bytes still wait here."""
+        return id(payload) in self._payloads
+
+    def _forget(self, parcel: Cargo) -> None:
+        if len(parcel.trail) == 1:
+            self.own_waiting[parcel.rank] -= parcel.size
+        self._payloads[id(parcel.payload)] -= 1
+        if not self._payloads[id(parcel.payload)]:
+            del self._payloads[id(parcel.payload)]
 
     def next(self, now_s: float, greet: Callable[[Link], Hello]) -> RoutingMessage | None:
         """Take what is to leave now; None if nothing may."""
@@ -246,6 +280,7 @@ class Link:
         entry = self.queues.take(now_s)
         if entry is None:
             return None
+        self._forget(entry.value)
         self.moved_s[entry.raised_from or entry.class_] = now_s
         raised_s = entry.raised_until_s - now_s if entry.raised_from else 0.0
         return self._parcel(entry.value, max(0.0, raised_s))
@@ -263,7 +298,8 @@ class Link:
         for name in self.terms.classes.names:
             is_stuck = now_s - self.moved_s[name] >= self.terms.stall_s
             while is_stuck and not self.queues.is_accepting(name):
-                self.queues.drop_oldest(name)
+                if (entry := self.queues.drop_oldest(name)) is not None:
+                    self._forget(entry.value)
                 dropped += 1
         self.dropped_count += dropped
         return dropped
@@ -276,6 +312,8 @@ class Link:
         self._control.clear()
         while (entry := self.queues.take(now_s)) is not None:
             parcels.append(entry.value)
+        self._payloads.clear()
+        self.own_waiting.clear()
         return parcels
 
     @property
@@ -301,3 +339,13 @@ class Link:
             raised_s,
             one.payload,
         )
+
+
+def _own(marks: Marks) -> Marks:
+    """The watermarks of what a router puts itself, of those that hold its neighbours.
+
+    They are far lower: where routers stand in a circle, only what is carried already may fill their
+    queues. Else each would hold the one before, and wait for the one behind.
+    """
+    high = max(1, marks.high // _OWN_PART)
+    return Marks(high, high * 3 // 4)

@@ -38,6 +38,7 @@ from infobus.protocols.routing.relays import Relays, Split
 from infobus.protocols.routing.tables import Tables
 from infobus.protocols.routing.terms import RoutingTerms
 
+_INBOXES = "n/"  # keys of nodes' inboxes begin with it
 _LOCAL = ""
 """In place of a neighbour: what waits for this router itself."""
 
@@ -119,8 +120,17 @@ class Router:
         Returns whether there was room for it on all links; if there was not, it was not sent.
         """
         split = self._split(parcel, now_s)
-        full = self._full[self._class_of(parcel.rank)] if parcel.kind == DATA else set()
-        if full and not full.isdisjoint(split):
+        full: set[str] = set()
+        if parcel.kind == DATA:
+            # Whoever misses what still waits for a slow link is sent the same bytes again: once is
+            # enough, or repairs would take the room of what they repair.
+            if parcel.key.startswith(_INBOXES):
+                again = {hop for hop in split if self.links[hop].keeps(parcel.payload)}
+                self.counts["not sent twice"] += len(again)
+                split = {hop: to for hop, to in split.items() if hop not in again}
+            name = self._class_of(parcel.rank)
+            full = {hop for hop in split if not self.links[hop].has_room(parcel.rank, name)}
+        if full:
             if not must:
                 return False
             self.counts["dropped: no room"] += 1
@@ -497,7 +507,7 @@ class Router:
 
     def _note_room(self, link: Link) -> None:
         for name, full in self._full.items():
-            is_full = not link.queues.is_accepting(name)
+            is_full = link.note_crowd(name)
             if is_full != (link.peer in full):
                 self._mark(name, link.peer, is_full=is_full)
 
