@@ -125,9 +125,9 @@ class Router:
             # Whoever misses what still waits for a slow link is sent the same bytes again: once is
             # enough, or repairs would take the room of what they repair.
             if parcel.key.startswith(_INBOXES):
-                again = {hop for hop in split if self.links[hop].keeps(parcel.payload)}
-                self.counts["not sent twice"] += len(again)
-                split = {hop: to for hop, to in split.items() if hop not in again}
+                for hop in [hop for hop in split if self.links[hop].keeps(parcel.payload)]:
+                    self.counts["not sent twice"] += 1
+                    split = {one: to for one, to in split.items() if one != hop}
             name = self._class_of(parcel.rank)
             full = {hop for hop in split if not self.links[hop].has_room(parcel.rank, name)}
         if full:
