@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
+from infobus.protocols.frames.lanes import lane_of
 from infobus.protocols.interest.own_rows import reduced_filters
 from infobus.protocols.reliable.effects import Events, InterestChanged, Lost, Reduce, Unreachable
 from infobus.protocols.reliable.node import Node
@@ -329,6 +330,15 @@ def test_questions_are_answered_from_the_buffer_and_what_is_gone_is_said_first()
         b"frame",
         b"frame",
     ]
+
+
+def test_a_repair_is_as_urgent_as_what_it_repairs():
+    node = publisher(">")
+    lanes = {"a": 0, lane_of("a", "business"): 1, lane_of("a", "emergency"): 2}
+    for lane, urgency in lanes.items():
+        node.route(lane, 0.0).sent(b"frame", 1)
+        [repair] = node.take(wire.Ask("r", lane, 1, 1), 0.0)
+        assert (repair.bulk, repair.urgency) == (True, urgency)
 
 
 def test_gone_events_are_reported_and_the_stream_goes_on():

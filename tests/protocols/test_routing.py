@@ -320,7 +320,8 @@ def test_a_full_class_is_held_by_neighbours_and_no_other_class_is():
     assert routers["a"].links["b"].held == ("regular",)
     assert routers.put("a", "c/911", b"help", rank=0)
     routers.carry()
-    assert routers["a"].links["b"].waiting > NARROW.marks.high
+    # Of its own, a router puts far less than what it carries for others may fill.
+    assert 0 < routers["a"].links["b"].queues.waiting("regular") < NARROW.marks.high
     assert routers["b"].links["c"].queues.waiting("emergency") > 0
     routers.mute.clear()
     routers.carry()
@@ -358,6 +359,9 @@ def test_a_lost_confirmation_does_not_close_the_window_for_ever():
     routers = narrow_chain()
     for _ in range(3):
         routers.put("a", "c/x", bytes(900))
+        routers["a"].links["b"].must_greet = True
+        while isinstance(message := routers["a"].next("b", 10.0), Parcel | Hello):
+            routers["b"].take(message, 10.0)
     while (message := routers["b"].next("c", 10.0)) is not None:
         assert not isinstance(message, SeenSoFar)
     routers.carry()

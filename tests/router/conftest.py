@@ -21,8 +21,8 @@ def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
 def sites() -> Iterator[Callable[[list[str]], Sites]]:
     made: list[Sites] = []
 
-    def make(links: list[str]) -> Sites:
-        made.append(Sites(links))
+    def make(links: list[str], bytes_per_s: float | None = None) -> Sites:
+        made.append(Sites(links, bytes_per_s))
         return made[-1]
 
     yield make

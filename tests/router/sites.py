@@ -43,7 +43,8 @@ def eventually(is_so: Callable[[], Any], what: str = "") -> None:
 class Sites:
     """Sites `a`, `b`, ... of which those named by a pair are neighbours."""
 
-    def __init__(self, links: Iterable[str]) -> None:
+    def __init__(self, links: Iterable[str], bytes_per_s: float | None = None) -> None:
+        self.bytes_per_s = bytes_per_s
         self.links = list(links)
         self.run = uuid.uuid4().hex[:8]
         self.ends = ExitStack()
@@ -69,7 +70,10 @@ class Sites:
             inside=f"{self.run}-{name}",
             backbone=f"{self.run}-backbone",
             listen=("tcp/127.0.0.1:0",),  # not used: these links are in memory
-            neighbour=tuple(NeighbourSettings(self.called(one)) for one in self.neighbours(name)),
+            neighbour=tuple(
+                NeighbourSettings(self.called(one), bytes_per_s=self.bytes_per_s)
+                for one in self.neighbours(name)
+            ),
             agreement=tuple(msgspec.convert(one, AgreementSettings) for one in agreements),
             patience=_TIMES,
             **more,

@@ -151,7 +151,7 @@ class InitialState:
         if len(frame) > wire.FRAME_BYTES_MAX:
             log.error("the initial state takes %d bytes; it is left out", len(frame))
             frame = wire.encode(wire.State(name, want.request, {}, Items.of([])))
-        self._runtime.send([(f"n/{want.sender}", frame, True)])
+        self._runtime.send([(f"n/{want.sender}", frame, True, 0)])
 
     def _add_state(
         self,

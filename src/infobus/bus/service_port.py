@@ -69,11 +69,11 @@ class Serving:
         mail: Mail = []
         heard: list[Any] = []
         self._runtime.carry_out(do, effects, mail, heard=heard)
-        for key, frame, bulk in mail:
+        for key, frame, bulk, urgency in mail:
             if may_wait and key != ALL_KEY:
                 self._put(key, frame)
             else:
-                self._runtime.send([(key, frame, bulk or frame[1] in _LARGE_TAGS)])
+                self._runtime.send([(key, frame, bulk or frame[1] in _LARGE_TAGS, urgency)])
         return heard
 
     def _put(self, key: str, frame: bytes) -> None:

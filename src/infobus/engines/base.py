@@ -61,12 +61,12 @@ class Engine(Protocol):
         """Send `payload` to every other node that declared `key`.
 
         Data of greater `urgency` overtakes other data that waits for a link, if the engine can do
-        that; all data on one key has the same urgency.
+        that.
 
-        Frames of one node on one key arrive in the order of their puts, separately for data and
-        control. If a receiver is behind, a data frame waits for it, at most about a second; then
-        that receiver is cut off, its token disappears, and it returns as a newcomer. A control
-        frame does not wait: it is dropped, and its protocol asks again.
+        Frames of one node on one key arrive in the order of their puts, separately for control and
+        for data of each urgency. If a receiver is behind, a data frame waits for it, at most about
+        a second; then that receiver is cut off, its token disappears, and it returns as a newcomer.
+        A control frame does not wait: it is dropped, and its protocol asks again.
         """
 
     def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:

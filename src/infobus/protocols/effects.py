@@ -14,11 +14,15 @@ M_co = TypeVar("M_co", covariant=True)
 
 
 class ToPeer(Struct, Generic[M_co], frozen=True):
-    """Put a message, or ready frames, into a peer's inbox; `bulk` may be large and may block."""
+    """Put a message, or ready frames, into a peer's inbox.
+
+    `bulk` may be large and may block; it has the `urgency` of the class that it is for.
+    """
 
     peer: str
     message: M_co
     bulk: bool = False
+    urgency: int = 0
 
 
 class ToAll(Struct, Generic[M_co], frozen=True):

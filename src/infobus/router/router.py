@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 import infobus
 from infobus import Bus, BusClosed, BusError, EngineError, UsageError
+from infobus.bounds import Bounds
 from infobus.bus.bus import interior
 from infobus.bus.deliver.event import Run
 from infobus.bus.threads import SYSTEM_THREADS
@@ -52,6 +54,7 @@ _TOKEN = "router"  # of a node inside that is a router; the node follows
 _STATUS_KEY = "router"  # the first element of the key at which routers answer; the name follows
 _LOOK_S = 1.0  # between looks at distances, and at what limits refuse
 _GATHER_S = 0.005  # changes of interest that come within it are told together
+_FRAME_S = 0.02  # of the slowest link, a frame of several events takes no more
 _MAP_S = 1.0  # for the answers of all routers
 
 _FIXED = (
@@ -192,6 +195,7 @@ class Router:
             name=settings.name,
             domain=settings.domain,
             accepts=self._accepts,
+            rate_of=self._rate_of,
             terms=RoutingTerms(classes=classes, lease_s=patience.lease_s),
         )
         return infobus.connect(
@@ -202,6 +206,7 @@ class Router:
             depth=options.depth + PREFIX_COUNT,
             classes=options.classes,
             patience=patience,
+            bounds=_bounds(settings),
             test=False,
             group="",
         )
@@ -209,6 +214,10 @@ class Router:
     def _accepts(self, name: str) -> bool:
         """Whether the settings name that neighbour."""
         return any(name == one.name for one in self.settings.neighbour)
+
+    def _rate_of(self, name: str) -> float | None:
+        """What the link to that neighbour carries, as the settings say."""
+        return next((n.bytes_per_s for n in self.settings.neighbour if n.name == name), None)
 
     # Changing what is agreed.
 
@@ -462,6 +471,18 @@ class Router:
         if self._inside is None or self._backbone is None or self._engine is None:
             raise EngineError("it is not open yet, or not any more")
         return self._inside, self._backbone, self._engine
+
+
+def _bounds(settings: RouterSettings) -> Bounds | None:
+    """What the backbone holds: on slow links, frames so small that an emergency soon has its turn.
+
+    None is what is usual.
+    """
+    rates = [one.bytes_per_s for one in settings.neighbour if one.bytes_per_s is not None]
+    if not rates:
+        return None
+    usual = Bounds()
+    return replace(usual, gather_bytes=int(min(max(1, min(rates) * _FRAME_S), usual.gather_bytes)))
 
 
 def _calls(settings: RouterSettings) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,7 @@ from infobus import BadFilter, BadSubject, BusError, UsageError, filters
 from infobus.engines.zenoh.endpoints import check_endpoint
 from infobus.patience import LINKS, Patience
 from infobus.protocols.interest.federation import Agreement
-from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes
+from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, check_positive
 from infobus.router.reach import AgreementReach, SitePlace, is_within
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -28,6 +28,8 @@ class NeighbourSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     connect: tuple[str, ...] = ()
+    bytes_per_s: float | None = None
+    """What the link carries, from here to there."""
 
 
 class AgreementSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -199,6 +201,7 @@ def _check_neighbours(settings: RouterSettings) -> None:
         if one.name in seen:
             raise UsageError(f"neighbour {one.name!r} is there twice")
         seen.add(one.name)
+        check_positive(f"neighbour {one.name!r}: bytes_per_s", one.bytes_per_s)
         for endpoint in one.connect:
             check_endpoint("connect", endpoint)
     if not settings.listen and not any(one.connect for one in settings.neighbour):

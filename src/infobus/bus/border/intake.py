@@ -28,6 +28,13 @@ from infobus.protocols.reliable.effects import Lost
 
 log = logging.getLogger("infobus")
 
+_AGE_PART = 0.9
+"""Of its life, what an event may wait for its way out; the rest is for the way.
+
+Under lasting overload the oldest that may go still goes first. Without a rest, each of them would
+be carried far, and be too old when it arrives.
+"""
+
 
 class Intake(Subscription):
     """The subscription of a border. Its events go to `take`, the losses among them to `on_loss`."""
@@ -58,7 +65,7 @@ class Intake(Subscription):
         )
         # Nothing is raised here: no class waits for another one.
         plain = replace(terms, upgrade=None)
-        self.queue = Inbox(plain, Demand(), queue_count_max, by_class=True)
+        self.queue = Inbox(plain, Demand(age_part=_AGE_PART), queue_count_max, by_class=True)
         self.queue.mail.bell = self._on_bell
         self._runtime = runtime
         self._rows = BorderRows(terms.depth)

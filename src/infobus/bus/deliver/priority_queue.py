@@ -31,17 +31,19 @@ Waits = Run | Lost | list[Event]
 class Demand:
     """What a consumer asks for when it subscribes."""
 
-    __slots__ = ("max_age", "max_rate", "priority")
+    __slots__ = ("age_part", "max_age", "max_rate", "priority")
 
     def __init__(
         self,
         priority: str | None = None,
         max_age: float | None = None,
         max_rate: float | None = None,
+        age_part: float = 1.0,
     ) -> None:
         self.priority = priority
         self.max_age = max_age or math.inf
         self.max_rate = max_rate
+        self.age_part = age_part  # of their life, events of this bus may wait so much
 
     def __bool__(self) -> bool:
         return bool(self.priority or self.max_rate) or self.max_age < math.inf
@@ -135,6 +137,8 @@ class Classed:
 
     def _offer_one(self, run: Run, qos: Qos, class_: str, now_s: float, ahead_s: float) -> str:
         age_max = min(qos.max_age or math.inf, self._demand.max_age)
+        if not run.items.origins:
+            age_max *= self._demand.age_part
         weight = weight_of(run.items)
         # A time from the future, by a clock that is ahead, gives no event a longer life.
         expires_s = min(run.items.times[0] + ahead_s, now_s) + age_max

@@ -305,7 +305,7 @@ class Publisher:
         item, types = self._item(subject, obj, None, b"")
         if is_wanted:
             frame = outlet.unnumbered(item, types)
-            self._runtime.send([(lane_key(outlet.lane), frame, True)])
+            self._runtime.send([(lane_key(outlet.lane), frame, True, 0)])
         run = self._run(outlet, item, 0)
         with self._runtime.lock:
             for subscription in here.takers(obj):

@@ -333,7 +333,7 @@ class Runtime:
 
     def _wait_until_known(self, mail: Mail, version: int, timeout_s: float) -> list[str]:
         """Tell the peers; those that are alive and have not answered in time are returned."""
-        for key, frame, _ in mail:
+        for key, frame, _, _ in mail:
             self.engine.put(key, frame)
         if self.wait_until(lambda: self.node.is_known(version), timeout_s):
             return []
@@ -578,11 +578,12 @@ class Runtime:
                     if one.peer == self.name and heard is not None:
                         heard.append(one.message)
                     else:
-                        mail.append((f"n/{one.peer}", self._frame(one.message, one.peer), one.bulk))
+                        frame = self._frame(one.message, one.peer)
+                        mail.append((f"n/{one.peer}", frame, one.bulk, one.urgency))
                 elif kind is ToAll:
                     if hears_all and heard is not None:
                         heard.append(one.message)
-                    mail.append((ALL_KEY, wire.encode(one.message), False))
+                    mail.append((ALL_KEY, wire.encode(one.message), False, 0))
                 elif kind is Learn:
                     (self._learn_soon if is_locked else self.learn)(one.descriptors, one.peer)
                 elif kind is Complain:

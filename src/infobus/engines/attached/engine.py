@@ -103,7 +103,7 @@ class AttachedEngine:
         self._is_closed = self._is_forked = False
         self._helpers: list[threading.Thread] = []
         # As in the engines below: from key to what sends, so that a put is no call more than there.
-        self._data_puts: dict[str, Callable[[bytes], None]] = {}
+        self._data_puts: dict[tuple[str, int], Callable[[bytes], None]] = {}
         self._control_puts: dict[str, Callable[[bytes], None]] = {}
 
     # Opening and closing.
@@ -171,7 +171,7 @@ class AttachedEngine:
     def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         """Send `payload` on `key`. Who puts while the node moves waits for some milliseconds."""
         try:
-            send = self._control_puts[key] if control else self._data_puts[key]
+            send = self._control_puts[key] if control else self._data_puts[key, urgency]
         except KeyError:
             send = self._sender(key, control, urgency)
         try:
@@ -266,15 +266,21 @@ class AttachedEngine:
         with self._lock:
             part = self._checked_part()
             send = part.sender(key, control=control, urgency=urgency)
-            puts = self._control_puts if control else self._data_puts
-            if len(puts) >= self._keys_count_max:
-                puts.clear()
-            puts[key] = send
+            for puts in (self._control_puts, self._data_puts):
+                if len(puts) >= self._keys_count_max:
+                    puts.clear()
+            if control:
+                self._control_puts[key] = send
+            else:
+                self._data_puts[key, urgency] = send
             return send
 
     def _put_again(self, key: str, payload: bytes, control: bool, urgency: int) -> None:
         """The way may have changed just then; if it has not, this says what is wrong."""
-        (self._control_puts if control else self._data_puts).pop(key, None)
+        if control:
+            self._control_puts.pop(key, None)
+        else:
+            self._data_puts.pop((key, urgency), None)
         part = self._checked_part()
         try:
             part.put(key, payload, control=control, urgency=urgency)

@@ -62,7 +62,7 @@ class Waits(Struct, frozen=True, kw_only=True):
 
     open_s: float = 1.0  # for neighbours to tell their tables
     quiet_s: float = 0.02  # and then until nothing new has come for so long
-    room_s: float = 1.0  # `put`, while a class is full
+    room_s: float = 3.0  # `put`, while a class is full; by then it was raised, or let something go
     close_s: float = 2.0  # for links to take what was put
     tick_s: float = 0.05
 
@@ -83,6 +83,7 @@ class RoutedEngine:
         name: What people call this router.
         domain: Where it belongs.
         accepts: Whether there is a link to the neighbour of that name.
+        rate_of: Bytes a second that the link to that neighbour carries; None: no limit.
         terms: The times and sizes of the router.
         waits: How long callers wait.
         now_s: Its clock.
@@ -99,6 +100,7 @@ class RoutedEngine:
         name: str = "",
         domain: str = "",
         accepts: Callable[[str], bool] = lambda name: True,
+        rate_of: Callable[[str], float | None] = lambda name: None,
         terms: RoutingTerms | None = None,
         waits: Waits | None = None,
         now_s: Callable[[], float] = time.monotonic,
@@ -108,6 +110,7 @@ class RoutedEngine:
         self._name = name
         self._domain = domain
         self._accepts = accepts
+        self._rate_of = rate_of
         self._terms = terms or RoutingTerms()
         self._waits = waits or Waits()
         self._now_s = now_s
@@ -145,6 +148,7 @@ class RoutedEngine:
             name=self._name,
             domain=self._domain,
             accepts=self._accepts,
+            rate_of=self._rate_of,
         )
         for part in ("c", "t", *range(self._rank_max + 1)):
             self._links.declare(f"r/{node}/{part}", self._on_frame)
@@ -194,7 +198,7 @@ class RoutedEngine:
     # What a node asks of its engine.
 
     def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
-        """Send `payload` on `key`. While its class is full on a link, data waits, up to 1 s."""
+        """Send `payload` on `key`. While its class is full on a link, data waits, up to 3 s."""
         kind = CONTROL if control else DATA
         rank = min(max(self._default_rank - urgency, 0), self._rank_max)
         with self._lock:
@@ -362,31 +366,43 @@ class RoutedEngine:
     # On the threads of workers.
 
     def _send_to(self, peer: str) -> None:
+        size = 0
         while True:
             with self._lock:
-                router = self._router
-                message = None if router is None else router.next(peer, self._now_s())
+                router, now_s = self._router, self._now_s()
+                message = None if router is None else router.next(peer, now_s, size)
                 if message is None:
-                    self._sending.discard(peer)
+                    self._pause(router, peer, now_s)
                 self._changed.notify_all()
             if message is None:
                 return
-            self._put_link(peer, message)
+            size = self._put_link(peer, message)
 
-    def _put_link(self, peer: str, message: RoutingMessage) -> None:
+    def _pause(self, router: Router | None, peer: str, now_s: float) -> None:
+        """Go on when something is woken, or when the rate of the link allows it."""
+        pause_s = 0.0 if router is None else router.pause_s(peer, now_s)
+        if pause_s > 0:  # what need not wait for the rate comes to no more than a tick late
+            again_s = min(pause_s, self._waits.tick_s)
+            self._worker(f"to-{peer}").do(partial(self._send_to, peer), again_s)
+        else:
+            self._sending.discard(peer)
+
+    def _put_link(self, peer: str, message: RoutingMessage) -> int:
+        """Send a message; returns how many bytes it has."""
         part, is_control, urgency = "c", True, 0
         if isinstance(message, Parcel) and message.kind == DATA:
             part, is_control = str(message.rank), False
             urgency = self._default_rank - message.rank
         elif isinstance(message, RouterTable | TableVersions):
             part, is_control, urgency = "t", False, self._default_rank
+        frame = encode(message)
         try:
-            frame = encode(message)
             self._links.put(f"r/{peer}/{part}", frame, control=is_control, urgency=urgency)
         except BusClosed:
             pass
         except BusError as error:
             self._complain(peer, str(error))
+        return len(frame)
 
     def _deliver(self, arrived: ParcelArrived) -> None:
         try:

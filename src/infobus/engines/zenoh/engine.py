@@ -184,7 +184,7 @@ class ZenohEngine:
         self._own_tokens: set[str] = set()
         # From key to the `put` of a declared publisher. Empty unless open, so that the fast
         # path needs no check of its own.
-        self._data_puts: dict[str, Callable[[bytes], None]] = {}
+        self._data_puts: dict[tuple[str, int], Callable[[bytes], None]] = {}
         self._control_puts: dict[str, Callable[[bytes], None]] = {}
 
     def open(self, node: str) -> None:
@@ -317,7 +317,7 @@ class ZenohEngine:
     def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         """Send `payload` on `key`. Data waits 3/4 of the lease for a full link, control 1 ms."""
         try:
-            send = self._control_puts[key] if control else self._data_puts[key]
+            send = self._control_puts[key] if control else self._data_puts[key, urgency]
         except KeyError:
             send = self.sender(key, control=control, urgency=urgency)
         try:
@@ -332,11 +332,11 @@ class ZenohEngine:
         if "*" in key:
             raise UsageError(f"key {key!r} is a pattern; frames are put on one key")
         with self._lock:
-            puts = self._control_puts if control else self._data_puts
-            if len(puts) >= self._bounds.keys_count_max:
-                # These are inboxes of nodes long gone. Those still in use are
-                # declared anew.
-                puts.clear()
+            for puts in (self._control_puts, self._data_puts):
+                if len(puts) >= self._bounds.keys_count_max:
+                    # These are inboxes of nodes long gone. Those still in use are
+                    # declared anew.
+                    puts.clear()
             try:
                 publisher = session.declare_publisher(
                     key,
@@ -349,7 +349,10 @@ class ZenohEngine:
             except zenoh.ZError as error:
                 raise self._translated(error, key) from error
             send: Callable[[bytes], None] = publisher.put
-            puts[key] = send
+            if control:
+                self._control_puts[key] = send
+            else:
+                self._data_puts[key, urgency] = send
             return send
 
     def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:

@@ -290,6 +290,12 @@ class ClassQueues(Generic[T]):
             while lane.queue:
                 self._left(lane, lane.queue.popleft())
 
+    def change_marks(self, marks: Marks) -> None:
+        """Go by other watermarks from now on, the same for all classes."""
+        for lane in self._lanes:
+            lane.marks = marks
+            lane.accepting = lane.waiting <= (marks.high if lane.accepting else marks.low)
+
     def waiting(self, class_: str) -> int:
         """The weight of what waits in a class."""
         return self._lane(class_).waiting

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from infobus.protocols.effects import Complain, ToPeer
 from infobus.protocols.frames import wire
-from infobus.protocols.frames.lanes import channel_in, in_words
+from infobus.protocols.frames.lanes import channel_in, class_in, in_words, urgency_of
 from infobus.protocols.interest.peer_rows import PeerRows
 from infobus.protocols.reliable.channel import Progress
 from infobus.protocols.reliable.effects import Effects
@@ -108,7 +108,9 @@ class Routes(Struct):
         if route is None or ask.sender not in self.rows.records:
             return None
         frames, gone = route.on_ask(ask.first, ask.last)
-        effects: Effects = [ToPeer(ask.sender, frame, bulk=True) for frame in frames]
+        # A repair is as urgent as what it repairs, whatever else waits for a slow link.
+        urgency = urgency_of(self.terms.classes, class_in(ask.lane))
+        effects: Effects = [ToPeer(ask.sender, frame, True, urgency) for frame in frames]
         if gone is not None:
             word = wire.Gone(self.name, ask.lane, *gone, to=ask.sender)
             effects.insert(0, ToPeer(ask.sender, word))

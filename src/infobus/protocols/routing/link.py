@@ -4,11 +4,15 @@ So little is under way that what is urgent overtakes here, in queues by class, a
 Places count the bytes of parcels: the neighbour says how far it has seen them. A parcel that is
 lost does not block the window, because a later one has a greater place; if it was the last one,
 `Hello` tells the place, and after `_LATE_S` nobody waits for it any more.
+
+A link may have a rate. Events then leave no faster than that, less what routers say to each other,
+which never waits. Each class keeps only as much waiting as leaves in `_QUEUE_S`: what is more waits
+where it came from, and can grow too old there.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -20,12 +24,16 @@ from infobus.protocols.frames.routing import (
     RoutingMessage,
     SeenSoFar,
 )
+from infobus.protocols.qos.classes import Marks, Rate
 from infobus.protocols.qos.queues import ClassQueues
 from infobus.protocols.routing.terms import RoutingTerms
 
 _LATE_S = 2.0
 _OVERHEAD_BYTES = 100
-_CHANNELS = "c/"  # keys of events begin with it; see `infobus.subjects.channel_key`
+_CHANNELS = ("c/", "q/")  # keys of events begin so; see `infobus.protocols.frames.lanes.lane_key`
+_OWN_PART = 16  # of what may wait of a class, this router puts so small a part itself
+_QUEUE_S = 1.6  # what may wait of each class on a link with a rate
+_BURST_S = 0.05  # what such a link sends at once
 _SEEN_PART = 4  # of a window, after which it is said how much was seen
 
 
@@ -69,11 +77,19 @@ class Link:
         self.held: tuple[str, ...] = ()
         self.must_greet = False
         self.greeted_s = float("-inf")
-        self.queues: ClassQueues[Cargo] = ClassQueues(terms.classes, terms.marks, terms.upgrade)
+        self.queues: ClassQueues[Cargo] = ClassQueues(
+            terms.classes, _own(terms.marks), terms.upgrade
+        )
+        self.bytes_per_s: float | None = None
+        self.marks = terms.marks
+        self._rate: Rate | None = None
         self.moved_s = dict.fromkeys(terms.classes.names, 0.0)
         self.dropped_count = 0
         self.events_count = 0  # frames of events that have left
         self.events_bytes = 0
+        self.crowded: set[str] = set()
+        self.own_waiting = Counter[int]()  # bytes of this router's own parcels, by rank
+        self._payloads = Counter[int]()  # those that wait in `queues`, by their identity
         self._control: deque[RoutingMessage | Cargo] = deque()
         self._sent = self._acked = 0
         self.their_session = 0
@@ -141,6 +157,40 @@ class Link:
             load,
         )
 
+    # The rate.
+
+    def limit(self, bytes_per_s: float | None) -> None:
+        """Send so much from now on, and no more."""
+        if bytes_per_s == self.bytes_per_s:
+            return
+        self.bytes_per_s = bytes_per_s
+        self._rate, self.marks = None, self.terms.marks
+        if bytes_per_s is not None:
+            self._rate = Rate(bytes_per_s=bytes_per_s, burst_s=_BURST_S)
+            high = min(self.marks.high, max(1, int(bytes_per_s * _QUEUE_S)))
+            self.marks = Marks(high, min(self.marks.low, high * 3 // 4))
+        self.queues.change_marks(_own(self.marks))
+
+    def spent(self, size: int, now_s: float) -> None:
+        """A frame of so many bytes has left."""
+        if self._rate is not None:
+            self._rate.take(now_s, 1, size)
+
+    def pause_s(self, now_s: float) -> float:
+        """How long events have to wait for the rate; 0: they need not, or there are none."""
+        if self._rate is None or not len(self.queues):
+            return 0.0
+        return self._rate.allow(now_s, 0, 0)
+
+    def note_crowd(self, class_: str) -> bool:
+        """Whether so much of a class waits that neighbours should send no more of it."""
+        waiting = self.queues.waiting(class_)
+        if waiting > self.marks.high:
+            self.crowded.add(class_)
+        elif waiting <= self.marks.low:
+            self.crowded.discard(class_)
+        return class_ in self.crowded
+
     # The window.
 
     def on_parcel(self, place: int) -> None:
@@ -186,6 +236,9 @@ class Link:
         class_ = names[min(parcel.rank, len(names) - 1)]
         if not self.queues.waiting(class_):
             self.moved_s[class_] = now_s
+        self._payloads[id(parcel.payload)] += 1
+        if len(parcel.trail) == 1:
+            self.own_waiting[parcel.rank] += parcel.size
         self.queues.offer(
             parcel,
             names[self.terms.classes.raised_rank] if raised_s else class_,
@@ -194,6 +247,21 @@ class Link:
             raised_from=class_ if raised_s else None,
             raised_until_s=now_s + raised_s,
         )
+
+    def has_room(self, rank: int, class_: str) -> bool:
+        """Whether this router may put more of its own: neither that nor what it carries is much."""
+        return class_ not in self.crowded and self.own_waiting[rank] <= _own(self.marks).high
+
+    def keeps(self, payload: bytes) -> bool:
+        """Whether these very bytes still wait here."""
+        return id(payload) in self._payloads
+
+    def _forget(self, parcel: Cargo) -> None:
+        if len(parcel.trail) == 1:
+            self.own_waiting[parcel.rank] -= parcel.size
+        self._payloads[id(parcel.payload)] -= 1
+        if not self._payloads[id(parcel.payload)]:
+            del self._payloads[id(parcel.payload)]
 
     def next(self, now_s: float, greet: Callable[[Link], Hello]) -> RoutingMessage | None:
         """Take what is to leave now; None if nothing may."""
@@ -207,9 +275,12 @@ class Link:
             return SeenSoFar(self.own, self.their_session, self._seen)
         if self.under_way >= self.terms.window_bytes or not self.is_up:
             return None
+        if self.pause_s(now_s) > 0:
+            return None
         entry = self.queues.take(now_s)
         if entry is None:
             return None
+        self._forget(entry.value)
         self.moved_s[entry.raised_from or entry.class_] = now_s
         raised_s = entry.raised_until_s - now_s if entry.raised_from else 0.0
         return self._parcel(entry.value, max(0.0, raised_s))
@@ -227,7 +298,8 @@ class Link:
         for name in self.terms.classes.names:
             is_stuck = now_s - self.moved_s[name] >= self.terms.stall_s
             while is_stuck and not self.queues.is_accepting(name):
-                self.queues.drop_oldest(name)
+                if (entry := self.queues.drop_oldest(name)) is not None:
+                    self._forget(entry.value)
                 dropped += 1
         self.dropped_count += dropped
         return dropped
@@ -240,6 +312,8 @@ class Link:
         self._control.clear()
         while (entry := self.queues.take(now_s)) is not None:
             parcels.append(entry.value)
+        self._payloads.clear()
+        self.own_waiting.clear()
         return parcels
 
     @property
@@ -265,3 +339,13 @@ class Link:
             raised_s,
             one.payload,
         )
+
+
+def _own(marks: Marks) -> Marks:
+    """The watermarks of what a router puts itself, of those that hold its neighbours.
+
+    They are far lower: where routers stand in a circle, only what is carried already may fill their
+    queues. Else each would hold the one before, and wait for the one behind.
+    """
+    high = max(1, marks.high // _OWN_PART)
+    return Marks(high, high * 3 // 4)

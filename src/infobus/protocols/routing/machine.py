@@ -38,6 +38,7 @@ from infobus.protocols.routing.relays import Relays, Split
 from infobus.protocols.routing.tables import Tables
 from infobus.protocols.routing.terms import RoutingTerms
 
+_INBOXES = "n/"  # keys of nodes' inboxes begin with it
 _LOCAL = ""
 """In place of a neighbour: what waits for this router itself."""
 
@@ -52,6 +53,7 @@ class RoutingMachine:
         name: What people call it.
         domain: Where it belongs.
         accepts: Whether it has a link to the neighbour of that name.
+        rate_of: Bytes a second that the link to the neighbour of that name carries; None: no limit.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class RoutingMachine:
         name: str = "",
         domain: str = "",
         accepts: Callable[[str], bool] = lambda name: True,
+        rate_of: Callable[[str], float | None] = lambda name: None,
     ) -> None:
         self.own = own
         self.id = id_of(own)
@@ -75,6 +78,7 @@ class RoutingMachine:
         self._session = session
         self._ticked_s = self._pruned_s = 0.0
         self.accepts = accepts
+        self.rate_of = rate_of
         self._paths = Paths(own, {})
         self._are_paths_old = self.must_look = False
         self._detours: dict[tuple[int, tuple[int, ...]], tuple[str, ...]] = {}
@@ -116,8 +120,17 @@ class RoutingMachine:
         Returns whether there was room for it on all links; if there was not, it was not sent.
         """
         split = self._split(parcel, now_s)
-        full = self._full[self._class_of(parcel.rank)] if parcel.kind == DATA else set()
-        if full and not full.isdisjoint(split):
+        full: set[str] = set()
+        if parcel.kind == DATA:
+            # Whoever misses what still waits for a slow link is sent the same bytes again: once is
+            # enough, or repairs would take the room of what they repair.
+            if parcel.key.startswith(_INBOXES):
+                for hop in [hop for hop in split if self.links[hop].keeps(parcel.payload)]:
+                    self.counts["not sent twice"] += 1
+                    split = {one: to for one, to in split.items() if one != hop}
+            name = self._class_of(parcel.rank)
+            full = {hop for hop in split if not self.links[hop].has_room(parcel.rank, name)}
+        if full:
             if not must:
                 return False
             self.counts["dropped: no room"] += 1
@@ -225,16 +238,26 @@ class RoutingMachine:
             self._are_paths_old = True
         return effects
 
-    def next(self, peer: str, now_s: float) -> RoutingMessage | None:
-        """Take what is to leave for a neighbour now; None if nothing may."""
+    def next(self, peer: str, now_s: float, spent: int = 0) -> RoutingMessage | None:
+        """Take what is to leave for a neighbour now; None if nothing may.
+
+        `spent` are the bytes of the frame that has left before.
+        """
         link = self.links.get(peer)
         if link is None:
             return None
+        if spent:
+            link.spent(spent, now_s)
         message = link.next(now_s, self._greet_at(now_s))
         if isinstance(message, Parcel):
             self.counts["sent"] += 1
             self._note_room(link)
         return message
+
+    def pause_s(self, peer: str, now_s: float) -> float:
+        """How long events for a neighbour have to wait for the rate of the link."""
+        link = self.links.get(peer)
+        return 0.0 if link is None else link.pause_s(now_s)
 
     # Paths.
 
@@ -289,6 +312,7 @@ class RoutingMachine:
             return []
         effects: list[Effect] = []
         link.is_refused = not self.accepts(hello.name)
+        link.limit(self.rate_of(hello.name))
         if not link.on_hello(hello, now_s):
             effects += self._down(link, now_s)
         effects += self._check(link, now_s)
@@ -481,7 +505,7 @@ class RoutingMachine:
 
     def _note_room(self, link: Link) -> None:
         for name, full in self._full.items():
-            is_full = not link.queues.is_accepting(name)
+            is_full = link.note_crowd(name)
             if is_full != (link.peer in full):
                 self._mark(name, link.peer, is_full=is_full)
 

@@ -107,7 +107,7 @@ class RoutingRun:
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self.is_calm = draw.random() < 0.3
-        high = draw.choice([2_000, 20_000, 10_000_000])
+        high = draw.choice([4_000, 20_000, 10_000_000])
         self.terms = RoutingTerms(
             marks=Marks(high=high, low=high // 2),
             window_bytes=draw.choice([1_000, 30_000, 1_000_000]),
@@ -186,7 +186,11 @@ class RoutingRun:
             for place in list(self.places.values()):
                 for key in KEYS:
                     reached = self._component(place.name)
-                    number = self._put(place, key, DATA, self.random.randrange(_RANKS), 50)
+                    rank, until_s = self.random.randrange(_RANKS), self.now_s + 3.0
+                    number = self._put(place, key, DATA, rank, 50)
+                    while number is None and self.now_s < until_s:  # a publisher would wait
+                        self.advance(0.02)
+                        number = self._put(place, key, DATA, rank, 50)
                     if number is None:
                         raise NotRouted(f"{place.name} has no room for {key!r}")
                     for name in reached - {place.name}:
