@@ -378,7 +378,7 @@ class RoutedEngine:
                 return
             size = self._put_link(peer, message)
 
-    def _pause(self, router: Router | None, peer: str, now_s: float) -> None:
+    def _pause(self, router: RoutingMachine | None, peer: str, now_s: float) -> None:
         """Go on when something is woken, or when the rate of the link allows it."""
         pause_s = 0.0 if router is None else router.pause_s(peer, now_s)
         if pause_s > 0:  # what need not wait for the rate comes to no more than a tick late
