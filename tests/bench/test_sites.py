@@ -12,39 +12,39 @@ from infobus.bench.sites.measures import (
     DIRECT,
     FROZEN,
     KILLED,
-    Failover,
-    InterestReach,
-    LinkTraffic,
-    RoutedRate,
-    RoutedTrip,
+    ChainRate,
+    FailoverPause,
+    InterestDelay,
+    SiteTraffic,
+    SiteTrip,
 )
 
 
-def traffic(interested: int, quick: bool) -> list[LinkTraffic]:
+def traffic(interested: int, quick: bool) -> list[SiteTraffic]:
     return [
-        LinkTraffic(
+        SiteTraffic(
             interested=interested, links=interested, bytes_per_event=90.0 * interested, load=1
         )
     ]
 
 
-def rate(routers: int, quick: bool) -> list[RoutedRate]:
+def rate(routers: int, quick: bool) -> list[ChainRate]:
     where = f"chain of {routers} routers" if routers else DIRECT
     cpu_us = {0: 0.0, 2: 10.0, 5: 5.0}[routers]
-    return [RoutedRate(where=where, events_per_s=20_000.0, cpu_us_per_router=cpu_us, load=1)]
+    return [ChainRate(where=where, events_per_s=20_000.0, cpu_us_per_router=cpu_us, load=1)]
 
 
-def trips(routers: int, quick: bool) -> list[RoutedTrip]:
-    return [RoutedTrip(where=str(routers), p50_ms=0.25 + routers, p99_ms=9.0, load=1)]
+def trips(routers: int, quick: bool) -> list[SiteTrip]:
+    return [SiteTrip(where=str(routers), p50_ms=0.25 + routers, p99_ms=9.0, load=1)]
 
 
-def reach(routers: int, quick: bool) -> list[InterestReach]:
-    return [InterestReach(routers=routers, p50_ms=20.0, most_ms=200.0, load=1)]
+def reach(routers: int, quick: bool) -> list[InterestDelay]:
+    return [InterestDelay(routers=routers, p50_ms=20.0, most_ms=200.0, load=1)]
 
 
-def failover(count: int, quick: bool) -> list[Failover]:
+def failover(count: int, quick: bool) -> list[FailoverPause]:
     found = (KILLED, 90.0), (FROZEN, 1_500.0)
-    return [Failover(how=how, count=4, p50_ms=40.0, p95_ms=ms, load=1) for how, ms in found]
+    return [FailoverPause(how=how, count=4, p50_ms=40.0, p95_ms=ms, load=1) for how, ms in found]
 
 
 def test_bars_are_those_of_sites_joined_by_routers(

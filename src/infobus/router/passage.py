@@ -55,6 +55,12 @@ class _Way(NamedTuple):
     held: dict[str, Backlog]  # what this one has taken while it stands by, by class
     used: set[str]  # classes in which anything has been handed on
 
+    @classmethod
+    def from_bus(cls, bus: Bus, to: Border, crossed: Crossed) -> _Way:
+        """The way of what leaves a bus; nothing has gone it yet."""
+        terms = interior(bus).runtime.node.terms
+        return cls(to, crossed, terms.classes, terms.depth, Recent(), {}, set())
+
 
 class Passage:
     """The work of one agreement, until it is closed.
@@ -94,9 +100,11 @@ class Passage:
         self._names = settings.agreement()
         self._imports = Imports(settings.agreement(self._prefix), settings.rows_max)
         self._imported: dict[Row, None] = {}
-        self._inward, self._outward = dict[str, str | None](), dict[str, str | None]()
+        self._inward: dict[str, str | None] = {}
+        self._outward: dict[str, str | None] = {}
         self._rate = None if settings.max_rate is None else Rate(settings.max_rate)
-        self._pacing, self._is_closed = threading.Lock(), threading.Event()
+        self._pacing = threading.Lock()
+        self._is_closed = threading.Event()
         self._inside = Border(
             inside,
             take=self._go_out,
@@ -113,13 +121,8 @@ class Passage:
             when_full=settings.when_full,
             ignore=duty.peers,
         )
-        self._way_out, self._way_in = (
-            _Way(to, crossed, terms.classes, terms.depth, Recent(), {}, set())
-            for to, crossed, terms in (
-                (self._backbone, self.out, interior(inside).runtime.node.terms),
-                (self._inside, self.into, interior(backbone).runtime.node.terms),
-            )
-        )
+        self._way_out = _Way.from_bus(inside, self._backbone, self.out)
+        self._way_in = _Way.from_bus(backbone, self._inside, self.into)
         self._come = Recent()  # what has come in from sites that may send it twice
         self._holding: dict[str, threading.Lock] = {}  # of each class, while it is handed on
         self.crossings = Crossings(

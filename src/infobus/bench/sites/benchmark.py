@@ -16,11 +16,11 @@ from infobus.bench.common.findings import Findings
 from infobus.bench.common.rounds import OnStep
 from infobus.bench.common.tables import table_of
 from infobus.bench.sites.measures import (
-    Failover,
-    InterestReach,
-    LinkTraffic,
-    RoutedRate,
-    RoutedTrip,
+    ChainRate,
+    FailoverPause,
+    InterestDelay,
+    SiteTraffic,
+    SiteTrip,
     failover,
     rate,
     reach,
@@ -71,27 +71,27 @@ def run(quick: bool, out: Path, on_step: OnStep) -> Findings:
 
 def _rows(one: Any) -> list[list[str]]:
     match one:
-        case LinkTraffic():
+        case SiteTraffic():
             where = f"{one.interested} of 10 sites interested"
             rows = [
                 ["links that carry events", where, str(one.links)],
                 ["bytes per event, on all links", where, f"{one.bytes_per_event:,.0f}"],
             ]
-        case RoutedRate():
+        case ChainRate():
             rows = [["events/s", one.where, f"{one.events_per_s:,.0f}"]]
             if one.cpu_us_per_router:
                 cpu = f"{one.cpu_us_per_router:,.1f}"
                 rows.append(["us of a processor, per event and router", one.where, cpu])
-        case RoutedTrip():
+        case SiteTrip():
             rows = [["there and back, p50 ms", one.where, f"{one.p50_ms:.2f}"]]
             rows.append(["there and back, p99 ms", one.where, f"{one.p99_ms:.2f}"])
-        case InterestReach():
+        case InterestDelay():
             where = f"{one.routers - 1} routers away"
             rows = [
                 ["interest is known, p50 ms", where, f"{one.p50_ms:.1f}"],
                 ["interest is known, at most, ms", where, f"{one.most_ms:.1f}"],
             ]
-        case Failover():
+        case FailoverPause():
             where = f"a transit {one.how}, {one.count} times"
             rows = [
                 ["pause, p50 ms", where, f"{one.p50_ms:,.0f}"],
@@ -103,10 +103,10 @@ def _rows(one: Any) -> list[list[str]]:
 
 
 def _bars(found: Sequence[Any]) -> list[Bar]:
-    nobody, one_site = _of(found, LinkTraffic)
-    _, two, chain = _of(found, RoutedRate)
-    direct, by_routers = _of(found, RoutedTrip)
-    [reached] = _of(found, InterestReach)
+    nobody, one_site = _of(found, SiteTraffic)
+    _, two, chain = _of(found, ChainRate)
+    direct, by_routers = _of(found, SiteTrip)
+    [reached] = _of(found, InterestDelay)
     cpu = chain.cpu_us_per_router / two.cpu_us_per_router
     more_ms = by_routers.p50_ms - direct.p50_ms
     return [
@@ -118,7 +118,7 @@ def _bars(found: Sequence[Any]) -> list[Bar]:
         _at_most("interest, five routers away", reached.p50_ms, REACH_MS_MAX, "ms"),
         *(
             _at_most(f"pause when a transit is {one.how}, p95", one.p95_ms, GAP_MS_MAX, "ms")
-            for one in _of(found, Failover)
+            for one in _of(found, FailoverPause)
         ),
     ]
 

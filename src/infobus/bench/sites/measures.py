@@ -21,7 +21,7 @@ _FAILOVERS = 12
 _TRICKLE_S = 6.0
 
 
-class LinkTraffic(msgspec.Struct, frozen=True, kw_only=True):
+class SiteTraffic(msgspec.Struct, frozen=True, kw_only=True):
     """What a router sent to ten others, of which so many wanted the events."""
 
     interested: int
@@ -32,7 +32,7 @@ class LinkTraffic(msgspec.Struct, frozen=True, kw_only=True):
     load: float
 
 
-class RoutedRate(msgspec.Struct, frozen=True, kw_only=True):
+class ChainRate(msgspec.Struct, frozen=True, kw_only=True):
     """Small events from one program to another, as fast as it goes."""
 
     where: str
@@ -42,7 +42,7 @@ class RoutedRate(msgspec.Struct, frozen=True, kw_only=True):
     load: float
 
 
-class RoutedTrip(msgspec.Struct, frozen=True, kw_only=True):
+class SiteTrip(msgspec.Struct, frozen=True, kw_only=True):
     """There and back between two programs."""
 
     where: str
@@ -51,7 +51,7 @@ class RoutedTrip(msgspec.Struct, frozen=True, kw_only=True):
     load: float
 
 
-class InterestReach(msgspec.Struct, frozen=True, kw_only=True):
+class InterestDelay(msgspec.Struct, frozen=True, kw_only=True):
     """How long a publisher did not know of a new subscription, so many routers away."""
 
     routers: int
@@ -60,7 +60,7 @@ class InterestReach(msgspec.Struct, frozen=True, kw_only=True):
     load: float
 
 
-class Failover(msgspec.Struct, frozen=True, kw_only=True):
+class FailoverPause(msgspec.Struct, frozen=True, kw_only=True):
     """How long nothing came after the router on the way had failed."""
 
     how: str
@@ -75,7 +75,7 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
-def traffic(interested: int, quick: bool) -> Iterator[LinkTraffic]:
+def traffic(interested: int, quick: bool) -> Iterator[SiteTraffic]:
     """Publish where ten neighbours are, of whom so many have a subscriber."""
     count = 1_000
     links = [(0, other) for other in range(1, 11)]
@@ -93,7 +93,7 @@ def traffic(interested: int, quick: bool) -> Iterator[LinkTraffic]:
         time.sleep(1.0)
         after = sites.sent(0)
         sent = [after[name] - before[name] for name in after]
-        yield LinkTraffic(
+        yield SiteTraffic(
             interested=interested,
             links=sum(one > 0 for one in sent),
             bytes_per_event=sum(sent) / count,
@@ -101,7 +101,7 @@ def traffic(interested: int, quick: bool) -> Iterator[LinkTraffic]:
         )
 
 
-def rate(routers: int, quick: bool) -> Iterator[RoutedRate]:
+def rate(routers: int, quick: bool) -> Iterator[ChainRate]:
     """Publish as fast as it goes from one end of a chain to the other."""
     events = EVENT_COUNT // 5 if quick else EVENT_COUNT
     links = [(at, at + 1) for at in range(routers - 1)]
@@ -114,7 +114,7 @@ def rate(routers: int, quick: bool) -> Iterator[RoutedRate]:
             begun_s = publisher.ask("flood_many", "quotes.acme", count, BATCH_COUNT)
             last_s = subscriber.ask("wait", count)
             cpu_s = sites.routers_cpu_s() - cpu_s
-        yield RoutedRate(
+        yield ChainRate(
             where=f"chain of {routers} routers" if routers else DIRECT,
             events_per_s=events / (last_s - begun_s),
             cpu_us_per_router=cpu_s / events / routers * 1e6 if routers else 0.0,
@@ -122,7 +122,7 @@ def rate(routers: int, quick: bool) -> Iterator[RoutedRate]:
         )
 
 
-def trips(routers: int, quick: bool) -> Iterator[RoutedTrip]:
+def trips(routers: int, quick: bool) -> Iterator[SiteTrip]:
     """Send pings one after the other."""
     count = PING_COUNT // 5 if quick else PING_COUNT
     with routed_sites(max(routers, 1), [(0, 1)] if routers else []) as sites:
@@ -133,7 +133,7 @@ def trips(routers: int, quick: bool) -> Iterator[RoutedTrip]:
         answerer.ask("wanted", "pong")
         caller.ask("round_trips", 20)
         times_s = caller.ask("round_trips", count)
-        yield RoutedTrip(
+        yield SiteTrip(
             where=BESIDE if routers else DIRECT,
             p50_ms=median(times_s) * 1e3,
             p99_ms=percentile(times_s, 0.99) * 1e3,
@@ -141,7 +141,7 @@ def trips(routers: int, quick: bool) -> Iterator[RoutedTrip]:
         )
 
 
-def reach(routers: int, quick: bool) -> Iterator[InterestReach]:
+def reach(routers: int, quick: bool) -> Iterator[InterestDelay]:
     """Subscribe at one end of a chain to what the other end may publish."""
     count = 5 if quick else 20
     with routed_sites(routers, [(at, at + 1) for at in range(routers - 1)]) as sites:
@@ -155,7 +155,7 @@ def reach(routers: int, quick: bool) -> Iterator[InterestReach]:
             begun_s = time.monotonic()
             subscriber.ask("subscribe", f"quotes.n{number}")
             times_s.append(publisher.answer() - begun_s)
-        yield InterestReach(
+        yield InterestDelay(
             routers=routers,
             p50_ms=median(times_s) * 1e3,
             most_ms=max(times_s) * 1e3,
@@ -163,7 +163,7 @@ def reach(routers: int, quick: bool) -> Iterator[InterestReach]:
         )
 
 
-def failover(_: int, quick: bool) -> Iterator[Failover]:
+def failover(_: int, quick: bool) -> Iterator[FailoverPause]:
     """Kill or freeze the one of two transits that carries, again and again."""
     count = _FAILOVERS // 3 if quick else _FAILOVERS
     settings = f"patience = {{lease_s = {LEASE_S}}}\n"
@@ -184,7 +184,7 @@ def failover(_: int, quick: bool) -> Iterator[Failover]:
                 publisher.answer()
                 gaps_s.append(subscriber.ask("longest_pause"))
                 sites.mend(sites.number_of(used))
-            yield Failover(
+            yield FailoverPause(
                 how=how,
                 count=count,
                 p50_ms=median(gaps_s) * 1e3,
