@@ -77,7 +77,7 @@ class Overload:
 
 def start(world: Sites) -> None:
     for name in world.names():
-        world.start(name, CITY, link="wan")  # patient: this machine may be busy
+        world.start(name, CITY)
     world.until_linked()
 
 
