@@ -161,7 +161,7 @@ def test_effects_are_carried_out_in_order_and_their_own_effects_after_them(
     everyone = ToAll(wire.WantRows("me"))
     runtime.carry_out(do, ["a", Complain("p", "is loud"), everyone, "b"], mail)
     assert done == ["a", "b", "a again", "b again"]
-    assert [key for key, _, _ in mail] == ["all"]
+    assert [key for key, *_ in mail] == ["all"]
     assert runtime.counters.complaints == {"p": "is loud"}
 
 
@@ -171,7 +171,7 @@ def test_what_a_node_says_to_itself_is_heard_and_not_sent(runtime: Runtime) -> N
     effects = [ToPeer("me", "to me"), ToPeer("p", wire.WantRows("me")), ToAll(wire.WantRows("me"))]
     runtime.carry_out(refuse, effects, mail, heard=heard)
     assert heard == ["to me"]
-    assert [key for key, _, _ in mail] == ["n/p", "all"]
+    assert [key for key, *_ in mail] == ["n/p", "all"]
 
 
 class TestAStrandInTheBackground:

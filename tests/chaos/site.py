@@ -111,7 +111,7 @@ class Site(Arena, kw_only=True):
         for program in self.programs:
             if program.role == "daemon" and program.host is not None:
                 self._look_after_daemon(program, program.host.name, now_s)
-            elif self.has_daemons:
+            elif self.servant == "daemon":
                 self._look_after_life(program, now_s)
 
     def _look_after_life(self, program: Program, now_s: float) -> None:

@@ -156,6 +156,8 @@ class Account:
         stream = (node.name, events.sender, events.lane)
         self._go_on(stream, events.first, events.first + len(events.items), "delivered")
         self._had.setdefault(stream[:2], set()).add(events.lane)
+        if (pair := (node.name, events.sender)) not in self._visible:
+            self._out_of_reach.discard(pair)  # it was heard of once more, and may fall silent again
         for item in events.items:
             self._hand(node, events, item)
 
@@ -330,8 +332,6 @@ class Account:
                 yield f"{name} knows of {expected}..{end - 1} of {sender} on {lane!r}"
 
     def _hand(self, node: SimulatedNode, events: Events, item: wire.Item) -> None:
-        if (pair := (node.name, events.sender)) not in self._visible:
-            self._out_of_reach.discard(pair)  # it was heard of once more, and may fall silent again
         attributes = msgspec.msgpack.decode(item.body)
         for subscription in node.subscriptions:
             if subscription.accepts(item.subject, attributes):
