@@ -44,6 +44,7 @@ from infobus.testing.simulation.nodes.reliable import (
 Stream = tuple[str, str, str]  # receiving node, sender, lane
 
 MISSED_S = 5.0
+CONFIRM_S = 1.0  # within which a confirmation has come, though some are lost
 
 
 class Uneven(AssertionError):
@@ -103,6 +104,7 @@ class Account:
         default_factory=dict
     )  # node, who did not answer yet
     _stalled: set[Stream] = field(default_factory=set)  # whose sender did not wait
+    _begun: dict[Stream, float] = field(default_factory=dict)  # when the first of it was taken
 
     def check(self) -> None:
         """Raise what went wrong within an engine's callback."""
@@ -158,6 +160,7 @@ class Account:
         self._had.setdefault(stream[:2], set()).add(events.lane)
         if (pair := (node.name, events.sender)) not in self._visible:
             self._out_of_reach.discard(pair)  # it was heard of once more, and may fall silent again
+        self._begun.setdefault(stream, node.network.now_s)
         for item in events.items:
             self._hand(node, events, item)
 
@@ -185,7 +188,8 @@ class Account:
         self.lost_count += 1
         self.unknown_count += lost.last is None
         stream = (node.name, lost.sender, lost.lane)
-        if lost.sender in self.blameless and not self._may_have_stalled(stream):
+        now_s = node.network.now_s
+        if lost.sender in self.blameless and not self._may_have_stalled(stream, now_s):
             raise Uneven(f"{node.name} reports {lost}, but nothing happened that would excuse it")
         if lost.last is not None:
             self._go_on(stream, lost.first, lost.last + 1, "reported lost")
@@ -208,12 +212,14 @@ class Account:
                     for event in gone:
                         del owed[event]
 
-    def _may_have_stalled(self, stream: Stream) -> bool:
+    def _may_have_stalled(self, stream: Stream, now_s: float) -> bool:
         """Whether a sender that was refused from the beginning may have stopped waiting.
 
-        It waits longer only for nodes that confirm something before their queues are full.
+        It waits longer only for nodes that confirm something before their queues are full. What
+        was taken just now may not have been confirmed by then.
         """
-        if stream[0] in self.rested and stream not in self._expected:
+        is_new = now_s - self._begun.get(stream, now_s) < CONFIRM_S
+        if stream[0] in self.rested and is_new:
             self._stalled.add(stream)
         return stream in self._stalled
 
