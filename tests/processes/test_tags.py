@@ -93,6 +93,8 @@ def test_creating_waits_for_a_majority_and_publishing_does_not(start, tmp_path):
     daemons = site(start, tmp_path)
     oven = start(name="oven")
     oven("exec", "bus.tags.create('plant.oven', publish=['oven'])")
+    # Two of three have decided it. The third can tell of it once it has heard.
+    wait_until(lambda: daemons[NAMES[2]]("exec", TABLE) == [["plant.oven", "oven"]])
     for name in NAMES[:2]:
         daemons.pop(name).kill()
     create = """
