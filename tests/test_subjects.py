@@ -19,6 +19,7 @@ from infobus.subjects import (
     check_subject,
     covers,
     from_key,
+    intersection,
     matches,
     overlaps,
     to_key,
@@ -196,6 +197,13 @@ class TestPatternAlgebra:
     def test_a_pattern_overlaps_those_that_want_something_it_wants(self, a):
         for b in SMALL_PATTERNS:
             assert overlaps(a, b) == bool(wanted_by(a) & wanted_by(b)), (a, b)
+
+    @pytest.mark.parametrize("a", SMALL_PATTERNS)
+    def test_what_two_patterns_both_want_is_one_pattern_or_nothing(self, a):
+        for b in SMALL_PATTERNS:
+            both = intersection(a, b)
+            assert (both is None) == (not wanted_by(a) & wanted_by(b)), (a, b)
+            assert both is None or wanted_by(both) == wanted_by(a) & wanted_by(b), (a, b)
 
     @pytest.mark.parametrize("subject", ["~test.news", "~"])
     def test_what_belongs_to_the_bus_is_wanted_by_name_only(self, subject):

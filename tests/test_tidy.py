@@ -18,9 +18,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up: a room imports only rooms that stand before it.
 ROOMS = (
-    "errors extras printable subjects keys patience bounds waiters headers objects tdl filters "
-    "protocols engines stores services bus qos daemon router repository pipeline adapters bench "
-    "demo console cli"
+    "errors extras printable subjects security keys patience bounds waiters headers objects tdl "
+    "filters protocols engines stores services bus qos daemon router repository pipeline adapters "
+    "bench demo console cli"
 ).split()
 SIBLINGS = {"protocols", "engines", "stores"}
 DRIVEN = {("engines", "protocols")}  # the engine of routers drives a machine of its own
@@ -30,6 +30,7 @@ PURE = {
     "errors",
     "printable",
     "subjects",
+    "security",
     "keys",
     "patience",
     "bounds",
@@ -229,7 +230,16 @@ class TestPublicFace:
 
     @pytest.mark.world
     def test_importing_the_package_loads_nothing_heavy(self):
-        heavy = {"numpy", "pyspark", "sqlalchemy", "starlette", "rich", "typer", "zenoh"}
+        heavy = {
+            "cryptography",
+            "numpy",
+            "pyspark",
+            "sqlalchemy",
+            "starlette",
+            "rich",
+            "typer",
+            "zenoh",
+        }
         code = "import sys, infobus; print(*{name.partition('.')[0] for name in sys.modules})"
         assert not heavy & set(run_python(code).split())
 

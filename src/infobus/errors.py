@@ -15,6 +15,9 @@ The class says whose move it is; the message says what happened and where.
     │   ├── TagExists         a tag of this name, or around it, that somebody else has created
     │   ├── NotCreator        a tag that only its creator may change or delete
     │   ├── NoRight           a tag that does not let this application publish or subscribe
+    │   ├── NotAllowed        an action that the policy of the bus does not give to this principal
+    │   ├── BadCredential     a certificate or credential that cannot be read, or does not count
+    │   ├── BadPolicy         a policy that cannot be read, or is not signed as it must be
     │   └── BusClosed         the bus (or subscription) was closed, or belongs to another process
     ├── PeerError             the other side broke the protocol
     │   ├── BadFrame          bytes that are not a frame, an object or a descriptor
@@ -174,6 +177,55 @@ class NoRight(UsageError):
         super().__init__(message)
         self.tag = tag
         self.creator = creator
+
+
+class NotAllowed(UsageError):
+    """The policy of a secured bus does not let `principal` do this, so nothing was done.
+
+    `action` is one word, such as `publish` or `call`; `subject` is what it was to be done to.
+    `rule` is the rule that decided, empty if there is none that allows it. `policy` is the version
+    of the policy.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        action: str,
+        subject: str,
+        principal: str,
+        rule: str = "",
+        policy: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.action = action
+        self.subject = subject
+        self.principal = principal
+        self.rule = rule
+        self.policy = policy
+
+
+class BadCredential(UsageError, ValueError):
+    """A certificate or credential cannot be read, or does not count here and now.
+
+    `why` is one word: `malformed`, `readable` (by other users), `authority`, `bus`, `use`, `early`,
+    `expired` or `revoked`.
+    """
+
+    def __init__(self, message: str, why: str = "malformed") -> None:
+        super().__init__(message)
+        self.why = why
+
+
+class BadPolicy(UsageError, ValueError):
+    """A policy cannot be read, or is not signed by the authority of the bus.
+
+    `path` says where in the policy, such as `roles.operator.publish`; it may be empty.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
 
 
 class BusClosed(UsageError):

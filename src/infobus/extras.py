@@ -5,6 +5,7 @@ from __future__ import annotations
 from infobus.errors import UsageError
 
 _EXTRA_OF = {
+    "cryptography": "secure",
     "grpc": "bench",
     "matplotlib": "bench",
     "nats": "bench",

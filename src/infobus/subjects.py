@@ -143,6 +143,27 @@ def overlaps(one: str, other: str) -> bool:
     return all(a == b or a == "*" or b == "*" for a, b in zip(ours, theirs, strict=False))
 
 
+def intersection(one: str, other: str) -> str | None:
+    """Return the pattern of the subjects that match both patterns; None if there are none.
+
+    >>> intersection("news.*.gmc", "news.equity.>"), intersection("news.*", "mail.>")
+    ('news.equity.gmc', None)
+    """
+    if not overlaps(one, other):
+        return None
+    ours, theirs = one.split("."), other.split(".")
+    if _is_open(one):
+        ours.pop()
+    if _is_open(other):
+        theirs.pop()
+    longer, shorter = (ours, theirs) if len(ours) >= len(theirs) else (theirs, ours)
+    common = [a if a != "*" else b for a, b in zip(longer, shorter, strict=False)]
+    common += longer[len(shorter) :]
+    if _is_open(one) and _is_open(other):
+        common.append(">")
+    return ".".join(common)
+
+
 def to_key(pattern: str) -> str:
     """Translate a subject or pattern to the engine's key expression, in canonical form.
 
