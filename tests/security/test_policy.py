@@ -11,11 +11,11 @@ from infobus.errors import BadPolicy, NotAllowed
 from infobus.security.policy import (
     ACTIONS,
     FIRST_POLICY,
-    Policy,
+    BusPolicy,
+    Grant,
     Protection,
-    Rate,
     Role,
-    Rule,
+    RoleRate,
     read_policy,
     with_version,
 )
@@ -126,16 +126,16 @@ class TestTheExampleOfTheDesign:
         assert may(rights("t", "operator"), "call", "svc.pay/transfer")
 
     def test_a_wide_wish_can_be_narrowed(self):
-        assert rights("a", "operator").part_of(">") == [Rule(("plant.>",))]
-        assert rights("a", "operator").part_of("*.*.heat") == [Rule(("plant.*.heat",))]
-        assert rights("a", "operator").part_of("~test.>") == [Rule(("~test.plant.>",))]
+        assert rights("a", "operator").part_of(">") == [Grant(("plant.>",))]
+        assert rights("a", "operator").part_of("*.*.heat") == [Grant(("plant.*.heat",))]
+        assert rights("a", "operator").part_of("~test.>") == [Grant(("~test.plant.>",))]
         assert rights("a", "operator").part_of("orders.>") == []
-        assert rights("a", "admin").part_of(">") == [Rule((">",), ("hr.>",))]
+        assert rights("a", "admin").part_of(">") == [Grant((">",), ("hr.>",))]
         assert rights("a", "admin").part_of("hr.pay") == []
 
     def test_the_greatest_rate_of_its_roles_counts(self):
-        assert rights("s", "sensor").rate == Rate(1000)
-        assert rights("s", "sensor", "fast").rate == Rate(5000, None)
+        assert rights("s", "sensor").rate == RoleRate(1000)
+        assert rights("s", "sensor", "fast").rate == RoleRate(5000, None)
         assert rights("s", "operator").rate is None
 
     def test_protection_and_authors_are_those_of_all_patterns_that_match(self):
@@ -224,7 +224,7 @@ PATTERNS = st.builds(
     st.booleans(),
 )
 RULES = st.builds(
-    Rule,
+    Grant,
     st.lists(PATTERNS, min_size=1, max_size=2).map(tuple),
     st.lists(PATTERNS, max_size=2).map(tuple),
 )
@@ -243,7 +243,7 @@ def allowed(rules, subject):
 def test_rights_agree_with_trying_every_subject(rules, pattern):
     """One who may have a pattern may have all in it; the parts are exactly what it may have."""
     role = Role({"subscribe": tuple(rules)})
-    who = Rights(Policy("b", 1, "", {"r": role}), "p", ["r"])
+    who = Rights(BusPolicy("b", 1, "", {"r": role}), "p", ["r"])
     for subject in SUBJECTS:
         assert may(who, "subscribe", subject) == allowed(rules, subject)
     of_pattern = [subject for subject in SUBJECTS if matches(pattern, subject)]

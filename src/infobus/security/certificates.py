@@ -72,7 +72,7 @@ class Revocation(Struct, frozen=True, array_like=True):
         return self.principal == certificate.principal and certificate.issued_ms <= self.until_ms
 
 
-class Request(Struct, frozen=True):
+class CertificateRequest(Struct, frozen=True):
     """A principal asks for a certificate for its own key, which it has proven to have."""
 
     principal: str
@@ -263,7 +263,7 @@ def request(private_key: bytes, principal: str) -> str:
     return signed.public_bytes(Encoding.PEM).decode()
 
 
-def read_request(pem: str) -> Request:
+def read_request(pem: str) -> CertificateRequest:
     """Return what is asked for.
 
     Raises:
@@ -280,7 +280,7 @@ def read_request(pem: str) -> Request:
         raise BadCredential("this request is not for one name and an Ed25519 key", "malformed")
     principal = str(names[0].value)
     check_principal(principal)
-    return Request(principal, key.public_bytes_raw())
+    return CertificateRequest(principal, key.public_bytes_raw())
 
 
 def _is_by(certificate: Certificate, authority: Certificate) -> bool:

@@ -58,7 +58,7 @@ manage    = [">"]
 """
 
 
-class Rule(Struct, frozen=True):
+class Grant(Struct, frozen=True):
     """Patterns that are allowed, but for some."""
 
     to: tuple[str, ...]
@@ -68,15 +68,15 @@ class Rule(Struct, frozen=True):
         but = f" except {' '.join(self.excluded)}" if self.excluded else ""
         return " ".join(self.to) + but
 
-    def of(self, principal: str) -> Rule:
+    def of(self, principal: str) -> Grant:
         """The rule with the name of a principal where it asks for that."""
-        return Rule(
+        return Grant(
             tuple(one.replace(_PRINCIPAL, principal) for one in self.to),
             tuple(one.replace(_PRINCIPAL, principal) for one in self.excluded),
         )
 
 
-class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+class RoleRate(Struct, frozen=True, forbid_unknown_fields=True):
     """The most that all nodes of one principal together may send to any one other."""
 
     events_per_s: float | None = None
@@ -86,8 +86,8 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
 class Role(Struct, frozen=True):
     """What one role gives: rules by action."""
 
-    rules: dict[str, tuple[Rule, ...]] = {}
-    rate: Rate | None = None
+    rules: dict[str, tuple[Grant, ...]] = {}
+    rate: RoleRate | None = None
 
 
 class Protection(Struct, frozen=True):
@@ -104,7 +104,7 @@ class AuditRule(Struct, frozen=True):
     pattern: str
 
 
-class Policy(Struct, frozen=True):
+class BusPolicy(Struct, frozen=True):
     """One version of the rules of a bus."""
 
     bus: str
@@ -143,7 +143,7 @@ def split_operation(rule: str) -> tuple[str, str]:
     return rule, ""
 
 
-def read_policy(text: str) -> Policy:
+def read_policy(text: str) -> BusPolicy:
     """Return the policy that a text says.
 
     Raises:
@@ -167,7 +167,7 @@ def read_policy(text: str) -> Policy:
     count = sum(len(rules) for role in roles.values() for rules in role.rules.values())
     if count > RULES_COUNT_MAX:
         raise BadPolicy(f"{count} rules; at most {RULES_COUNT_MAX} are accepted", path="roles")
-    return Policy(
+    return BusPolicy(
         bus=bus,
         version=version,
         text=text,
@@ -209,7 +209,7 @@ def _role(path: str, given: Any) -> Role:
     if not isinstance(given, dict):
         raise _bad(path, "expected a table of actions", given)
     _only(given, path, (*ACTIONS, "rate"))
-    rules: dict[str, tuple[Rule, ...]] = {
+    rules: dict[str, tuple[Grant, ...]] = {
         action: tuple(_rules(f"{path}.{action}", given[action]))
         for action in ACTIONS
         if action in given
@@ -217,7 +217,7 @@ def _role(path: str, given: Any) -> Role:
     rate = None
     if "rate" in given:
         try:
-            rate = convert(given["rate"], Rate)
+            rate = convert(given["rate"], RoleRate)
         except ValidationError as error:
             raise BadPolicy(f"{path}.rate: {error}", path=f"{path}.rate") from None
         for number in (rate.events_per_s, rate.bytes_per_s):
@@ -226,7 +226,7 @@ def _role(path: str, given: Any) -> Role:
     return Role(rules, rate)
 
 
-def _rules(path: str, given: Any) -> Iterator[Rule]:
+def _rules(path: str, given: Any) -> Iterator[Grant]:
     if not isinstance(given, list):
         raise _bad(path, 'expected a list of patterns, such as ["plant.>"]', given)
     for one in given:
@@ -236,9 +236,9 @@ def _rules(path: str, given: Any) -> Iterator[Rule]:
             but = tuple(_rule_pattern(text, path) for text in _texts(path, one.get("except", [])))
             if not to:
                 raise _bad(path, "`to` names no pattern", one)
-            yield Rule(to, but)
+            yield Grant(to, but)
         else:
-            yield Rule((_rule_pattern(one, path),))
+            yield Grant((_rule_pattern(one, path),))
 
 
 def _rule_pattern(text: Any, path: str) -> str:

@@ -15,9 +15,9 @@ from infobus.printable import printable
 from infobus.security.policy import (
     ACTIONS,
     Action,
-    Policy,
-    Rate,
-    Rule,
+    BusPolicy,
+    Grant,
+    RoleRate,
     plain_subject,
     split_operation,
 )
@@ -47,7 +47,7 @@ class Rights:
     False
     """
 
-    def __init__(self, policy: Policy, principal: str, roles: Iterable[str]) -> None:
+    def __init__(self, policy: BusPolicy, principal: str, roles: Iterable[str]) -> None:
         self.policy = policy
         self.principal = principal
         self.roles = tuple(roles)
@@ -63,7 +63,7 @@ class Rights:
         }
 
     @property
-    def rate(self) -> Rate | None:
+    def rate(self) -> RoleRate | None:
         """The most that it may send: of the roles that name a rate, the greatest; None for all."""
         rates = [
             role.rate
@@ -72,7 +72,7 @@ class Rights:
         ]
         if not rates:
             return None
-        return Rate(
+        return RoleRate(
             _greatest([rate.events_per_s for rate in rates]),
             _greatest([rate.bytes_per_s for rate in rates]),
         )
@@ -107,11 +107,11 @@ class Rights:
             policy=self.policy.version,
         )
 
-    def given(self, action: Action) -> list[Rule]:
+    def given(self, action: Action) -> list[Grant]:
         """What it may do at all, with its own name where a rule asks for that."""
         return [given.rule for given in self._rules[action]]
 
-    def part_of(self, pattern: str) -> list[Rule]:
+    def part_of(self, pattern: str) -> list[Grant]:
         """What it may subscribe to of a pattern: rules within it, none within another of them."""
         prefix = pattern[: len(pattern) - len(plain_subject(pattern))]
         wanted = plain_subject(pattern)
@@ -122,7 +122,7 @@ class Rights:
                 if common is None or any(covers(out, common) for out in given.rule.excluded):
                     continue
                 out = [one for one in given.rule.excluded if overlaps(one, common)]
-                parts.append(Rule((prefix + common,), tuple(prefix + one for one in out)))
+                parts.append(Grant((prefix + common,), tuple(prefix + one for one in out)))
         return _widest(parts)
 
     def _judged(self, action: Action, subject: str) -> Verdict:
@@ -138,7 +138,7 @@ class Rights:
 class _Given:
     """A rule of a role, with its patterns taken apart."""
 
-    def __init__(self, role: str, action: str, rule: Rule) -> None:
+    def __init__(self, role: str, action: str, rule: Grant) -> None:
         split = split_operation if action == "call" else _whole
         self.rule = rule
         self.shown = f"{role}: {action} {rule}"
@@ -159,8 +159,8 @@ def _whole(pattern: str) -> tuple[str, str]:
     return pattern, ""
 
 
-def _widest(parts: list[Rule]) -> list[Rule]:
-    kept: list[Rule] = []
+def _widest(parts: list[Grant]) -> list[Grant]:
+    kept: list[Grant] = []
     for part in sorted(parts, key=lambda one: len(one.excluded)):
         if not any(
             covers(other.to[0], part.to[0])

@@ -18,7 +18,7 @@ from msgspec import Struct
 from infobus.errors import BadCredential, BadPolicy
 from infobus.printable import printable
 from infobus.security.certificates import Certificate, Revocation, read, verify
-from infobus.security.policy import POLICY_BYTES_MAX, Policy, read_policy
+from infobus.security.policy import POLICY_BYTES_MAX, BusPolicy, read_policy
 from infobus.security.signatures import is_signed, sign
 
 SIGNED_POLICY_BYTES_MAX = POLICY_BYTES_MAX + 1024 * 1024
@@ -74,7 +74,7 @@ class VerifiedPolicy(Struct, frozen=True):
     """A policy that the authority of the bus has signed, with what follows from it."""
 
     signed: SignedPolicy
-    policy: Policy
+    policy: BusPolicy
     authorities: tuple[Certificate, ...]
 
     @property
