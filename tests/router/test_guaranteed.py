@@ -97,6 +97,28 @@ def south(new_site: NewSite) -> Site:
     return new_site("south")
 
 
+@pytest.fixture
+def west(new_site: NewSite) -> Site:
+    return new_site("west")
+
+
+@pytest.fixture(autouse=True)
+def short_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infobus.router.guaranteed._GATHER_S", 0.3)
+
+
+def registered_apart(shop: Bus, *sites: Site) -> list[Bus]:
+    """A bus of each site with a consumer that is registered; between them, events are published."""
+    buses = []
+    for n, site in enumerate(sites):
+        buses.append(site.connect("office"))
+        buses[-1].subscribe("orders.>", durable="billing").close()
+        time.sleep(0.05)  # routers ask for what is a hundredth of a second older, too
+        send(shop, n + 1)
+        time.sleep(0.05)
+    return buses
+
+
 def send(bus: Bus, *numbers: int, **options: Any) -> None:
     for n in numbers:
         bus.publish("orders.new", Parcel(n=n), guaranteed=True, **options)
@@ -199,6 +221,38 @@ class TestCrossing:
         send(shop, 2, 3)
         north.join(), south.join()
         assert [event.data.n for event in taken(billing, 2)] == [2, 3]
+
+    def test_of_registrations_that_are_heard_together_the_earliest_counts(
+        self, north: Site, south: Site, west: Site
+    ) -> None:
+        shop = north.connect("shop")
+        early, late = registered_apart(shop, south, west)
+        for site in (west, north, south):
+            site.join()
+        late.subscribe("orders.>", durable="billing")
+        billing = early.subscribe("orders.>", durable="billing")
+        assert [event.data.n for event in taken(billing, 2)] == [1, 2]
+
+    def test_a_consumer_that_is_heard_of_late_is_owed_what_was_published_since_its_registration(
+        self, north: Site, south: Site, west: Site
+    ) -> None:
+        shop = north.connect("shop")
+        early, late = registered_apart(shop, south, west)
+        far, near = north.join(), west.join()
+        of_late = late.subscribe("orders.>", durable="billing")
+        assert [event.data.n for event in taken(of_late, 1)] == [2]
+        last = south.join()
+        of_early = early.subscribe("orders.>", durable="billing")
+        send(shop, 3)
+        assert sorted(event.data.n for event in taken(of_early, 3)) == [1, 2, 3]
+        assert 3 in [event.data.n for event in taken(of_late, far.outward.carried - 1)]
+        # Each once, also after a new start of all routers.
+        for router in (far, near, last):
+            router.close()
+        north.join(), south.join(), west.join()
+        send(shop, 4)
+        assert [event.data.n for event in taken(of_early, 1)] == [4]
+        assert [event.data.n for event in taken(of_late, 1)] == [4]
 
     def test_of_a_transaction_only_what_may_cross_does(self, north: Site, south: Site) -> None:
         shop, office = north.connect("shop"), south.connect("office")

@@ -166,14 +166,24 @@ class Guaranteed:
         return feed
 
     def keep_from(
-        self, sources: Sequence[SourcePlace], records: Sequence[Record], types: Mapping[int, bytes]
+        self,
+        sources: Sequence[SourcePlace],
+        records: Sequence[Record],
+        types: Mapping[int, bytes],
+        reached: Mapping[str, int],
     ) -> None:
         """Put records on disk that are kept elsewhere, each once, however often they come.
+
+        `reached` are sources that are raised to a number in the same transaction.
 
         Raises:
             StoreError: Nothing was kept; trying again is safe.
         """
-        (self.driver or self._begun()).append_from(sources, records, types)
+        (self.driver or self._begun()).append_from(sources, records, types, reached)
+
+    def kept_from(self) -> Mapping[str, int]:
+        """Up to which number this home keeps the records of each source."""
+        return self._begun().sources()
 
     def watch_consumers(self, watcher: Callable[[Durable], object]) -> Callable[[], None]:
         """Call `watcher`, which must not wait, with what durable consumers say of themselves.

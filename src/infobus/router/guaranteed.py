@@ -7,7 +7,8 @@ may be killed at any moment: what it takes again after that is left out, and not
 
 Nothing crosses unless a durable consumer on the other side wants some of it. Once one has been
 heard of, the router owes it everything since its registration, whether it is connected or not: the
-router's own registration, which is on disk, keeps that word for all later lives of the router.
+router's own registration, which is on disk, keeps that word for all later lives of the router. If
+one that is registered earlier is heard of later, the router goes back for what it is owed (`eras`).
 
 Events are forwarded as they are kept. They keep their name (first ledger and number), time, object,
 headers, class, age and test mark; only their subjects are translated. An event that came from
@@ -19,7 +20,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +37,7 @@ from infobus.protocols.frames import transactions
 from infobus.protocols.frames.guaranteed import Durable, Entry
 from infobus.protocols.frames.transactions import GROUP, Group
 from infobus.protocols.guaranteed.ledger_port import choosing, types_of
+from infobus.router.eras import Spans, era_name, eras_of
 from infobus.stores.ledger.record import Record, SourcePlace
 from infobus.subjects import overlaps
 
@@ -49,6 +50,8 @@ it was there before."""
 _BATCH_COUNT = 256
 _PAUSE_S = 1.0  # after a failure
 _APART_S = 0.01
+_GATHER_S = 2.0
+"""How long registrations are heard before the first event crosses, so that the earliest counts."""
 _LOOK_S = 0.5  # how often an idle passage looks whether it is to end
 
 Translate = Callable[[str], str | None]
@@ -148,40 +151,134 @@ class GuaranteedPassage:
         heeds: Callable[[Durable], bool],
         on_error: Callable[[BusError], object],
     ) -> None:
-        self.carried = 0
-        self.state: Literal["unwanted", "open", "waiting"] = "unwanted"
-        self.error: BusError | None = None
         self.name = name
         self.way = way
-        self._source, self._target = interior(source).guaranteed, interior(target).guaranteed
-        self._home = home  # of what comes from no other site
-        self._carries = carries
+        self.source, self.target = interior(source).guaranteed, interior(target).guaranteed
+        self.home = home  # of what comes from no other site
+        self.carries = carries
+        self.on_error = on_error
+        self.spans = Spans(name)
+        self.keeping = threading.Lock()  # of one era at a time
+        self._node = source.node
         self._heeds = heeds
-        self._on_error = on_error
-        self._since = float("inf")
-        self._is_wanted = threading.Event()
+        self._eras: list[_Era] = []
+        self._since = float("inf")  # the earliest registration that events were asked for since
+        self._heard = float("inf")  # the earliest that was heard of
+        self._is_heard = threading.Event()
         self._is_closed = threading.Event()
-        self._is_changed = False
-        if name in self._source.registrations():  # an earlier life has given its word
-            self._is_wanted.set()
-        self._feed: LedgerFeed | None = None
-        self._hear_no_more = self._target.watch_consumers(self._hear)
-        self._thread = threading.Thread(
-            target=self._run, name=f"infobus-{source.node}-crossing", daemon=True
-        )
-        self._thread.start()
+        self._hear_no_more = self.target.watch_consumers(self._hear)
+        self._thread = self.start("passage", self._run)
+
+    @property
+    def carried(self) -> int:
+        """See above."""
+        return sum(era.carried for era in self._eras)
+
+    @property
+    def state(self) -> Literal["unwanted", "open", "waiting"]:
+        """See above."""
+        states = {era.state for era in self._eras}
+        return "waiting" if "waiting" in states else "open" if "open" in states else "unwanted"
+
+    @property
+    def error(self) -> BusError | None:
+        """See above."""
+        return next((era.error for era in self._eras if era.error is not None), None)
 
     def change(self, way: GuaranteedWay) -> None:
         """Carry something else from now on, as when other routers come and go."""
         if way != self.way:
-            self.way, self._is_changed = way, True
-            self._wake()
+            self.way = way
+            for era in self._eras.copy():
+                era.begin_anew()
 
     def close(self) -> None:
         """Carry no more. Closing twice is fine."""
         self._hear_no_more()
         self._is_closed.set()
-        self._is_wanted.set()  # who waits for that wakes up
+        self._is_heard.set()  # who waits for that wakes up
+        self._thread.join()
+        for era in self._eras:
+            era.close()
+
+    def start(self, what: str, job: Callable[[], None]) -> threading.Thread:
+        """Start a thread."""
+        thread = threading.Thread(target=job, name=f"infobus-{self._node}-{what}", daemon=True)
+        thread.start()
+        return thread
+
+    def _hear(self, told: Durable) -> None:
+        """A durable consumer of the other bus says what it wants; on the strand there."""
+        if told.registered_at >= min(self._heard, self._since) or not self._heeds(told):
+            return
+        if any(overlaps(one, kept) for one in told.patterns for kept in self.way.kept):
+            self._heard = told.registered_at
+            self._is_heard.set()
+
+    # On the passage's own thread.
+
+    def _run(self) -> None:
+        with suppress(BusClosed):
+            self._go_on()
+            while not self._is_closed.is_set():
+                self._is_heard.wait()
+                # Others may be registered earlier, and are about to say so.
+                if self._is_closed.wait(_GATHER_S):
+                    return
+                self._is_heard.clear()
+                if self._heard < self._since:
+                    self._go_back()
+
+    def _go_on(self) -> None:
+        """An earlier life of the router has given its word."""
+        registered = self.source.registrations()
+        for era in eras_of(self.name, registered):
+            self._begin(era, registered[era_name(self.name, era)])
+
+    def _go_back(self) -> None:
+        # Not to the same instant: homes are told apart by when they registered a name.
+        since = self._heard - _APART_S * random.random()
+        era = self._eras[-1].number + 1 if self._eras else 0
+        if era:
+            log.warning(
+                "a durable consumer that was registered %.1f s earlier is heard of now (%s): what "
+                "it is owed comes behind what has crossed already",
+                *(self._since - since, self.name),
+            )
+        self._begin(era, since)
+
+    def _begin(self, era: int, since: float) -> None:
+        if era:  # else nothing was kept before
+            with self.keeping:
+                self.spans.load(self.target.kept_from())
+        self._since = min(since, self._since)
+        self._eras.append(_Era(self, era, since))
+
+
+class _Era:
+    """What a passage carries under one of its durable names, on a thread of its own."""
+
+    def __init__(self, passage: GuaranteedPassage, number: int, since: float) -> None:
+        self.number = number
+        self.carried = 0
+        self.state: Literal["unwanted", "open", "waiting"] = "unwanted"
+        self.error: BusError | None = None
+        self._passage = passage
+        self._name = era_name(passage.name, number)
+        self._since = since
+        self._is_closed = threading.Event()
+        self._is_changed = False
+        self._feed: LedgerFeed | None = None
+        self._thread = passage.start("crossing", self._run)
+
+    def begin_anew(self) -> None:
+        """What is to be carried has changed."""
+        self._is_changed = True
+        self._wake()
+
+    def close(self) -> None:
+        """Carry no more."""
+        self._is_closed.set()
         self._wake()
         self._thread.join()
 
@@ -189,19 +286,7 @@ class GuaranteedPassage:
         if (feed := self._feed) is not None:
             feed.wake()
 
-    def _hear(self, told: Durable) -> None:
-        """A durable consumer of the other bus says what it wants; on the strand there."""
-        if self._is_wanted.is_set() or not self._heeds(told):
-            return
-        if any(overlaps(one, kept) for one in told.patterns for kept in self.way.kept):
-            # Not to the same instant: homes are told apart by when they registered a name.
-            self._since = told.registered_at - _APART_S * random.random()
-            self._is_wanted.set()
-
-    # On the passage's own thread.
-
     def _run(self) -> None:
-        self._is_wanted.wait()
         while not self._is_closed.is_set():
             try:
                 self._carry()
@@ -214,19 +299,20 @@ class GuaranteedPassage:
     def _carry(self) -> None:
         """Carry until the way changes or the passage is closed."""
         self._is_changed = False
-        way = self.way
+        passage = self._passage
+        way = passage.way
         if not way.patterns:  # no other router is there yet
             self._is_closed.wait(_LOOK_S)
             return
-        feed = self._feed = self._source.feed(
+        feed = self._feed = passage.source.feed(
             way.patterns,
-            self.name,
+            self._name,
             where=way.where,
-            since=min(self._since, time.time()),  # the latter if it is registered already
-            on_error=self._on_error,
+            since=self._since,
+            on_error=passage.on_error,
         )
         self.state = "open"
-        pack = Pack(way, self._home, self.name)
+        pack = Pack(way, passage.home)
         try:
             while not (self._is_closed.is_set() or self._is_changed):
                 taken = feed.take(_BATCH_COUNT, _LOOK_S)
@@ -239,44 +325,52 @@ class GuaranteedPassage:
 
     def _keep(self, feed: LedgerFeed, pack: Pack, taken: Sequence[Fed]) -> bool:
         """Keep events there, then settle them here; False if the passage was closed before."""
-        sources, records = pack.packed(one for one in taken if self._carries(one.entry))
-        while records:
-            try:
-                self._target.keep_from(sources, records, pack.descriptors(records))
-                break
-            except StoreError as error:  # such as a full disk: nothing was kept
-                self._fail(error)
-            if self._is_closed.wait(_PAUSE_S):
-                return False
+        passage = self._passage
+        with passage.keeping:
+            sources, records, begun = self._packed(pack, taken)
+            while records:
+                try:
+                    passage.target.keep_from(sources, records, pack.descriptors(records), begun)
+                    break
+                except StoreError as error:  # such as a full disk: nothing was kept
+                    self._fail(error)
+                if self._is_closed.wait(_PAUSE_S):
+                    return False
         self.state = "open"
         self.carried += len(records)
         feed.settle(taken)
         return True
 
+    def _packed(
+        self, pack: Pack, taken: Iterable[Fed]
+    ) -> tuple[list[SourcePlace], list[Record], dict[str, int]]:
+        """The records to keep, each with its source, and where this era begins in new ledgers."""
+        spans, era = self._passage.spans, self.number
+        sources: list[SourcePlace] = []
+        records: list[Record] = []
+        begun: dict[str, int] = {}
+        for ledger, entry in ((one.ledger, one.entry) for one in taken):
+            if not (self._passage.carries(entry) and spans.is_new(era, ledger, entry.number)):
+                continue
+            if (record := pack.record(ledger, entry)) is not None:
+                begun |= spans.keep(era, ledger, entry.number)
+                sources.append(SourcePlace(spans.stream(era, ledger), entry.number))
+                records.append(record)
+        return sources, records, begun
+
     def _fail(self, error: BusError) -> None:
         if self.state != "waiting" or str(error) != str(self.error):  # once for each of them
-            log.error("guaranteed events do not cross (%s): %s", self.name, error)
+            log.error("guaranteed events do not cross (%s): %s", self._name, error)
         self.state, self.error = "waiting", error
 
 
 class Pack:
     """Makes records for one side of what the ledgers of the other hold."""
 
-    def __init__(self, way: GuaranteedWay, home: str, name: str) -> None:
+    def __init__(self, way: GuaranteedWay, home: str) -> None:
         self._translate = way.translate
         self._home = home
-        self._name = name
         self._places = choosing(way.patterns, way.where, decode_record)
-
-    def packed(self, taken: Iterable[Fed]) -> tuple[list[SourcePlace], list[Record]]:
-        """The records to keep, each with its source; what may not cross is left out."""
-        sources, records = [], []
-        for one in taken:
-            record = self._record(one.ledger, one.entry)
-            if record is not None:
-                sources.append(SourcePlace(f"{self._name}/{one.ledger}", one.entry.number))
-                records.append(record)
-        return sources, records
 
     def descriptors(self, records: Iterable[Record]) -> dict[int, bytes]:
         """The descriptors of all types in these records, as far as they are known."""
@@ -284,7 +378,8 @@ class Pack:
         known = [kind for one in types if (kind := find_type(one)) is not None]
         return descriptors_of(types.union(*(kind.closure for kind in known)))
 
-    def _record(self, ledger: str, entry: Entry) -> Record | None:
+    def record(self, ledger: str, entry: Entry) -> Record | None:
+        """The record to keep; None if it may not cross."""
         if entry.type == GROUP:
             found = self._group(entry)
             if found is None:

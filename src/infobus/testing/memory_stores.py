@@ -204,18 +204,21 @@ class MemoryLedger(_Opened):
         descriptors: Mapping[int, bytes] = {},
         *,
         now_s: float,
+        reached: Mapping[str, int] = {},
     ) -> None:
         """See `Ledger.append_from`."""
-        reached = self.sources()
+        known = self.sources()
+        for stream, number in reached.items():
+            known[stream] = max(number, known.get(stream, 0))
         news = []
         for source, record in zip(sources, records, strict=True):
-            if source.number > reached.get(source.stream, 0):
-                reached[source.stream] = source.number
+            if source.number > known.get(source.stream, 0):
+                known[source.stream] = source.number
                 news.append(record)
         if news:
             self.write(news, descriptors)
             self._file.kept_at = max(self._file.kept_at, now_s)
-            self._file.sources = reached
+            self._file.sources = known
             self.sync()
 
     def sources(self) -> dict[str, int]:

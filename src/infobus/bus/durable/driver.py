@@ -152,9 +152,15 @@ class Guarantees:
         return ledger.id, first
 
     def append_from(
-        self, sources: Sequence[SourcePlace], records: Sequence[Record], types: Mapping[int, bytes]
+        self,
+        sources: Sequence[SourcePlace],
+        records: Sequence[Record],
+        types: Mapping[int, bytes],
+        reached: Mapping[str, int],
     ) -> None:
         """Keep events that another ledger keeps, too; those that came before are left out.
+
+        `reached` are sources that are raised to a number in the same transaction.
 
         Whichever ledger of this home kept them: a router that starts again may get another one.
 
@@ -164,14 +170,19 @@ class Guarantees:
         ledger = self._own or self._open_own()
         try:
             if self._knows_reached != ledger.id:
-                ledger.raise_sources({**self._stores.sources(), **self._reached})
+                ledger.raise_sources(self.sources())
                 self._knows_reached = ledger.id
-            ledger.append_from(sources, records, types, now_s=self._wall_s())
+            ledger.append_from(sources, records, types, now_s=self._wall_s(), reached=reached)
         except StoreError:
             self._look_for_another(ledger)
             raise
         self._reached.update((one.stream, one.number) for one in sources)
+        self._reached.update(reached)
         self._call_for(ledger)
+
+    def sources(self) -> Mapping[str, int]:
+        """Up to which number the ledgers of the home keep the records of each source."""
+        return {**self._stores.sources(), **self._reached}
 
     def _call_for(self, ledger: KeptLedger) -> None:
         """Have what was appended sent to who waits for it."""

@@ -31,7 +31,7 @@ from infobus.errors import BadValue, BusClosed, LedgerInUse, StoreError
 from infobus.stores.ledger import reader as scanning
 from infobus.stores.ledger.reader import Extent
 from infobus.stores.ledger.record import Position, Record, SourcePlace
-from infobus.stores.ledger.writer import CHECKPOINT_BYTES, Append, Make, Writer
+from infobus.stores.ledger.writer import CHECKPOINT_BYTES, NOWHERE, Append, Make, Writer
 from infobus.stores.sqlite import database
 from infobus.stores.sqlite.database import FACTS, Damage, Database, DatabaseKind
 from infobus.stores.sqlite.locks import FileLock
@@ -177,14 +177,17 @@ class Ledger:
         descriptors: Mapping[int, bytes] = _NO_DESCRIPTORS,
         *,
         now_s: float,
+        reached: Mapping[str, int] = NOWHERE,
     ) -> None:
         """As `append`, for records that have been kept elsewhere: each has its source.
 
         A record whose source has come that far already is left out. How far a source has come is
         written in the same transaction, so no crash can separate the two. The records are kept
         under `now_s`: what counts for the consumers of this ledger is when they came here.
+        Sources in `reached` are raised in that transaction, too.
         """
-        self._writer.append(Append(lambda: (records, descriptors), sources, kept_at=now_s))
+        make = lambda: (records, descriptors)  # noqa: E731
+        self._writer.append(Append(make, sources, reached, kept_at=now_s))
 
     def sources(self) -> dict[str, int]:
         """Return up to which number the records of each source are on disk."""

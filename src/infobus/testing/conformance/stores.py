@@ -38,6 +38,7 @@ class LedgerLike(Protocol):
         descriptors: Mapping[int, bytes] = ...,
         *,
         now_s: float,
+        reached: Mapping[str, int] = ...,
     ) -> None: ...
     def sources(self) -> dict[str, int]: ...
     def raise_sources(self, numbers: Mapping[str, int]) -> None: ...
@@ -188,6 +189,15 @@ class LedgerConformance:
         assert again.sources() == {"a": 4}
         again.append_from(sources("a", 4, 5), records(1, 2), now_s=5.0)
         assert [kept for _, kept in again.read(0, 10, PLENTY)] == records(1, 2)
+        again.close()
+
+    def test_other_sources_are_raised_together_with_the_records(self) -> None:
+        ledger = self.open_ledger()
+        ledger.append_from(sources("a", 4), [record(1)], now_s=5.0, reached={"b": 9})
+        ledger.append_from(sources("a", 5), [record(2)], now_s=5.0, reached={"b": 8})
+        self.crash()
+        again = self.open_ledger(ledger.id)
+        assert again.sources() == {"a": 5, "b": 9}
         again.close()
 
     def test_a_source_of_which_another_ledger_keeps_more_goes_on_behind_that(self) -> None:
