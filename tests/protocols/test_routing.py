@@ -346,7 +346,7 @@ def test_a_class_that_stays_full_lets_its_oldest_go_and_counts_them():
     routers = narrow_chain()
     while routers.put("a", "c/x", bytes(900)):
         routers.carry()
-    for _ in range(40):  # `c` is there, but takes nothing
+    for _ in range(60):  # `c` is there, but takes nothing
         routers.now_s += 0.1
         for link in routers["b"].links.values():
             link.heard_s = routers.now_s

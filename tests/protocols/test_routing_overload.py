@@ -17,18 +17,20 @@ BYTES_PER_S = 60_000.0
 SIZE = 1_000
 STEP_S = 0.005
 TICK_S = 0.05
-BEGIN_S, END_S = 10.5, 25.0
+BEGIN_S, DEATH_S, END_S = 10.5, 14.0, 25.0
 CHAIN = ["at", "tb"]
 RING = ["ab", "bc", "cd", "de", "ef", "fa"]
 WHEEL = [*RING, "ax", "cx", "ex"]
+DOUBLE_RING = ["ab", "bc", "cd", "da", "ef", "fg", "gh", "he", "ae", "bf", "cg", "dh"]
 EMERGENCY, BUSINESS, REGULAR = 0, 1, 2
 
 
 class Overload:
     """Everybody puts three times what a link carries, in each of two classes, and emergencies."""
 
-    def __init__(self, links: list[str]) -> None:
+    def __init__(self, links: list[str], dies: str = "") -> None:
         self.now_s = 10.0
+        self.dies = dies  # at `DEATH_S`; empty: nobody
         self.names = sorted({name for pair in links for name in pair})
         self.routers = {
             name: RoutingMachine(name, at * 1_000, RoutingTerms(), rate_of=lambda _: BYTES_PER_S)
@@ -55,17 +57,26 @@ class Overload:
             self.now_s += STEP_S
             while self.wire and self.wire[0][0] <= self.now_s:
                 _, name, message = self.wire.popleft()
-                self.note(name, self.routers[name].take(message, self.now_s))
-                self.note(name, self.routers[name].look(self.now_s))
+                if name in self.routers:
+                    self.note(name, self.routers[name].take(message, self.now_s))
+                    self.note(name, self.routers[name].look(self.now_s))
             if self.now_s >= tick_s:
                 tick_s += TICK_S
                 for name, router in self.routers.items():
                     self.note(name, router.tick(self.now_s))
+            if self.dies in self.routers and self.now_s > DEATH_S:
+                self.bury(self.dies)
             if self.now_s > BEGIN_S:
                 self.put()
             self.carry()
         for key, seen_s in self.seen_s.items():
             self.pause_s[key[2]] = max(self.pause_s[key[2]], END_S - seen_s)
+
+    def bury(self, name: str) -> None:
+        del self.routers[name]
+        for other, router in self.routers.items():
+            if name in router.links:
+                self.note(other, router.neighbour_shown(name, False, self.now_s))
 
     def put(self) -> None:
         for name, router in self.routers.items():
@@ -86,7 +97,8 @@ class Overload:
                 while message := router.next(peer, self.now_s, self.size.pop(pair, 0)):
                     self.size[pair] = len(encode(message))
                     self.sent[pair] += self.size[pair]
-                    self.wire.append((self.now_s + 0.003, peer, message))
+                    if peer in self.routers:
+                        self.wire.append((self.now_s + 0.003, peer, message))
 
     def note(self, name: str, effects: list[Effect]) -> None:
         for one in effects:
@@ -131,6 +143,16 @@ def test_what_everybody_gets_of_everybody_moves_in_every_class_in_order(overload
 
 def test_routers_in_a_circle_do_not_stand_still(overload):
     """The class below the highest carries what the links can, though each holds the one before."""
+    assert sum(router.counts["dropped: stuck"] for router in overload.routers.values()) == 0
+    arrived = sum(len(puts) for key, puts in overload.got.items() if key[2] == BUSINESS)
+    assert arrived * SIZE > BYTES_PER_S * (END_S - BEGIN_S) * len(overload.names) * 0.5
+
+
+@pytest.mark.parametrize(("links", "dies"), [(WHEEL, "a"), (DOUBLE_RING, "c")])
+def test_nothing_is_dropped_as_stuck_because_a_router_has_died(links, dies):
+    """Others get its load at once. What waits long is held for good reason, and blocks nobody."""
+    overload = Overload(links, dies)
+    overload.run()
     assert sum(router.counts["dropped: stuck"] for router in overload.routers.values()) == 0
     arrived = sum(len(puts) for key, puts in overload.got.items() if key[2] == BUSINESS)
     assert arrived * SIZE > BYTES_PER_S * (END_S - BEGIN_S) * len(overload.names) * 0.5

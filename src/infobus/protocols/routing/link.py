@@ -297,7 +297,8 @@ class Link:
         dropped = 0
         for name in self.terms.classes.names:
             is_stuck = now_s - self.moved_s[name] >= self.terms.stall_s
-            while is_stuck and not self.queues.is_accepting(name):
+            # Only a crowded class holds up others. Those with less may wait as long as they must.
+            while is_stuck and name in self.crowded and self.queues.waiting(name) > self.marks.low:
                 if (entry := self.queues.drop_oldest(name)) is not None:
                     self._forget(entry.value)
                 dropped += 1

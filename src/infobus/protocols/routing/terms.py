@@ -21,7 +21,7 @@ class RoutingTerms(Struct, frozen=True, kw_only=True):
     window_bytes: int = _MIB  # to one neighbour, under way
     marks: Marks = Marks(high=8 * _MIB, low=4 * _MIB)
     upgrade: Upgrade | None = Upgrade()
-    stall_s: float = 2.5  # a full class of which nothing leaves for so long lets its oldest go
+    stall_s: float = 5.0  # a crowded class of which nothing leaves for so long lets its oldest go
     control_count_max: int = 10_000  # control frames that wait for one link
 
     @property
