@@ -349,6 +349,22 @@ def test_two_routers_of_a_site_do_not_ask_for_what_the_other_asks_for(sites):
     world.until_wanted("b", "plant.x", "")
 
 
+def test_what_came_in_by_one_router_of_a_site_is_not_taken_out_by_another_one(sites):
+    world = sites(["da", "cb"])  # `a` and `c` are on one bus, and know nothing of each other
+    for name in "dab":
+        world.start(name, ALL)
+    world.start("c", ALL, site="a")
+    here = world.buses["a"].subscribe("plant.>")
+    beyond = world.buses["b"].subscribe("plant.>")
+    world.until_wanted("d", "plant.x", "a")
+    world.until_wanted("c", "plant.x", "b")
+    world.buses["d"].publish("plant.x", {"of": "d"})
+    assert received(here, 1) == [{"of": "d"}]
+    world.buses["a"].publish("plant.x", {"of": "a"})
+    assert received(beyond, 1) == [{"of": "a"}]
+    assert is_quiet(beyond)
+
+
 def test_what_passes_is_written_down_under_the_name_where_it_goes(sites, tmp_path):
     pytest.importorskip("pyarrow")
     from infobus.stores.journal import Journal

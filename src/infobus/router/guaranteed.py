@@ -159,7 +159,7 @@ class GuaranteedPassage:
         self.on_error = on_error
         self.spans = Spans(name)
         self.keeping = threading.Lock()  # of one era at a time
-        self._node = source.node
+        self.node = source.node
         self._heeds = heeds
         self._eras: list[_Era] = []
         self._since = float("inf")  # the earliest registration that events were asked for since
@@ -167,7 +167,10 @@ class GuaranteedPassage:
         self._is_heard = threading.Event()
         self._is_closed = threading.Event()
         self._hear_no_more = self.target.watch_consumers(self._hear)
-        self._thread = self.start("passage", self._run)
+        self._thread = threading.Thread(
+            target=self._run, name=f"infobus-{self.node}-passage", daemon=True
+        )
+        self._thread.start()
 
     @property
     def carried(self) -> int:
@@ -200,12 +203,6 @@ class GuaranteedPassage:
         self._thread.join()
         for era in self._eras:
             era.close()
-
-    def start(self, what: str, job: Callable[[], None]) -> threading.Thread:
-        """Start a thread."""
-        thread = threading.Thread(target=job, name=f"infobus-{self._node}-{what}", daemon=True)
-        thread.start()
-        return thread
 
     def _hear(self, told: Durable) -> None:
         """A durable consumer of the other bus says what it wants; on the strand there."""
@@ -269,7 +266,10 @@ class _Era:
         self._is_closed = threading.Event()
         self._is_changed = False
         self._feed: LedgerFeed | None = None
-        self._thread = passage.start("crossing", self._run)
+        self._thread = threading.Thread(
+            target=self._run, name=f"infobus-{passage.node}-crossing", daemon=True
+        )
+        self._thread.start()
 
     def begin_anew(self) -> None:
         """What is to be carried has changed."""
