@@ -1,4 +1,4 @@
-"""The handshake `Noise_XX_25519_AESGCM_SHA256`, exactly as the Noise specification (revision 34) says.
+"""The handshake `Noise_XX_25519_AESGCM_SHA256`, exactly as the Noise specification says.
 
 Two parties exchange three messages. Each ends with the same two keys, one for each direction, and
 with proof that the other one holds the private half of the static key that it showed. Whose static
@@ -163,7 +163,7 @@ class Handshake:
 
     def _mix_shared(self, token: str) -> None:
         # The first letter is the initiator's key, the second one the responder's.
-        own, other = token if self._is_initiator else reversed(token)
+        own, other = (token[0], token[1]) if self._is_initiator else (token[1], token[0])
         private = self._ephemeral if own == "e" else self._static
         public = self._remote_ephemeral if other == "e" else self._remote_static
         assert public is not None
