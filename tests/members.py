@@ -60,5 +60,3 @@ def sealed(below: Engine, bus: str, principal: str = "alice", **options: object)
         is_name_of=lambda name, static: True,
         **options,
     )
-
-

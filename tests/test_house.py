@@ -26,11 +26,12 @@ FOLDERS = {
     ),
     "bus": "deliver runtime publish durable membership tags statistics border",
     "demo": "floor newsroom city",
-    "engines": "memory zenoh attached routed",
+    "engines": "memory zenoh attached sealed routed",
     "filters": "language matching algebra pushdown",
     "pipeline": "source sink jobs runner",
     "protocols": (
-        "qos frames interest reliable guaranteed initial_state invocation membership tags routing"
+        "qos frames security interest reliable guaranteed initial_state invocation membership tags "
+        "routing"
     ),
     "stores": "sqlite ledger journal",
     "tdl": "classes library forms",

@@ -57,9 +57,7 @@ class TestOverZenoh(EngineConformance):
         self._bus = uuid.uuid4().hex
 
     def new_engine(self) -> Engine:
-        return sealed(
-            ZenohEngine(self._bus, patience=PATIENT_PROGRAM), self._bus, handshake_s=10.0
-        )
+        return sealed(ZenohEngine(self._bus, patience=PATIENT_PROGRAM), self._bus, handshake_s=10.0)
 
 
 def test_each_key_is_drawn_anew():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infobus.errors import BadFrame
-from infobus.security.noise import MESSAGE_BYTES_MAX, AESGCM, Handshake, nonce_of, public_of
+from infobus.security.noise import AESGCM, MESSAGE_BYTES_MAX, Handshake, nonce_of, public_of
 
 VECTORS = json.loads(Path(__file__).with_name("noise_vectors.json").read_text())["vectors"]
 
