@@ -7,7 +7,7 @@ import msgspec
 from infobus.engines import Engine
 from infobus.engines.sealed.engine import SealedEngine
 from infobus.errors import BadFrame
-from infobus.protocols.security.introduction import Member
+from infobus.protocols.security.introduction import Bearer
 from infobus.security import signatures
 
 AUTHORITY = b"\x07" * 32
@@ -38,7 +38,7 @@ class TestIdentity:
     def sign(self, message: bytes) -> bytes:
         return signatures.sign(self._key, message)
 
-    def check(self, certificate: bytes, wall_s: float) -> Member:
+    def check(self, certificate: bytes, wall_s: float) -> Bearer:
         said, signature = certificate[:-64], certificate[-64:]
         if not signatures.is_signed(signatures.public_key_of(AUTHORITY), said, signature):
             raise BadFrame("its certificate is of no authority of this bus")
@@ -47,7 +47,7 @@ class TestIdentity:
             raise BadFrame("its certificate does not count now")
         if principal in self.revoked:
             raise BadFrame(f"{principal} was revoked")
-        return Member(principal, ("member",), public_key, until_s, certificate)
+        return Bearer(principal, ("member",), public_key, until_s, certificate)
 
 
 def sealed(below: Engine, bus: str, principal: str = "alice", **options: object) -> SealedEngine:

@@ -121,8 +121,8 @@ def test_two_nodes_that_see_each_other_meet_in_one_and_a_half_round_trips():
     kinds = [type(message) for _, _, message in pair.sent]
     assert kinds == [Greeting, GreetingBack, GreetingDone, GreetingHeard]
     one, other = pair.parties
-    assert one.machine.seal_with(other.name).member.principal == "two-2"
-    assert other.machine.seal_with(one.name).member.principal == "one-1"
+    assert one.machine.seal_with(other.name).bearer.principal == "two-2"
+    assert other.machine.seal_with(one.name).bearer.principal == "one-1"
     assert sorted([one.name, other.name])[0] == pair.sent[0][0].name  # the lesser one began
 
 
@@ -192,7 +192,7 @@ def test_forgeries_beside_a_handshake_change_nothing(data):
     pair.run(0.3)
     assert pair.have_met() and pair.agree()
     for party, other in (pair.parties, pair.parties[::-1]):
-        assert party.machine.seal_with(other.name).member.principal == other.identity.principal
+        assert party.machine.seal_with(other.name).bearer.principal == other.identity.principal
 
 
 def outcome(one, other, for_s=3.0):

@@ -19,8 +19,8 @@ from infobus.protocols.security.seals import (
     STREAM_BITS,
     STREAMS_COUNT_MAX,
     WINDOW_COUNT,
+    ReplayWindow,
     Seal,
-    Window,
     opened,
     seal_of,
     sealed_for_many,
@@ -216,7 +216,7 @@ def test_two_declarations_that_overlap_both_get_a_frame():
 @given(st.lists(st.integers(1, 4 * WINDOW_COUNT), max_size=200), st.randoms(use_true_random=False))
 def test_a_window_takes_each_number_once_and_none_that_is_too_old(numbers, chance):
     """Against a slow oracle that remembers everything."""
-    window, seen = Window(0), set()
+    window, seen = ReplayWindow(0), set()
     for number in [*numbers, *numbers]:
         step = number if chance.random() < 0.5 else window.top + 1
         expected = step not in seen and step > max(seen, default=0) - WINDOW_COUNT

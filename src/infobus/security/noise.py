@@ -44,7 +44,7 @@ def nonce_of(number: int) -> bytes:
     return number.to_bytes(12, "big")
 
 
-class Keys(NamedTuple):
+class DirectionKeys(NamedTuple):
     """What a handshake ends with: the key for what this party sends, and for what it receives."""
 
     send: bytes
@@ -151,11 +151,11 @@ class Handshake:
         """Take in the next message; return its payload."""
         return self.read_end(self.read_start(message))
 
-    def split(self) -> Keys:
+    def split(self) -> DirectionKeys:
         """The two keys, once all three messages have been written and read."""
         assert self.is_complete
         first, second = _derived(self._chain, b"")
-        return Keys(first, second) if self._is_initiator else Keys(second, first)
+        return DirectionKeys(first, second) if self._is_initiator else DirectionKeys(second, first)
 
     @property
     def _is_turn_to_write(self) -> bool:

@@ -29,8 +29,8 @@ from infobus.engines.base import (
     closed_error,
     log,
 )
-from infobus.engines.sealed.intake import Intake
-from infobus.engines.sealed.tokens import TokenWatch
+from infobus.engines.sealed.intake import SealedIntake
+from infobus.engines.sealed.tokens import MetWatch
 from infobus.errors import BadFrame, PeerError, UsageError
 from infobus.keys import keys_intersect
 from infobus.protocols.effects import Complain, ToPeer
@@ -44,7 +44,7 @@ from infobus.protocols.frames.security import (
 )
 from infobus.protocols.security.effects import Effects, Met, Unmet
 from infobus.protocols.security.handshakes import Handshakes
-from infobus.protocols.security.introduction import Identity, Member, is_bound
+from infobus.protocols.security.introduction import Bearer, Identity, is_bound
 from infobus.protocols.security.seals import (
     STREAM_BITS,
     STREAMS_COUNT_MAX,
@@ -143,10 +143,10 @@ class SealedEngine:
         self._questions, self._answers = (partial(next, one) for one in self._numbers[:2])
         self._streams = itertools.count(2)
         self._places = itertools.count(1)
-        self._watches: dict[TokenWatch, None] = {}
+        self._watches: dict[MetWatch, None] = {}
         self._waited: set[str] = set()  # in vain
         self._told: dict[str, None] = {}  # nodes without a credential
-        self._known: dict[str, Member] = {}
+        self._known: dict[str, Bearer] = {}
         self._refresh_at_s = 0.0
         self._stop_ticking: Callable[[], None] = lambda: None
 
@@ -186,7 +186,7 @@ class SealedEngine:
 
     # Who is who.
 
-    def member_of(self, node: str) -> Member | None:
+    def bearer_of(self, node: str) -> Bearer | None:
         """Who is behind a node, also after it has gone; None if it never showed that."""
         if node == self._node:
             return self._identity.check(self._identity.certificate, self._world.wall_s())
@@ -194,13 +194,13 @@ class SealedEngine:
 
     def principal_of(self, node: str) -> str | None:
         """The principal of a node, also after it has gone; None if it never showed that."""
-        member = self.member_of(node)
-        return None if member is None else member.principal
+        bearer = self.bearer_of(node)
+        return None if bearer is None else bearer.principal
 
     def roles_of(self, node: str) -> tuple[str, ...]:
         """The roles in the certificate that a node has shown."""
-        member = self.member_of(node)
-        return () if member is None else member.roles
+        bearer = self.bearer_of(node)
+        return () if bearer is None else bearer.roles
 
     def nodes(self) -> list[str]:
         """The other nodes that have shown who they are, and still count."""
@@ -248,7 +248,7 @@ class SealedEngine:
 
     def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:
         """Call `on_frame` with each frame that other nodes put on `key`."""
-        intake = Intake(self, key, self._place(), on_frame)
+        intake = SealedIntake(self, key, self._place(), on_frame)
         return _Declared(self, intake.place, self.below.declare(key, intake.take))
 
     def answer(self, key: str, handler: Callable[[bytes], bytes]) -> Declaration:
@@ -293,7 +293,7 @@ class SealedEngine:
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
         """Report tokens on `key` of nodes that have shown who they are."""
         self._check_open()
-        watch = TokenWatch(on_change, self._shaking().is_met, Guarded(key))
+        watch = MetWatch(on_change, self._shaking().is_met, Guarded(key))
         self._watches[watch] = None
         declared = self.below.watch(key, watch.changed)
         self.wait_for(watch.untold)
@@ -317,7 +317,7 @@ class SealedEngine:
         Raises:
             BadFrame: It cannot be opened here.
         """
-        return Intake.opened(self.seals, decode_sealed(payload), place, is_key)
+        return SealedIntake.opened(self.seals, decode_sealed(payload), place, is_key)
 
     @property
     def seals(self) -> dict[str, tuple[Seal, ...]]:
@@ -384,7 +384,7 @@ class SealedEngine:
         self._waited.discard(peer)
         if len(self._known) >= _KNOWN_COUNT_MAX:
             del self._known[next(iter(self._known))]
-        self._known[peer] = seal.member
+        self._known[peer] = seal.bearer
 
     def wait_for(self, untold: Callable[[], list[str]]) -> None:
         """Wait, bounded, until there are none; who was waited for in vain is so once."""
@@ -502,9 +502,7 @@ class _Declared:
 
 
 class _Watched:
-    def __init__(
-        self, watches: dict[TokenWatch, None], watch: TokenWatch, below: Declaration
-    ) -> None:
+    def __init__(self, watches: dict[MetWatch, None], watch: MetWatch, below: Declaration) -> None:
         self._watches, self._watch, self._below = watches, watch, below
 
     def undeclare(self) -> None:

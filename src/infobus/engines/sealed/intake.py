@@ -35,7 +35,7 @@ class Opener(Protocol):
         """A frame has come that is not sealed."""
 
 
-class Intake:
+class SealedIntake:
     """What one declaration of a node receives. `place` tells it from the others."""
 
     def __init__(

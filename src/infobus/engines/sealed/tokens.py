@@ -8,7 +8,7 @@ from collections.abc import Callable
 from infobus.engines.base import Guarded
 
 
-class TokenWatch:
+class MetWatch:
     """One watch of a node. A token belongs to the node that is the last element of its key."""
 
     def __init__(

@@ -90,7 +90,9 @@ class Posture(Struct, array_like=True, tag=95):
 
 HandshakeMessage = Greeting | GreetingBack | GreetingDone | GreetingHeard
 
-_handshake_decoder = msgspec.msgpack.Decoder(HandshakeMessage)
+_handshake_decoder: msgspec.msgpack.Decoder[HandshakeMessage] = msgspec.msgpack.Decoder(
+    HandshakeMessage
+)
 _sealed_decoder = msgspec.msgpack.Decoder(Sealed)
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

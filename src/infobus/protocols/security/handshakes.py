@@ -262,7 +262,7 @@ class Handshakes:
         for peer, partner in list(self._partners.items()):
             for seal in partner.seals[:1]:
                 try:
-                    self.identity.check(seal.member.certificate, wall_s)
+                    self.identity.check(seal.bearer.certificate, wall_s)
                 except BusError as error:
                     effects += self.drop(peer, str(error))
         return effects
@@ -288,13 +288,13 @@ class Handshakes:
         if not self._answered.take(now_s):
             return []
         handshake = attempt.handshake.copy()  # this may be a forgery, and the true one follow
-        member, said = be_introduced(handshake, message.message, self.identity, wall_s)
+        bearer, said = be_introduced(handshake, message.message, self.identity, wall_s)
         self._check_name(peer, handshake)
         done = introduce(handshake, self.identity, _WIRE, self.policy)
         seal = attempt.seal = seal_of(
             handshake,
             peer,
-            member,
+            bearer,
             policy=said.policy,
             wire=said.wire,
             attempt=attempt.name,
@@ -353,12 +353,12 @@ class Handshakes:
         if pending is None or not self._answered.take(now_s):
             return []
         handshake = pending.handshake.copy()
-        member, said = be_introduced(handshake, message.message, self.identity, wall_s)
+        bearer, said = be_introduced(handshake, message.message, self.identity, wall_s)
         self._check_name(peer, handshake)
         seal = seal_of(
             handshake,
             peer,
-            member,
+            bearer,
             policy=said.policy,
             wire=said.wire,
             attempt=message.attempt,
@@ -378,8 +378,8 @@ class Handshakes:
     def _use(self, peer: str, partner: _Partner, seal: Seal, now_s: float) -> Effects:
         if seal not in partner.seals:
             return []
-        if partner.current is None and self._has_too_many(seal.member.principal):
-            return self.drop(peer, f"{seal.member.principal} has too many nodes here")
+        if partner.current is None and self._has_too_many(seal.bearer.principal):
+            return self.drop(peer, f"{seal.bearer.principal} has too many nodes here")
         was_met = self.is_met(peer)
         current = partner.current
         if current is not None:
@@ -398,8 +398,8 @@ class Handshakes:
     def _look_at_age(
         self, peer: str, partner: _Partner, seal: Seal, now_s: float, wall_s: float
     ) -> Effects:
-        if wall_s >= seal.member.until_s:
-            return self.drop(peer, f"the certificate of {seal.member.principal} has expired")
+        if wall_s >= seal.bearer.until_s:
+            return self.drop(peer, f"the certificate of {seal.bearer.principal} has expired")
         if not partner.is_seen:
             if now_s - partner.seen_at_s > _FORGET_S:
                 self._forget(peer)
@@ -450,7 +450,7 @@ class Handshakes:
     def _has_too_many(self, principal: str) -> bool:
         if len(self._partners) < _NODES_OF_ONE_MAX:
             return False
-        of_it = sum(one.member.principal == principal for one in self.sealed_with())
+        of_it = sum(one.bearer.principal == principal for one in self.sealed_with())
         return of_it >= _NODES_OF_ONE_MAX
 
     def _make_room(self, partner: _Partner) -> None:

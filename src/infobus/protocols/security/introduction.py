@@ -25,7 +25,7 @@ _NAME_HASH_BYTES = 8
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class Member(Struct, frozen=True):
+class Bearer(Struct, frozen=True):
     """Who is behind a node, as its certificate says; times are seconds since 1970."""
 
     principal: str
@@ -44,7 +44,7 @@ class Identity(Protocol):
     def sign(self, message: bytes) -> bytes:
         """Sign with the principal's key."""
 
-    def check(self, certificate: bytes, wall_s: float) -> Member:
+    def check(self, certificate: bytes, wall_s: float) -> Bearer:
         """Whose certificate this is.
 
         Raises:
@@ -96,7 +96,7 @@ def introduce(
 
 def be_introduced(
     handshake: Handshake, message: bytes, identity: Identity, wall_s: float
-) -> tuple[Member, Introduction]:
+) -> tuple[Bearer, Introduction]:
     """Take in the next message; return who says that it is, and has proven it.
 
     Raises:
@@ -108,10 +108,10 @@ def be_introduced(
         said = _decoder.decode(handshake.read_end(payload))
     except _UNREADABLE as error:
         raise BadFrame(f"not an introduction: {error}") from error
-    member = identity.check(said.certificate, wall_s)
-    if not is_signed(member.public_key, signed, said.signature):
-        raise BadFrame(f"shows the certificate of {member.principal}, which is not its own")
-    return member, said
+    bearer = identity.check(said.certificate, wall_s)
+    if not is_signed(bearer.public_key, signed, said.signature):
+        raise BadFrame(f"shows the certificate of {bearer.principal}, which is not its own")
+    return bearer, said
 
 
 def _signed(transcript: bytes, static: bytes) -> bytes:

@@ -26,7 +26,7 @@ from infobus.protocols.frames.security import (
     Sealed,
     encode,
 )
-from infobus.protocols.security.introduction import Member
+from infobus.protocols.security.introduction import Bearer
 from infobus.security.noise import Handshake, nonce_of
 
 WINDOW_COUNT = 1_024
@@ -37,7 +37,7 @@ _ONE, _MANY = b"1", b"n"  # what is said to one can never pass for a part of wha
 _NOT_OPENED = "a sealed frame that cannot be opened"
 
 
-class Window:
+class ReplayWindow:
     """Which of the latest numbers of a stream have come. One thread at a time."""
 
     __slots__ = ("missing", "top")
@@ -75,7 +75,7 @@ class Seal:
     """What this node and a peer have in common: a key for each direction, and who the peer is."""
 
     peer: str
-    member: Member
+    bearer: Bearer
     policy: int
     wire: tuple[int, int]
     attempt: bytes
@@ -87,7 +87,7 @@ class Seal:
     decrypt: Callable[[bytes, bytes | memoryview, bytes], bytes]
     done: bytes = b""  # the third message, should it come again
     used_since: int = 0  # how many frames this node had sealed when it began
-    windows: dict[tuple[int, int], Window] = field(default_factory=dict)
+    windows: dict[tuple[int, int], ReplayWindow] = field(default_factory=dict)
 
     def proof(self) -> bytes:
         """Shows the peer that this node has the keys."""
@@ -100,9 +100,9 @@ class Seal:
         except InvalidTag:
             return False
 
-    def window(self, place: int, stream: int) -> Window:
+    def window(self, place: int, stream: int) -> ReplayWindow:
         """The window of a stream, as it arrives at the declaration `place` of this node."""
-        return self.windows.setdefault((place, stream), Window(stream << STREAM_BITS))
+        return self.windows.setdefault((place, stream), ReplayWindow(stream << STREAM_BITS))
 
     def begin(self, place: int) -> None:
         """A declaration begins, which must not take what has come to others before."""
@@ -110,7 +110,7 @@ class Seal:
         for (_, stream), window in list(self.windows.items()):
             tops[stream] = max(window.top, tops.get(stream, 0))
         for stream, top in tops.items():
-            self.windows[place, stream] = Window(top)
+            self.windows[place, stream] = ReplayWindow(top)
 
     def forget(self, place: int) -> None:
         """A declaration has ended; what came to it stays known."""
@@ -124,7 +124,7 @@ class Seal:
 def seal_of(
     handshake: Handshake,
     peer: str,
-    member: Member,
+    bearer: Bearer,
     *,
     policy: int,
     wire: tuple[int, int],
@@ -139,7 +139,7 @@ def seal_of(
     own_id, peer_id = ids if is_initiator else reversed(ids)
     return Seal(
         peer,
-        member,
+        bearer,
         policy,
         wire,
         attempt,
