@@ -365,6 +365,19 @@ def test_what_came_in_by_one_router_of_a_site_is_not_taken_out_by_another_one(si
     assert is_quiet(beyond)
 
 
+def test_what_a_site_has_sent_itself_does_not_come_in_by_another_agreement(sites):
+    world = sites(["ab"])
+    world.start_all(
+        {"inside": "plant", "outside": "shared"}, {"inside": "copy", "outside": "shared"}
+    )
+    copies = world.buses["a"].subscribe("copy.>")
+    there = world.buses["b"].subscribe("plant.>")
+    world.until_wanted("a", "plant.x", "b")
+    world.buses["a"].publish("plant.x", {"n": 1})
+    assert received(there, 1) == [{"n": 1}]
+    assert is_quiet(copies)
+
+
 def test_what_passes_is_written_down_under_the_name_where_it_goes(sites, tmp_path):
     pytest.importorskip("pyarrow")
     from infobus.stores.journal import Journal

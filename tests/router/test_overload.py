@@ -95,3 +95,19 @@ def test_emergencies_overtake_business_grows_old_and_what_starves_moves(sites):
     overload.check("b", "a")
     through = next(n for n in world.routers["t"].status().neighbours if n.name[0] == "b")
     assert through.sent_bytes < bytes_per_s * (time.monotonic() - began_s + 0.5)
+
+
+def test_a_router_closes_soon_although_far_more_waits_than_its_link_carries(sites):
+    world = sites(["ab"], 2_000.0)
+    start(world)
+    overload = Overload(world)
+    overload.serve("b")
+    world.until_wanted("a", "city.a", "b")
+    overload.supply("a", 70.0)
+    time.sleep(2)
+    router = world.routers["a"]
+    patience_s, began_s = router.inside.patience.close_s, time.monotonic()
+    router.close()
+    took_s = time.monotonic() - began_s
+    overload.end()
+    assert took_s < patience_s + 2.0, took_s

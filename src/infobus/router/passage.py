@@ -195,12 +195,17 @@ class Passage:
                 with self._holding_lock(class_):
                     self._pass_held(way, class_)
 
-    def close(self) -> None:
-        """Let nothing pass any more. Idempotent."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """Let nothing pass any more. Idempotent.
+
+        What waits is still passed on, within that time, or the patience of the inside.
+        """
+        patience_s = self._inside.bus.patience.close_s if timeout_s is None else timeout_s
+        until_s = time.monotonic() + patience_s
         self._is_closed.set()
         self.crossings.close()
-        self._inside.close()
-        self._backbone.close()
+        for border in (self._inside, self._backbone):
+            border.close(max(0.0, until_s - time.monotonic()))
 
     # Events.
 

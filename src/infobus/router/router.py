@@ -28,7 +28,7 @@ from infobus.bus.bus import interior
 from infobus.bus.deliver.event import Run
 from infobus.bus.threads import SYSTEM_THREADS
 from infobus.engines.base import Engine
-from infobus.engines.routed.engine import RoutedEngine
+from infobus.engines.routed.engine import RoutedEngine, Waits
 from infobus.engines.routed.status import RoutingState
 from infobus.protocols.qos.classes import Classes
 from infobus.protocols.routing.terms import RoutingTerms
@@ -55,6 +55,7 @@ _STATUS_KEY = "router"  # the first element of the key at which routers answer; 
 _LOOK_S = 1.0  # between looks at distances, and at what limits refuse
 _GATHER_S = 0.005  # changes of interest that come within it are told together
 _FRAME_S = 0.02  # of the slowest link, a frame of several events takes no more
+_FAREWELL_S = 0.5  # of closing, for others to hear of it
 _MAP_S = 1.0  # for the answers of all routers
 
 _FIXED = (
@@ -100,6 +101,7 @@ class Router:
         self._changing = threading.Lock()
         self._note: Callable[[Run], None] = lambda run: None
         self._ends = ExitStack()
+        self._until_s = float("inf")  # when it is to be closed
 
     # Life.
 
@@ -118,10 +120,10 @@ class Router:
             inside = self._given
             if inside is None:
                 inside = infobus.connect(**settings.inside_options, name=settings.name, test=False)
-                ends.callback(inside.close)
+                ends.callback(lambda: inside.close(self._left_s()))
             self._inside = inside
-            self._backbone = self._join_backbone(inside)
-            ends.callback(self._backbone.close)
+            self._backbone = backbone = self._join_backbone(inside)
+            ends.callback(lambda: backbone.close(self._left_s()))
             assert self._engine is not None
             self._note = self._noting(ends)
             inside_engine = interior(inside).runtime.engine
@@ -146,7 +148,11 @@ class Router:
             self._ends = ends.pop_all()
 
     def close(self) -> None:
-        """Let nothing pass any more, and leave both buses. Idempotent."""
+        """Let nothing pass any more, and leave both buses. Idempotent.
+
+        What waits is still passed on, within the time that the inside's patience allows.
+        """
+        self._until_s = time.monotonic() + self.inside.patience.close_s
         self._ends.close()
 
     def __enter__(self) -> Router:
@@ -197,6 +203,7 @@ class Router:
             accepts=self._accepts,
             rate_of=self._rate_of,
             terms=RoutingTerms(classes=classes, lease_s=patience.lease_s),
+            waits=Waits(close_s=_FAREWELL_S),  # the bus above waits for what it has put
         )
         return infobus.connect(
             options.bus,
@@ -395,7 +402,13 @@ class Router:
         self._is_ending.set()
         self._is_new.set()
         for passage in self._passages:
-            passage.close()
+            passage.close(max(0.0, self._left_s() - _FAREWELL_S))
+        if self._engine is not None:
+            self._engine.wait_no_more()
+
+    def _left_s(self) -> float:
+        """How long the next step of closing may take."""
+        return max(_FAREWELL_S, self._until_s - time.monotonic())
 
     # What it tells.
 

@@ -128,6 +128,7 @@ class RoutedEngine:
         self._logged: set[str] = set()
         self._stop_ticking: Callable[[], None] = lambda: None
         self._is_forked = False
+        self._is_leaving = False
         classes = self._terms.classes
         self._default_rank = classes.rank(classes.default)
         self._rank_max = len(classes.names) - 1
@@ -160,11 +161,18 @@ class RoutedEngine:
         self._meet(self._router)
         self._tell_now()
 
+    def wait_no_more(self) -> None:
+        """The backbone is about to be left: `put` lets go of what finds no room at once."""
+        with self._lock:
+            self._is_leaving = True
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Leave the backbone; frames that were put before are still sent."""
         router = self._router
         if router is None:
             return
+        self.wait_no_more()
         if not self._changed.wait_for(lambda: self._is_idle(router), self._waits.close_s):
             for peer in list(router.links):  # as much as its window allows
                 self._send_to(peer)
@@ -212,9 +220,13 @@ class RoutedEngine:
             self._send_woken(router)
         if is_sent:
             return
-        is_sent = self._changed.wait_for(
-            lambda: self._router is None or router.put(parcel, self._now_s()), self._waits.room_s
-        )
+
+        def is_over() -> bool:
+            nonlocal is_sent
+            is_sent = router.put(parcel, self._now_s())
+            return is_sent or self._is_leaving
+
+        self._changed.wait_for(is_over, self._waits.room_s)
         with self._lock:
             if not is_sent:
                 router.put(parcel, self._now_s(), must=True)
