@@ -44,7 +44,7 @@ _KNOWN: dict[str, type | tuple[type, ...]] = {
 # anybody's.
 _REACHING_OUT = ("connect", "listen", "multicast", "insecure", "attach", "home", "zenoh")
 
-_IN_A_HOME = {"buses", "infobus.toml", "staging", "tdl_history"}
+_IN_A_HOME = {"buses", "infobus.toml", "keys", "staging", "tdl_history"}
 
 _NAME_BYTES_MAX = 64  # of a bus, after which a folder is named, and of an application
 
@@ -120,6 +120,11 @@ def load_settings(**given: Any) -> Settings:
     if not isinstance(settings.depth, int) or settings.depth < 1:
         raise UsageError(f"depth must be an int of at least 1, got {settings.depth!r}")
     return settings
+
+
+def check_bus_name(name: str) -> None:
+    """Raise `UsageError` unless a bus can have this name."""
+    _check_name("bus", name, "give one")
 
 
 def _check_name(whose: str, name: Any, otherwise: str) -> None:
@@ -268,6 +273,13 @@ def replies_folder(home: Path, bus: str) -> Path:
 def daemon_folder(home: Path, bus: str) -> Path:
     """The folder of what a host's daemon keeps in a home that it looks after."""
     return _bus_folder(home, bus) / "daemon"
+
+
+def keys_folder(home: Path, bus: str) -> Path:
+    """The folder of the keys of a bus, for all processes that share a home."""
+    from urllib.parse import quote
+
+    return home / "keys" / quote(bus, safe="")
 
 
 def shut_home(home: Path) -> None:

@@ -20,6 +20,7 @@ import typer
 
 import infobus
 from infobus import Bus
+from infobus.bus.settings import Settings, load_settings
 
 _bus_option = functools.partial(typer.Option, rich_help_panel="Which bus")
 
@@ -104,6 +105,10 @@ class WhichHome:
             help="Folder for everything that must survive a restart.",
         ),
     ] = None
+
+    def settings(self) -> Settings:
+        """What is named here, with the environment and the settings file."""
+        return load_settings(bus=self.bus, home=self.home)
 
 
 @dataclass(frozen=True)
