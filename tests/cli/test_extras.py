@@ -12,7 +12,8 @@ from tests.cli.running import Shell
 
 WITHOUT_EXTRAS = """
 import contextlib, io, sys
-for name in "pyarrow sqlalchemy psycopg pyspark pandas matplotlib grpc nats zmq cryptography".split():
+names = "pyarrow sqlalchemy psycopg pyspark pandas matplotlib grpc nats zmq cryptography"
+for name in names.split():
     sys.modules[name] = None
 from infobus.cli.main import main
 for line in sys.stdin:
