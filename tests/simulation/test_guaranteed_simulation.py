@@ -4,9 +4,11 @@ The test command runs 2,000 seeds; `INFOBUS_SIM_SEEDS=10000 pytest tests/simulat
 """
 
 import os
+from collections import deque
 
 import pytest
 
+from infobus.bus.runtime.registration import Part
 from infobus.testing.simulation.guaranteed import SETTLE_S, _Run, simulate
 from infobus.testing.simulation.reliable import SimulationFailed
 
@@ -39,6 +41,11 @@ def test_a_new_consumer_gets_nothing_from_before_it_registered(seed):
     assert simulate(seed).settled_after_s <= SETTLE_S
 
 
+@pytest.mark.parametrize("seed", [58, 83])
+def test_what_expires_while_the_disk_is_full_is_not_handed_over(seed):
+    assert simulate(seed).settled_after_s <= SETTLE_S
+
+
 def test_a_failure_says_how_to_replay_it(monkeypatch):
     def break_a_promise(self):
         raise AssertionError("somebody got nothing")
@@ -47,3 +54,23 @@ def test_a_failure_says_how_to_replay_it(monkeypatch):
     with pytest.raises(SimulationFailed, match=r"somebody got nothing") as failure:
         simulate(7)
     assert "python -m infobus.testing.simulation.guaranteed 7" in str(failure.value)
+
+
+class Forgetful(deque):
+    """What is put back, because it could not be done, is gone."""
+
+    def appendleft(self, effect):
+        pass
+
+
+def test_what_a_full_disk_makes_a_node_forget_is_noticed(monkeypatch):
+    begin = Part.__init__
+
+    def begin_forgetful(self, *arguments):
+        begin(self, *arguments)
+        self.waiting = Forgetful()
+
+    monkeypatch.setattr(Part, "__init__", begin_forgetful)
+    with pytest.raises(SimulationFailed, match=r"believes that|has saved|is not saved"):
+        for seed in range(60):
+            simulate(seed)

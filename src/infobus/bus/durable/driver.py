@@ -549,6 +549,9 @@ class Guarantees:
                 settle = use.consumer.settled if is_settled else use.consumer.nacked
                 self._strand.step(use.part, lambda now_s: settle(id, entry.number, now_s))
 
+        if entry.expires is not None and entry.expires <= self._wall_s():
+            answer(False)  # it has waited here for room on the disk; now it is a dead letter
+            return
         try:
             headers = decode_headers(entry.headers or b"")
             data = use.data(id, entry, self._runtime)

@@ -116,6 +116,7 @@ class _Run:
         )
         self.open_count_max = draw.choice([1, 2, 8])
         self.account = GuaranteedAccount(self.random, self.terms[1])
+        self.account.disk = random.Random(seed)  # its own: the rest is drawn as before
         self.account.nack_chance = is_on[3] * draw.uniform(0, 0.3)
         self.account.full_disk_chance = is_on[4] * draw.uniform(0, 0.5)
         self.homes = [MemoryDisk(name) for name in "hij"[: draw.randint(1, 3)]]

@@ -156,7 +156,7 @@ class SimulationRun:
         self.harm = harm = Harm(draw, self.network, self._names)
         self._born_count = 0
         self.actions: list[Callable[[], None]] = [self.publish_some] * 12
-        self.actions += [self.subscribe_one] * 3 + [self._unsubscribe, self._replace, self._rest]
+        self.actions += [self.subscribe_one] * 3 + [self._unsubscribe, self._replace, self.rest_one]
         faults_of_nodes = [
             [harm.partition, harm.heal],
             [harm.cut, harm.heal],
@@ -218,6 +218,8 @@ class SimulationRun:
                 self._check_window(node.name, lane, route)
             for peer in node.node.missed():
                 self.account.misses(node, peer)
+            for peer in node.node.rows.records:
+                self.account.holds_rows(node, peer)
             if self._is_calm:
                 self._check_rows_arrive(node)
 
@@ -354,7 +356,8 @@ class SimulationRun:
             node.unsubscribe(subscription)
             self.account.unsubscribed(node, subscription)
 
-    def _rest(self) -> None:
+    def rest_one(self) -> None:
+        """Let the consumers of a node take nothing for a while."""
         if awake := self.awake():
             node = self.random.choice(awake)
             node.rest(self.random.choice([0.5, REST_S]))

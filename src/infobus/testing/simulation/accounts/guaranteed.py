@@ -61,6 +61,7 @@ class GuaranteedAccount:
     terms: ConsumerTerms
     nack_chance: float = 0.0
     full_disk_chance: float = 0.0
+    disk: random.Random = field(default_factory=lambda: random.Random(0))
     nodes: dict[str, GuaranteedNode] = field(default_factory=dict)  # those alive
     ledgers: dict[str, MemoryLedger] = field(default_factory=dict)
     accepted: dict[str, dict[int, Record]] = field(default_factory=dict)  # by ledger
@@ -221,6 +222,10 @@ class GuaranteedAccount:
         progress = self._of(consumer.name, lost.ledger)
         for number in range(lost.first, lost.last + 1):
             progress.owed.pop(number, None)
+
+    def has_room(self) -> bool:
+        """Let the disk be full now and then; what could not be saved is tried again."""
+        return self.disk.random() >= self.full_disk_chance
 
     def crashed(self, node: GuaranteedNode) -> None:
         """Nothing of it is in anybody's hands any more."""

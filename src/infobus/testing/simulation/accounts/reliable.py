@@ -16,6 +16,7 @@ what they promise:
   other hole has numbers;
 * that a sender is out of reach is told if it is, or if it is seen again and nothing that it answers
   arrives, and once until the two have met again;
+* the rows of a node that is out of sight for longer than `absent_s` are gone;
 * nobody complains that it misses a node which it has seen in the last `MISSED_S`;
 * once every table is up to date, nothing is sent that nobody wants (unless tables must be small).
 """
@@ -36,6 +37,7 @@ from infobus.protocols.interest.own_rows import touches
 from infobus.protocols.reliable.effects import Events, Lost
 from infobus.subjects import channel_of
 from infobus.testing.simulation.nodes.reliable import (
+    TICK_S,
     Attributes,
     SimulatedNode,
     SimulatedSubscription,
@@ -316,6 +318,12 @@ class Account:
         since_s = self._unseen.get(pair, 0.0)
         if pair in self._visible or node.network.now_s - since_s < MISSED_S:
             raise Uneven(f"{node.name} says that it misses {peer}, which it has seen just now")
+
+    def holds_rows(self, node: SimulatedNode, peer: str) -> None:
+        """The node still sends to a peer, which it may do for a while after it is out of sight."""
+        unseen_s = node.network.now_s - self._unseen.get((node.name, peer), node.network.now_s)
+        if unseen_s > self.absent_s + 2 * TICK_S and node.name not in self.stood_still:
+            raise Uneven(f"{node.name} keeps rows of {peer}, out of sight for {unseen_s:.1f} s")
 
     def debts(self) -> Iterable[str]:
         """What is still owed, in words; nothing once a healed network has settled."""

@@ -134,6 +134,9 @@ class GuaranteedWitness(Protocol):
     def buries(self, consumer: DurableConsumer, dead: Bury) -> bool:
         """Whether there is room for a dead letter."""
 
+    def has_room(self) -> bool:
+        """Whether there is room on the disk for what a consumer has done with."""
+
     def crashed(self, node: GuaranteedNode) -> None:
         """A node is no more."""
 
@@ -354,6 +357,8 @@ class _Guarantees(Guarantees):
         self._node.began(use)
         match one:
             case Save():
+                if not self._node.witness.has_room():
+                    raise StoreFull("the disk is full", path=use.consumer.name)
                 self._node.witness.saved(use.consumer, one)
             case HandOver():
                 use.subscription.given = one  # type: ignore[union-attr]

@@ -18,7 +18,7 @@ import msgspec
 
 from infobus.bus.deliver.event import Event
 from infobus.bus.deliver.priority_queue import Demand
-from infobus.bus.deliver.subscription import Subscription
+from infobus.bus.deliver.subscription import Subscription, WhenFull
 from infobus.bus.publish.outlet import Batch, Flusher, Outlet
 from infobus.bus.runtime.runtime import Runtime
 from infobus.engines import Engine
@@ -41,7 +41,6 @@ CONSUME_S_MAX = 0.1
 """An event waits in its queue for at most so long before its consumer looks, unless it rests."""
 GATHER_BYTES = 300
 """Of events that are gathered for one receiver: a few events."""
-_QUEUE_COUNTS = [2, 8, 65_536, 65_536]
 
 
 Attributes = dict[str, Any]
@@ -136,6 +135,8 @@ class Witness(Protocol):
 class SimulatedNode:
     """One node of a run; its consumers take events out of their queues at drawn times."""
 
+    queue_counts = (2, 8, 65_536, 65_536)
+
     def __init__(
         self,
         network: Network,
@@ -179,8 +180,8 @@ class SimulatedNode:
             callback=None,
             on_error=None,
             on_loss="raise",
-            when_full="block",
-            queue_count_max=self.network.random.choice(_QUEUE_COUNTS),
+            when_full=self.when_full(),
+            queue_count_max=self.network.random.choice(self.queue_counts),
             clock=self.runtime.clock,
         )
         self.runtime.subscribe(subscription.real, timeout_s=0.0)
@@ -188,6 +189,10 @@ class SimulatedNode:
         self.subscriptions.append(subscription)
         self._note_all_known(subscription)
         return subscription
+
+    def when_full(self) -> WhenFull:
+        """What the next subscription wants to be done when its queue is full."""
+        return "block"
 
     def replace(self, subscription: SimulatedSubscription, where: str) -> None:
         """Let the subscription have another filter."""
@@ -347,20 +352,25 @@ class SimulatedNode:
     def drain(self) -> None:
         """Let every consumer take what is in its queue."""
         for subscription in list(self.subscriptions):
-            self._drain(subscription)
+            self.drain_one(subscription)
 
-    def _drain(self, subscription: SimulatedSubscription) -> None:
+    def drain_one(self, subscription: SimulatedSubscription) -> None:
+        """Let a consumer take what is in its queue."""
         while True:
             try:
                 event = subscription.real.receive(timeout_s=0.0)
             except (TimeoutError, BusClosed):
                 return
             except LossError as loss:
-                word = (loss.sender, loss.first, loss.last)
-                assert word in subscription.words, f"{loss}, of which the node did not hear"
-                subscription.words.remove(word)
-                continue
-            self._witness.received(self, subscription, event)
+                self.told(subscription, loss)
+            else:
+                self._witness.received(self, subscription, event)
+
+    def told(self, subscription: SimulatedSubscription, loss: LossError) -> None:
+        """A consumer has heard of a loss."""
+        word = (loss.sender, loss.first, loss.last)
+        assert word in subscription.words, f"{loss}, of which the node did not hear"
+        subscription.words.remove(word)
 
     def _note_all_known(self, subscription: SimulatedSubscription) -> None:
         for name, peer in self.node.peers.items():
