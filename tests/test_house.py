@@ -134,6 +134,31 @@ def names_made_in(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+def test_nothing_is_carried_or_counted_that_nobody_reads():
+    read: set[str] = set()
+    unpacked: set[str] = set()  # classes whose fields a pattern reads by their places
+    fields: dict[str, set[str]] = defaultdict(set)
+    for path in MODULES:
+        room = place_of(path).split("/")[0]
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+            elif isinstance(node, ast.MatchClass):
+                read.update(node.kwd_attrs)
+                if node.patterns:
+                    unpacked.add(ast.unparse(node.cls).rpartition(".")[2])
+            elif isinstance(node, ast.ClassDef):
+                if room in ("protocols", "stores") or node.name == "Counters":
+                    fields[node.name] |= {
+                        ast.unparse(one.target)
+                        for one in node.body
+                        if isinstance(one, ast.AnnAssign)
+                    }
+    assert sum(map(len, fields.values())) > 300
+    dead = {name: some - read for name, some in fields.items() if name not in unpacked}
+    assert {name: some for name, some in dead.items() if some} == {}
+
+
 def test_every_folder_of_a_room_has_its_place():
     folders = defaultdict(set)
     for path in MODULES:
