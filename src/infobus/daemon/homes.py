@@ -1,4 +1,4 @@
-"""The homes that a daemon looks after: each is kept by one daemon of a bus at a time."""
+"""The homes that a daemon looks after; only one daemon of a bus has a home at a time."""
 
 from __future__ import annotations
 

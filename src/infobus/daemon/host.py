@@ -1,11 +1,11 @@
 """The daemon of a host and bus: a node with more roles switched on.
 
-It is a way in: it holds the host's well-known endpoint, links the host with other daemons, and
-shows itself to the programs of its user. It stays: ledgers of the homes that it is given are served
-when their programs have gone, and types are answered for when nobody else knows them. Events do
-not pass through Python: the engine's session forwards them.
+It is a way in: it holds the well-known endpoint of the host, links the host with other daemons, and
+lets the programs of its user find it. It stays: it serves the ledgers of its homes when their
+programs have gone, and describes types when nobody else knows them. Events do not pass through
+Python: the session of the engine forwards them.
 
-Everything stands on public parts of a node, so any process can embed a daemon.
+It uses only public parts of a node, so any process can embed a daemon.
 """
 
 from __future__ import annotations

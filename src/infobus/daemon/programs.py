@@ -1,8 +1,8 @@
 """The programs of this host, and which of them have died.
 
-A token that disappears can mean a death, a cut or a freeze, and others can only wait and see. The
-daemon of the host can tell: it holds a handle of each process, by which the system says whether it
-has ended. So what it says of a death is never a guess.
+A token that disappears can mean a death, a cut or a freeze; other nodes can only wait and see. The
+daemon of the host knows: it holds a handle of each process, and the system tells it when the
+process has ended. So it never guesses.
 """
 
 from __future__ import annotations

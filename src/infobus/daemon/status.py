@@ -1,4 +1,4 @@
-"""What a daemon tells of itself, and how to ask all daemons of a bus."""
+"""The status of a daemon, and how to ask all daemons of a bus for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Descriptors of types, kept on disk: a daemon answers for programs that have gone.
+"""Descriptors of types, kept on disk, so that a daemon can answer for programs that have gone.
 
-A type is asked for by its fingerprint, and any node that knows it may answer. A daemon asks those
-who are there what they know, so it can answer when they are there no more, also after a restart.
+A node asks for a type by its fingerprint, and any node that knows it may answer. A daemon asks the
+programs for all types that they know, so it can answer when they have gone, even after a restart.
 """
 
 from __future__ import annotations

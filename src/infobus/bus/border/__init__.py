@@ -1,1 +1,1 @@
-"""One bus as a router sees it: what is wanted there, what comes from there, what goes there."""
+"""One bus as a router sees it: its interest, and the events from it and to it."""

@@ -1,8 +1,8 @@
-"""One bus as a router sees it: events and interest, without reading what passes.
+"""One bus as a router sees it: its interest and its events, which pass unread.
 
-A router has one `Border` for each bus that it joins. What others want on one bus (`wanted`), it
-wants on the other (`want`); what it takes in on one (`take`), it sends on the other (`send`).
-Columns of events are passed on as they came: with their numbers, times, ids, ages and headers.
+A router has one `Border` for each bus that it joins. It asks one bus (`want`) for what nodes on
+the other bus want (`wanted`), and sends to one bus (`send`) what it takes in from the other
+(`take`). It passes on columns of events as they came: with numbers, times, ids, ages and headers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a border hands to its bus: events of other buses, as they are.
+"""Sends the events of other buses on this one, unchanged.
 
-Their objects stay encoded unless a filter on this bus asks for them. They go to whoever wants them
-by the ways that are there for events published here: the same decisions, lanes, windows and queues.
+Objects stay encoded unless a filter on this bus needs them. The events leave in the same way as
+those that are published here: by the same decisions, lanes, windows and queues.
 """
 
 from __future__ import annotations

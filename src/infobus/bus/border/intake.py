@@ -1,8 +1,8 @@
-"""What a border takes in from its bus: a queue for each class, and a thread that empties it.
+"""Takes events in from the bus of a border: a queue for each class, and a thread to empty it.
 
-To the bus it is a subscription whose rows change. Runs of events wait by class as they came, with
-their objects still encoded. Each class has a worker of its own, so one that is held up holds up no
-other; its queue fills, and then what the border's `when_full` says happens to its senders.
+To the bus, this is a subscription whose rows change. Runs of events wait by class as they came,
+with their objects still encoded. Each class has its own worker, so a class that is held up does not
+hold up another: its queue fills, and the border's `when_full` decides what happens to its senders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which of the events that come are asked for by the rows that a border wants."""
+"""Finds which of the incoming events match the rows that a border wants."""
 
 from __future__ import annotations
 

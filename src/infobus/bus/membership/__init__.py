@@ -1,1 +1,1 @@
-"""Membership at work: the role of a daemon, and what programs are told."""
+"""Membership in a running node: the role of a daemon, and the views that programs follow."""

@@ -1,4 +1,4 @@
-"""Whether this program is hung: checks of its own, which must pass again and again."""
+"""Tells whether this program hangs, by checks of its own that must keep passing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member at work on a node: its ticks, its disk, and those who wait for its decisions."""
+"""Runs a member on a node: its ticks, its disk, and the callers that wait for decisions."""
 
 from __future__ import annotations
 

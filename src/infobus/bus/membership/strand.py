@@ -1,7 +1,7 @@
-"""The strand of membership: one thread for all that a node has to do with it.
+"""The strand of membership: one thread for everything that a node does about it.
 
-It is apart from events: neither waits for the other. Frames leave as control, so they wait for no
-full link; what is lost is said again with the next heartbeat.
+It is separate from events, and neither waits for the other. Its frames leave as control frames, so
+a full link does not delay them; the next heartbeat repeats what was lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program is told about members."""
+"""A view of the members, as programs get it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tags at work: what a program asks and holds, and a node that has the table."""
+"""Tags in a running node: a program's copy of the tags, and the role of a node with the table."""

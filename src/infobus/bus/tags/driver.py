@@ -1,4 +1,4 @@
-"""Joins a node to the tags that concern it: it asks, holds, and tells publishing and delivery."""
+"""Keeps a node's copy of the tags that concern it, and applies them to publishing and delivery."""
 
 from __future__ import annotations
 

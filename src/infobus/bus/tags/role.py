@@ -1,8 +1,8 @@
-"""Letting a node hold the table of tags: it takes part in its changes, and serves programs.
+"""The role of a node that holds the table of tags: it helps to change it, and serves programs.
 
-The members of a strong membership agree on operations; `TagRole.table` is the table that these
-change. Whoever runs the membership hands it over, tells the role what the member is called, and
-proposes what the role wants agreed.
+The members agree on operations, which change `TagRole.table`. The owner of this role passes the
+table to its member, tells the role the name of that member, and has the members decide the
+operations that the role proposes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What you call: `bus.tags`. A tag is a subject, or `subject.>`, with a type, a creator and rights.
 
-Nodes that hold the table of tags agree on each change; a program asks any of them. Only creating,
-changing and deleting wait for that. Publishing and subscribing go by what this node holds.
+The nodes that hold the table of tags agree on each change; a program asks any of them. Only
+creating, changing and deleting wait for an agreement. Publishing and subscribing use the copy that
+this node holds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Carries a node's frames by a daemon where there is one, and by itself where there is none.
+"""Carries the frames of a node through a daemon if there is one, and directly if there is none.
 
-`ways` decides which way next, without clocks and sockets; `engine` does it: it remembers what the
-node has declared and moves it from one engine to the next; `daemons` knows which ways there are.
+`ways` decides which way to take next, without clocks and sockets. `engine` takes it: it remembers
+what the node has declared, and moves it from one engine to the next. `daemons` knows the ways.
 """

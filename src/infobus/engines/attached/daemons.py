@@ -1,4 +1,4 @@
-"""Knows the ways that a node has, and makes an engine for each: Zenoh, as a client or as a peer."""
+"""The ways that a node can take, and an engine for each: Zenoh, as a client or as a peer."""
 
 from __future__ import annotations
 

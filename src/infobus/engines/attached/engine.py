@@ -1,9 +1,9 @@
-"""An engine made of engines: it moves a node from one to the next, and the node does not notice.
+"""An engine made of engines: it moves a node from one to the next without the node noticing.
 
-What the node has declared, answers, shows and watches is remembered, and declared anew in the next
-engine. What it puts while no way leads anywhere is lost, which is no error: it is numbered, and
-asked for afterwards. Frames may come twice while both engines are there. Watchers hear only of
-differences: a token that is seen again after the move was never away.
+It remembers what the node has declared, answers, shows and watches, and declares all of it in the
+next engine. Frames that the node puts while it has no engine are lost. That is no error: they are
+numbered, and receivers ask for them later. While both engines are open, frames may come twice.
+Watchers hear only of differences: to them, a token that is seen again after the move never left.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Decides by which way a node is on the bus: by a daemon, by the next one, or by itself.
+"""Decides which way a node takes to the bus: through a daemon, through the next one, or directly.
 
-A way that is lost is given `LOST_S` to come back. The next one is opened meanwhile, so that no time
-is lost if it does not. A way that is better than the present one is taken when it has been
-there for `HELD_S`, and up to as long again by chance, so that the programs of a host do not all
-move at once.
+A way that is lost has `LOST_S` to come back. The next one is opened meanwhile, so that no time is
+lost if it does not. The node changes to a better way when that has been there for `HELD_S`, plus a
+random delay of the same length, so that the programs of a host do not all move at once.
 """
 
 from __future__ import annotations

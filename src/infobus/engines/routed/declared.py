@@ -1,4 +1,4 @@
-"""What this router has declared, and who is called when something arrives."""
+"""What this router has declared, and the callbacks for what arrives."""
 
 from __future__ import annotations
 

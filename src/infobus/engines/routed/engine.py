@@ -1,8 +1,8 @@
 """The engine of routers: carries frames from neighbour to neighbour, by all shortest paths.
 
-It is made of another engine, which has links to neighbours only, and of the machine of a router,
-which decides. So nodes that have no link with each other are one bus. For each neighbour there is
-one thread that sends: a slow link holds up nobody but those who wait for it.
+It consists of another engine, which has links to the neighbours only, and of the machine of a
+router, which decides. So nodes without a link between them form one bus. Each neighbour has its own
+sending thread: a slow link holds up only what has to cross it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a routed engine needs of those above it: threads, which a simulation replaces."""
+"""What a routed engine needs from above: threads, which a simulation replaces."""
 
 from __future__ import annotations
 

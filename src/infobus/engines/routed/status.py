@@ -1,4 +1,4 @@
-"""What a routed engine tells of itself: neighbours, paths, tables, counts."""
+"""The status of a routed engine: neighbours, paths, tables, counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only membership wants done."""
+"""The effects that only membership asks for."""
 
 from __future__ import annotations
 

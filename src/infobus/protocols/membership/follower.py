@@ -1,4 +1,4 @@
-"""A program's side: follows the views of one member, and changes to another when that is silent."""
+"""A program's side: follows the views of one member, and of another one if that is silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups: how they are called, and which of two that meet goes on."""
+"""Groups: their names, and which of two groups continues when they meet."""
 
 from __future__ import annotations
 

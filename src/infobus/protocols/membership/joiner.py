@@ -1,4 +1,4 @@
-"""Somebody without a group: asks to be let in, or begins a group if nobody is there."""
+"""A node without a group: asks to join one, or begins one if there is none."""
 
 from __future__ import annotations
 

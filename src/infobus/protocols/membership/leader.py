@@ -1,4 +1,4 @@
-"""The leader of a slot: asks who is alive, and has the next decision made."""
+"""The leader of a slot: asks who is alive, and runs the ballot for the next decision."""
 
 from __future__ import annotations
 

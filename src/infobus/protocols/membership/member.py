@@ -1,10 +1,11 @@
-"""A member: agrees with the others on who is there, and on operations, one slot after the other.
+"""A member: agrees with the others on views and on operations, one slot after the other.
 
-The members of slot s decide slot s + 1, each slot by ballots (a majority, or half with the most
-senior member). The most senior member leads without asking; if it is silent, the next one asks
-for promises first. So everyone sees the same decisions in the same order, whatever fails.
+The members of slot s decide slot s + 1 by ballots: with a majority, or with half of them if the
+most senior member is among these. The most senior member leads without asking; if it is silent, the
+next one first asks for promises. So all members see the same decisions in the same order, whatever
+fails.
 
-Nothing is said before what it promises is on disk. Time comes in as `now_s`.
+A member writes each promise to disk before it sends it. Time comes in as `now_s`.
 """
 
 from __future__ import annotations

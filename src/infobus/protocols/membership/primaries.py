@@ -1,4 +1,4 @@
-"""Which of the programs that offer the same service is its primary: agreed on, like views."""
+"""Decides which of several candidates for a service is its primary; agreed on like views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member's side towards programs: tells them views, takes their wishes, notes who is hung."""
+"""How a member serves programs: tells them views, takes their requests, notes which hang."""
 
 from __future__ import annotations
 

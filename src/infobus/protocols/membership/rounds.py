@@ -1,4 +1,4 @@
-"""The leader's heartbeats: who has answered, who is silent, and until when the leader is sure."""
+"""The leader's heartbeats: who has answered, who is silent, and how long its lease lasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all parts of a member work with: who it is, what it knows, and what it wants done."""
+"""The state that all parts of a member share: its identity, what it knows, and its effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has been decided: slot by slot the same at all members of a group."""
+"""The decisions so far; slot by slot, they are the same at all members of a group."""
 
 from __future__ import annotations
 

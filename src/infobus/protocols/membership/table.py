@@ -1,8 +1,8 @@
-"""What the members keep in common, besides who they are: a table that agreed operations change.
+"""What the members share besides their view: a table, changed by agreed operations.
 
 The members agree on a sequence of decisions, one for each slot. A decision is a view or an
-operation. What an operation means, only the table knows. All members apply the same decisions in
-the same order to equal tables, so their tables stay equal, slot by slot.
+operation. Only the table knows what an operation means. All members apply the same decisions to
+equal tables in the same order, so the tables stay equal, slot by slot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the machine of a router wants done."""
+"""The effects that the machine of a router asks for."""
 
 from __future__ import annotations
 

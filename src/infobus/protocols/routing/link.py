@@ -1,13 +1,14 @@
-"""The link to one neighbour: whether it is up, what waits for it, and how much is under way.
+"""The link to one neighbour: whether it is up, what waits for it, and how much is in flight.
 
-So little is under way that what is urgent overtakes here, in queues by class, and not in a socket.
-Places count the bytes of parcels: the neighbour says how far it has seen them. A parcel that is
-lost does not block the window, because a later one has a greater place; if it was the last one,
-`Hello` tells the place, and after `_LATE_S` nobody waits for it any more.
+Little is in flight at a time, so urgent parcels overtake others here, in queues by class, rather
+than get stuck behind them in a socket. A place counts the bytes of parcels; the neighbour says up
+to which place it has seen them. A lost parcel does not block the window, because later ones have
+greater places. If it was the last one, `Hello` tells the place, and after `_LATE_S` nobody waits
+for it.
 
-A link may have a rate. Events then leave no faster than that, less what routers say to each other,
-which never waits. Each class keeps only as much waiting as leaves in `_QUEUE_S`: what is more waits
-where it came from, and can grow too old there.
+A link may have a rate: events leave no faster than that, less the routers' own messages, which
+never wait. Each class queues only as much here as can leave in `_QUEUE_S`. The rest waits where it
+came from, and may grow too old there.
 """
 
 from __future__ import annotations

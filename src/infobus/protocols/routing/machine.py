@@ -1,13 +1,13 @@
-"""A router: carries frames for others, by all shortest paths, to whoever declared their keys.
+"""A router: carries frames by all shortest paths to the routers that declared their keys.
 
-It speaks with its neighbours only. What each router says of itself, its table, is passed on from
-neighbour to neighbour; who lacks something is told by a hash in every `Hello`, and asks. A frame
-that is put goes once over each link, with the list of routers that the next one is responsible for.
-So each destination is in one list only, and gets the frame once. Whatever fails, a frame never goes
-where it was before: it carries its trail. What is lost on the way is not missed here: numbers,
-repair and confirmation are between the ends.
+It talks to its neighbours only. Each router describes itself in a table, which is passed on from
+neighbour to neighbour. Every `Hello` has a hash of the tables; a router that lacks one sees it by
+the hash, and asks. A frame crosses each link once, with the list of routers for which the next one
+is responsible. Each destination is in one list only, so it gets the frame once. A frame carries its
+trail and never goes where it has been, whatever fails. Routers do not repair losses: numbers,
+repair and confirmation are up to the two ends.
 
-Time comes in as `now_s`. What is to be sent waits in `links`; `woken` says for which neighbours.
+Time comes in as `now_s`. Frames to be sent wait in `links`; `woken` has the neighbours concerned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All shortest paths from one router to all others (paper 002, section 4.1).
 
-Every router says who its neighbours are; a link counts if both of its ends say so. So nobody can
-pretend a link to somebody else, and a link that only one side still believes in is not used.
+Every router says who its neighbours are; a link counts only if both of its ends report it. So no
+router can invent a link to another, and nobody uses a link in which only one end still believes.
 """
 
 from __future__ import annotations

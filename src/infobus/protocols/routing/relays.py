@@ -1,7 +1,7 @@
-"""Which neighbours carry a frame on: few that cover all destinations, the least loaded first.
+"""Chooses the neighbours that carry a frame on: few, to cover all destinations, least loaded first.
 
-Frames of one router on one key are a flow. A flow keeps its way to each destination while that way
-is still among the shortest and there are frames, so that they arrive in order.
+The frames of one router on one key are a flow. As long as frames come, and its path to a
+destination is still a shortest one, a flow keeps that path, so that its frames arrive in order.
 """
 
 from __future__ import annotations

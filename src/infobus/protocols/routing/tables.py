@@ -1,8 +1,8 @@
-"""What every router says of itself, as it is known here: neighbours, keys that it wants, tokens.
+"""The tables of all routers, as known here: neighbours, keys that they want, tokens.
 
-A router tells a table of its own with a version that grows; everyone passes on what is new to him.
-Tables of routers that cannot be reached are kept for a while, because a path may only be broken for
-a moment, but they count for nothing and are told to nobody.
+Each router tells its own table with a growing version, and the others pass on what is new to them.
+The table of a router that cannot be reached is kept for a while, because its path may only be
+broken for a moment; meanwhile it is neither used nor passed on.
 """
 
 from __future__ import annotations

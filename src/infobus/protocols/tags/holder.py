@@ -1,9 +1,9 @@
 """A program's side of tags: it holds those that concern it, and asks a node that has the table.
 
-What it holds is as old as the last word of that node. It never waits for another: without a node to
-ask, what it held last counts. Requests are repeated until they are answered, to another node if the
-first one falls silent. Changes of one table come in order; another node may be a little behind, and
-is waited for, unless its table has another history.
+Its copy is as recent as the last message from that node. If there is no node to ask, it keeps using
+the copy that it has. It repeats a request until there is an answer, and asks another node if the
+first one falls silent. Changes of a table come in order. Another node may be a little behind; the
+program then waits for it to catch up, unless its table has a different history.
 """
 
 from __future__ import annotations

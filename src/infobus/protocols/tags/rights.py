@@ -1,4 +1,4 @@
-"""Who may: patterns of application names."""
+"""Rights: patterns of application names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tags mean for one program: which of them governs a subject, and what it may do there."""
+"""What tags mean for one program: which tag governs a subject, and what it allows."""
 
 from __future__ import annotations
 

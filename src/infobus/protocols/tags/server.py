@@ -1,12 +1,13 @@
-"""A node that holds the table: it answers those that do not, and keeps the list of publishers.
+"""A node that holds the table: it serves the programs that do not, and lists the publishers.
 
-It has what it is asked agreed, by the members' sequence, and tells each program what concerns it,
-change by change, until the program confirms. Reading waits for no agreement, so programs go on
-while members are deciding.
+It proposes each request of a program to the members, and tells each program the changes that
+concern it, one by one, until the program confirms them. Reading waits for no agreement, so programs
+go on while members are deciding.
 
-The list of publishers is weak (paper 003, section 4.1): each node tells its own part to everyone
-who holds the table. A row goes when its node is gone for a while, or with the view that lacks the
-member through which the node reaches the table: so all clean up in the same order.
+The list of publishers is weakly consistent (paper 003, section 4.1): each node tells its own part
+to all that hold the table. A row is removed when its node has been gone for a while, or with the
+first view without the member through which the node reaches the table, so that all clean up in the
+same order.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """The table of tags: what the members agree on, operation by operation.
 
-A tag is a subject or `subject.>`, with a creator, a declared type and rights. What is asked for
-comes as operations, in an order that all members share; so all tables are equal, slot by slot.
+A tag is a subject or `subject.>`, with a creator, a declared type and rights. Requests come as
+operations, in an order that all members share; so all tables are equal, slot by slot.
 
-- A name is created once. Whoever comes second is told who was first. Its own creator may create it
-  again with the same words, which changes nothing: a program that starts again asks again.
-- Only the creator changes or deletes a tag. An operator may delete it by force.
-- Of several tags that match a subject, the longest governs it, alone. So nobody may create a tag
-  within `subject.>` of somebody else. A tag around those of others can be created: it governs what
-  they do not.
-- A creator is an application, by its name. One without a name is its node, which has no name after
-  it: such a tag goes with the member through which it was created, in the view without that one.
-- A request that comes again, by its id, has the outcome that it had.
+- A name is created once. If two programs try, the second is told who was first. Its creator may
+  create it again with the same arguments, which changes nothing: programs do that when they start.
+- Only the creator can change or delete a tag. An operator may delete it by force.
+- Of several tags that match a subject, only the longest governs it. So nobody may create a tag
+  within `subject.>` of somebody else. But you can create a tag around the tags of others: it
+  governs the subjects that theirs do not.
+- A creator is an application, by its name. If that has no name, it is the node, which will never
+  come back: such a tag goes with the first view without the member through which it was created.
+- A request that comes again (with the same id) has the same outcome again.
 """
 
 from __future__ import annotations
