@@ -6,6 +6,7 @@ not before its senders have waited as long as was said, from the oldest on, and 
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from infobus.errors import LossError
@@ -55,7 +56,7 @@ class FullQueueAccount(Account):
         class_ = "" if loss.priority == "regular" else loss.priority
         lane, last = lane_of(loss.channel, class_), loss.last
         assert last is not None, f"{what}, but nobody knows how many"
-        due = subscription.due.get((loss.sender, lane), ())
+        due = subscription.due.get((loss.sender, lane), deque())
         numbers = [self._numbers[loss.sender, lane, event] for event in due]
         gone_count = sum(loss.first <= number <= last for number in numbers)
         if not gone_count or not loss.first <= numbers[0] or numbers[gone_count - 1] > last:

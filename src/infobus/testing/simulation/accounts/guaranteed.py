@@ -18,10 +18,10 @@ or when its loss was reported.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from random import Random
 
 from infobus.filters import compile
 from infobus.protocols.frames.transactions import GROUP
@@ -57,11 +57,11 @@ class _Progress:
 class GuaranteedAccount:
     """The witness of one simulated run. Raises `Uneven` as soon as a promise is broken."""
 
-    random: random.Random
+    random: Random
     terms: ConsumerTerms
     nack_chance: float = 0.0
     full_disk_chance: float = 0.0
-    disk: random.Random = field(default_factory=lambda: random.Random(0))
+    disk: Random = field(default_factory=lambda: Random(0))
     nodes: dict[str, GuaranteedNode] = field(default_factory=dict)  # those alive
     ledgers: dict[str, MemoryLedger] = field(default_factory=dict)
     accepted: dict[str, dict[int, Record]] = field(default_factory=dict)  # by ledger

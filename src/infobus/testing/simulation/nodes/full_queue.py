@@ -95,8 +95,8 @@ class FullQueueNode(SimulatedNode):
         self._full = {full for full in self._full if full[0] is not subscription}
         for place in [place for place in self._filled_count if place[0] is subscription]:
             del self._filled_count[place]
-        for held in [held for held in self._held_s if held[0] is subscription]:
-            del self._held_s[held]
+        for kept in [kept for kept in self._held_s if kept[0] is subscription]:
+            del self._held_s[kept]
 
     def dispatched(self, sender: str, lane: str, first: int, items: Items) -> None:
         """Events were put into the queues."""
