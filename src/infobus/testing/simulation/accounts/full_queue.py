@@ -62,7 +62,7 @@ class FullQueueAccount(Account):
         if not gone_count or not loss.first <= numbers[0] or numbers[gone_count - 1] > last:
             raise Uneven(f"{what}, but {numbers} were due")
         for _ in range(gone_count):
-            self._pay(subscription, loss.sender, lane, due[0])
+            self.pay(subscription, loss.sender, lane, due[0])
             due.popleft()
         self.delivered_count -= gone_count
         self.dropped_count += gone_count

@@ -173,7 +173,7 @@ class Account:
         class_ = "" if event.priority == "regular" else event.priority
         lane = lane_of(channel_of(event.subject, self.depth), class_)
         self.got(subscription, event, lane)
-        self._pay(subscription, event.sender, lane, event.number)
+        self.pay(subscription, event.sender, lane, event.number)
 
     def got(self, subscription: SimulatedSubscription, event: Event, lane: str) -> None:
         due = subscription.due.get((event.sender, lane))
@@ -409,6 +409,7 @@ class Account:
         """The node has put it into the queue; the consumer must get it out."""
         subscription.due.setdefault((sender, lane), deque()).append(event)
 
-    def _pay(self, subscription: SimulatedSubscription, sender: str, lane: str, event: int) -> None:
+    def pay(self, subscription: SimulatedSubscription, sender: str, lane: str, event: int) -> None:
+        """The consumer has it, or knows that it has not."""
         self.ledger(subscription).owed.get((sender, lane), {}).pop(event, None)
         self.delivered_count += 1
