@@ -453,6 +453,19 @@ def test_a_sender_whose_last_events_come_late_is_told_to_be_out_of_reach_once_mo
     assert unreachable(ticked(node, 4.5, 20.0)) == [Unreachable("p", ("a",))]
 
 
+def test_what_is_held_back_of_a_peer_comes_at_once_when_another_life_of_it_has_begun():
+    """And nothing of it later: that would come after what the other life sends."""
+    node = subscriber("a.*")
+    assert numbers(node.take(data("p", 1), 0.1)) == [(1, 1)]
+    assert numbers(node.take(data("p", 4, 2), 0.1)) == []
+    assert node.replaced("p", 0.2) == [], "it can still be seen"
+    node.peer_down("p", 0.3)
+    found = numbers(node.replaced("p", 0.4))
+    assert found == [Lost("p", "a", 2, 3), (4, 5), Lost("p", "a", 6, None)]
+    assert node.take(data("p", 6), 0.5) == []
+    assert numbers(node.tick(60.0)) == []
+
+
 @pytest.mark.parametrize("word", [wire.Bye("p"), wire.Died("d", "p")], ids=["bye", "died"])
 def test_a_sender_that_has_left_or_died_is_not_out_of_reach(word):
     node = subscriber(">")

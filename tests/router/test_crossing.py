@@ -10,6 +10,7 @@ from msgspec.structs import replace
 import infobus
 from infobus import Bounds, LossError, UsageError
 from infobus.bus.bus import interior
+from infobus.bus.runtime.runtime import Runtime
 from infobus.protocols.reliable.effects import Lost
 from infobus.router.settings import AgreementSettings
 from tests.router.sites import CHAIN, DOUBLE_RING, FULL, RING, TREE, eventually, is_quiet, received
@@ -376,6 +377,19 @@ def test_what_a_site_has_sent_itself_does_not_come_in_by_another_agreement(sites
     world.buses["a"].publish("plant.x", {"n": 1})
     assert received(there, 1) == [{"n": 1}]
     assert is_quiet(copies)
+
+
+def test_of_a_router_that_is_started_again_nothing_old_is_waited_for(sites, monkeypatch):
+    told = []
+    monkeypatch.setattr(Runtime, "say_replaced", lambda runtime, node: told.append(node))
+    world = sites(["ab", "bc"])
+    world.start_all(ALL)
+    world.routers["c"].close()
+    eventually(lambda: len(world.routers["a"].status().routers) == 1)
+    assert not told
+    world.start("c", ALL)
+    eventually(lambda: len(told) >= 2)  # `a` and `b` say it
+    assert len(set(told)) == 1
 
 
 def test_what_passes_is_written_down_under_the_name_where_it_goes(sites, tmp_path):

@@ -234,21 +234,23 @@ class TestCrossing:
         assert [event.data.n for event in taken(billing, 2)] == [1, 2]
 
     def test_a_consumer_that_is_heard_of_late_is_owed_what_was_published_since_its_registration(
-        self, north: Site, south: Site, west: Site
+        self, north: Site, south: Site, west: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """Each event once, also if all routers die before they have settled any."""
         shop = north.connect("shop")
         early, late = registered_apart(shop, south, west)
-        far, near = north.join(), west.join()
-        of_late = late.subscribe("orders.>", durable="billing")
-        assert [event.data.n for event in taken(of_late, 1)] == [2]
-        last = south.join()
-        of_early = early.subscribe("orders.>", durable="billing")
-        send(shop, 3)
-        assert sorted(event.data.n for event in taken(of_early, 3)) == [1, 2, 3]
-        assert 3 in [event.data.n for event in taken(of_late, far.outward.carried - 1)]
-        # Each once, also after a new start of all routers.
-        for router in (far, near, last):
-            router.close()
+        with monkeypatch.context() as patch:
+            patch.setattr("infobus.bus.durable.feed.LedgerFeed.settle", lambda feed, taken: None)
+            routers = [north.join(), west.join()]
+            of_late = late.subscribe("orders.>", durable="billing")
+            assert [event.data.n for event in taken(of_late, 1)] == [2]
+            routers.append(south.join())
+            of_early = early.subscribe("orders.>", durable="billing")
+            send(shop, 3)
+            assert sorted(event.data.n for event in taken(of_early, 3)) == [1, 2, 3]
+            assert sorted(event.data.n for event in taken(of_late, 2)) == [1, 3]
+            for router in routers:
+                router.close()
         north.join(), south.join(), west.join()
         send(shop, 4)
         assert [event.data.n for event in taken(of_early, 1)] == [4]

@@ -229,7 +229,10 @@ class GuaranteedPassage:
     def _go_on(self) -> None:
         """An earlier life of the router has given its word."""
         registered = self.source.registrations()
-        for era in eras_of(self.name, registered):
+        eras = eras_of(self.name, registered)
+        if eras:
+            self.spans.load(self.target.kept_from())  # before any of them keeps anything
+        for era in eras:
             self._begin(era, registered[era_name(self.name, era)])
 
     def _go_back(self) -> None:
@@ -245,9 +248,6 @@ class GuaranteedPassage:
         self._begin(era, since)
 
     def _begin(self, era: int, since: float) -> None:
-        if era:  # else nothing was kept before
-            with self.keeping:
-                self.spans.load(self.target.kept_from())
         self._since = min(since, self._since)
         self._eras.append(_Era(self, era, since))
 

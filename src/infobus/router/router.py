@@ -95,6 +95,8 @@ class Router:
         self._notices: dict[str, Notice] = {}  # of other routers, by key
         self._shown: dict[str, Any] = {}  # own notices
         self._others: dict[str, None] = {}  # nodes inside that are routers, too
+        self._lives: dict[str, str] = {}  # the node of each other router, by name
+        self._earlier: dict[str, None] = {}  # nodes of those that were started again
         self._duty = Duty(is_shared=bool(settings.group))
         self._is_new = threading.Event()
         self._is_ending = threading.Event()
@@ -336,6 +338,20 @@ class Router:
             del self._duty.peers[node]
         self._duty.doubled.update({site: None for site, names in routers.items() if len(names) > 1})
 
+    def _note_lives(self, nodes: dict[str, str]) -> None:
+        """What is held back of a router that was started again must not come after what is new."""
+        for name, node in nodes.items():
+            if (before := self._lives.get(name, node)) != node:
+                self._earlier[before] = None
+        self._lives.update(nodes)
+        assert self._backbone is not None
+        runtime = interior(self._backbone).runtime
+        for before in self._earlier.keys() - nodes.values():
+            runtime.say_replaced(before)
+            peer = runtime.node.peers.get(before)
+            if peer is None or peer.left:  # else it can still be seen: once more, later
+                del self._earlier[before]
+
     # Interest.
 
     def _show_notices(self) -> None:
@@ -391,7 +407,9 @@ class Router:
     def _update(self) -> None:
         assert self._engine is not None
         routing = self._engine.routing()
-        self._note_groups({one.name: one.node for one in routing.destinations})
+        nodes = {one.name: one.node for one in routing.destinations if one.paths}
+        self._note_groups(nodes)
+        self._note_lives(nodes)
         hops = _hops(routing)
         notices = list(self._notices.values())
         for passage in self._passages:

@@ -243,6 +243,10 @@ class Runtime:
         """Tell everyone that a node has died, so that nobody waits for it to come back."""
         self._reliable.step(lambda now_s: self.node.say_died(node, now_s))
 
+    def say_replaced(self, node: str) -> None:
+        """Another life of a node has begun: wait no more for what is missing of the earlier one."""
+        self._reliable.step(lambda now_s: self.node.replaced(node, now_s))
+
     def wake(self) -> None:
         """Let everyone who waits look again at what they wait for."""
         with self.lock:

@@ -229,6 +229,19 @@ class Node:
         """This node knows that a peer has died, and tells everyone: nobody need wait for it."""
         return [ToAll(wire.Died(self.name, name)), *self._note_died(name, now_s)]
 
+    def replaced(self, name: str, now_s: float) -> Effects:
+        """Another life of what a peer was has begun, under another name.
+
+        What was held back of the earlier one is handed over now, and nothing of it later: it would
+        come after what is newer. Nothing happens to a peer that can still be seen.
+        """
+        peer = self.peers.get(name)
+        if peer is None or peer.alive or peer.left:
+            return []
+        effects = [] if peer.given_up else self._streams.sender_lost(name, peer, now_s)
+        peer.given_up = peer.left = True
+        return [*effects, *self._forget_rows(name, peer)]
+
     def take(self, message: wire.Message, now_s: float) -> Effects:
         """Take in a frame."""
         if message.sender == self.name:
