@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
@@ -22,7 +22,7 @@ from infobus.bus.initial_state import InitialState, StateFunction
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.node_policy import NodePolicy
 from infobus.bus.publish.outlet import Batch, Flusher
-from infobus.bus.publish.publisher import Publication, Publisher, Quality
+from infobus.bus.publish.publisher import ProducerKeys, Publication, Publisher, Quality
 from infobus.bus.publish.routing import Routing
 from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.services import Services
@@ -44,10 +44,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from infobus.bus.aio import AioBus
+    from infobus.bus.border.interior import Interior
+    from infobus.bus.deliver.event_keys import ConsumerKeyOptions, ConsumerKeys
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.membership.facade import Membership, OnMembers
     from infobus.bus.membership.health import AliveCheck
     from infobus.bus.membership.primary import Primary
+    from infobus.bus.publish.event_keys import ProducerKeyOptions
     from infobus.bus.publish.reservation import Reservation
     from infobus.bus.publish.transaction import TransactionBlock
     from infobus.bus.quench import Quench
@@ -105,7 +108,9 @@ class Bus:
             runtime, bus_name, home, life, self.publish, self.tags, test=test
         )
         self._publisher = Publisher(
-            runtime, routing, flusher, policy, life, clock, self._guaranteed.keep, test=test
+            *(runtime, routing, flusher, policy, life, clock, self._guaranteed.keep),
+            *(bus_name, home),
+            test=test,
         )
         # The method is bound to its implementation: to forward would cost 8 % of an event's time.
         self.publish = self._publisher.one  # type: ignore[method-assign]
@@ -152,6 +157,7 @@ class Bus:
         priority: str | None = None,
         max_age: float | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        **keys: Unpack[ProducerKeyOptions],
     ) -> None:
         """Send `obj` to everyone who has subscribed to `subject`.
 
@@ -175,6 +181,8 @@ class Bus:
                 (`Bus.on_expired` tells). A guaranteed one becomes a dead letter.
             headers: What is said beside the object, such as a trace's id: names with text,
                 numbers, bools or bytes; at most 64, which take at most 8 KiB (`event.headers`).
+            keys: `sign="desk"` signs it; `seal_to=["auditors"]` seals it for those who hold one of
+                these keys, but for the attributes in `clear=["symbol"]`. See docs/event_keys.md.
 
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
@@ -195,6 +203,7 @@ class Bus:
             priority=priority,
             max_age=max_age,
             headers=headers,
+            **keys,
         )
 
     def publish_many(
@@ -208,6 +217,7 @@ class Bus:
         priority: str | None = None,
         max_age: float | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        **keys: Unpack[ProducerKeyOptions],
     ) -> None:
         """Publish (subject, object) pairs in order, gathered into few frames.
 
@@ -215,7 +225,7 @@ class Bus:
         `guaranteed`, none. One with headers of its own is a triple (subject, object, headers).
         """
         wish = self._publisher.wish(quality, quench, test, guaranteed, priority, max_age, headers)
-        self._publisher.many(events, wish)
+        self._publisher.many(events, wish, ProducerKeys(**keys) if keys else None)
 
     def publish_nowait(self, subject: str, obj: Any, quality: Quality = "reliable") -> bool:
         """Publish unless that might have to wait; False if it might, and nothing was sent."""
@@ -298,6 +308,7 @@ class Bus:
         max_age: float | None = None,
         max_rate: float | None = None,
         timeout_s: float | None = None,
+        **keys: Unpack[ConsumerKeyOptions],
     ) -> Subscription: ...
 
     @overload
@@ -315,6 +326,7 @@ class Bus:
         ordered: bool = True,
         deliveries_max: int = 5,
         live: bool = False,
+        **keys: Unpack[ConsumerKeyOptions],
     ) -> DurableSubscription: ...
 
     def subscribe(
@@ -355,6 +367,8 @@ class Bus:
             max_age: Seconds after which an event is let go here, if its supplier says no less.
             max_rate: At most so many events a second; others are left out, and counted.
             timeout_s: How long to wait for the nodes' answers; the patience of the node if None.
+            keys: `signed_by="desk"` takes only what that key has signed; `holds=["auditors"]` opens
+                what is sealed for it; `tell_filter=True` tells others `where` all the same.
 
         Raises:
             QosRefused: The class stands above its watermark here; the message says whose queue.
@@ -392,6 +406,7 @@ class Bus:
         max_age: float | None = None,
         max_rate: float | None = None,
         timeout_s: float | None = None,
+        **keys: Unpack[ConsumerKeyOptions],
     ) -> Subscription:
         """Receive what is published under any of `patterns`, as one subscription.
 
@@ -414,6 +429,7 @@ class Bus:
             max_age=max_age,
             max_rate=max_rate,
             timeout_s=self.patience.subscribe_s if timeout_s is None else timeout_s,
+            keys=self._consumer_keys(keys) if keys else None,
         )
 
     def subscribe_durable(
@@ -430,6 +446,7 @@ class Bus:
         ordered: bool = True,
         deliveries_max: int = 5,
         live: bool | Iterable[str] = False,
+        **keys: Unpack[ConsumerKeyOptions],
     ) -> DurableSubscription:
         """As `subscribe` with `durable`: one durable consumer of any of `patterns`.
 
@@ -447,22 +464,30 @@ class Bus:
             acknowledge=acknowledge,
             ordered=ordered,
             deliveries_max=deliveries_max,
+            keys=self._consumer_keys(keys) if keys else None,
         )
         if live:
             try:
                 also = patterns if live is True else live
-                plain = self.subscribe_many(also, where=where, test=test, on_mismatch=on_mismatch)
+                plain = self.subscribe_many(
+                    also, where=where, test=test, on_mismatch=on_mismatch, **keys
+                )
                 subscription.join(plain)
             except BaseException:
                 subscription.close()
                 raise
         return subscription
 
+    def _consumer_keys(self, told: ConsumerKeyOptions) -> ConsumerKeys:
+        from infobus.bus.deliver.event_keys import consumer_keys  # late: few events have keys
+
+        return consumer_keys(self.name, self.home, **told)
+
     def on_expired(self, listener: Callable[[Event], object]) -> None:
         """Call `listener` with each event that this node lets go because of its age.
 
-        That is, from any queue it waits in: on its way out of this node, or to a consumer here.
-        It is called on a thread of its own, in the order in which the events went.
+        From any queue: on its way out of this node, or to a consumer here. It is called on a thread
+        of its own, in the order in which the events went.
         """
         self._lifetime.check()
         self._runtime.expiry.listen(listener)
@@ -504,8 +529,8 @@ class Bus:
     def adopt(self, *homes: Path) -> None:
         """Serve the ledgers of these homes that nobody owns, from now on; also this node's own.
 
-        Any node does that for its own home while it publishes or consumes guaranteed events. One
-        that stays, such as a host's daemon, does it for programs that have gone.
+        Any node does that for its own home while it uses guaranteed events; one that stays, such as
+        a host's daemon, does it for programs that have gone.
         """
         self._guaranteed.adopt(homes)
 
@@ -567,9 +592,8 @@ class Bus:
             policy: Which of several servers is called: the `first` one that answered, the
                 `least_loaded`, `all` (the result is a list of `Answer`), or a function that gets
                 a list of `Found` and returns one, or several of them, best first.
-            timeout_s: How long each call may take, finding a server included; the patience of the
-                node if not given. Of a stream,
-                how long each item may take.
+            timeout_s: How long each call may take, finding a server included, and each item of a
+                stream; the patience of the node if not given.
             exactly_once: The call has an id under which the servers keep its reply, until this
                 node has it; so it can be tried again, also after a crash, and still runs once.
                 Give the id of an earlier call (`CallMayHaveRun.call_id`) to try that one again, or
@@ -590,8 +614,7 @@ class Bus:
     ) -> list[Found]:
         """Ask who serves subjects that `pattern` matches, or is there in another role.
 
-        Returns when every node that can be seen has answered, normally within milliseconds, and
-        at the latest after `timeout_s`.
+        Returns when every node that can be seen has answered, or after `timeout_s`.
 
         Args:
             pattern: Of subjects; `>` asks for everyone.
@@ -620,8 +643,8 @@ class Bus:
     ) -> Offered:
         """Be a supplier of sessions: private, two-way conversations with one consumer each.
 
-        `converse` is called with each `Session`, on a thread of its own; it ends when that
-        returns. `qos` limits what is agreed to. The options are those of `serve`.
+        `converse` is called with each `Session`, on a thread of its own, and ends it by returning.
+        `qos` limits what is agreed to. The options are those of `serve`.
         """
         return self._services.offer_sessions(self, subject, converse, qos, options)
 
@@ -695,10 +718,9 @@ class Bus:
     def close(self, timeout_s: float | None = None) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.
 
-        Callbacks that run are waited for first, so what they publish is sent, too, and what they
-        settle is settled; one that takes longer than the time allows is named in a warning of the
-        log. Subscriptions end; what is in their queues can still be taken. Idempotent.
-        It takes `timeout_s` at most, or the patience of the node if that is None.
+        Callbacks that run are waited for first, so what they publish is sent, too; one that takes
+        too long is named in a warning of the log. Subscriptions end; what is in their queues can
+        still be taken. It takes `timeout_s` at most, or the patience of the node. Idempotent.
         """
         if self._lifetime.over is not None:
             return
@@ -729,9 +751,7 @@ class Bus:
         self._state.close()
         self._guaranteed.close()
         if not self._runtime.confirm(max(0.0, deadline_s - self._clock.now_s())):
-            log.warning(
-                "closing although receivers have not confirmed everything in %s s", timeout_s
-            )
+            log.warning("closing, though receivers have not confirmed all in %s s", timeout_s)
         self._runtime.close()
 
     def open(self) -> None:
@@ -776,18 +796,10 @@ class Bus:
         return f"<Bus {self.name!r}: node {self.node}, {state}>"
 
 
-class Interior(NamedTuple):
-    """The parts of a node, for programs of the house that do more than publish and subscribe."""
-
-    runtime: Runtime
-    routing: Routing
-    lifetime: Lifetime
-    guaranteed: Guaranteed
-    services: Services
-
-
 def interior(bus: Bus) -> Interior:
     """The parts of an open bus, such as a daemon or a router needs them."""
+    from infobus.bus.border.interior import Interior  # late: few programs need it
+
     bus._lifetime.check()
     parts = (bus._runtime, bus._routing, bus._lifetime, bus._guaranteed, bus._services)
     return Interior(*parts)

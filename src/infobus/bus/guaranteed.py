@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from infobus.bus.deliver.audience import filter_of, patterns_of, text_of
@@ -22,6 +23,7 @@ from infobus.subjects import check_subject
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from infobus.bus.deliver.event_keys import ConsumerKeys
     from infobus.bus.durable.driver import Guarantees
     from infobus.bus.durable.feed import LedgerFeed
     from infobus.bus.durable.homes import Homes
@@ -109,6 +111,7 @@ class Guaranteed:
         acknowledge: Acknowledge,
         ordered: bool,
         deliveries_max: int,
+        keys: ConsumerKeys | None = None,
     ) -> DurableSubscription:
         """See `Bus.subscribe_durable`."""
         from infobus.bus.durable.subscription import DurableSubscription
@@ -131,13 +134,15 @@ class Guaranteed:
             acknowledge=acknowledge,
             workers=self._runtime.workers,
         )
+        asked = filter_of(where)
         driver.subscribe(
             subscription,
-            text_of(filter_of(where)),
+            text_of(asked) if keys is None else keys.row_text(asked),
             test=test or self._test,
             on_mismatch=on_mismatch,
             ordered=ordered,
             deliveries_max=deliveries_max,
+            judge=None if keys is None else partial(keys.read_kept, asked),
         )
         return subscription
 

@@ -19,6 +19,7 @@ from infobus.errors import BusError, QosRefused
 from infobus.protocols.qos.classes import check_positive
 
 if TYPE_CHECKING:
+    from infobus.bus.deliver.event_keys import ConsumerKeys
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
@@ -60,6 +61,7 @@ class Subscriptions:
         max_age: float | None,
         max_rate: float | None,
         timeout_s: float,
+        keys: ConsumerKeys | None = None,
     ) -> Subscription:
         """See `Bus.subscribe_many`."""
         patterns = patterns_of("subscribe_many", patterns)
@@ -79,6 +81,7 @@ class Subscriptions:
             when_full=when_full,
             queue_count_max=queue_count_max,
             clock=self._runtime.clock,
+            keys=keys,
         )
         silent = self._runtime.subscribe(subscription, timeout_s)
         if silent:

@@ -50,6 +50,7 @@ from infobus.objects.kinds import (
 from infobus.objects.members import Attribute
 from infobus.objects.outbound import ENCODE_ERRORS, Packing, culprit, weigh
 from infobus.objects.plans import ClassPlan
+from infobus.objects.sealed import SEALED, SEALED_PART
 from infobus.objects.untyped import COUNTED_BYTES, check_count, read_untyped
 
 __all__ = [
@@ -379,9 +380,13 @@ def reconciled(
     filled: dict[str, Any] = {}
     unknown = dict(body)
     is_own_version = fingerprint == cls.__bus_plan__.fingerprint
+    is_sealed = SEALED_PART in body
     for name, _, check, attribute in cls.__bus_plan__.fields:
         try:
             if name not in body:
+                if is_sealed:
+                    state[name] = filled[name] = SEALED
+                    continue
                 state[name] = _filled_in(attribute)
                 filled[name] = attribute.fresh_default()
                 continue

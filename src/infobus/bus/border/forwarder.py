@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from infobus.bus.bus import Interior
+from infobus.bus.border.interior import Interior
 from infobus.bus.deliver.event import Run, objects_of, seen_of
 from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.publish.gather import ITEM_BYTES

@@ -6,7 +6,7 @@ matcher per pattern, so that a hundred thousand of them cost little more than on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -61,12 +61,19 @@ class Audience(Struct, frozen=True):
     always: tuple[Subscription, ...] = ()
     sieves: tuple[Sieve, ...] = ()
     rule: TagRule | None = None  # of a tag that declares a type
+    keyed: tuple[Subscription, ...] = ()  # those with keys, which look for themselves
 
     def takers(self, obj: object) -> tuple[Subscription, ...]:
         """Those that want `obj`, each once. Call it under the runtime's lock."""
-        if not self.sieves:
+        if not (self.sieves or self.keyed):
             return self.always
-        return (*self.always, *self.sifted(obj))
+        return (*self.always, *self.sifted(obj), *self.with_keys(obj))
+
+    def with_keys(self, obj: object) -> Iterator[Subscription]:
+        """Those with keys that may want `obj`."""
+        for one in self.keyed:
+            if one.keys is not None and one.keys.row(one.where).may_match(obj):
+                yield one
 
     def sifted(self, obj: object) -> dict[Subscription, None]:
         """Those whose filter is true of `obj`. Call it under the runtime's lock."""
@@ -97,7 +104,7 @@ class Audiences:
         """One more subscription."""
         self.found = {}
         for pattern in subscription.told:
-            if subscription.where is None:
+            if subscription.where is None or subscription.keys is not None:
                 self._trie.add(pattern, subscription)
             else:
                 sieve = self._sieves.get(pattern)
@@ -110,7 +117,7 @@ class Audiences:
         """One subscription less."""
         self.found = {}
         for pattern in subscription.told:
-            if subscription.where is None:
+            if subscription.where is None or subscription.keys is not None:
                 self._trie.remove(pattern, subscription)
             else:
                 sieve = self._sieves[pattern]
@@ -132,7 +139,9 @@ class Audiences:
 
     def replace(self, subscription: Subscription, where: Filter | None) -> None:
         """Another filter for this subscription, or none."""
-        if subscription.where is not None and where is not None:
+        if subscription.keys is not None:
+            subscription.where = where
+        elif subscription.where is not None and where is not None:
             for pattern in subscription.told:
                 self._sieves[pattern].replace(subscription, where)
             subscription.where = where
@@ -163,16 +172,18 @@ class Audiences:
         entries = dict.fromkeys(self._trie.match(subject))
         if not entries:
             return NOBODY
-        always = tuple(entry for entry in entries if isinstance(entry, Subscription))
+        takers = [entry for entry in entries if isinstance(entry, Subscription)]
+        always = tuple(one for one in takers if one.keys is None)
+        keyed = tuple(one for one in takers if one.keys is not None)
         sieves = tuple(entry for entry in entries if isinstance(entry, Sieve))
         if self.rules is None or not self.rules.rows:
-            return Audience(always, sieves)
+            return Audience(always, sieves, None, keyed)
         rule = self.rules.of(subject.removeprefix(TEST_SPACE))
         if rule is None:
-            return Audience(always, sieves)
+            return Audience(always, sieves, None, keyed)
         if not rule.may_subscribe:
             return NOBODY
-        return Audience(always, sieves, rule if rule.declared.fingerprint else None)
+        return Audience(always, sieves, rule if rule.declared.fingerprint else None, keyed)
 
     def of_stranger(self, subject: str) -> Audience | None:
         """As `of`, for a subject from outside; None if it is malformed."""

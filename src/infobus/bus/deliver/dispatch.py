@@ -17,6 +17,7 @@ from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.deliver.type_requests import TypeRequests
 from infobus.bus.stats import Counters
 from infobus.errors import BadFrame
+from infobus.headers import readable
 from infobus.printable import printable
 from infobus.protocols.effects import ToAll
 from infobus.protocols.frames import transactions, wire
@@ -130,6 +131,8 @@ class Delivery:
                 return
         for subscription in audience.always:
             self.offer(subscription, run)
+        if audience.keyed:
+            self._deliver_claimed(audience.keyed, run)
         if not audience.sieves:
             return
         wanted: dict[Subscription, list[int]] = {}
@@ -145,6 +148,15 @@ class Delivery:
                 self.offer(subscription, replace(run, is_sifted=False))
         for subscription, places in wanted.items():
             self.offer(subscription, run if len(places) == len(objects) else run.at(places))
+
+    def _deliver_claimed(self, keyed: tuple[Subscription, ...], run: Run) -> None:
+        """Hand events to subscriptions with keys, which check them when they take them."""
+        told = [readable(one) for one in islice(run.items.each_headers(), len(run.items))]
+        for subscription in keyed:
+            if (keys := subscription.keys) is not None:
+                places = [at for at, headers in enumerate(told) if keys.claims(headers)]
+                if places:
+                    self.offer(subscription, run if len(places) == len(told) else run.at(places))
 
     def _fitting(self, rule: TagRule, run: Run) -> Run:
         """Those events of a run that have the type of their tag."""

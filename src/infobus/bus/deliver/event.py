@@ -14,6 +14,7 @@ from infobus.headers import NO_HEADERS, Headers, readable, with_headers
 from infobus.headers import decode as decode_headers
 from infobus.objects import DataObject, runs, spelled, type_of
 from infobus.objects.codec import Mismatched, reader_for
+from infobus.objects.sealed import is_sealed
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.wire import Items
 from infobus.subjects import TEST_SPACE
@@ -60,7 +61,8 @@ class Event(Struct, frozen=True, gc=False):
     program under development; `guaranteed` those that are in a ledger, too; `headers` are what its
     supplier said beside the object. `sender`, `number` and `time` are those of its supplier, also
     if it came from another bus; then `via` is the router's node that brought it, whose events `seq`
-    counts, and else empty.
+    counts, and else empty. `signed_by` is the name of the key that has signed the event, to a
+    subscription that asks for signatures; to others it is empty, whatever the event says.
     """
 
     subject: str
@@ -75,6 +77,7 @@ class Event(Struct, frozen=True, gc=False):
     guaranteed: bool = False
     headers: Headers = NO_HEADERS
     via: str = ""
+    signed_by: str = ""
 
     @property
     def id(self) -> str:
@@ -85,6 +88,11 @@ class Event(Struct, frozen=True, gc=False):
     def type(self) -> str | None:
         """The name of the object's type; None for a plain dict, and for a transaction."""
         return type_of(self.data).name if isinstance(self.data, DataObject) else None
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether some of the object is sealed, for keys that the subscription does not hold."""
+        return is_sealed(self.data)
 
 
 class Transaction(Struct, frozen=True, gc=False):

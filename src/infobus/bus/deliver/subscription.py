@@ -40,6 +40,7 @@ from infobus.subjects import TEST_SPACE
 from infobus.waiters import let_others_run
 
 if TYPE_CHECKING:
+    from infobus.bus.deliver.event_keys import ConsumerKeys
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
@@ -68,6 +69,9 @@ class Owner(Protocol):
 
     def on_mismatch(self, sender: str, error: Mismatched) -> None:
         """An object of `sender` does not fit its type here."""
+
+    def on_forged(self, sender: str, why: str) -> None:
+        """An event of `sender` has a signature that does not count; it is left out."""
 
     patience: Patience
     """How long it waits for the other nodes."""
@@ -117,6 +121,7 @@ class Subscription:
         when_full: WhenFull,
         queue_count_max: int,
         clock: Clock = SYSTEM_CLOCK,
+        keys: ConsumerKeys | None = None,
     ) -> None:
         check_choice("on_loss", on_loss, OnLoss)
         check_choice("on_mismatch", on_mismatch, OnMismatch)
@@ -134,6 +139,7 @@ class Subscription:
         self.queue = Inbox(terms, demand, queue_count_max)  # the bus fills it
         self.patterns = tuple(patterns)
         self.where = where  # the bus's to change
+        self.keys = keys
         self.test = test
         # What other nodes are told that it wants: test events are elsewhere.
         tests = [TEST_SPACE + pattern for pattern in patterns] if test else []
@@ -309,8 +315,14 @@ class Subscription:
 
     def rows(self) -> list[Row]:
         """What other nodes are told that it wants."""
-        where = "" if self.where is None else self.where.text
+        where = self.row_text(self.where)
         return [(pattern, where) for pattern in self.told]
+
+    def row_text(self, where: Filter | None) -> str:
+        """What other nodes would be told if that were its filter."""
+        if self.keys is not None:
+            return self.keys.row_text(where)
+        return "" if where is None else where.text
 
     def wants_lane(self, lane: str) -> bool:
         """Whether `lane` (any lane if empty) may carry events for this subscription."""
@@ -409,6 +421,9 @@ class Subscription:
             self._owner.wait_for_types(items)
         if queue.watched and queue.is_relieved():
             self._owner.relieved(self)
+        if self.keys is not None and not entry.places:
+            queue.make_ready(self._with_keys(self.keys, entry)[::-1])
+            return True
         if len(items.bodies) > READ_COUNT and entry.is_sifted:
             queue.reading = Reading(entry, self._on_bad_object, queue.default_class)
             return True
@@ -423,6 +438,19 @@ class Subscription:
             events.reverse()
         queue.make_ready(events)
         return True
+
+    def _with_keys(self, keys: ConsumerKeys, run: Run) -> list[Event]:
+        """The events of a run that are signed as they must be, opened if that is possible."""
+        items, places = keys.opened(run.items, run.sender, self._owner.on_forged)
+        seqs = [run.seqs[at] for at in places]
+        run = replace(run, items=items, seqs=seqs)
+        events = events_of(run, self._on_bad_object, self.queue.default_class)
+        where = self.where
+        return [
+            replace(event, signed_by=keys.signer_of(event.headers)) if keys.signed_by else event
+            for event in events
+            if where is None or where.matches(with_headers(_sent(event.data), event.headers))
+        ]
 
     def _on_bad_object(self, sender: str, error: BadFrame | Mismatched) -> Any:
         """What the consumer gets in place of an object that cannot be given as it is known."""

@@ -21,6 +21,7 @@ from msgspec import convert
 from infobus.bus.deliver.subscription import OnMismatch, loss_error
 from infobus.bus.durable.feed import LedgerFeed
 from infobus.bus.durable.names_in_use import (
+    Judge,
     ServedLedger,
     Sink,
     Use,
@@ -252,6 +253,7 @@ class Guarantees:
         on_mismatch: OnMismatch = "raise",
         ordered: bool,
         deliveries_max: int,
+        judge: Judge | None = None,
     ) -> Use:
         """Use a durable name.
 
@@ -259,7 +261,8 @@ class Guarantees:
             DurableInUse: Another subscription of this home uses it.
         """
         terms = replace(self._consumer_terms, deliveries_max=deliveries_max)
-        return self._use(subscription, where, test, on_mismatch, ordered, terms, self._wall_s())
+        since = self._wall_s()
+        return self._use(subscription, where, test, on_mismatch, ordered, terms, since, judge)
 
     def feed(self, feed: LedgerFeed, where: str, since: float) -> Use:
         """Use a durable name for all events since then, whatever becomes of them.
@@ -281,6 +284,7 @@ class Guarantees:
         ordered: bool,
         terms: ConsumerTerms,
         since: float,
+        judge: Judge | None = None,
     ) -> Use:
         name, patterns = subscription.name, subscription.patterns
         store = self._stores.open_consumer(name, patterns, where, since)
@@ -297,7 +301,7 @@ class Guarantees:
             saved=saved_in(store),
             keepers=set(self._keepers()),
         )
-        use = Use(consumer, store, subscription, self._wall_s, on_mismatch)
+        use = Use(consumer, store, subscription, self._wall_s, on_mismatch, judge)
         use.part = Part(f"durable consumer {subscription.name}", use, partial(self._do, use))
 
         def begin() -> None:
@@ -552,7 +556,13 @@ class Guarantees:
         if entry.expires is not None and entry.expires <= self._wall_s():
             answer(False)  # it has waited here for room on the disk; now it is a dead letter
             return
+        signed_by = ""
         try:
+            if use.judge is not None:
+                if (judged := use.judge(id, entry, self._runtime)) is None:
+                    answer(True)  # it is not for this consumer, as far as others could tell
+                    return
+                entry, signed_by = judged
             headers = decode_headers(entry.headers or b"")
             data = use.data(id, entry, self._runtime)
         except BadFrame as error:
@@ -571,7 +581,7 @@ class Guarantees:
         sender, number = entry.name_in(id)
         via = "" if entry.origin is None else id
         place = (sender, entry.number, entry.time, number, entry.priority, False, entry.test)
-        marks = (True, headers, via, deliveries, answer)
+        marks = (True, headers, via, signed_by, deliveries, answer)
         subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
 
     def _bury(self, use: Use, dead: effect.Bury) -> None:

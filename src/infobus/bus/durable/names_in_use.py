@@ -45,6 +45,10 @@ User = Sink | LedgerFeed
 """Whoever uses a durable name: a router gets its events as they are kept."""
 
 
+Judge = Callable[[str, Entry, Owner], tuple[Entry, str] | None]
+"""Opens an event of a ledger, and says which key has signed it; None if it is not wanted."""
+
+
 class ServedLedger:
     """A ledger as the serving half reads it."""
 
@@ -71,7 +75,9 @@ class Use:
         subscription: User,
         wall_s: Callable[[], float],
         on_mismatch: OnMismatch = "raise",
+        judge: Judge | None = None,
     ) -> None:
+        self.judge = judge
         self.on_mismatch = on_mismatch
         self.take = consumer.take
         self._wall_s = wall_s

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,8 +42,12 @@ from infobus.protocols.qos.classes import check_positive
 from infobus.subjects import OWN, TEST_SPACE, check_publishable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from infobus.bus.publish.event_keys import KeyedPublisher
     from infobus.bus.publish.transaction import Draft
     from infobus.protocols.tags.rules import TagRule
+    from infobus.security.event_keys import EventKey, PublicEventKey
 
 log = logging.getLogger("infobus")
 
@@ -82,6 +86,14 @@ class Wish(Struct, frozen=True):
 PLAIN = Wish()
 
 
+class ProducerKeys(Struct, frozen=True):
+    """The keys that a publisher names; see `Bus.publish`."""
+
+    sign: str | EventKey | None = None
+    seal_to: Collection[str | PublicEventKey] | None = None
+    clear: Collection[str] = ()  # attributes that stay readable
+
+
 class Publisher:
     """Sends what this node publishes to where it is wanted."""
 
@@ -94,6 +106,8 @@ class Publisher:
         lifetime: Lifetime,
         clock: Clock,
         keep: Keep,
+        bus_name: str,
+        home: Path,
         *,
         test: bool,
     ) -> None:
@@ -108,6 +122,7 @@ class Publisher:
         self._lifetime = lifetime
         self._wall_s = clock.wall_s
         self._keep = keep
+        self._bus_name, self._home = bus_name, home
         self._numbers = stats.numbers()
         # Of these, counted right after they were taken:
         self._uncounted = stats.numbers()  # test events, state, the bus's own: not published
@@ -159,6 +174,9 @@ class Publisher:
         priority: str | None = None,
         max_age: float | None = None,
         headers: Mapping[str, HeaderValue] | None = None,
+        sign: str | EventKey | None = None,
+        seal_to: Collection[str | PublicEventKey] | None = None,
+        clear: Collection[str] = (),
     ) -> None:
         """Publish one event; see `Bus.publish`, of which this is the implementation."""
         if (
@@ -169,10 +187,17 @@ class Publisher:
             or max_age is not None
             or headers is not None
             or quality != "reliable"
+            or sign is not None
+            or seal_to is not None
+            or clear
             or self.plain is not PLAIN
         ):
             wish = self.wish(quality, quench, test, guaranteed, priority, max_age, headers)
-            self._one(subject, obj, wish)
+            if sign is None and seal_to is None and not clear:
+                self._one(subject, obj, wish)
+            else:
+                keys = ProducerKeys(sign, seal_to, clear)
+                self._one_with_keys(subject, obj, wish, keys)
             return
         # In as few steps as possible, the usual case before all others.
         try:
@@ -192,6 +217,24 @@ class Publisher:
             self._note_quenched(subject, obj)
         else:
             self._send(subject, obj, PLAIN, False)
+
+    @cached_property
+    def _keyed(self) -> KeyedPublisher:
+        from infobus.bus.publish.event_keys import KeyedPublisher  # late: few events have keys
+
+        return KeyedPublisher(self._bus_name, self._home, self._wall_s)
+
+    def _one_with_keys(self, subject: str, obj: Any, wish: Wish, keys: ProducerKeys) -> None:
+        """Publish one event signed or sealed, unless it is known that nobody wants it."""
+        place = TEST_SPACE + subject if wish.test else subject
+        lane = lane_of(place, wish.class_)
+        if wish.quench and not wish.guaranteed and self._decisions.get(lane) is UNWANTED:
+            self._note_quenched(place, obj)
+            return
+        made, headers = self._keyed.prepared(place, obj, decoded_headers(wish.headers), keys)
+        self._one(subject, made, replace(wish, headers=header_bytes(headers)))
+        if made is not obj and isinstance(obj, DataObject) and (name := id_of(made)) is not None:
+            identify(obj, name)
 
     def _one(self, subject: str, obj: Any, wish: Wish) -> None:
         """Publish one event about which something is unusual."""
@@ -315,8 +358,14 @@ class Publisher:
 
     # Many events.
 
-    def many(self, events: Iterable[Publication], wish: Wish) -> None:
+    def many(
+        self, events: Iterable[Publication], wish: Wish, keys: ProducerKeys | None = None
+    ) -> None:
         """Publish events in order, gathered into few frames; see `Bus.publish_many`."""
+        if keys is not None:
+            headers = decoded_headers(wish.headers)
+            space = TEST_SPACE if wish.test else ""
+            events = self._keyed.prepared_many(events, headers, keys, space)
         if not wish.guaranteed:
             self._send_many(events, wish)
             return

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import Clock
-from infobus.bus.deliver.audience import filter_of, text_of
+from infobus.bus.deliver.audience import filter_of
 from infobus.bus.deliver.callbacks import Workers
 from infobus.bus.deliver.dispatch import Delivery
 from infobus.bus.deliver.expiry import Expiry
@@ -270,7 +270,7 @@ class Runtime:
             self._note_interest_changed()
         self._listening.declare(self.lock, self._is_closed.is_set)
         with self.lock:
-            where = text_of(subscription.where)
+            where = subscription.row_text(subscription.where)
             now_s, mail = self._now_s(), Mail()
             effects = self.node.request(subscription.requests(), True, now_s)
             effects += self.node.add_interest(subscription.told, now_s, where)
@@ -286,11 +286,12 @@ class Runtime:
         with self.lock:
             if subscription not in self.subscriptions:
                 raise BusClosed(f"{subscription!r} is closed")
-            old = text_of(subscription.where)
+            old = subscription.row_text(subscription.where)
+            text = subscription.row_text(new)
             self.delivery.gate.open()
             self.audiences.replace(subscription, new)
             effects = self.node.change_interest(
-                [(pattern, text_of(new)) for pattern in subscription.told],
+                [(pattern, text) for pattern in subscription.told],
                 [(pattern, old) for pattern in subscription.told],
                 self._now_s(),
             )
@@ -372,6 +373,11 @@ class Runtime:
         """An object of `sender` does not fit its type here."""
         self.counters.mismatched += 1
         self.counters.complain(sender, f"has another definition of a type: {error}")
+
+    def on_forged(self, sender: str, why: str) -> None:
+        """An event of `sender` has a signature that does not count; it is left out."""
+        self.counters.forged += 1
+        self.counters.complain(sender, why)
 
     def on_bad_object(self, sender: str, error: BadFrame | Mismatched) -> Any:
         """An object of `sender` cannot be read; its event is left out.

@@ -39,6 +39,14 @@ class _Unknown:
 UNKNOWN = _Unknown()
 
 
+class PartlyKnown(dict[str, Any]):
+    """Attributes of `data` that are known, and its type, which is known, too."""
+
+    def __init__(self, known: Mapping[str, Any], data: object) -> None:
+        super().__init__(known)
+        self.data = data
+
+
 def residual(tree: Tree, known: object, closed: bool = False) -> bool | Tree:
     """Return True or False if that is certain, otherwise a tree of the undecided conditions.
 
@@ -76,9 +84,9 @@ def decided(literal: Literal, known: object, closed: bool) -> bool | None:
     if isinstance(literal, Rest):
         return _rest(literal, known, closed)
     if literal.op == "isa":
-        if not closed and not isinstance(known, DataObject):
+        if not (closed or isinstance(known, DataObject | PartlyKnown)):
             return None
-        return lineage_of(known).isdisjoint(literal.values) == literal.negated
+        return lineage_of(_typed(known)).isdisjoint(literal.values) == literal.negated
     value = look(known, literal.name.path, closed)
     return None if value is UNKNOWN else is_true(literal, value)
 
@@ -129,9 +137,13 @@ def _rest(rest: Rest, known: object, closed: bool) -> bool | None:
         return False
     if any(value is UNKNOWN for value in values.values()):
         return None
-    if asks_type and not (closed or isinstance(known, DataObject)):
+    if asks_type and not (closed or isinstance(known, DataObject | PartlyKnown)):
         return None
-    return evaluate(attributes_of(known), known) is (not rest.negated)
+    return evaluate(attributes_of(known), _typed(known)) is (not rest.negated)
+
+
+def _typed(known: object) -> object:
+    return known.data if isinstance(known, PartlyKnown) else known
 
 
 @lru_cache(maxsize=4096)

@@ -13,6 +13,7 @@ from infobus.objects import codec
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.guaranteed import Durable, Entry
 from infobus.protocols.frames.transactions import GROUP
+from infobus.protocols.interest.own_rows import is_keyed
 from infobus.subjects import SubjectTrie
 
 
@@ -116,6 +117,10 @@ def _filter(where: str) -> Callable[[object], bool] | None:
     from infobus.filters import compile  # late: consumers without a filter need none of it
 
     try:
+        if is_keyed(where):
+            from infobus.protocols.interest.keyed_filter import keyed_filter
+
+            return keyed_filter(where).may_match
         return compile(where).matches if where else None
     except BadFilter:
         return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from infobus.errors import BadFilter, BadSubject
-from infobus.protocols.interest.own_rows import Row
+from infobus.protocols.interest.own_rows import Row, is_keyed
 from infobus.protocols.interest.renaming import Renaming
 from infobus.subjects import check_pattern
 
@@ -71,10 +71,18 @@ class Agreement:
 
 @lru_cache(_FILTERS_COUNT_MAX)
 def _both(where: str, mandatory: str) -> str:
-    """Return a filter that passes what both pass; one not understood here counts as none."""
+    """Return a filter that passes what both pass; one not understood here counts as none.
+
+    The keys that a row names stay.
+    """
     from infobus.filters import compile  # late: a bus without filters needs none of it
 
     try:
+        if is_keyed(where):
+            from infobus.protocols.interest.keyed_filter import parted
+
+            keys, where = parted(where)
+            return f"{keys} {_both(where, mandatory)}".rstrip()
         if where and mandatory:
             return compile(f"({where}) && ({mandatory})").text
         return compile(where).text if where else mandatory

@@ -14,6 +14,10 @@ However many subscriptions there are, few rows are announced, so that many nodes
   whole is reduced to few rows. Many new ones in between make the pattern unfiltered until then.
 * Beyond `rows_count_max` rows, patterns with a common beginning become one, `beginning.>`.
 
+Rows that name keys (see `keyed_filter`) stand beside the others of their pattern. They are neither
+reduced nor absorbed, except by a row with the same keys; if there are many, they lose their
+filters, and then all together become one row that may want anything.
+
 Each of these may cause an unneeded send, never a miss. A filter that is withdrawn disappears at
 once if its pattern's filters are announced as they are; otherwise the rows stay as wide as they
 were until an eighth of the filters is gone and the rest has been reduced again.
@@ -37,6 +41,8 @@ from infobus.subjects import OWN, matches
 
 Row = tuple[str, str]
 """A subject pattern, and the text of a filter; empty if there is none."""
+ANY_KEYS = "@"
+"""The text of a row that may want anything, whatever the keys; those with keys begin so."""
 
 _FILTERS_CHARS_MAX = 8 * 1024 * 1024  # of all rows: they must fit one frame
 _REDUCE_EVERY_S = 1.0
@@ -62,6 +68,11 @@ def touches(channel_patterns: Iterable[str], channel: str) -> bool:
     return any(matches(pattern, channel) for pattern in channel_patterns)
 
 
+def is_keyed(where: str) -> bool:
+    """Return whether the text of a row's filter names keys."""
+    return where[:1] == ANY_KEYS
+
+
 class Reduction(Struct, frozen=True):
     """The filters of `pattern` are to be reduced to a few."""
 
@@ -75,6 +86,7 @@ class _Group(Struct):
     """The filters that are wanted and announced under one pattern."""
 
     wanted: Counter[str] = field(default_factory=Counter)  # filter -> rows that want it
+    keyed: Counter[str] = field(default_factory=Counter)  # the same, of rows with keys
     told: dict[str, None] = field(default_factory=dict)  # filters
     # For a crowded group, which has too many filters:
     is_crowded: bool = False
@@ -86,12 +98,20 @@ class _Group(Struct):
 
     def want(self, where: str, uses: int = 1) -> None:
         """Some more rows want `where`."""
+        if is_keyed(where):
+            self.keyed[where] += uses
+            return
         if self.is_crowded and where not in self.wanted:
             self.extra.append(where)
         self.wanted[where] += uses
 
     def want_no_more(self, where: str) -> None:
         """One row less wants `where`."""
+        if is_keyed(where):
+            self.keyed[where] -= 1
+            if not self.keyed[where]:
+                del self.keyed[where]
+            return
         self.wanted[where] -= 1
         if not self.wanted[where]:
             del self.wanted[where]
@@ -199,7 +219,8 @@ class OwnRows(Struct):
         group.be_crowded()
         if group.is_due():
             self.crowded[pattern] = None
-        return self._tell({pattern: self._at_least(filters, group.extra)})
+        plain = self._at_least(filters, group.extra)
+        return self._tell({pattern: [*plain, *self._keyed_of(pattern)]})
 
     def since(self, version: int) -> tuple[int, list[Row], list[str], list[Row]]:
         """Return the version a delta starts from, and the changes after it.
@@ -260,7 +281,7 @@ class OwnRows(Struct):
         keys = dict.fromkeys(touched)
         for key in [*keys]:
             keys |= dict.fromkeys(self.nest.narrower(key))
-        return {key: self._filters_of(key) for key in keys}
+        return {key: [*self._filters_of(key), *self._keyed_of(key)] for key in keys}
 
     def _filters_of(self, key: str) -> Iterable[str]:
         """Return the filters to announce under `key`; schedule a crowded group for reduction."""
@@ -280,7 +301,28 @@ class OwnRows(Struct):
         group.be_crowded()
         if group.is_due():
             self.crowded[key] = None
-        return self._at_least(group.told, group.extra)
+        told = [where for where in group.told if not is_keyed(where)]
+        return self._at_least(told, group.extra)
+
+    def _keyed_of(self, key: str) -> Collection[str]:
+        """Return the rows with keys to announce under `key`."""
+        keyed = self.groups[key].keyed
+        if not keyed:
+            return ()
+        from infobus.protocols.interest.keyed_filter import without_filter  # late: few have keys
+
+        above = [self.groups[wider].keyed for wider in self.nest.wider(key)]
+        wide = {where: without_filter(where) for where in keyed}
+        plain = [
+            where
+            for where, keys in wide.items()
+            if not any(where in one or keys in one for one in above)
+            and (keys == where or keys not in keyed)
+        ]
+        for some in (plain, dict.fromkeys(wide.values())):
+            if len(some) <= self.filters_count_max and sum(map(len, some)) <= FILTER_CHARS_MAX:
+                return some
+        return (ANY_KEYS,)
 
     def _at_least(self, filters: Collection[str], more: Collection[str]) -> Iterable[str]:
         """Return a bounded number of filters that let through at least these."""
@@ -298,11 +340,11 @@ class OwnRows(Struct):
             told = dict.fromkeys(wheres)
             chars = sum(map(len, told))
             if chars > FILTER_CHARS_MAX or chars + self.filters_chars > _FILTERS_CHARS_MAX:
-                told = {"": None}
+                told = {ANY_KEYS: None} if group.keyed else {"": None}
             added += [(key, where) for where in told if where not in group.told]
             removed += [(key, where) for where in group.told if where not in told]
             group.told = told
-            if not group.wanted:
+            if not (group.wanted or group.keyed):
                 del self.groups[key]
                 self.nest.remove(key)
         if not (added or removed):
@@ -349,20 +391,23 @@ class OwnRows(Struct):
         for key, group in self.groups.items():
             elements = key.split(".")
             # The bus's own names share no wildcard with others.
-            if len(elements) > length >= (key[0] == OWN) and group.wanted:
+            is_used = group.wanted or group.keyed
+            if len(elements) > length >= (key[0] == OWN) and is_used:
                 found[tuple(elements[:length])].append(key)
         return [(beginning, keys) for beginning, keys in found.items() if len(keys) > 1]
 
     def _move(self, group: _Group, wide: _Group) -> None:
-        for where, uses in group.wanted.items():
+        for where, uses in (*group.wanted.items(), *group.keyed.items()):
             wide.want(where, uses)
         group.wanted.clear()
+        group.keyed.clear()
 
     def _tell_apart(self) -> dict[str, None]:
         """There are few rows again: announce each under its own pattern."""
         self.wide.clear()
         for group in self.groups.values():
             group.wanted.clear()
+            group.keyed.clear()
             group.be_plain()
         touched = dict.fromkeys(self.groups)
         return touched | dict.fromkeys([self._want(row) for row in self.wanted])

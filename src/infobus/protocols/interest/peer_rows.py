@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from infobus.errors import BadFilter
 from infobus.protocols.frames.wire import Request
 from infobus.protocols.interest.channels import is_wild
-from infobus.protocols.interest.own_rows import Row, channel_pattern
+from infobus.protocols.interest.own_rows import Row, channel_pattern, is_keyed
 from infobus.subjects import TEST_SPACE, SubjectTrie, channel_of, overlaps
 
 if TYPE_CHECKING:
@@ -62,20 +62,33 @@ class _Filters(Struct, eq=False):
         from infobus.filters import compile  # late: a bus without filters needs none of it
         from infobus.filters.matching.matcher import Matcher
 
-        new = [where for where in self.uses if where not in self.indexed]
-        gone_count = len(self.indexed) - (len(self.uses) - len(new))
-        tolerated = len(self.uses) // 8 if len(self.uses) > _REMADE_COUNT else 0
+        plain, keyed = self.plain(), [where for where in self.uses if is_keyed(where)]
+        new = [where for where in plain if where not in self.indexed]
+        gone_count = len(self.indexed) - (len(plain) - len(new))
+        tolerated = len(plain) // 8 if len(plain) > _REMADE_COUNT else 0
         is_remade = self.matcher is None or len(new) + gone_count > tolerated
         if chars_max is not None:
-            chars = self.chars if is_remade else sum(map(len, new))
+            chars = self.chars if is_remade else sum(map(len, [*new, *keyed]))
             if chars > chars_max:
                 return None
         if self.matcher is None or is_remade:
             matcher = Matcher()
-            for where in self.uses:
+            for where in plain:
                 matcher.add(where, compile(where))
-            self.matcher, self.indexed, new = matcher, dict.fromkeys(self.uses), []
-        return any_of([self.matcher.match_any, *(compile(where).matches for where in new)])
+            self.matcher, self.indexed, new = matcher, dict.fromkeys(plain), []
+        questions: list[Question] = [
+            self.matcher.match_any,
+            *(compile(where).matches for where in new),
+        ]
+        if keyed:
+            from infobus.protocols.interest.keyed_filter import keyed_filter
+
+            questions += [keyed_filter(where).may_match for where in keyed]
+        return any_of(questions)
+
+    def plain(self) -> list[str]:
+        """The filters of rows without keys."""
+        return [where for where in self.uses if not is_keyed(where)]
 
 
 def any_of(questions: list[Question]) -> Question:
@@ -224,7 +237,7 @@ class PeerRows(Struct):
         if not known:
             return None
         pattern = min(known, key=lambda name: known[name].chars)
-        return pattern, list(known[pattern].uses)
+        return pattern, known[pattern].plain()
 
     def compiled(self, pattern: str, filters: list[str], matcher: Matcher | None) -> None:
         """Use a matcher of these filters, or send everything if it is None: see `wanted`."""
@@ -234,7 +247,7 @@ class PeerRows(Struct):
             return
         if matcher is not None:
             held.matcher, held.indexed, held.answer = matcher, dict.fromkeys(filters), None
-        elif held.uses.keys() == set(filters):
+        elif set(held.plain()) == set(filters):
             self.unreadable += 1
             held.answer = True
 
