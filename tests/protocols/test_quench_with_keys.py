@@ -23,7 +23,7 @@ from infobus.protocols.interest.own_rows import (
     reduced_filters,
 )
 from infobus.protocols.interest.peer_rows import PeerRows
-from infobus.security.event_marks import SEALED, SIGNED, Signature, encoded_signature
+from infobus.security.event_marks import SEALED, SIGNED, EventSignature, encoded_signature
 from infobus.subjects import matches
 from tests.filters.oracle import truth
 from tests.filters.strategies import events as any_events
@@ -69,7 +69,9 @@ class Published:
         if receivers:
             headers[SEALED], shown[SEALED] = b"".join(sorted(receivers)), b"..."
         if signer:
-            headers[SIGNED] = encoded_signature(Signature(1, signer, "bus", "s.x", 1.0, b"-" * 64))
+            headers[SIGNED] = encoded_signature(
+                EventSignature(1, signer, "bus", "s.x", 1.0, b"-" * 64)
+            )
         self.seen = with_headers(shown, Headers(headers))
 
     def may_match(self, row: KeyedFilter) -> bool:

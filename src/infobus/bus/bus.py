@@ -112,7 +112,7 @@ class Bus:
             *(bus_name, home),
             test=test,
         )
-        # The method is bound to its implementation: to forward would cost 8 % of an event's time.
+        # The method is its implementation: to forward would cost 8 % of an event's time.
         self.publish = self._publisher.one  # type: ignore[method-assign]
         self._state = InitialState(
             runtime, routing.outlets, routing.outlet, self._publisher.state_item
@@ -221,7 +221,7 @@ class Bus:
     ) -> None:
         """Publish (subject, object) pairs in order, gathered into few frames.
 
-        The same promise as `publish` for each of them. An error leaves those before it sent; with
+        The same promise as `publish` for each. An error leaves those before it sent; with
         `guaranteed`, none. One with headers of its own is a triple (subject, object, headers).
         """
         wish = self._publisher.wish(quality, quench, test, guaranteed, priority, max_age, headers)
@@ -242,9 +242,9 @@ class Bus:
         """Publish several events as one: `with bus.transaction() as tx: tx.publish(...)`.
 
         Each subscription gets all of them that it asked for, in order and as one event (whose
-        `data` is a `Transaction`), or none. They leave when the block ends; if it ends by an
-        exception, nothing was sent. They may have different subjects; if any of them is wanted
-        somewhere, all of them go there. With `guaranteed`, durable consumers get it, too.
+        `data` is a `Transaction`), or none. They leave when the block ends; by an exception, none.
+        They may have different subjects; if any of them is wanted somewhere, all of them go there.
+        With `guaranteed`, durable consumers get it, too.
         """
         from infobus.bus.publish.transaction import TransactionBlock  # late: few programs need it
 
@@ -410,8 +410,7 @@ class Bus:
     ) -> Subscription:
         """Receive what is published under any of `patterns`, as one subscription.
 
-        As `subscribe`, with one round of messages for all patterns. An event that several of
-        them match is delivered once.
+        With one round of messages for all patterns. An event that several match comes once.
         """
         if queue_count_max is None:
             queue_count_max = self.bounds.queue_count_max
@@ -450,7 +449,7 @@ class Bus:
     ) -> DurableSubscription:
         """As `subscribe` with `durable`: one durable consumer of any of `patterns`.
 
-        `live` may be patterns, if it is not those of the guaranteed events.
+        `live` may be other patterns.
         """
         patterns = patterns_of("subscribe_durable", patterns)
         subscription = self._guaranteed.subscribe(
@@ -495,8 +494,7 @@ class Bus:
     def quench(self, pattern: str) -> Quench:
         """What anyone wants of the subjects that `pattern` matches, for a producer to ask.
 
-        `publish` does not send what nobody wants; this is for those who can save themselves
-        the making of it.
+        `publish` does not send what nobody wants; this saves a producer the making of it.
 
         >>> import infobus
         >>> with infobus.connect("quench", engine="memory") as bus:
@@ -511,16 +509,15 @@ class Bus:
         self._lifetime.check()
         from infobus.bus.quench import Quench  # late: most programs need none of it
 
-        return Quench(self._runtime, pattern)
+        return Quench(self._runtime, pattern, self.home)
 
     def initial_state(self, pattern: str, function: StateFunction) -> None:
         """Give newcomers the present state of what this node publishes under `pattern`.
 
-        `function` returns (subject, object) pairs. It is called between two publications,
-        which wait for it: so it must neither publish, nor wait for a lock that is held by a
-        thread which publishes. A subscription with
-        `on_loss="quit_and_recover"` gets these first (marked `event.initial`), and then
-        exactly the events that were published after the call.
+        `function` returns (subject, object) pairs. It is called between two publications, which
+        wait for it: so it must neither publish, nor wait for a lock that a publishing thread holds.
+        A subscription with `on_loss="quit_and_recover"` gets these first (marked `event.initial`),
+        and then exactly the events that were published after the call.
         """
         check_pattern(pattern)
         self._lifetime.check()
@@ -537,8 +534,8 @@ class Bus:
     def keep_names(self, file: Path) -> None:
         """Keep in `file`, for the whole site, who uses a durable name and how far it has come.
 
-        So a name can move to another home, and a second user of it is told at once. Several nodes
-        may do this; a host's daemon does. Raises `StoreError` if the file cannot be used.
+        So a name can move to another home, and a second user of it is told at once. A host's daemon
+        does this. Raises `StoreError` if the file cannot be used.
         """
         self._guaranteed.keep_names(file)
 
@@ -575,17 +572,16 @@ class Bus:
     def replace(self, subject: str, service: object, **options: Any) -> Offered:
         """Take over a subject, while calls are made, so that none of them fails.
 
-        Calls that run are finished by the object that began them, here or at another node; all
-        others go to `service`. Every other server of the subject retires. The options are those
-        of `serve`; if this node serves the subject already, only `version` is allowed.
+        Calls that run are finished by the object that began them; all others go to `service`. Every
+        other server of the subject retires. The options are those of `serve`; if this node serves
+        the subject already, only `version` is allowed.
         """
         return self._services.replace(subject, service, **options)
 
     def service(self, subject: str, **options: Any) -> ServiceClient:
         """A service by its subject; its operations are the methods of what is returned.
 
-        Nothing is sent before the first call, which also waits, within its time, for a server
-        to appear.
+        Nothing is sent before the first call, which also waits, within its time, for a server.
 
         Args:
             subject: What it is found by.
@@ -599,8 +595,8 @@ class Bus:
                 Give the id of an earlier call (`CallMayHaveRun.call_id`) to try that one again, or
                 an id of your own: then the reply is kept for 7 days, for the same call only.
             headers: Said beside the arguments of each call, for `current_call().headers`.
-            idempotent: The operations may run twice, so that a call may go to another server when
-                its server dies. Services may declare that themselves (`infobus.idempotent`).
+            idempotent: The operations may run twice, so a call may go to another server when its
+                own dies. Services may declare that themselves (`infobus.idempotent`).
         """
         return self._services.service(subject, **options)
 
@@ -674,7 +670,7 @@ class Bus:
     def types(self, timeout_s: float | None = None) -> list[Type]:
         """The types that any node on the bus knows of, this one included, by name.
 
-        If nodes have different definitions of a name, all of them are there, this node's first.
+        Where nodes define a name differently, all definitions are there, this node's first.
         """
         told = self._runtime.learn_types(self.patience.types_s if timeout_s is None else timeout_s)
         own = all_types()
@@ -684,17 +680,16 @@ class Bus:
     def on_members(self, callback: OnMembers) -> None:
         """Call `callback` with the present view of members, and with each new one, in order.
 
-        None is left out; where that cannot be had, an `ExcludedView` comes first. It is called on
-        a thread of its own.
+        None is left out, or an `ExcludedView` comes first. It is called on a thread of its own.
         """
         self.members.on_view(callback)
 
     def primary(self, service: str, *, rank: int = 0) -> Primary:
         """Offer to be the primary of `service`: `with bus.primary("svc.ledger") as role: ...`.
 
-        `role.is_primary` is true in at most one program of the bus at a time, and only while the
-        members' view is stable; `role.changes()` iterates over what it becomes. When the primary
-        is gone or hung, the candidate of the highest `rank` follows, of several the oldest.
+        `role.is_primary` is true in one program of the bus at most, and only while the members'
+        view is stable; `role.changes()` iterates over what it becomes. When the primary is gone or
+        hung, the candidate of the highest `rank` follows, of several the oldest.
         """
         return self.members.primary(service, rank=rank)
 
@@ -703,8 +698,8 @@ class Bus:
     ) -> AliveCheck:
         """Call `check` every `every_s`; when it has not passed for `for_s`, this program is hung.
 
-        It passes if it returns, with something true or with None. A program that is hung is
-        announced by its daemon, and is no primary; when its check passes again, it may be.
+        It passes if it returns something true, or None. A program that is hung is announced by its
+        daemon, and is no primary until its check passes again.
         """
         self.members.follow()
         return self.members.health.watch(check, every_s, for_s)

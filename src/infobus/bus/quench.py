@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -17,11 +18,12 @@ from infobus.filters.algebra.reduce import Combined
 from infobus.filters.algebra.wants import Wants
 from infobus.filters.language.tree import HEADERS
 from infobus.headers import HeaderValue
-from infobus.protocols.interest.own_rows import Row, channel_pattern
+from infobus.protocols.interest.own_rows import Row, channel_pattern, is_keyed
 from infobus.subjects import TEST_SPACE, overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
 
 GATHER_S = 0.05
 """Changes that follow each other within this time are told as one."""
@@ -51,11 +53,13 @@ class _Seen(Struct):
 class Quench:
     """A producer's view of what anyone wants under `pattern`. Made by `Bus.quench`.
 
-    Every answer is of the moment, and errs to "wanted". Subscriptions of this process count.
+    Every answer is of the moment, and errs to "wanted". Subscriptions of this process count. Those
+    that ask for signatures which this home cannot make do not.
     """
 
-    def __init__(self, runtime: Runtime, pattern: str) -> None:
+    def __init__(self, runtime: Runtime, pattern: str, home: Path) -> None:
         self.pattern = pattern
+        self._home = home
         self._runtime = runtime
         self._wants = Wants()
         self._rows: dict[Row, None] = {}
@@ -214,7 +218,8 @@ class Quench:
             found = runtime.node.rows.overlapping(self.pattern)
             own = list(runtime.node.own.wanted)
         found += [row for row in own if overlaps(self.pattern, row[0])]
-        rows = {row: None for row in found if not row[0].startswith(TEST_SPACE)}
+        asked = (row for row in found if not row[0].startswith(TEST_SPACE))
+        rows = {one: None for row in asked if (one := self._as_satisfiable(row)) is not None}
         for row in self._rows.keys() - rows.keys():
             self._wants.remove(row)
         for row in rows.keys() - self._rows.keys():
@@ -224,6 +229,31 @@ class Quench:
                 self._wants.add(row, None)
         self._rows = rows
         return rows
+
+    def _as_satisfiable(self, row: Row) -> Row | None:
+        """A row without the keys that it names; None if this home's keys cannot satisfy it."""
+        pattern, where = row
+        if not is_keyed(where):
+            return row
+        from infobus.protocols.interest.keyed_filter import keyed_filter  # late: few have keys
+
+        try:
+            wanted = keyed_filter(where)
+        except BadFilter:  # of a later version: it may want anything
+            return pattern, ""
+        if not wanted.satisfiable_by(self._pairs):
+            return None
+        return pattern, "" if wanted.where is None else wanted.where.text
+
+    @cached_property
+    def _pairs(self) -> frozenset[bytes]:
+        """The keys with which this home can sign."""
+        from infobus.stores.event_keys import EventKeyFolder
+
+        folder = EventKeyFolder(self._home)
+        return frozenset(
+            folder.pair(name).id for name, is_pair in folder.names().items() if is_pair
+        )
 
 
 class Changes:

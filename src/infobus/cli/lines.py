@@ -11,7 +11,10 @@ from rich.text import Text
 from infobus import DataObject, DurableEvent, Event, type_of
 from infobus.cli.values import TYPE_KEY, headers_as_json
 from infobus.objects.data import attribute_values, unknown_attributes
+from infobus.objects.sealed import SEALED, SEALED_PART
 from infobus.printable import printable, printable_json
+from infobus.security.event_marks import SEALED as SEALED_FOR
+from infobus.security.event_marks import SIGNED
 
 VALUE_LENGTH_MAX = 120
 
@@ -39,14 +42,21 @@ def event_line(event: Event) -> Text:
     """One line for one event: its heading and its attributes."""
     line = event_heading(event)
     for name, value in attributes_of(event.data).items():
+        if name == SEALED_PART:
+            continue
         line.append(f" {printable(name)}=", "dim").append(short(value), "not dim")
     return line.append(headers_text(event), "dim")
 
 
 def headers_text(event: Event) -> str:
     """What is said beside the object, in brackets; nothing if nothing is."""
-    told = ", ".join(f"{printable(name)}={short(value)}" for name, value in event.headers.items())
-    return f" [{told}]" if told else ""
+    told = [f"signed by {event.signed_by}"] if event.signed_by else []
+    told += [
+        f"{printable(name)}={short(value)}"
+        for name, value in event.headers.items()
+        if name not in (SIGNED, SEALED_FOR)
+    ]
+    return f" [{', '.join(told)}]" if told else ""
 
 
 def event_json(event: Event) -> str:
@@ -54,7 +64,7 @@ def event_json(event: Event) -> str:
     record = {
         "subject": event.subject,
         "type": event.type,
-        "data": attributes_of(event.data),
+        "data": {k: v for k, v in attributes_of(event.data).items() if v is not SEALED},
         "id": event.id,
         "sender": event.sender,
         "seq": event.seq,
@@ -63,6 +73,8 @@ def event_json(event: Event) -> str:
     }
     if event.via:
         record["via"] = event.via
+    if event.signed_by:
+        record["signed_by"] = event.signed_by
     if event.headers:
         record["headers"] = headers_as_json(event.headers)
     if isinstance(event, DurableEvent):

@@ -184,6 +184,56 @@ class Quality:
     ] = None
 
 
+@dataclass(frozen=True)
+class SealingKeys:
+    """The keys of events that are published; see `infobus keys event`."""
+
+    sign: Annotated[
+        str | None,
+        typer.Option("--sign", metavar="KEY", help="Sign it with this pair of keys of the home."),
+    ] = None
+    seal_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--seal-to", metavar="KEY", help="Seal it for who holds this key. May be repeated."
+        ),
+    ] = None
+    clear: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--clear", metavar="NAME", help="Leave this attribute readable. May be repeated."
+        ),
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        """The same for `Bus.publish`."""
+        return {"sign": self.sign, "seal_to": self.seal_to, "clear": self.clear or ()}
+
+
+@dataclass(frozen=True)
+class OpeningKeys:
+    """The keys of events that are received; see `infobus keys event`."""
+
+    signed_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--signed-by", metavar="KEY", help="Only what this key has signed. May be repeated."
+        ),
+    ] = None
+    holds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--holds", metavar="KEY", help="Open what is sealed for this key. May be repeated."
+        ),
+    ] = None
+
+    def options(self) -> dict[str, Any]:
+        """The same for `Bus.subscribe`; none if no key is named."""
+        if not (self.signed_by or self.holds):
+            return {}
+        return {"signed_by": self.signed_by, "holds": self.holds or ()}
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take groups of options: Typer sees the fields, the command gets the groups.
 

@@ -8,7 +8,15 @@ import msgspec
 import typer
 
 from infobus import Bus, Type, UsageError
-from infobus.cli.options import Guaranteed, HeaderItems, Quality, WhichBus, complete_types, grouped
+from infobus.cli.options import (
+    Guaranteed,
+    HeaderItems,
+    Quality,
+    SealingKeys,
+    WhichBus,
+    complete_types,
+    grouped,
+)
 from infobus.cli.publication import PatientPublisher
 from infobus.cli.terminal import stdin, warn
 from infobus.cli.types import type_on_bus
@@ -50,6 +58,7 @@ Wait = Annotated[
 @grouped
 def command(
     quality: Quality,
+    keys: SealingKeys,
     which: WhichBus,
     subject: Subject = None,
     items: Items = None,
@@ -65,6 +74,7 @@ def command(
     infobus pub news.equity.gmc '{"headline": "GM up", "price": 41.5}'
     infobus pub news.equity.gmc --type Story headline="GM up"
     infobus pub news.equity.gmc headline="GM up" --header trace=4bf92f --header attempt:=2
+    infobus pub desk.order symbol=GMC price:=41.5 --sign desk --seal-to audit --clear symbol
     infobus pub news.equity.gmc -  < objects     # each line: JSON
     infobus pub -                  < events      # each line: SUBJECT JSON, or an event in JSON
     infobus sub 'news.>' --json | infobus pub - --bus other
@@ -88,6 +98,7 @@ def command(
             priority=quality.priority,
             max_age=quality.max_age,
             headers=told or None,
+            **keys.options(),
         )
         if subject is None and stdin().isatty():
             from infobus.cli.prompt import prompt_until_end

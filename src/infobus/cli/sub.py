@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,7 +14,16 @@ import infobus
 from infobus import Bus, UsageError
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
 from infobus.cli.lines import event_heading, event_json, event_line, headers_text
-from infobus.cli.options import AsJson, Patterns, Quality, Until, Where, WhichBus, grouped
+from infobus.cli.options import (
+    AsJson,
+    OpeningKeys,
+    Patterns,
+    Quality,
+    Until,
+    Where,
+    WhichBus,
+    grouped,
+)
 from infobus.cli.terminal import console, note, write
 from infobus.printable import printable
 
@@ -26,6 +35,7 @@ if TYPE_CHECKING:  # a command loads the filter language only when it needs it
 def command(
     until: Until,
     quality: Quality,
+    keys: OpeningKeys,
     which: WhichBus,
     patterns: Patterns,
     where: Where = None,
@@ -57,7 +67,7 @@ def command(
 
         wanted = compile(where)  # before joining, so that a mistake in it is reported at once
     with which.join() as node:
-        subscription = _subscribe(node, patterns, wanted, durable, quality)
+        subscription = _subscribe(node, patterns, wanted, durable, quality, keys.options())
         filtered = "" if wanted is None else f" where {wanted}"
         note(f"listening on {', '.join(patterns)}{filtered} (bus {node.name})")
         for event in _events(subscription, until):
@@ -68,7 +78,12 @@ def command(
 
 
 def _subscribe(
-    node: Bus, patterns: list[str], where: Filter | None, durable: str | None, quality: Quality
+    node: Bus,
+    patterns: list[str],
+    where: Filter | None,
+    durable: str | None,
+    quality: Quality,
+    keys: dict[str, Any],
 ) -> infobus.Subscription | DurableSubscription:
     if durable is None:
         return node.subscribe_many(
@@ -77,11 +92,12 @@ def _subscribe(
             on_mismatch="generic",
             priority=quality.priority,
             max_age=quality.max_age,
+            **keys,
         )
     if quality != Quality():
         raise UsageError("--priority and --max-age are not for --durable: it gets all")
     return node.subscribe_durable(
-        patterns, None, durable, where=where, on_mismatch="generic", acknowledge="explicit"
+        patterns, None, durable, where=where, on_mismatch="generic", acknowledge="explicit", **keys
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 SIGNED = "~signed"
-"""The header that holds a `Signature`."""
+"""The header that holds a `EventSignature`."""
 SEALED = "~sealed"
 """The header that says for which keys an event is sealed."""
 
@@ -21,7 +21,7 @@ _ID_BYTES = 8
 _NOBODY: frozenset[bytes] = frozenset()
 
 
-class Signature(Struct, array_like=True, frozen=True):
+class EventSignature(Struct, array_like=True, frozen=True):
     """Who says to have published an event, under which subject of which bus, and when."""
 
     version: int
@@ -34,15 +34,15 @@ class Signature(Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Signature).decode
+_decode = msgspec.msgpack.Decoder(EventSignature).decode
 
 
-def encoded_signature(signature: Signature) -> bytes:
+def encoded_signature(signature: EventSignature) -> bytes:
     """Return the value of the header `~signed`."""
     return _encode(signature)
 
 
-def signature_in(headers: Mapping[str, object]) -> Signature | None:
+def signature_in(headers: Mapping[str, object]) -> EventSignature | None:
     """Return the signature that an event comes with, unchecked; None if it has none."""
     told = headers.get(SIGNED)
     if not isinstance(told, bytes):

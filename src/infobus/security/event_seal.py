@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 
 from infobus.errors import BadValue
 from infobus.security.event_keys import SECRET_BYTES, EventKey, PublicEventKey
-from infobus.security.event_marks import SEALED, Signature
+from infobus.security.event_marks import SEALED, EventSignature
 
 RECEIVERS_COUNT_MAX = 64
 """For so many keys an event can be sealed."""
@@ -48,13 +48,15 @@ def signed_bytes(bus: str, subject: str, type_: int, body: bytes, time: float) -
     return _encode(["infobus event 1", bus, subject, type_, body, time])
 
 
-def sign(key: EventKey, bus: str, subject: str, type_: int, body: bytes, time: float) -> Signature:
+def sign(
+    key: EventKey, bus: str, subject: str, type_: int, body: bytes, time: float
+) -> EventSignature:
     """Return the signature of an event: of its bus, subject, type, object and time."""
     message = signed_bytes(bus, subject, type_, body, time)
-    return Signature(_VERSION, key.id, bus, subject, time, key.sign(message))
+    return EventSignature(_VERSION, key.id, bus, subject, time, key.sign(message))
 
 
-def is_genuine(key: PublicEventKey, told: Signature, type_: int, body: bytes) -> bool:
+def is_genuine(key: PublicEventKey, told: EventSignature, type_: int, body: bytes) -> bool:
     """Return whether `key` has signed this object, under the bus, subject and time told."""
     message = signed_bytes(told.bus, told.subject, type_, body, told.time)
     is_ours = told.version == _VERSION and told.key == key.id

@@ -22,7 +22,7 @@ from infobus.protocols.frames.transactions import GROUP
 from infobus.protocols.interest.keyed_filter import KeyedFilter
 from infobus.security import event_seal
 from infobus.security.event_keys import EventKey, PublicEventKey
-from infobus.security.event_marks import SEALED, Signature, sealed_for, signature_in
+from infobus.security.event_marks import SEALED, EventSignature, sealed_for, signature_in
 from infobus.stores.event_keys import EventKeyFolder
 from infobus.subjects import TEST_SPACE
 
@@ -127,7 +127,7 @@ class ConsumerKeys(Struct, frozen=True):
         told = signature_in(headers) if self.signed_by else None
         return "" if told is None else self.signed_by[told.key].name
 
-    def _misfit(self, told: Signature, item: Item) -> str:
+    def _misfit(self, told: EventSignature, item: Item) -> str:
         """Why a signature does not count for an event; empty if it does."""
         if not event_seal.is_genuine(self.signed_by[told.key], told, item.type, item.body):
             return "it is another object, or another key has signed it"
@@ -164,7 +164,7 @@ def consumer_keys(
     return ConsumerKeys(bus, told, {one.id: one for one in pairs}, tell_filter)
 
 
-def _is_of(told: Signature, subject: str, bus: str, origin: Origin | None) -> bool:
+def _is_of(told: EventSignature, subject: str, bus: str, origin: Origin | None) -> bool:
     """Whether an event is published where it was signed for.
 
     What came from another site has more elements before its subject, which say whence.
