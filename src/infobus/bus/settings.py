@@ -44,7 +44,7 @@ _KNOWN: dict[str, type | tuple[type, ...]] = {
 # anybody's.
 _REACHING_OUT = ("connect", "listen", "multicast", "insecure", "attach", "home", "zenoh")
 
-_IN_A_HOME = {"buses", "infobus.toml", "keys", "staging", "tdl_history"}
+_IN_A_HOME = {"buses", "event_keys", "infobus.toml", "keys", "staging", "tdl_history"}
 
 _NAME_BYTES_MAX = 64  # of a bus, after which a folder is named, and of an application
 

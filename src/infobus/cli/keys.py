@@ -13,7 +13,7 @@ import typer
 
 from infobus import UsageError
 from infobus.bus.settings import check_bus_name, keys_folder, load_settings
-from infobus.cli import policies
+from infobus.cli import event_keys, policies
 from infobus.cli.key_home import KeyHome, spread
 from infobus.cli.options import AsJson, WhichHome, grouped
 from infobus.cli.terminal import console, note, table, warn, write_json
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 app.add_typer(policies.app, name="policy")
 app.command("can")(policies.can)
+app.command("event")(event_keys.command)
 
 _DAY_S = 86_400.0
 _SOON_S = 30 * _DAY_S

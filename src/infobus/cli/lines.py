@@ -50,7 +50,8 @@ def event_line(event: Event) -> Text:
 
 def headers_text(event: Event) -> str:
     """What is said beside the object, in brackets; nothing if nothing is."""
-    told = [f"signed by {event.signed_by}"] if event.signed_by else []
+    told = ["sealed"] if event.is_sealed else []
+    told += [f"signed by {event.signed_by}"] if event.signed_by else []
     told += [
         f"{printable(name)}={short(value)}"
         for name, value in event.headers.items()
