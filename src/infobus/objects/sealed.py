@@ -14,7 +14,7 @@ SEALED_PART = "~sealed"
 """The attribute that holds the envelope."""
 
 
-class Sealed:
+class SealedValue:
     """The class of `SEALED`."""
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class Sealed:
         return "SEALED"
 
 
-SEALED = Sealed()
+SEALED = SealedValue()
 """The value of an attribute that is sealed. It equals nothing but itself, and has no truth."""
 
 
