@@ -187,6 +187,45 @@ def test_transactions_stay_whole_and_test_events_apart(sites):
     ]
 
 
+def test_a_transaction_that_two_agreements_share_is_refused_and_its_loss_is_told(sites):
+    world = sites(["ab"])
+    one, other = {"inside": "orders", "outside": "o"}, {"inside": "stock", "outside": "s"}
+    world.start("a", one, other)
+    world.start("b", {"inside": "", "outside": ""})
+    world.until_linked()
+    there = world.buses["b"].subscribe_many(["o.>", "s.>"])
+    world.until_wanted("a", "orders.x", "b")
+    world.until_wanted("a", "stock.x", "b")
+    with world.buses["a"].transaction() as block:
+        block.publish("orders.new", {"n": 1})
+        block.publish("stock.out", {"n": 2})
+    for _ in "os":
+        with pytest.raises(LossError):
+            there.receive(timeout_s=30)
+    with world.buses["a"].transaction() as block:  # what nobody beyond wants shares nothing
+        block.publish("orders.new", {"n": 3})
+        block.publish("private.x", {"n": 4})
+    assert [event.data["n"] for event in there.receive(timeout_s=30).data] == [3]
+    assert [one.out.lost for one in world.routers["a"].status().agreements] == [1, 1]
+
+
+def test_a_transaction_that_two_agreements_share_where_it_comes_in_is_refused_there(sites):
+    world = sites(["ab"])
+    world.start("a", {"inside": "", "outside": ""})
+    world.start("b", *({"inside": one, "outside": one} for one in ("orders", "stock")))
+    world.until_linked()
+    there = world.buses["b"].subscribe_many(["orders.>", "stock.>"])
+    world.until_wanted("a", "orders.x", "b")
+    world.until_wanted("a", "stock.x", "b")
+    with world.buses["a"].transaction() as block:
+        block.publish("orders.new", {"n": 1})
+        block.publish("stock.out", {"n": 2})
+    for _ in "os":
+        with pytest.raises(LossError):
+            there.receive(timeout_s=30)
+    assert [one.into.lost for one in world.routers["b"].status().agreements] == [1, 1]
+
+
 def test_classes_that_are_not_agreed_go_as_regular(sites):
     world = sites(["ab"])
     world.start("a", {**ALL, "classes": ["business", "regular"]})

@@ -70,6 +70,7 @@ class Passage:
         router: The settings of this router; its events go out under its site's name.
         inside, backbone: The two buses.
         is_ours: Whether this agreement governs a subject of the inside, and not an earlier one.
+        others: The passages of all agreements of this router.
         on_wanted: Called when interest on either side has changed; then call `update`.
         ignore: Nodes inside whose interest is not told: those of other routers.
         duty: Whether this router carries, or stands by.
@@ -84,6 +85,7 @@ class Passage:
         backbone: Bus,
         *,
         is_ours: Callable[[str], bool],
+        others: Callable[[], Collection[Passage]],
         on_wanted: Callable[[], None],
         ignore: Collection[str],
         duty: Duty,
@@ -95,7 +97,8 @@ class Passage:
         self.rows_asked = 0
         self._last: object = None  # what the last update was made from
         self._here = here = router.place
-        self._is_ours, self._note = is_ours, note
+        self._is_ours, self._others, self._note = is_ours, others, note
+        self._has_refused = False
         self._prefix = f"{here.site}.{settings.reach.label}"
         self._names = settings.agreement()
         self._imports = Imports(settings.agreement(self._prefix), settings.rows_max)
@@ -218,7 +221,9 @@ class Passage:
                 return
             run = run.at(places)
         there = _renamed(run, self._called_outside)
-        if there is not None:
+        if there is not None and run.places and self._is_shared(run, is_out=True):
+            self._refuse(there, self._way_out)
+        elif there is not None:
             items = there.items.come_from(run.sender, self._here.site)
             self._hand_on(replace(there, items=items), self._way_out)
 
@@ -233,8 +238,41 @@ class Passage:
                 return
             run = run if len(new) == len(run.items) else run.at(new)
         here = _renamed(run, self._called_inside)
-        if here is not None:
+        if here is not None and run.places and self._is_shared(run, is_out=False):
+            self._refuse(here, self._way_in)
+        elif here is not None:
             self._hand_on(here, self._way_in)
+
+    def would_take(self, run: Run, *, is_out: bool) -> bool:
+        """Whether anything of a run crosses by this agreement, out of the site or into it."""
+        asked = (self._inside if is_out else self._backbone).asked_for(run)
+        rename = self._called_outside if is_out else self._called_inside
+        return asked is not None and _renamed(asked, rename) is not None
+
+    def _is_shared(self, run: Run, *, is_out: bool) -> bool:
+        """Whether another agreement takes a part of the same transaction."""
+        if len(others := self._others()) < 2:
+            return False
+        count = len(transactions.decode(run.items.bodies[0]).events)
+        whole = replace(run, places=tuple(range(count)))
+        return any(one.would_take(whole, is_out=is_out) for one in others if one is not self)
+
+    def _refuse(self, run: Run, way: _Way) -> None:
+        """Each agreement would make a transaction of its own: there are no incomplete ones."""
+        if not self._duty.carries():
+            return
+        way.crossed.lost += 1
+        subjects = transactions.decode(run.items.bodies[0]).events.subjects
+        if not self._has_refused:
+            self._has_refused = True
+            log.error(
+                "a transaction that several agreements share does not cross, and others like it "
+                "neither; let one agreement govern all of %s",
+                ", ".join(dict.fromkeys(subjects)),
+            )
+        depth = interior(way.to.bus).runtime.node.terms.depth
+        for subject in {channel_of(one, depth): one for one in subjects}.values():
+            way.to.lose(subject, self._class_for(run.class_, way), 1)
 
     def _hand_on(self, run: Run, way: _Way) -> None:
         """Pass a run if this router carries; else keep it, in case it soon does."""

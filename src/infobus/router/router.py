@@ -283,6 +283,7 @@ class Router:
                 self._inside,
                 self._backbone,
                 is_ours=partial(self._governs, one),
+                others=lambda: self._passages,
                 on_wanted=self._is_new.set,
                 ignore=self._others,
                 duty=self._duty,

@@ -100,6 +100,10 @@ class Border:
         with self._changing:
             self._intake.want(allowed)
 
+    def asked_for(self, run: Run) -> Run | None:
+        """What the rows of `want` ask for, of a run of this bus; None if that is nothing."""
+        return self._intake.sifted(run)
+
     def send(self, items: Items, class_: str, *, reliable: bool = True) -> None:
         """Send events of another bus to whoever wants them here, in this process, too.
 

@@ -131,7 +131,7 @@ class Intake(Subscription):
     def _hand_over(self, entry: Waits) -> None:
         if isinstance(entry, Lost):
             self._on_loss(entry)
-        elif isinstance(entry, Run) and (run := self._sifted(entry)) is not None:
+        elif isinstance(entry, Run) and (run := self.sifted(entry)) is not None:
             try:
                 self._take_run(run)
             except Exception:
@@ -139,7 +139,7 @@ class Intake(Subscription):
                     self._on_loss(Lost(run.sender, run.lane, run.seqs[0], run.seqs[-1]))
                 raise
 
-    def _sifted(self, run: Run) -> Run | None:
+    def sifted(self, run: Run) -> Run | None:
         """What the rows ask for, of a run; its types are waited for, as other consumers do."""
         unknown = self._runtime.unknown_types
         if unknown and not unknown.isdisjoint(run.items.types):
