@@ -31,6 +31,8 @@ class Patience(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sync_s: float = 2.0  # `connect`, for the answers of the nodes that it found
     absent_s: float = 3.0  # unseen for no longer, a peer keeps its rows and its place
     give_up_s: float | None = None  # without a sign of life, its holes are given up; `given_up_s`
+    return_s: float = 0.3  # a daemon that a program has lost may come back within that time
+    move_s: float = 5.0  # a daemon that has come is moved to after one to two times as long
     tick_s: float = 0.1  # how often protocols look at what is due
     # Reliable delivery.
     stall_s: float = 2.0  # a receiver that confirms nothing holds senders no longer than this

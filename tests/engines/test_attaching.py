@@ -3,10 +3,8 @@
 import time
 import uuid
 
-import pytest
 from msgspec.structs import replace
 
-from infobus.engines.attached import ways
 from infobus.engines.attached.engine import AttachedEngine
 from infobus.engines.attached.ways import EMBEDDED, Way
 from infobus.engines.zenoh.engine import ZenohEngine
@@ -14,10 +12,7 @@ from infobus.errors import EngineError
 from tests.patience import PATIENT_PROGRAM
 
 
-def test_a_daemon_that_did_not_answer_is_tried_again(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ways, "HELD_S", 0.2)
+def test_a_daemon_that_did_not_answer_is_tried_again(endpoint: str) -> None:
     bus, daemon = uuid.uuid4().hex, Way((endpoint,))
     tried: list[Way] = []
 
@@ -34,7 +29,8 @@ def test_a_daemon_that_did_not_answer_is_tried_again(
 
     router = ZenohEngine(bus, role="router", listen=[endpoint], patience=PATIENT_PROGRAM)
     router.open("router")
-    engine = AttachedEngine(make, lambda: (daemon, EMBEDDED))
+    patience = replace(PATIENT_PROGRAM, move_s=0.2)
+    engine = AttachedEngine(make, lambda: (daemon, EMBEDDED), patience=patience)
     engine.open("a")
     assert engine.way == EMBEDDED
     deadline_s = time.monotonic() + 20.0

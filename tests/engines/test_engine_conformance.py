@@ -5,9 +5,9 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from infobus.engines import Engine
-from infobus.engines.attached import ways
 from infobus.engines.attached.engine import AttachedEngine
 from infobus.engines.attached.ways import EMBEDDED, Way
 from infobus.engines.memory.engine import Faults, MemoryEngine, Network, live_network
@@ -85,8 +85,7 @@ class TestAttachedAndLeftAlone(EngineConformance):
     """
 
     @pytest.fixture(autouse=True)
-    def router(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        monkeypatch.setattr(ways, "LOST_S", 0.05)
+    def router(self, endpoint: str) -> Iterator[None]:
         self._bus, self._endpoint = uuid.uuid4().hex, endpoint
         self._router = ZenohEngine(
             self._bus, role="router", listen=[endpoint], patience=PATIENT_PROGRAM
@@ -107,7 +106,8 @@ class TestAttachedAndLeftAlone(EngineConformance):
         return ZenohEngine(self._bus, patience=PATIENT_PROGRAM)
 
     def new_engine(self) -> Engine:
-        return AttachedEngine(self.make, self.offers)
+        patience = replace(PATIENT_PROGRAM, return_s=0.05)
+        return AttachedEngine(self.make, self.offers, patience=patience)
 
     def opened(self, node: str) -> Engine:
         before = [one for one in self._engines if isinstance(one, AttachedEngine)]

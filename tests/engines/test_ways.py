@@ -4,8 +4,6 @@ import pytest
 
 from infobus.engines.attached.ways import (
     EMBEDDED,
-    HELD_S,
-    LOST_S,
     Drop,
     Effect,
     Move,
@@ -13,6 +11,7 @@ from infobus.engines.attached.ways import (
     Way,
     WayChoice,
 )
+from infobus.patience import DEFAULT_PATIENCE as PATIENCE
 
 FIRST, SECOND = Way(("tcp/first:1",)), Way(("tcp/second:1",))
 STEP_S = 0.05
@@ -32,8 +31,8 @@ class TestWhenItsWayIsLost:
         ways.note_offers((FIRST, SECOND, EMBEDDED), 0.0)
         assert ways.on_link(False, 10.0) == [Open(SECOND)]
         assert ways.on_opened(SECOND, 10.1) == []
-        assert ways.on_tick(10.0 + LOST_S - 0.01) == []
-        assert ways.on_tick(10.0 + LOST_S) == [Move(SECOND)]
+        assert ways.on_tick(10.0 + PATIENCE.return_s - 0.01) == []
+        assert ways.on_tick(10.0 + PATIENCE.return_s) == [Move(SECOND)]
         assert ways.current == SECOND
 
     def test_what_was_opened_is_dropped_when_it_comes_back(self) -> None:
@@ -75,8 +74,8 @@ class TestWhenThereIsABetterOne:
         ways = WayChoice(EMBEDDED, chance)
         ways.note_offers((FIRST, EMBEDDED), 10.0)
         assert ways.on_tick(10.0) == []
-        assert ways.on_tick(10.0 + HELD_S * (1 + chance) - 0.01) == []
-        assert ways.on_tick(10.0 + HELD_S * (1 + chance)) == [Open(FIRST)]
+        assert ways.on_tick(10.0 + PATIENCE.move_s * (1 + chance) - 0.01) == []
+        assert ways.on_tick(10.0 + PATIENCE.move_s * (1 + chance)) == [Open(FIRST)]
         assert ways.on_opened(FIRST, 21.0) == [Move(FIRST)]
 
     def test_one_that_goes_and_comes_has_to_hold_anew(self) -> None:

@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict, replace
 
 from infobus.testing.hosts import LoopbackHost, LoopbackHosts
-from tests.patience import make_programs_patient
+from tests.patience import PATIENT_PROGRAM, make_programs_patient
 
 pytestmark = pytest.mark.timeout(90)
 
 Program = subprocess.Popen[str]
 
+PATIENCE = json.dumps(asdict(replace(PATIENT_PROGRAM, move_s=0.5)))
 PROGRAM = """
 import json, sys, threading, time, infobus
-from infobus.engines.attached import ways
 
-ways.HELD_S = 0.5  # instead of 5 s, so that the test is short
-_, name, attach = sys.argv
-bus = infobus.connect(attach=json.loads(attach))
+_, name, attach, patience = sys.argv
+bus = infobus.connect(attach=json.loads(attach), patience=infobus.Patience(**json.loads(patience)))
 got = {}
 
 def note(event):
@@ -67,7 +67,7 @@ class App:
     """One of the programs that publish to each other all the time."""
 
     def __init__(self, host: LoopbackHost, name: str, attach: Any = "auto") -> None:
-        command = [sys.executable, "-c", PROGRAM, name, json.dumps(attach)]
+        command = [sys.executable, "-c", PROGRAM, name, json.dumps(attach), PATIENCE]
         pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
         self.name = name
         self.process = host.popen(command, text=True, **pipes)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from infobus.engines.attached.ways import EMBEDDED, LOST_S, Drop, Effect, Move, Open, Way, WayChoice
+from infobus.engines.attached.ways import EMBEDDED, Drop, Effect, Move, Open, Way, WayChoice
+from infobus.patience import DEFAULT_PATIENCE
 
 SEEDS_COUNT = int(os.environ.get("INFOBUS_SIM_SEEDS", "2000"))
 STEP_S = 0.1
@@ -98,7 +99,7 @@ def run(seed: int) -> None:
     world = World(draw, WayChoice(EMBEDDED, draw.random()), daemons)
     world.run(60.0, is_calm=False)
     # Three may have to be tried in vain before it is on the bus by itself.
-    assert world.dark_s_max <= LOST_S + 4 * (OPEN_S_MAX + 2 * STEP_S)
+    assert world.dark_s_max <= DEFAULT_PATIENCE.return_s + 4 * (OPEN_S_MAX + 2 * STEP_S)
     world.run(40.0, is_calm=True)
     best = next((one for one, up in daemons.items() if up), EMBEDDED)
     assert world.current == world.ways.current == best

@@ -77,7 +77,7 @@ def connect(
         listen: Further endpoints to be reached at, such as `tcp/0.0.0.0:7500`.
         connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; one must answer in time.
         multicast: `off` (default), an interface to other hosts, or `loopback` to other users.
-        insecure: Let whoever reaches `listen` or `multicast` in, without TLS.
+        insecure: Let in anyone who can reach `listen` or `multicast`, without TLS.
         link: `lan` (default), `wan` or `realtime`: how patient this node is with others.
         attach: `auto` (default), `never` or `direct` to the daemon of this host, or endpoints.
         depth: How many elements of a subject name its channel; the same on the whole bus.
@@ -85,7 +85,7 @@ def connect(
         test: Mark all that is published as test, and receive such events: for development.
         classes: The priority classes, highest first; the default one is `regular`, or the last.
         upgrade: When a class that starves in a queue here is raised, and for how long.
-        limits: What any one other node may send to this one; whoever sends more is slowed down.
+        limits: What any one node may send to this one; a node that sends more is slowed down.
         capacity: What publishers of this node may reserve in all; see `Bus.reserve`.
         group: The group whose policy this node keeps to; see `infobus.qos.QosManager`.
         patience: How long it waits, and for what, instead of `link`; see `docs/limits.md`.

@@ -67,7 +67,7 @@ class Quench:
         self._version = -1
         self._is_closed = False
         with runtime.lock:
-            # Whoever asks is told the rows, also by nodes that do not hold them at present.
+            # A node that asks is told the rows, even by nodes that do not hold them at present.
             runtime.node.rows.need(channel_pattern(pattern, runtime.node.terms.depth))
         self._told = self._refresh()  # rows that `changes` has told of
 

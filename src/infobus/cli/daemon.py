@@ -121,12 +121,12 @@ class Ways:
         typer.Option(
             "--membership",
             metavar="majority|any",
-            help="With [b]any[/b], whoever is left goes on: only where the network never splits.",
+            help="With [b]any[/b], those left go on: only where the network never splits.",
         ),
     ] = "majority"
     insecure: Annotated[
         bool | None,
-        typer.Option("--insecure", help="Let in whoever reaches what listens, without TLS."),
+        typer.Option("--insecure", help="Listen without TLS: let in anyone who can reach it."),
     ] = None
 
     def daemon(self, bus: str | None) -> HostDaemon:

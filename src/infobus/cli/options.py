@@ -134,7 +134,7 @@ class WhichBus(WhichHome):
 
     insecure: Annotated[
         bool | None,
-        _bus_option("--insecure", help="Let in whoever reaches what listens, without TLS."),
+        _bus_option("--insecure", help="Listen without TLS: let in anyone who can reach it."),
     ] = None
 
     def join(self, name: str | None = None) -> Bus:

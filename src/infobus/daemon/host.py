@@ -56,11 +56,11 @@ class HostDaemon:
         listen: Endpoints at which other hosts reach this one, such as `tcp/0.0.0.0:7447`.
         join: Endpoints of other daemons. They are tried for ever, and those that are this
             daemon's own are skipped, so all hosts may have the same list.
-        insecure: Let whoever reaches `listen` in, without TLS.
+        insecure: Let in anyone who can reach `listen`, without TLS.
         homes: The homes that it looks after. The first is its own, for what it must remember.
         heartbeat_s: The pace of the membership; the same for all daemons of the bus.
         founders: Names of hosts of which a majority begins the membership; see `MembershipRole`.
-        membership: With `any`, whoever is left goes on without a majority; see there.
+        membership: With `any`, those that are left go on without a majority; see there.
         is_program: The daemon is all that this process does; then `infobus daemon stop` may end it.
     """
 

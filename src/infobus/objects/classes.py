@@ -212,7 +212,7 @@ def _make_room(size: int, teacher: str) -> None:
     while learned and (
         len(learned) >= LEARNED_COUNT_MAX or learned.total + size > LEARNED_BYTES_MAX
     ):
-        # Whoever has described most makes room first.
+        # The peer that has described most makes room first.
         _forget_one(max(teachers.values(), key=len, default=learned))
 
 

@@ -32,7 +32,7 @@ class ControlSocket:
 
     Args:
         name: The router's.
-        answer: What to answer. A `BusError` that it raises is told to whoever asks.
+        answer: What to answer. A `BusError` that it raises goes to the one who asks.
     """
 
     def __init__(self, name: str, answer: Callable[[Question], Answer]) -> None:
@@ -84,7 +84,7 @@ class ControlSocket:
                 try:
                     call.settimeout(_LISTEN_S)
                     call.sendall(self._reply(_read(call, _QUESTION_BYTES_MAX)))
-                except OSError:  # whoever asked has left
+                except OSError:  # the one who asked has left
                     continue
 
     def _reply(self, told: bytes) -> bytes:

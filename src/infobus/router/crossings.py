@@ -1,4 +1,4 @@
-"""What an agreement carries beside plain events: guaranteed ones, and calls of services."""
+"""What an agreement carries besides plain events: guaranteed events, and calls of services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes a router, written down: a journal of events, named as on the bus where they go."""
+"""Records the events that pass a router, under the names that they have where they go."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class NeighbourLinks:
         name: That of this router.
         listen: Where neighbours may call.
         connect: Whom to call: endpoints by the neighbour's name.
-        insecure: Listen on a network also without TLS, and let whoever comes in.
+        insecure: Listen on a network even without TLS, and let anyone in.
         patience: When a neighbour that is silent is taken for dead, and so on.
         config: Settings of Zenoh itself, such as those of TLS.
     """

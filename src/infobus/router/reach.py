@@ -1,6 +1,6 @@
 """How far an agreement reaches: which routers exchange events by it, and by which names.
 
-The backbone is a bus, and whoever listens to a name on it gets what is published there. So a
+The backbone is a bus: all who listen to a name on it get what is published there. So a
 bound must be part of the name: events of router X go out as `X.LABEL.SUBJECT`, with one label for
 each reach of its agreements, `all` if there is no bound. Every router shows its labels and what
 they mean (`Notice`), and a router listens to another's label only if each is within the reach of

@@ -1,9 +1,8 @@
 """The information router: an application on two buses, that of its site and the backbone.
 
-What somebody beyond wants is wanted here on their behalf, and what is wanted here is asked of them;
-events go where they are wanted, under the names and through the filters that were agreed. An event
-that has come in from another site is never taken out again, so nothing goes round, whatever links
-there are.
+It subscribes here on behalf of other sites, and asks them for what is wanted here. Events go where
+they are wanted, under the names and through the filters of the agreements. An event that came in
+from another site never leaves again, so no event goes in circles, whatever links there are.
 """
 
 from __future__ import annotations

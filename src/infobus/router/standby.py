@@ -1,8 +1,8 @@
-"""What a router that stands by keeps, so that it can go on where the one before it ended.
+"""What a standby router keeps, so that it can continue where its predecessor ended.
 
-It takes what the carrying router of its group takes, and hears what that one passes on. What it has
-taken and not heard again is what may not have been passed: when it becomes the carrying one, it
-passes that first. Time comes in as `now_s`.
+It takes in the same events as the carrying router of its group, and hears which ones that router
+passes on. Events that it has taken in and not heard again may not have been passed: when it becomes
+the carrying router, it passes these first. Time comes in as `now_s`.
 """
 
 from __future__ import annotations

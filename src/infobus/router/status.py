@@ -1,4 +1,4 @@
-"""What a router tells of itself: its links, the routers that it knows, what passes."""
+"""The status of a router: its links, the routers that it knows, and what passes."""
 
 from __future__ import annotations
 

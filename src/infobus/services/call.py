@@ -113,7 +113,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
         return stream
 
     def cancel(self) -> None:
-        """Give it up. Whoever waits for it gets `CallCancelled`; the server is told to stop."""
+        """Give it up. Those who wait for it get `CallCancelled`; the server is told to stop."""
         self._exchange.cancel(self.key)
 
     def add_done_callback(self, callback: Callable[[PendingCall], object]) -> None:
@@ -388,7 +388,7 @@ class Stream:
 
     def _finish(self) -> None:
         """Raise the error at the end, once."""
-        self._items.put(None)  # for whoever else iterates
+        self._items.put(None)  # for others that iterate
         if self._error is not None:
             error, self._error = self._error, None
             raise error

@@ -126,7 +126,7 @@ class Watch:
 
     def _passed_on(self, change: PresenceChange | None) -> PresenceChange | None:
         if change is None:
-            self._changes.put(None)  # for whoever else waits
+            self._changes.put(None)  # for others that wait
         return change
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class IAmHere:
         self._presence = exchange.announce(Presence(1, 0, subject, role, time.time(), encoded))
 
     def update(self, **info: Any) -> None:
-        """Say something else about it to whoever asks."""
+        """Change what those who ask are told about it."""
         self._info |= info
         self._presence = replace(self._presence, info=codec.encode(self._info)[1])
         self._exchange.change(self._presence)

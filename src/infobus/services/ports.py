@@ -74,7 +74,7 @@ class NodePort(Protocol):
 
 
 class Waiter(Protocol):
-    """Whoever made a call. Its methods are called by any thread and do not wait."""
+    """The maker of a call. Any thread may call its methods, which do not wait."""
 
     def returned(self, body: bytes, server: Key) -> None:
         """It has its result."""

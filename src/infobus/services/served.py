@@ -107,7 +107,7 @@ class Offered:
         return self._retired.is_set()
 
     def update(self, *, version: str | None = None, **info: Any) -> None:
-        """Say something else about it to whoever asks."""
+        """Change what those who ask are told about it."""
         changes = {**info, **({} if version is None else {"version": version})}
         self._said = {**self._said, **changes}
         self._presence = replace(self._presence, info=self._info())

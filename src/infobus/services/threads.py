@@ -23,8 +23,8 @@ class OperationThreads:
     sleep, one is woken at a time, and before it begins a job it wakes another one if more wait. A
     queue that all of them wait for would wake a second thread with each job, for nothing.
 
-    There is no lock: each step is one that the interpreter does not interrupt. Whoever adds a job
-    either wakes a thread, or sees that one was woken which has not looked yet.
+    There is no lock: the interpreter does not interrupt any of the steps. A thread that adds a job
+    either wakes another one, or sees that one has been woken and has not looked yet.
     """
 
     def __init__(self, name: str, *, idle_s: float = _IDLE_S) -> None:

@@ -105,7 +105,7 @@ class Border:
         return self._intake.sifted(run)
 
     def send(self, items: Items, class_: str, *, reliable: bool = True) -> None:
-        """Send events of another bus to whoever wants them here, in this process, too.
+        """Send events of another bus to all who want them here, this process included.
 
         They must say their origin (`Items.come_from`). Returning means what it means for `publish`:
         the bus has taken them over. It waits for receivers for as long as they hold it.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _FLAT_COUNT_MAX = 10_000  # types of which it is remembered whether they hold objects
 _PLAIN = Qos()
 _NOT_HERE = (BadSubject, BadValue, NoRight, QosRefused)
-"""Why this bus does not take an event, whoever publishes it."""
+"""Why this bus does not take an event from any publisher."""
 
 
 class Forwarder:

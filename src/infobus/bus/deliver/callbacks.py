@@ -195,7 +195,7 @@ class Workers:
             try:
                 event = subscription.take_nowait()
             except Empty:
-                # Whoever offers after this sees the flag down and schedules anew.
+                # An offer after this sees the flag down and schedules again.
                 with self._lock:
                     subscription.is_scheduled = not subscription.is_empty()
                     return subscription.is_scheduled

@@ -1,4 +1,4 @@
-"""Events that grew too old before anybody took them: counted, and told to whoever listens."""
+"""Counts events that grew too old before anybody took them, and tells those who listen."""
 
 from __future__ import annotations
 

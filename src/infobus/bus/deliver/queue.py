@@ -71,7 +71,7 @@ class Inbox:
         # Between the two.
         is_classed = by_class or bool(demand)
         self.classed: Classed | None = self._make_classed() if is_classed else None
-        self._class_lock = threading.Lock()  # held by whoever changes it
+        self._class_lock = threading.Lock()  # held while it is changed
         self.is_interrupted = False  # something waits that goes before what is ready
         self.mail: Mailbox[Entry] = Mailbox()  # the plain queue, for which the consumer waits
         self._must_look = False  # there is a `Look` in the queue

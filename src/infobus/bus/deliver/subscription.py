@@ -473,7 +473,7 @@ class Subscription:
             self.queue.make_ready(entry)
         if entry is not None:
             return True
-        self.queue.end()  # for whoever else waits
+        self.queue.end()  # for others that wait
         if self._error is not None:
             error, self._error = self._error, None
             raise error

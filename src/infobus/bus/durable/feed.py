@@ -46,7 +46,7 @@ class LedgerFeed:
         self.lost = 0  # reported losses
         self._guarantees = guarantees
         self._on_error = on_error
-        self._mail: Mailbox[Fed | None] = Mailbox()  # None: whoever takes must look up
+        self._mail: Mailbox[Fed | None] = Mailbox()  # None: the taker must look up
         self._why: BusError | None = None
         self._is_closed = False
 
@@ -72,7 +72,7 @@ class LedgerFeed:
         return taken
 
     def wake(self) -> None:
-        """Let whoever waits in `take` return."""
+        """Let a thread that waits in `take` return."""
         self._mail.put(None)
 
     def settle(self, taken: Iterable[Fed]) -> None:

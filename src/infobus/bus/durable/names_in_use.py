@@ -25,7 +25,7 @@ from infobus.protocols.guaranteed.position import Saved
 
 
 class Sink(Protocol):
-    """Whoever gets the events of a durable consumer; see `DurableSubscription`."""
+    """What gets the events of a durable consumer; see `DurableSubscription`."""
 
     name: str
     patterns: tuple[str, ...]
@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 User = Sink | LedgerFeed
-"""Whoever uses a durable name: a router gets its events as they are kept."""
+"""The user of a durable name; a router gets the events as they are kept."""
 
 
 Judge = Callable[[str, Entry, Owner], tuple[Entry, str] | None]

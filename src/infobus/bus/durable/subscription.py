@@ -295,7 +295,7 @@ class DurableSubscription:
             self._has_look = False
             return None
         if entry is None:
-            self._mail.put(None)  # for whoever else waits
+            self._mail.put(None)  # for others that wait
             raise BusClosed(f"the durable subscription {self.name!r} is closed")
         if isinstance(entry, BusError):
             raise entry

@@ -318,7 +318,7 @@ class Membership:
 
 
 class _Hears:
-    """The follower, and whoever waits for rosters."""
+    """The follower, and the callers that wait for rosters."""
 
     def __init__(self, follower: ViewFollower, on_roster: Callable[[Roster], None]) -> None:
         self._on_roster = on_roster

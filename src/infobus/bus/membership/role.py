@@ -38,7 +38,7 @@ class MembershipRole:
             Without any, who finds nobody for a second begins a group alone.
         state: A folder for what the member must not forget; no other member may use it.
         table: What the members keep in common, besides who they are.
-        mode: With `any`, whoever is left goes on without a majority. That is safe only where the
+        mode: With `any`, those that are left go on without a majority. That is safe only where the
             network never falls into parts.
         name: What the member is called; else the host and a few letters, kept in `state`.
 

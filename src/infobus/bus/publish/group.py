@@ -23,7 +23,7 @@ from infobus.protocols.frames.wire import Item, Items
 if TYPE_CHECKING:
     from infobus.protocols.tags.rules import TagRule
 
-_LOOKS_COUNT = 5  # at where a transaction is wanted, before it goes to whoever wanted it then
+_LOOKS_COUNT = 5  # at where a transaction is wanted, before it goes to those who wanted it then
 
 Check = Callable[["TagRule", int], None]
 """Raises if a tag does not allow the event at a place of the transaction."""

@@ -198,7 +198,7 @@ class Outlet:
     def flush_if_room(self) -> bool:
         """Send what was gathered unless the window is full; True if nothing is left."""
         if not self.lock.acquire(timeout=_LOCK_WAIT_S):
-            return False  # whoever holds it may have to wait; the flusher has other lanes
+            return False  # its holder may have to wait; the flusher has other lanes
         try:
             self.flush_is_asked = False
             if not self.route.has_room():

@@ -566,7 +566,7 @@ class Publisher:
 
 
 def _to_listeners(leave: Callable[[], object]) -> None:
-    """Send events that are kept: whoever listens now may miss them, durable consumers do not."""
+    """Send events that are kept: plain subscribers may miss them, durable consumers do not."""
     try:
         leave()
     except Backpressure as error:

@@ -1,4 +1,4 @@
-"""What any one peer may send to this node: whoever sends more is confirmed late, nobody else."""
+"""What any one peer may send to this node; only a peer that sends more is confirmed late."""
 
 from __future__ import annotations
 

@@ -424,7 +424,7 @@ class Runtime:
     # What the engine calls.
 
     def on_frame(self, payload: bytes) -> None:
-        """Take one frame in: whoever is registered for its tag does, else reliable delivery."""
+        """Take one frame in: by the machine registered for its tag, else by reliable delivery."""
         registered = self._by_tag.get(payload[1:2])
         if registered is not None:
             registered(payload)

@@ -69,7 +69,7 @@ class Reporter:
         """No frames are for it."""
 
     def on_peer(self, name: str, alive: bool) -> None:
-        """Whoever comes hears of it by asking."""
+        """Newcomers hear of it by asking."""
 
     def _report(self) -> Any:
         if self._sources is None:

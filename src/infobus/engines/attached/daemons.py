@@ -41,6 +41,7 @@ def attached_engine(
         must_attach=bool(attach) and patience.reach_s > 0,
         prepare=lambda: None if attach else find_daemon(bus, patience.reach_s),
         bounds=options["bounds"],
+        patience=patience,
     )
 
 

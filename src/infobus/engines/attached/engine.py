@@ -32,6 +32,7 @@ from infobus.engines.base import (
 )
 from infobus.engines.zenoh.library import never_free
 from infobus.errors import BusClosed, BusError, EngineError, UsageError
+from infobus.patience import DEFAULT_PATIENCE, Patience
 
 _LOOK_S = 0.02
 """How often to look while something is under way."""
@@ -82,6 +83,7 @@ class AttachedEngine:
         must_attach: bool = False,
         prepare: Callable[[], object] = lambda: None,
         bounds: Bounds = DEFAULT_BOUNDS,
+        patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
         self._make = make
         self._offers = offers
@@ -92,7 +94,7 @@ class AttachedEngine:
         self._part: Carrier | None = None
         self._spare: Carrier | None = None
         self._way = EMBEDDED
-        self._ways = WayChoice(EMBEDDED, random.random())
+        self._ways = WayChoice(EMBEDDED, random.random(), patience)
         self._lock = threading.RLock()  # over what is declared, and where
         self._entries: dict[_Entry, None] = {}
         self._own_tokens: set[str] = set()
@@ -222,8 +224,8 @@ class AttachedEngine:
         with self._lock:
             part = self._checked_part()
             self._entries[entry] = None
-        # Without the lock: a watch waits until it has told whom it sees, and whoever is told of the
-        # first of them puts something at once, for which the lock is needed.
+        # Without the lock: a watch waits until it has told whom it sees, and its callback may put
+        # something as soon as it is told of the first, for which the lock is needed.
         try:
             declaration = entry.declare_in(part)
         except BaseException:

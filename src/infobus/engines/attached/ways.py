@@ -1,16 +1,17 @@
 """Decides which way a node takes to the bus: through a daemon, through the next one, or directly.
 
-A way that is lost has `LOST_S` to come back. The next one is opened meanwhile, so that no time is
-lost if it does not. The node changes to a better way when that has been there for `HELD_S`, plus a
-random delay of the same length, so that the programs of a host do not all move at once.
+A way that is lost has `patience.return_s` to come back. The next one is opened meanwhile, so that
+no time is lost if it does not. The node changes to a better way when that has been there for
+`patience.move_s`, and up to twice as long by chance, so that the programs of a host do not all
+move at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LOST_S = 0.3
-HELD_S = 5.0
+from infobus.patience import DEFAULT_PATIENCE, Patience
+
 AGAIN_S = 1.0
 """When no way can be opened, the pause before all are tried again."""
 
@@ -61,6 +62,7 @@ class WayChoice:
 
     current: Way
     chance: float
+    patience: Patience = DEFAULT_PATIENCE
     offers: tuple[Way, ...] = (EMBEDDED,)
     opening: Way | None = None
     spare: Way | None = None
@@ -120,7 +122,7 @@ class WayChoice:
         if self.lost_since_s is None and spare not in self._better():
             self.spare = None
             return [Drop(spare)]
-        if self.lost_since_s is not None and now_s - self.lost_since_s < LOST_S:
+        if self.lost_since_s is not None and now_s - self.lost_since_s < self.patience.return_s:
             return []
         self.current, self.spare, self.lost_since_s = spare, None, None
         self.failed_at_s = {}
@@ -130,7 +132,7 @@ class WayChoice:
         if self.lost_since_s is not None:
             found = [one for one in self.offers if one != self.current]
             return self._first(found, AGAIN_S, now_s)
-        patience_s = HELD_S * (1 + self.chance)
+        patience_s = self.patience.move_s * (1 + self.chance)
         held = [one for one in self._better() if now_s - self.held_since_s[one] >= patience_s]
         return self._first(held, patience_s, now_s)
 

@@ -27,7 +27,7 @@ class RoutedDeclaration:
         self._lock = threading.RLock()  # one call at a time
 
     def call(self, argument: Any) -> Any:
-        """Call whoever declared it, unless that was withdrawn."""
+        """Call its callback, unless the declaration was withdrawn."""
         with self._lock:
             return self._call(argument) if self.is_active else None
 

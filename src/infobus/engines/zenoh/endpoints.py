@@ -79,7 +79,7 @@ def check_endpoint(setting: str, endpoint: str) -> None:
     if where is None:
         raise BadValue(f"{setting}: endpoint {endpoint!r}: {address!r} is not HOST:PORT")
     try:
-        where[0].encode("idna")  # as whoever looks it up will
+        where[0].encode("idna")  # as a resolver will
     except UnicodeError as error:
         what = f"{setting}: endpoint {endpoint!r}: {where[0]!r} cannot be a host name"
         raise BadValue(f"{what}: each part has 1 to 63 characters") from error
@@ -123,7 +123,7 @@ def is_on_network(endpoint: str) -> bool:
 
 
 def open_to_anyone(listen: Iterable[str], multicast: str) -> list[str]:
-    """What lets in whoever reaches it from a network: none of `listen` with TLS."""
+    """What lets in anyone who can reach it from a network: none of `listen` with TLS."""
     plain = [one for one in listen if protocol_of(one) not in SECURE and is_on_network(one)]
     return [*plain, *([multicast] if multicast not in _OF_THIS_HOST else [])]
 

@@ -118,7 +118,7 @@ class ZenohEngine:
         multicast: `off`, or the network interface on which to find nodes of other hosts (and to be
             found: this opens a port on that interface), or `loopback` to find other users' nodes
             on this host. With TLS set up, this port is for those with a certificate.
-        insecure: Listen on a network also without TLS, and let whoever comes in.
+        insecure: Listen on a network even without TLS, and let anyone in.
         patience: Who is silent for its `lease_s` is taken for dead; who is slow to open a link, or
             to be found, is waited for as it says.
         bounds: How many frames of one key may wait, and how many keys are remembered.
@@ -502,7 +502,7 @@ class ZenohEngine:
         _engines_to_close_at_exit.discard(self)
 
     def _checked_endpoints(self, insecure: bool) -> list[str]:
-        """Refuse what cannot be meant; return what lets in whoever reaches it."""
+        """Refuse what cannot be meant; return what lets in anyone who can reach it."""
         for name, endpoints in (("listen", self._listen), ("connect", self._connect)):
             for endpoint in endpoints:
                 check_endpoint(name, endpoint)
@@ -603,7 +603,7 @@ class ZenohEngine:
         )
         reach_s = self._patience.reach_s
         is_linked = self._reach.wait_for_one(reach_s, must_be=not self._is_named)
-        # Whoever is named itself may be the first of all.
+        # A node that is named itself may be the first of all.
         if reach_s and not is_linked and not self._is_named:
             states = dict(self._reach.states)
             self.close()

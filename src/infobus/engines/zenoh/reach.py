@@ -29,7 +29,7 @@ _LOOK_S = 0.01
 _FIRST_KNOCK_S = 0.3  # most links are there by then
 _AGAIN_S = 0.02  # between two knocks of a client, which cannot open before one is answered
 _AT_ONCE_S = 0.1  # answers that come within this are as good as the first one
-_KNOCK_S_MAX = 30.0  # between two knocks: whoever listens there should not be bothered
+_KNOCK_S_MAX = 30.0  # between two knocks: a listener there should not be bothered
 
 
 class Reach:
@@ -228,7 +228,7 @@ def is_local(host: str) -> bool:
 
 
 def is_own(endpoint: str, listen: Iterable[str]) -> bool:
-    """Whether whoever listens at `listen` is reached at `endpoint` itself."""
+    """Whether `endpoint` itself reaches what listens at `listen`."""
     where = host_and_port(endpoint)
     return where is not None and any(
         there[1] == where[1] and (there[0] == where[0] or _is_anywhere(there[0], where[0]))

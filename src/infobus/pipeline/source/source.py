@@ -51,7 +51,7 @@ __all__ = ["events", "register"]
 log = logging.getLogger("infobus")
 
 WHOLE_BYTES = 256 * 1024**2
-"""Whoever reads more than that without any condition is told how to read less."""
+"""A query that reads more than that without any condition is told how to read less."""
 
 
 def register(spark: SparkSession) -> None:

@@ -516,7 +516,7 @@ class GroupMember:
         if not self.seat.is_member:
             self._joiner.met(said.member, body.may_found, now_s)
         elif not self._size(now_s):
-            return  # it could let nobody in, and whoever waits for it may begin a group
+            return  # it could let nobody in, and those who wait for it may begin a group
         elif self._leader.is_leading and self._leader.succession is None and not self._unaware:
             self._leader.apply(said, body, now_s)
 

@@ -125,7 +125,7 @@ class Seat:
                 self.say_at(daemon, body, to)
 
     def say_at(self, node: str, body: Body, to: str = "") -> None:
-        """Say something to whoever is at a node."""
+        """Say something to the member at a node, whoever that is."""
         if node == self.node:
             return
         sequence = self.sequence

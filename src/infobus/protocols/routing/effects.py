@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class ParcelArrived(Struct, frozen=True):
-    """A parcel for this router: hand it to whoever declared its key, or answers on it."""
+    """A parcel for this router: hand it to those who declared its key, or answer on it."""
 
     source: int
     key: str

@@ -122,8 +122,8 @@ class RoutingMachine:
         split = self._split(parcel, now_s)
         full: set[str] = set()
         if parcel.kind == DATA:
-            # Whoever misses what still waits for a slow link is sent the same bytes again: once is
-            # enough, or repairs would take the room of what they repair.
+            # A node that misses what still waits for a slow link asks for it again and again: once
+            # is enough, or repairs would take the room of what they repair.
             if parcel.key.startswith(_INBOXES):
                 for hop in [hop for hop in split if self.links[hop].keeps(parcel.payload)]:
                     self.counts["not sent twice"] += 1
@@ -148,7 +148,7 @@ class RoutingMachine:
         number: int = 0,
         to: Iterable[int] | None = None,
     ) -> Cargo | None:
-        """A frame of this router for whoever wants it; None if nobody does."""
+        """A frame of this router for all who want it; None if nobody does."""
         if to is None:
             self.refresh()
             entries = ANSWERS if kind == QUERY else DECLARED

@@ -27,7 +27,7 @@ Arrivals = list[tuple[int, float]]
 """Of the parts of a file, in order: the last offset, and when it was written."""
 
 BATCH_COUNT_MAX = 10_000
-"""Rows of one batch: few enough to stay near the processor of whoever goes over them."""
+"""Rows of one batch: few enough to stay in the processor's cache while they are read."""
 
 _LENGTH_BYTES = 4
 """What a text takes in a file beside its characters, unless it is in a dictionary."""

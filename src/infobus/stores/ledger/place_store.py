@@ -1,6 +1,6 @@
 """The positions of durable names of a whole site, in one file, beside those in their homes.
 
-They are copies: whoever uses a name keeps its positions, too. So a damaged file is set aside, and
+They are copies: the user of a name keeps its positions, too. So a damaged file is set aside, and
 another one begun.
 """
 

@@ -9,8 +9,8 @@ waits for the other's sync. So a round waits for all that were there in the last
 behind it. If nobody comes within the time that a commit takes, it goes without them.
 
 The threads of a round sleep at one pipe, and are woken by one write to it. Locks would cost twice
-as much: whoever is woken by a lock finds the interpreter's lock still held, and has to be woken
-again. The tasks of a round hear of it by one call of their event loop.
+as much: a thread that is woken by a lock finds the interpreter's lock still held, and has to be
+woken again. The tasks of a round hear of it by one call of their event loop.
 """
 
 from __future__ import annotations

@@ -158,6 +158,18 @@ class VirtualOperations(OperationThreads):
         self._network.call_later(delay_s, work, node=self._node)
 
 
+def watched(function: Callable[..., None], on_error: OnError) -> Callable[..., None]:
+    """The same callback of an engine, which tells what goes wrong in it."""
+
+    def call(*arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except Exception as error:
+            on_error(error)
+
+    return call
+
+
 class WatchedEngine(MemoryEngine):
     """An engine whose callbacks tell what goes wrong in them."""
 
@@ -167,17 +179,8 @@ class WatchedEngine(MemoryEngine):
 
     def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declared:
         """Call `on_frame` with each frame that other nodes put on `key`."""
-        return super().declare(key, self._watched(on_frame))
+        return super().declare(key, watched(on_frame, self._on_error))
 
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> TokenWatch:
         """Report tokens of other nodes on `key`."""
-        return super().watch(key, self._watched(on_change))
-
-    def _watched(self, function: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: Any) -> None:
-            try:
-                function(*arguments)
-            except Exception as error:
-                self._on_error(error)
-
-        return call
+        return super().watch(key, watched(on_change, self._on_error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from infobus.bus.publish.outlet import Batch
 from infobus.engines import Declaration, Engine
@@ -12,7 +11,7 @@ from infobus.engines.routed.engine import RoutedEngine, Waits
 from infobus.protocols.reliable.peer import Terms
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.testing.simulation.nodes.reliable import SimulatedNode, Witness
-from infobus.testing.simulation.world import OnError, VirtualThreads, WatchedEngine
+from infobus.testing.simulation.world import OnError, VirtualThreads, WatchedEngine, watched
 
 _NO_WAITS = Waits(open_s=0.0, quiet_s=0.0, room_s=0.0, close_s=0.0)
 """Nobody can wait where time stands still until the caller is done."""
@@ -68,17 +67,8 @@ class WatchedRoutedEngine(RoutedEngine):
 
     def declare(self, key: str, on_frame: Callable[[bytes], None]) -> Declaration:
         """Call `on_frame` with each frame that other nodes put on `key`."""
-        return super().declare(key, self._watched(on_frame))
+        return super().declare(key, watched(on_frame, self._on_error))
 
     def watch(self, key: str, on_change: Callable[[str, bool], None]) -> Declaration:
         """Report tokens of other nodes on `key`."""
-        return super().watch(key, self._watched(on_change))
-
-    def _watched(self, function: Callable[..., None]) -> Callable[..., None]:
-        def call(*arguments: Any) -> None:
-            try:
-                function(*arguments)
-            except Exception as error:
-                self._on_error(error)
-
-        return call
+        return super().watch(key, watched(on_change, self._on_error))
