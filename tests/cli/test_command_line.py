@@ -22,6 +22,7 @@ def test_help_shows_how_to_begin():
     output = run("--help").output
     assert "infobus sub 'news.>'" in output
     assert "--install-completion" in output
+    assert "<bool>" not in output  # a flag takes no value
 
 
 @pytest.mark.parametrize("command", "pub sub types describe filter quench watch demo bench".split())
@@ -29,6 +30,7 @@ def test_every_command_has_help(command):
     result = run(command, "--help")
     assert result.exit_code == 0
     assert command in result.output
+    assert "<bool>" not in result.output
 
 
 @pytest.mark.parametrize("command", "pub sub types describe quench watch".split())

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Annotated
 
 import typer
+from typer.core import TyperOption
 
 import infobus
 from infobus.extras import missing
@@ -30,6 +31,17 @@ for name in (
         app.add_typer(module.app, name=name)
     else:
         app.command(name)(module.command)
+
+
+_display_type = getattr(TyperOption, "display_type_rich", None)
+
+
+def _display_no_flag(option: TyperOption, ctx: typer.Context) -> str | None:
+    return None if option.is_flag or _display_type is None else _display_type(option, ctx)
+
+
+# Typer 0.29 shows <bool> behind every flag, as if one had to give it a value.
+TyperOption.display_type_rich = _display_no_flag  # type: ignore[method-assign, assignment]
 
 
 def _show_version(wanted: bool) -> None:
