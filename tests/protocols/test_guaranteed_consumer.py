@@ -609,3 +609,36 @@ class TestWhereTheSiteHasKeepers:
         using.take(SiteName("new", "billing", 1))
         told = [self.progress(using.wait(0.1))[0].message.places for _ in range(2)]
         assert [sorted(places) for places in told] == [["L", "M"], ["N"]]
+
+
+def of(number, site_number, subject="orders.new", body=b"\x80"):
+    """What a router keeps of an event of another site."""
+    return msgspec.structs.replace(
+        entry(number, subject, body), origin=("far", site_number, "north")
+    )
+
+
+def handed(using):
+    return [(e.ledger, e.entry.number) for e in using.log if isinstance(e, HandOver)]
+
+
+def test_what_two_ledgers_keep_of_another_site_is_delivered_once():
+    """Whichever came first; and the other copy counts as settled."""
+    using = Using(ordered=False)
+    using.serve("L"), using.serve("M")
+    using.answer(-1, 2, of(1, 7), of(2, 8), ledger="L")
+    using.answer(-1, 3, of(1, 8), of(2, 9), of(3, 10), ledger="M")
+    using.answer(2, 3, of(3, 9), ledger="L")
+    assert handed(using) == [("L", 1), ("L", 2), ("M", 2), ("M", 3)]
+    for ledger, number in handed(using):
+        using.settle(number, ledger)
+    using.wait(1.0)
+    assert (using.disk["L"].position, using.disk["M"].position) == (3, 3)
+
+
+def test_parts_of_one_event_that_differ_are_no_doubles():
+    using = Using(ordered=False)
+    using.serve("L"), using.serve("M")
+    using.answer(-1, 1, of(1, 7, body=b"\x81"), ledger="L")
+    using.answer(-1, 2, of(1, 7, body=b"\x82"), of(2, 7, "stock"), ledger="M")
+    assert handed(using) == [("L", 1), ("M", 1), ("M", 2)]

@@ -42,11 +42,11 @@ class Site:
         self._stack.callback(bus.close, 0.2)
         return bus
 
-    def join(self, where: str = "") -> GuaranteedCrossing:
+    def join(self, where: str = "", home: str = "router") -> GuaranteedCrossing:
         """Start the router. What is `orders.X` here is `SITE.orders.X` on the backbone."""
         options: dict[str, Any] = {"engine": "memory", "patience": PATIENT}
-        inside = infobus.connect(self.name, home=self._home / "router", **options)
-        outside = infobus.connect(self._backbone, home=self._home / "router", **options)
+        inside = infobus.connect(self.name, home=self._home / home, **options)
+        outside = infobus.connect(self._backbone, home=self._home / home, **options)
         own = f"{self.name}."
         crossing = GuaranteedCrossing(
             inside,
@@ -356,6 +356,22 @@ class TestTrouble:
         wait_until(lambda: is_open(second.outward))
         send(shop, 2)
         assert [event.data.n for event in taken(billing, 1)] == [2]
+
+    def test_what_a_router_of_another_home_keeps_once_more_is_delivered_once(
+        self, north: Site, south: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shop, office = north.connect("shop"), south.connect("office")
+        billing = office.subscribe("orders.>", durable="billing")
+        with monkeypatch.context() as patch:
+            patch.setattr("infobus.bus.durable.feed.LedgerFeed.settle", lambda feed, taken: None)
+            first, _ = north.join(), south.join()
+            send(shop, 1, 2)
+            assert [event.data.n for event in taken(billing, 2)] == [1, 2]
+            first.close()
+        second = north.join(home="another")
+        send(shop, 3)
+        assert [event.data.n for event in taken(billing, 1)] == [3]
+        assert second.outward.carried >= 1
 
     def test_a_router_that_gets_another_ledger_knows_what_the_first_one_keeps(
         self, north: Site, south: Site, monkeypatch: pytest.MonkeyPatch

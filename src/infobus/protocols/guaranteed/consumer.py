@@ -9,6 +9,7 @@ There is one open question per ledger; a lost question or answer is repeated.
   With `ordered` false, up to `out_count_max` are out at once, and later ones do not wait.
 * After `deliveries_max` deliveries, or past its age limit, an event goes to the dead-letter
   subject and is settled when it is safe there.
+* An event of another site that two ledgers keep is delivered once (see `doubles`).
 * A saved position never goes back. An event that was settled and saved is not delivered again.
   Numbers that a ledger no longer stores are reported.
 
@@ -44,6 +45,7 @@ from infobus.protocols.frames.guaranteed import (
     NameRefused,
     SiteName,
 )
+from infobus.protocols.guaranteed.doubles import Doubles
 from infobus.protocols.guaranteed.effects import (
     EXPIRED,
     TOO_OFTEN,
@@ -90,6 +92,7 @@ class DurableConsumer:
     is_closed: bool = False
     _ready: dict[str, None] = field(default_factory=dict)  # ledgers that may hand over, in turn
     _refused_by: dict[str, tuple[float, str]] = field(default_factory=dict)  # since, holder
+    _doubles: Doubles = field(default_factory=Doubles)
     _is_reported: bool = False
     _silent: set[str] = field(default_factory=set)  # keepers that are waited for
     _silent_until_s: float = 0.0
@@ -274,7 +277,8 @@ class DurableConsumer:
         # the room.
         room_count = self.terms.held_count_max - self.held_count
         room_bytes = self.terms.held_bytes_max - self.held_bytes
-        stream.take(kept, max(count + room_count, 1), max(size + room_bytes, 1))
+        rooms = max(count + room_count, 1), max(size + room_bytes, 1)
+        stream.take(kept, *rooms, self._doubles.is_double)
         self.held_count += len(stream.held) - count
         self.held_bytes += stream.held_bytes - size
         effects: ConsumerEffects = (

@@ -7,7 +7,7 @@ is held (until it is settled), or settled out of turn (`above`), or not for this
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -93,8 +93,13 @@ class LedgerStream:
             self.above, self.is_changed = settled, True
             self.deliveries = {n: count for n, count in self.deliveries.items() if n > position}
 
-    def take(self, kept: Kept, count_max: int, bytes_max: int) -> None:
-        """Hold events that have arrived, as far as there is room; the rest is asked for again."""
+    def take(
+        self, kept: Kept, count_max: int, bytes_max: int, is_double: Callable[[str, Entry], bool]
+    ) -> None:
+        """Hold events that have arrived, as far as there is room; the rest is asked for again.
+
+        What has come from another ledger before counts as settled.
+        """
         if kept.gone is not None:
             self.cursor = kept.gone[1]
         upto = kept.upto
@@ -104,6 +109,9 @@ class LedgerStream:
                 if len(self.held) >= count_max or self.held_bytes >= bytes_max:
                     upto = self.cursor
                     break
+                if is_double(kept.ledger, entry):
+                    self.cursor = number
+                    continue
                 self.held[number] = held = Held(entry, self.deliveries.get(number, 0))
                 self.held_bytes += held.size
                 self.fresh.append(number)
