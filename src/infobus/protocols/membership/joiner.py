@@ -59,5 +59,5 @@ class Joiner:
         return self._seat.id < min(rivals, default=chr(0x10FFFF))
 
     def _can_found(self) -> bool:
-        """Who was a member once leaves it to the others: they may go on somewhere."""
+        """A former member begins no group: the others may go on somewhere."""
         return not (self._seat.terms.founders or self._seat.has_been_member)

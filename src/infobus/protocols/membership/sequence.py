@@ -16,7 +16,7 @@ from infobus.protocols.frames.membership import (
 from infobus.protocols.membership.table import AgreedTable
 
 DECISIONS_COUNT_MAX = 1000
-"""Kept for members that are behind. Who is further behind leaves, and joins anew."""
+"""Kept for members that are behind. One that is further behind leaves and joins again."""
 VIEWS_COUNT_MAX = 200
 """Kept for programs that change to another member."""
 RESULTS_COUNT_MAX, RESULTS_BYTES_MAX = 4096, 4 * 1024 * 1024

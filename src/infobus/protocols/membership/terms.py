@@ -23,7 +23,7 @@ class MembershipTerms(Struct, frozen=True, kw_only=True):
 
     @property
     def suspect_s(self) -> float:
-        """Who is silent for so long is given up."""
+        """A member that is silent for so long is given up."""
         return 2.3 * self.heartbeat_s
 
     @property

@@ -262,7 +262,7 @@ class TagServer:
                 "full", detail=f"{self._pending_count_max} operations wait for a decision"
             )
             return [ToPeer(request.sender, self._answer(operation.id, busy))]
-        # Who has no name that would outlive it is bound to this member; nobody else is to any.
+        # An asker without a name that outlives it is bound to this member; no other is to any.
         host = self._member() if operation.asker == request.sender else ""
         operation = replace(operation, host=host)
         self._pending[operation.id] = _Pending(request.sender, operation, now_s)

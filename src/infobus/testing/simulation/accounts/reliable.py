@@ -296,14 +296,14 @@ class Account:
         self.unreachable_count += 1
         if pair in self._out_of_reach:
             raise Uneven(f"{node.name} reports twice that {lost.sender} is out of reach")
-        # Who is seen again, and whose answers are all lost, is out of reach, too.
+        # A node that is seen again, and whose answers are all lost, is out of reach, too.
         is_mute = now_s - self._back.get(pair, now_s) >= self.absent_s
         if not (is_mute or self._gave_up(*pair, now_s) or self._gave_up(*pair[::-1], now_s)):
             raise Uneven(f"{node.name} reports that {lost.sender} is out of reach, which it is not")
         self._out_of_reach.add(pair)
 
     def _untold(self) -> Iterable[str]:
-        """Who is out of reach of a node that had its events, and was not told so."""
+        """The nodes that were not told that a sender of their events is out of reach."""
         for (name, sender), lanes in self._had.items():
             if name not in self.nodes or sender in self.nodes or not lanes:
                 continue
