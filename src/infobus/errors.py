@@ -331,14 +331,27 @@ class QosRefused(DeliveryError):
 
     Nothing has changed. `asked` and `free` are events/s or bytes/s, whichever did not fit. They
     are None if a rule or a full class was the reason.
+
+    If it was a hop on the way to other sites, `hop` is the name of that router, `toward` that of
+    its neighbour, and `offer` what would be admitted there: arguments for `Bus.reserve`.
     """
 
     def __init__(
-        self, message: str, *, asked: float | None = None, free: float | None = None
+        self,
+        message: str,
+        *,
+        asked: float | None = None,
+        free: float | None = None,
+        hop: str = "",
+        toward: str = "",
+        offer: dict[str, float] | None = None,
     ) -> None:
         super().__init__(message)
         self.asked = asked
         self.free = free
+        self.hop = hop
+        self.toward = toward
+        self.offer = offer
 
 
 class SlowConsumer(DeliveryError):

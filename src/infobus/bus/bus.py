@@ -253,19 +253,63 @@ class Bus:
         return TransactionBlock(publish_group, TEST_SPACE if wish.test else "")
 
     def reserve(
-        self, events_per_s: float, bytes_per_s: float | None = None, *, name: str = ""
+        self,
+        events_per_s: float,
+        bytes_per_s: float | None = None,
+        *,
+        name: str = "",
+        subject: str = "",
+        buffer_bytes: float | None = None,
+        priority: str | None = None,
+        on_change: Callable[[str], object] | None = None,
     ) -> Reservation:
         """Reserve a steady rate: `with bus.reserve(100) as feed: feed.publish(...)`.
 
+        With `subject`, also on every link to the sites that want it, as long as it is held; all
+        links keep it, or none does.
+
+        Args:
+            events_per_s: How many events a second.
+            bytes_per_s: How many bytes of objects; to be given with `subject`.
+            name: What messages call it.
+            subject: A pattern. What is published by the reservation must fit it.
+            buffer_bytes: What may come at once; a quarter of a second's bytes if None, at least
+                4 KiB.
+            priority: The class of events for which `publish` names none.
+            on_change: Called on a thread of its own with why it is not kept on the way to other
+                sites any more, and with nothing when it is kept again.
+
         Raises:
             QosRefused: This node was not given so much (`connect(capacity=...)`), or others
-                have reserved it, here or in its group; the message says how much is free.
+                have reserved it, here or in its group; the message says how much is free. If a
+                hop to another site refuses, `hop`, `toward` and `offer` say which, and what it
+                would admit.
         """
         from infobus.bus.publish.reservation import Reservation  # late: most reserve nothing
 
         self._lifetime.check()
         rate = Rate(events_per_s, bytes_per_s)
-        name, release = self._policy.reserve(events_per_s, bytes_per_s, name)
+        number, name, release = self._policy.reserve(events_per_s, bytes_per_s, name)
+        paths = None
+        if subject:
+            from infobus.bus.publish.paths import PathReservation
+
+            try:
+                paths = PathReservation(
+                    self._services,
+                    self._publisher,
+                    number,
+                    name,
+                    pattern=subject,
+                    rate=rate,
+                    buffer_bytes=buffer_bytes,
+                    priority=priority,
+                    on_change=on_change,
+                    is_closed=lambda: self._lifetime.over is not None,
+                )
+            except BaseException:
+                release(name)
+                raise
         return Reservation(
             name,
             rate,
@@ -273,6 +317,7 @@ class Bus:
             release=release,
             clock=self._clock,
             pause=partial(self._runtime.wait_until, lambda: self._lifetime.over is not None),
+            paths=paths,
         )
 
     def flush(self) -> None:

@@ -17,7 +17,7 @@ from infobus.cli.terminal import console, note, stop_when_asked, table, write, w
 from infobus.printable import printable
 
 if TYPE_CHECKING:
-    from infobus.router.status import AgreementStatus, RouterStatus
+    from infobus.router.status import AgreementStatus, NeighbourStatus, RouterStatus
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -183,8 +183,9 @@ def _links(one: RouterStatus) -> Table:
         "waiting here",
         "waiting there",
         "held classes",
+        "reserved",
         title="Links",
-        numbers=["sent", "waiting here", "waiting there"],
+        numbers=["sent", "waiting here", "waiting there", "reserved"],
     )
     for link in one.neighbours:
         drawn.add_row(
@@ -194,8 +195,19 @@ def _links(one: RouterStatus) -> Table:
             f"{link.waiting_bytes:,} B",
             f"{link.load_bytes:,} B",
             printable(", ".join(link.held)),
+            _reserved(link),
         )
     return drawn
+
+
+def _reserved(link: NeighbourStatus) -> str:
+    """How much of a link is reserved, and by which sites."""
+    if not link.reserved:
+        return ""
+    total = sum(link.reserved.values())
+    of = "" if link.bytes_per_s is None else f" of {link.bytes_per_s:,.0f}"
+    who = ", ".join(f"{printable(name)} {rate:,.0f}" for name, rate in link.reserved.items())
+    return f"{total:,.0f}{of} B/s\n({who})"
 
 
 def _routers(one: RouterStatus) -> Table:

@@ -19,16 +19,19 @@ from infobus.protocols.frames import transactions
 from infobus.protocols.frames.lanes import channel_in, class_in
 from infobus.protocols.interest.federation import Imports
 from infobus.protocols.interest.own_rows import Row
-from infobus.protocols.qos.classes import Classes, Rate
+from infobus.protocols.qos.classes import RESERVED, Classes, Rate
 from infobus.protocols.reliable.effects import Lost
 from infobus.router.crossings import Crossings
 from infobus.router.reach import PREFIX_COUNT
 from infobus.router.settings import AgreementSettings, RouterSettings
 from infobus.router.standby import Backlog, Duty, Recent
 from infobus.router.translation import Rename, crossing, renamed, renamed_group
-from infobus.subjects import TEST_SPACE, channel_of, matches
+from infobus.subjects import TEST_SPACE, channel_of, matches, overlaps
 
 log = logging.getLogger("infobus.router")
+
+IsReserved = Callable[[str, int, str, int], bool]
+"""From a sender, the number of its reservation, a subject and bytes."""
 
 _NEIGHBOURS = "the backbone"  # all that is wanted there counts as one neighbour's
 _NAMES_COUNT_MAX = 65_536
@@ -55,6 +58,11 @@ class _Way(NamedTuple):
     held: dict[str, Backlog]  # what this one has taken while it stands by, by class
     used: set[str]  # classes in which anything has been handed on
 
+    @property
+    def to_highest(self) -> str:
+        """The highest class of the side where they go."""
+        return interior(self.to.bus).runtime.node.terms.classes.names[0]
+
     @classmethod
     def from_bus(cls, bus: Bus, to: Border, crossed: Crossed) -> _Way:
         """The way of what leaves a bus; nothing has gone it yet."""
@@ -75,6 +83,7 @@ class Passage:
         ignore: Nodes inside whose interest is not told: those of other routers.
         duty: Whether this router carries, or stands by.
         note: Called with what has passed, as it is on the bus where it went.
+        is_reserved: Whether an event that says so goes by a reservation; waits for its turn.
     """
 
     def __init__(
@@ -90,8 +99,10 @@ class Passage:
         ignore: Collection[str],
         duty: Duty,
         note: Callable[[Run], None],
+        is_reserved: IsReserved,
     ) -> None:
         self.settings, self._duty = settings, duty
+        self._is_reserved = is_reserved
         self.out, self.into = Crossed(), Crossed()
         self.prefixes: tuple[str, ...] = ()
         self.rows_asked = 0
@@ -161,6 +172,18 @@ class Passage:
             one for one, told in rows.items() if any(matches(pattern, name) for pattern, _ in told)
         )
 
+    def wanting(self, pattern: str) -> set[str]:
+        """The nodes of the backbone that want anything of a pattern of the inside."""
+        names = self._imports.agreement.names.outward_patterns(pattern)
+        node = interior(self._backbone.bus).runtime
+        with node.lock:
+            rows = {one: record.all_rows() for one, record in node.node.rows.records.items()}
+        return {
+            one
+            for one, told in rows.items()
+            if any(overlaps(row, name) for row, _ in told for name in names)
+        }
+
     def forget_names(self) -> None:
         """Which agreement governs a subject may have changed."""
         self._inward.clear()
@@ -220,12 +243,25 @@ class Passage:
             if not places:
                 return
             run = run.at(places)
+        run = self._by_reservation(run)
         there = _renamed(run, self._called_outside)
         if there is not None and run.places and self._is_shared(run, is_out=True):
             self._refuse(there, self._way_out)
         elif there is not None:
             items = there.items.come_from(run.sender, self._here.site)
             self._hand_on(replace(there, items=items), self._way_out)
+
+    def _by_reservation(self, run: Run) -> Run:
+        """An event that is to go by a reservation goes in the class for that, or in its own."""
+        if not run.items.qos or (qos := run.items.qos[0]) is None or not qos.reserved:
+            return run
+        own = qos.class_ or run.class_ or self._way_out.classes.default
+        size = sum(map(len, run.items.bodies))
+        is_kept = self._is_reserved(run.sender, qos.reserved, run.items.subjects[0], size)
+        class_ = self._class_for(own, self._way_out)
+        qos = replace(qos, class_=class_, reserved=qos.reserved if is_kept else 0)
+        items = replace(run.items, qos=[qos])
+        return replace(run, items=items, class_=RESERVED if is_kept else own)
 
     def _come_in(self, run: Run) -> None:
         site = _site_of(run.items.subjects[0])
@@ -336,6 +372,8 @@ class Passage:
     def _class_for(self, class_: str, way: _Way) -> str:
         """The class in which events of one go on the other side."""
         name = class_ or way.classes.default
+        if name == RESERVED:  # by reservation there, and beside all other classes here
+            return RESERVED if way is self._way_out else self._way_in.to_highest
         allowed, there = self.settings.classes, interior(way.to.bus).runtime.node.terms.classes
         return name if name in there.names and name in (allowed or (name,)) else there.default
 

@@ -25,16 +25,18 @@ from infobus import Bus, BusClosed, BusError, EngineError, UsageError
 from infobus.bounds import Bounds
 from infobus.bus.bus import interior
 from infobus.bus.deliver.event import Run
+from infobus.bus.publish.paths import PATHS_SUBJECT
 from infobus.bus.threads import SYSTEM_THREADS
 from infobus.engines.base import Engine
 from infobus.engines.routed.engine import RoutedEngine, Waits
 from infobus.engines.routed.status import RoutingState
-from infobus.protocols.qos.classes import Classes
+from infobus.protocols.qos.classes import RESERVED, Classes
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.router.control import ControlSocket, Question
 from infobus.router.links import NeighbourLinks
 from infobus.router.passage import Passage
 from infobus.router.reach import PREFIX_COUNT, Notice, prefixes
+from infobus.router.reservations import ReservationDesk
 from infobus.router.settings import AgreementSettings, RouterSettings, load_router
 from infobus.router.standby import Duty
 from infobus.router.status import (
@@ -101,6 +103,7 @@ class Router:
         self._is_ending = threading.Event()
         self._changing = threading.Lock()
         self._note: Callable[[Run], None] = lambda run: None
+        self._desk: ReservationDesk | None = None
         self._ends = ExitStack()
         self._until_s = float("inf")  # when it is to be closed
 
@@ -146,6 +149,13 @@ class Router:
             worker.start()
             ends.callback(worker.join, 2.0)
             ends.callback(self._stop)
+            self._desk = ReservationDesk(
+                settings.name, self._engine, lambda: self._passages, lambda: self._duty.carries()
+            )
+            self._offered = inside.serve(
+                PATHS_SUBJECT, self._desk, info={"router": settings.name}, concurrency=10_000
+            )
+            ends.callback(self._offered.retire, 0.0)
             self._ends = ends.pop_all()
 
     def close(self) -> None:
@@ -212,7 +222,7 @@ class Router:
             home=inside.home,
             engine=self._engine,
             depth=options.depth + PREFIX_COUNT,
-            classes=options.classes,
+            classes=(*options.classes, RESERVED),
             patience=patience,
             bounds=_bounds(settings),
             test=False,
@@ -287,6 +297,7 @@ class Router:
                 ignore=self._others,
                 duty=self._duty,
                 note=self._note,
+                is_reserved=self._is_reserved,
             )
             for one in dict.fromkeys(wanted)
         ]
@@ -415,6 +426,12 @@ class Router:
         for passage in self._passages:
             reach = passage.settings.reach
             passage.update(prefixes(reach, self.settings.place, notices, hops))
+        if self._desk is not None:
+            self._desk.update()
+
+    def _is_reserved(self, sender: str, number: int, subject: str, size: int) -> bool:
+        desk = self._desk
+        return desk is not None and desk.is_reserved(sender, number, subject, size)
 
     def _stop(self) -> None:
         self._is_ending.set()
@@ -533,11 +550,13 @@ def _neighbours(routing: RoutingState, settings: RouterSettings) -> tuple[Neighb
         one.name: NeighbourStatus(
             name=one.name,
             is_up=one.is_up,
-            waiting_bytes=sum(one.waiting.values()),
+            waiting_bytes=sum(one.waiting.values()) + one.reserved_waiting,
             load_bytes=one.load,
             held=one.held,
             sent_frames=one.events_count,
             sent_bytes=one.events_bytes,
+            bytes_per_s=one.bytes_per_s,
+            reserved={who: claim.bytes_per_s for who, claim in one.reserved.items()},
         )
         for one in routing.neighbours
         if one.name

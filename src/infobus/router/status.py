@@ -21,6 +21,10 @@ class NeighbourStatus(Struct, frozen=True, kw_only=True):
     sent_frames: int = 0
     """Frames of events, also those that this router only carries for others."""
     sent_bytes: int = 0
+    bytes_per_s: float | None = None
+    """What the link carries, as the settings say."""
+    reserved: dict[str, float] = {}
+    """Bytes a second that are reserved of it, by the router of the site that reserves them."""
 
 
 class KnownRouter(Struct, frozen=True, kw_only=True):

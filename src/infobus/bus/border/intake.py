@@ -24,6 +24,7 @@ from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.threads import Worker
 from infobus.errors import BusClosed, BusError
 from infobus.protocols.interest.own_rows import Row
+from infobus.protocols.qos.classes import RESERVED, Classes
 from infobus.protocols.reliable.effects import Lost
 
 log = logging.getLogger("infobus")
@@ -64,7 +65,8 @@ class Intake(Subscription):
             clock=runtime.clock,
         )
         # Nothing is raised here: no class waits for another one.
-        plain = replace(terms, upgrade=None)
+        classes = Classes((*terms.classes.given, RESERVED))
+        plain = replace(terms, upgrade=None, classes=classes)
         self.queue = Inbox(plain, Demand(age_part=_AGE_PART), queue_count_max, by_class=True)
         self.queue.mail.bell = self._on_bell
         self._runtime = runtime
@@ -74,7 +76,7 @@ class Intake(Subscription):
         self._workers: dict[str, Worker] = {}
         self._is_finishing = False  # nothing more is wanted, though what has come still is
         self._due: set[str] = set()  # classes whose worker has been asked to look
-        for class_ in terms.classes.names:
+        for class_ in classes.names:
             self._workers[class_] = runtime.threads.worker(
                 f"infobus-{runtime.name}-border-{class_}"
             )

@@ -16,7 +16,7 @@ import math
 from infobus.bus.deliver.event import Event, Run, weight_of
 from infobus.protocols.frames.lanes import class_in
 from infobus.protocols.frames.wire import Qos
-from infobus.protocols.qos.classes import Marks, Rate
+from infobus.protocols.qos.classes import RESERVED, Marks, Rate
 from infobus.protocols.qos.queues import ClassQueues, QueueEntry
 from infobus.protocols.reliable.effects import Lost
 from infobus.protocols.reliable.peer import Terms
@@ -55,6 +55,7 @@ class Classed:
     def __init__(self, terms: Terms, demand: Demand, marks: Marks) -> None:
         self._classes = terms.classes
         self._demand = demand
+        self._keeps_reserved = RESERVED in terms.classes.names
         self._rate = Rate(events_per_s=demand.max_rate) if demand.max_rate else None
         self._queues: ClassQueues[Waits] = ClassQueues(terms.classes, marks, terms.upgrade)
         self._run_count_max = marks.high
@@ -143,6 +144,8 @@ class Classed:
         # A time from the future, by a clock that is ahead, gives no event a longer life.
         expires_s = min(run.items.times[0] + ahead_s, now_s) + age_max
         own = self._demand.priority or self._known(qos.class_, class_)
+        if qos.reserved and self._keeps_reserved:
+            own = RESERVED
         self._queues.offer(
             run,
             class_,

@@ -40,12 +40,13 @@ class NodePolicy:
 
     def reserve(
         self, events_per_s: float, bytes_per_s: float | None, name: str
-    ) -> tuple[str, Callable[[str], None]]:
-        """Reserve a rate; the name it is held under, and what gives it back."""
-        name = name or f"reservation {next(self._reservations)}"
+    ) -> tuple[int, str, Callable[[str], None]]:
+        """Reserve a rate; its number, the name it is held under, and what gives it back."""
+        number = next(self._reservations)
+        name = name or f"reservation {number}"
         keeper = self.member or self.admission
         with self._reserving:
             if name in self.admission.held:
                 raise UsageError(f"there is a reservation {name!r} already; choose another name")
             keeper.reserve(name, events_per_s, bytes_per_s or 0.0)
-        return name, keeper.release
+        return number, name, keeper.release

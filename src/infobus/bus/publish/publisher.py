@@ -81,6 +81,7 @@ class Wish(Struct, frozen=True):
     class_: str = ""  # empty: the default class
     max_age: float = 0.0  # 0: no limit
     headers: bytes = b""
+    reserved: int = 0  # the number of a reservation along paths
 
 
 PLAIN = Wish()
@@ -249,6 +250,16 @@ class Publisher:
         )
         _to_listeners(leave) if wish.guaranteed else leave()
 
+    def by_reservation(self, number: int, subject: str, obj: Any, **options: Any) -> None:
+        """Publish one event by a reservation along paths; the options are those of `one`."""
+        wish = replace(self.wish(**options), reserved=number)
+        if wish.guaranteed:
+            raise UsageError(
+                "guaranteed events cross sites by the ledgers of routers, and need no reservation: "
+                "publish them by the bus"
+            )
+        self._send(TEST_SPACE + subject if wish.test else subject, obj, wish, False)
+
     def one_nowait(self, subject: str, obj: Any) -> bool:
         """Publish one event unless that might have to wait; False if it might, and nothing was."""
         if self.plain is not PLAIN:
@@ -287,6 +298,8 @@ class Publisher:
             wanted = wanted.wanted
         if not wish.quench:
             outlet, wanted = routing.outlet_for(subject, class_), True
+        if wish.reserved and outlet is not None:  # nothing that is not reserved holds it up
+            outlet = routing.outlet_for(subject, self._policy.lane_class(routing.highest))
         seen = with_headers(obj, decoded_headers(wish.headers)) if wish.headers else obj
         is_wanted = wanted if isinstance(wanted, bool) else routing.ask(wanted, seen)
         if outlet is None or not (is_wanted or here is not NOBODY):
@@ -543,9 +556,9 @@ class Publisher:
         class_ = ""
         if class_in(outlet.lane) != wish.class_:  # some consumer asked for a higher one
             class_ = wish.class_ or self._policy.classes.default
-        if not (class_ or wish.max_age or wish.guaranteed):
+        if not (class_ or wish.max_age or wish.guaranteed or wish.reserved):
             return None
-        return Qos(wish.max_age, class_, kept=wish.guaranteed)
+        return Qos(wish.max_age, class_, kept=wish.guaranteed, reserved=wish.reserved)
 
     def _take_numbers(self, count: int, subject: str) -> list[int]:
         numbers = list(islice(self._numbers, count))

@@ -112,6 +112,11 @@ class Routing:
             self.decisions[lane_of(subject, class_)] = decision
         return decision
 
+    @property
+    def highest(self) -> str:
+        """The highest class."""
+        return self._policy.classes.names[0]
+
     def rule(self, rules: TagRules, subject: str) -> TagRule | None:
         """What a tag says to this program as a publisher; `NoRight` if it may not be one."""
         rule = rules.of(subject)

@@ -11,7 +11,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import msgspec
@@ -44,9 +44,17 @@ from infobus.protocols.frames.routing import (
     TableVersions,
     decode,
     encode,
+    id_of,
 )
-from infobus.protocols.routing.effects import Effect, ParcelArrived, TokenChanged, Unacceptable
+from infobus.protocols.routing.effects import (
+    Effect,
+    ParcelArrived,
+    ReservationTold,
+    TokenChanged,
+    Unacceptable,
+)
 from infobus.protocols.routing.machine import RoutingMachine
+from infobus.protocols.routing.reserved import Claim, Refusal
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.waiters import Changed
 
@@ -131,7 +139,9 @@ class RoutedEngine:
         self._is_leaving = False
         classes = self._terms.classes
         self._default_rank = classes.rank(classes.default)
-        self._rank_max = len(classes.names) - 1
+        self._rank_max = len(classes.names) - 1  # behind it, what goes by reservations
+        self._reserved_urgency = self._default_rank - classes.raised_rank
+        self._reservations: dict[int, Callable[[Refusal | None], None]] = {}
 
     # Opening and closing.
 
@@ -208,7 +218,7 @@ class RoutedEngine:
     def put(self, key: str, payload: bytes, *, control: bool = False, urgency: int = 0) -> None:
         """Send `payload` on `key`. While its class is full on a link, data waits, up to 3 s."""
         kind = CONTROL if control else DATA
-        rank = min(max(self._default_rank - urgency, 0), self._rank_max)
+        rank = min(max(self._default_rank - urgency, 0), self._rank_max + 1)
         with self._lock:
             router = self._checked()
             if router.has_changes:  # who reads this may answer to what was declared before
@@ -296,6 +306,33 @@ class RoutedEngine:
             up = [] if router is None else [p for p, link in router.links.items() if link.is_up]
         return Links("router", self._node, tuple(sorted(up)))
 
+    def reserve(
+        self,
+        number: int,
+        claim: Claim,
+        to: Collection[str],
+        on_told: Callable[[Refusal | None], None],
+    ) -> None:
+        """Have so much kept on all hops to these nodes, from now on and whatever paths there are.
+
+        `on_told` is called when it is kept everywhere (None), and when it is not, on a thread of
+        the engine; also when that changes. What is put with the urgency behind that of all classes
+        goes by it.
+        """
+        with self._lock:
+            router = self._checked()
+            self._reservations[number] = on_told
+            self._carry_out(router.reserve(number, claim, [*map(id_of, to)], self._now_s()))
+            self._after(router)
+
+    def give_back(self, number: int) -> None:
+        """Reserve it no more. Harmless if it is not reserved."""
+        with self._lock:
+            router = self._router
+            if router is not None and self._reservations.pop(number, None) is not None:
+                router.give_back(number)
+                self._after(router)
+
     def routing(self) -> RoutingState:
         """Neighbours, all shortest paths to all routers, and counts, as of now."""
         with self._lock:
@@ -360,6 +397,9 @@ class RoutedEngine:
                         self._worker("tokens").do(partial(watch.call, (token, is_alive)))
                 case Unacceptable(peer, what):
                     self._complain(peer, what)
+                case ReservationTold(number, refusal):
+                    if (on_told := self._reservations.get(number)) is not None:
+                        self._worker("reservations").do(partial(on_told, refusal))
 
     def _send_woken(self, router: RoutingMachine) -> None:
         for peer in router.woken:
@@ -403,8 +443,10 @@ class RoutedEngine:
         """Send a message; returns how many bytes it has."""
         part, is_control, urgency = "c", True, 0
         if isinstance(message, Parcel) and message.kind == DATA:
-            part, is_control = str(message.rank), False
+            part, is_control = str(min(message.rank, self._rank_max)), False
             urgency = self._default_rank - message.rank
+            if message.rank > self._rank_max:
+                urgency = self._reserved_urgency
         elif isinstance(message, RouterTable | TableVersions):
             part, is_control, urgency = "t", False, self._default_rank
         frame = encode(message)
@@ -513,9 +555,17 @@ def _routing(router: RoutingMachine) -> RoutingState:
                 *(link.load, link.held),
                 {name: link.queues.waiting(name) for name in router.terms.classes.names},
                 *(link.under_way, link.dropped_count, link.events_count, link.events_bytes),
+                link.bytes_per_s,
+                {
+                    tables[node].name: claim
+                    for node in tables
+                    if (claim := reserved.get(id_of(node))) is not None
+                },
+                link.reserved.waiting,
             )
             for peer, link in sorted(router.links.items())
             if link.is_shown
+            for reserved in [link.reserved.of_sources()]
         ),
         tuple(
             DestinationState(

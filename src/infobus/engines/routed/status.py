@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from infobus.protocols.routing.reserved import Claim
+
 
 class NeighbourState(Struct, frozen=True):
     """A router to which there is a link, or could be."""
@@ -20,6 +22,9 @@ class NeighbourState(Struct, frozen=True):
     dropped: int
     events_count: int  # frames of events that have left for it
     events_bytes: int
+    bytes_per_s: float | None  # what the link carries; None: no limit
+    reserved: dict[str, Claim]  # of that, by the name of the router that reserves it
+    reserved_waiting: int  # bytes of that, which wait here
 
 
 class DestinationState(Struct, frozen=True):

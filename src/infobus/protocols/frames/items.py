@@ -35,6 +35,7 @@ class Qos(Struct, array_like=True, frozen=True, gc=False):
     # when it is raised from the class of its lane; 0: it is not.
     raised_until: float = 0.0
     kept: bool = False  # it is in a ledger, too, where durable consumers get it from
+    reserved: Count = 0  # the number of its sender's reservation along paths; 0: it has none
 
 
 class Origin(Struct, array_like=True, frozen=True, gc=False):

@@ -41,6 +41,7 @@ Key = Annotated[str, Meta(max_length=8192)]
 Entry = Annotated[str, Meta(min_length=1, max_length=8192)]
 Entries = Annotated[list[Entry], Meta(max_length=ENTRIES_COUNT_MAX)]
 Words = Annotated[str, Meta(max_length=120)]
+Amount = Annotated[float, Meta(ge=0, le=1e15)]
 
 
 @lru_cache(_IDS_COUNT_MAX)
@@ -126,7 +127,41 @@ class SeenSoFar(Struct, array_like=True, tag=84):
     place: Place
 
 
-RoutingMessage = Hello | TableVersions | RouterTable | Parcel | SeenSoFar
+class Reserve(Struct, array_like=True, tag=85):
+    """Keep so much of your links for what `source` sends to those in `to`, and ask further hops.
+
+    It is asked again and again, in a new `round`, for as long as it is wanted; whoever hears no
+    more of it lets it go. Without anyone in `to`, it is given back.
+    """
+
+    sender: NodeName
+    source: Id
+    number: Count  # of the source's reservations
+    round: Count
+    to: Annotated[list[Id], Meta(max_length=ROUTERS_COUNT_MAX)] = []
+    trail: Annotated[list[Id], Meta(max_length=HOPS_COUNT_MAX)] = []
+    bytes_per_s: Amount = 0.0
+    buffer_bytes: Amount = 0.0
+
+
+class Reserved(Struct, array_like=True, tag=86):
+    """The answer: it is kept on all hops from here, or on none, because `hop` refuses.
+
+    What is free is what that hop could keep for it, on its link to `toward`.
+    """
+
+    sender: NodeName
+    source: Id
+    number: Count
+    round: Count
+    hop: Words = ""  # empty: it is kept
+    toward: Words = ""
+    bytes_per_s: Amount = 0.0
+    buffer_bytes: Amount = 0.0
+    why: Words = ""
+
+
+RoutingMessage = Hello | TableVersions | RouterTable | Parcel | SeenSoFar | Reserve | Reserved
 
 _decoder: msgspec.msgpack.Decoder[RoutingMessage] = msgspec.msgpack.Decoder(RoutingMessage)
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -145,7 +180,7 @@ def decode(payload: bytes) -> RoutingMessage | None:
         message = _decoder.decode(payload)
     except _UNREADABLE as error:
         tag = payload[1] if len(payload) > 1 else 0
-        if SeenSoFar.__struct_config__.tag < tag < 128:  # type: ignore[operator]
+        if Reserved.__struct_config__.tag < tag < 128:  # type: ignore[operator]
             return None
         raise BadFrame(f"malformed frame (tag {tag}): {error}") from error
     names = [message.sender]

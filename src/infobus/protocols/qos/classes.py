@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from infobus.errors import UsageError
 
+RESERVED = "_reserved"
+"""What routers add behind the classes of their own bus: what travels by reservations there."""
+
 _CLASSES_COUNT_MAX = 16
 _NAME = re.compile(r"[a-z0-9_-]+")
 
@@ -33,8 +36,8 @@ class Classes(Struct, frozen=True):
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.names) <= _CLASSES_COUNT_MAX:
-            count = len(self.names)
+        count = len(self.given)
+        if not 1 <= count <= _CLASSES_COUNT_MAX:
             raise UsageError(f"a bus has 1 to {_CLASSES_COUNT_MAX} priority classes, not {count}")
         for name in self.names:
             if not _NAME.fullmatch(name):
@@ -43,9 +46,14 @@ class Classes(Struct, frozen=True):
             raise UsageError(f"priority classes {', '.join(self.names)}: a name comes twice")
 
     @property
+    def given(self) -> tuple[str, ...]:
+        """Those that users know."""
+        return self.names[:-1] if self.names[-1:] == (RESERVED,) else self.names
+
+    @property
     def default(self) -> str:
         """The class of events that name none: `regular` if it exists, else the lowest."""
-        return "regular" if "regular" in self.names else self.names[-1]
+        return "regular" if "regular" in self.names else self.given[-1]
 
     @property
     def raised_rank(self) -> int:
@@ -54,7 +62,7 @@ class Classes(Struct, frozen=True):
         The highest class stays strict, because an upgrade must not delay a call to 911: others
         are raised to just below it. Of two classes, the lower can only be raised to the higher.
         """
-        return 1 if len(self.names) > 2 else 0
+        return 1 if len(self.given) > 2 else 0
 
     def rank(self, name: str) -> int:
         """Return how many classes are above `name`: 0 is the highest.
@@ -167,6 +175,11 @@ class Rate:
         events, sizes = self._buckets
         events.take(now_s, count)
         sizes.take(now_s, size)
+
+    def spend_as(self, other: Rate) -> None:
+        """Go on where another rate, which this one replaces, has come to."""
+        for mine, theirs in zip(self._buckets, other._buckets, strict=True):
+            mine.full_at_s = theirs.full_at_s
 
 
 class _Bucket:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from infobus.protocols.routing.reserved import Refusal
+
 
 class ParcelArrived(Struct, frozen=True):
     """A parcel for this router: hand it to those who declared its key, or answer on it."""
@@ -30,4 +32,11 @@ class Unacceptable(Struct, frozen=True):
     what: str
 
 
-Effect = ParcelArrived | TokenChanged | Unacceptable
+class ReservationTold(Struct, frozen=True):
+    """How it stands with a reservation of this router; `refusal` is None while all hops keep it."""
+
+    number: int
+    refusal: Refusal | None
+
+
+Effect = ParcelArrived | TokenChanged | Unacceptable | ReservationTold

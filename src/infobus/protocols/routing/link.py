@@ -27,6 +27,7 @@ from infobus.protocols.frames.routing import (
 )
 from infobus.protocols.qos.classes import Marks, Rate
 from infobus.protocols.qos.queues import ClassQueues
+from infobus.protocols.routing.reserved import ReservedLink
 from infobus.protocols.routing.terms import RoutingTerms
 
 _LATE_S = 2.0
@@ -81,6 +82,7 @@ class Link:
         self.queues: ClassQueues[Cargo] = ClassQueues(
             terms.classes, _own(terms.marks), terms.upgrade
         )
+        self.reserved: ReservedLink[Cargo] = ReservedLink()
         self.bytes_per_s: float | None = None
         self.marks = terms.marks
         self._rate: Rate | None = None
@@ -179,7 +181,7 @@ class Link:
 
     def pause_s(self, now_s: float) -> float:
         """How long events have to wait for the rate; 0: they need not, or there are none."""
-        if self._rate is None or not len(self.queues):
+        if self._rate is None or not (len(self.queues) or len(self.reserved)):
             return 0.0
         return self._rate.allow(now_s, 0, 0)
 
@@ -215,9 +217,10 @@ class Link:
     @property
     def waiting(self) -> int:
         """Bytes that wait here."""
-        if not len(self.queues):
-            return 0
-        return sum(self.queues.waiting(name) for name in self.terms.classes.names)
+        waiting = self.reserved.waiting
+        if len(self.queues):
+            waiting += sum(self.queues.waiting(name) for name in self.terms.classes.names)
+        return waiting
 
     # What goes there.
 
@@ -234,10 +237,14 @@ class Link:
             self.say(parcel)
             return
         names = self.terms.classes.names
+        self._payloads[id(parcel.payload)] += 1
+        if self._is_reserved(parcel.rank) and self.reserved.offer(
+            parcel.source, parcel, parcel.size
+        ):
+            return
         class_ = names[min(parcel.rank, len(names) - 1)]
         if not self.queues.waiting(class_):
             self.moved_s[class_] = now_s
-        self._payloads[id(parcel.payload)] += 1
         if len(parcel.trail) == 1:
             self.own_waiting[parcel.rank] += parcel.size
         self.queues.offer(
@@ -249,9 +256,16 @@ class Link:
             raised_until_s=now_s + raised_s,
         )
 
-    def has_room(self, rank: int, class_: str) -> bool:
+    def has_room(self, parcel: Cargo, class_: str) -> bool:
         """Whether this router may put more of its own: neither that nor what it carries is much."""
+        rank = parcel.rank
+        if self._is_reserved(rank) and self.reserved.has_room(parcel.source, parcel.size):
+            return True
         return class_ not in self.crowded and self.own_waiting[rank] <= _own(self.marks).high
+
+    def _is_reserved(self, rank: int) -> bool:
+        """Whether a parcel is in the rank behind all classes: it goes by what is reserved."""
+        return rank == len(self.terms.classes.names)
 
     def keeps(self, payload: bytes) -> bool:
         """Whether these very bytes still wait here."""
@@ -260,6 +274,9 @@ class Link:
     def _forget(self, parcel: Cargo) -> None:
         if len(parcel.trail) == 1:
             self.own_waiting[parcel.rank] -= parcel.size
+        self._forget_payload(parcel)
+
+    def _forget_payload(self, parcel: Cargo) -> None:
         self._payloads[id(parcel.payload)] -= 1
         if not self._payloads[id(parcel.payload)]:
             del self._payloads[id(parcel.payload)]
@@ -278,6 +295,9 @@ class Link:
             return None
         if self.pause_s(now_s) > 0:
             return None
+        if (first := self.reserved.take(now_s)) is not None:
+            self._forget_payload(first)
+            return self._parcel(first, 0.0)
         entry = self.queues.take(now_s)
         if entry is None:
             return None
@@ -312,6 +332,7 @@ class Link:
             self.queues.hold(name, False)
         parcels = [one for one in self._control if isinstance(one, Cargo)]
         self._control.clear()
+        parcels += self.reserved.take_all()
         while (entry := self.queues.take(now_s)) is not None:
             parcels.append(entry.value)
         self._payloads.clear()
@@ -321,7 +342,7 @@ class Link:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits."""
-        return not (self._control or len(self.queues))
+        return not (self._control or len(self.queues) or len(self.reserved))
 
     def _parcel(self, one: Cargo, raised_s: float) -> Parcel:
         self._sent += one.size

@@ -25,6 +25,8 @@ from infobus.protocols.frames.routing import (
     TOKEN,
     Hello,
     Parcel,
+    Reserve,
+    Reserved,
     RouterTable,
     RoutingMessage,
     SeenSoFar,
@@ -35,10 +37,13 @@ from infobus.protocols.routing.effects import Effect, ParcelArrived, TokenChange
 from infobus.protocols.routing.link import Cargo, Link
 from infobus.protocols.routing.paths import Paths, links_of
 from infobus.protocols.routing.relays import Relays, Split
+from infobus.protocols.routing.reservations import Reservations
+from infobus.protocols.routing.reserved import Claim
 from infobus.protocols.routing.tables import Tables
 from infobus.protocols.routing.terms import RoutingTerms
 
 _INBOXES = "n/"  # keys of nodes' inboxes begin with it
+_RESERVED = "reserved"  # in place of a key: what a source has reserved is one flow
 _LOCAL = ""
 """In place of a neighbour: what waits for this router itself."""
 
@@ -89,6 +94,9 @@ class RoutingMachine:
         self._local = Counter[int]()  # bytes that wait here for callbacks, by rank
         self._local_full: set[int] = set()
         self._full: dict[str, set[str]] = {n: set() for n in terms.classes.names}
+        self._reservations = Reservations(
+            self.id, name or own, terms, self.links, self._reserved_split, self._wake
+        )
         self.tables.change((), ())
 
     # What this router wants.
@@ -129,7 +137,7 @@ class RoutingMachine:
                     self.counts["not sent twice"] += 1
                     split = {one: to for one, to in split.items() if one != hop}
             name = self._class_of(parcel.rank)
-            full = {hop for hop in split if not self.links[hop].has_room(parcel.rank, name)}
+            full = {h for h in split if not self.links[h].has_room(parcel, name)}
         if full:
             if not must:
                 return False
@@ -164,6 +172,14 @@ class RoutingMachine:
         if rank in self._local_full and self._local[rank] <= self.terms.marks.low:
             self._local_full.discard(rank)
             self._mark(self._class_of(rank), _LOCAL, is_full=False)
+
+    def reserve(self, number: int, claim: Claim, to: Collection[int], now_s: float) -> list[Effect]:
+        """Have so much kept on all hops to these routers; `ReservationTold` says whether it is."""
+        return self._reservations.ask(number, claim, to, now_s, sender=self.own)
+
+    def give_back(self, number: int) -> None:
+        """Reserve it no more."""
+        self._reservations.give_back(number, sender=self.own)
 
     # Neighbours.
 
@@ -205,6 +221,10 @@ class RoutingMachine:
                 return self._on_table(link, message, now_s)
             case TableVersions():
                 self._on_versions(link, message)
+            case Reserve():
+                return self._reservations.on_reserve(link, message, now_s, self.own)
+            case Reserved():
+                return self._reservations.on_reserved(link, message, self.own)
         return []
 
     def tick(self, now_s: float) -> list[Effect]:
@@ -229,6 +249,7 @@ class RoutingMachine:
             if not link.is_shown and is_over:
                 del self.links[link.peer]
         effects += self.look(now_s)
+        effects += self._reservations.tick(now_s, self.own)
         if now_s - self._pruned_s > self.terms.forget_s:
             self._pruned_s = now_s
             self.relays.prune(now_s)
@@ -276,6 +297,7 @@ class RoutingMachine:
         self._paths = Paths(self.own, links_of({r: told.neighbours for r, told in tables.items()}))
         self._detours = {}
         self.relays.forget_splits()
+        self._reservations.must_renew()
         return True
 
     def look(self, now_s: float) -> list[Effect]:
@@ -343,6 +365,7 @@ class RoutingMachine:
             return []
         link.is_up = link.is_synced = False
         left = link.take_all(now_s)
+        self._reservations.link_down(link, self.own)
         self._note_room(link)
         self._tell_own((), ())
         effects = self.look(now_s)
@@ -441,7 +464,9 @@ class RoutingMachine:
     def _split(self, parcel: Cargo, now_s: float) -> Split:
         """Which neighbour is to be responsible for which destinations."""
         self.refresh()
-        flow = (parcel.source, f"{parcel.key} {parcel.kind != DATA}")
+        is_reserved = parcel.rank == len(self.terms.classes.names)
+        key = _RESERVED if is_reserved else f"{parcel.key} {parcel.kind != DATA}"
+        flow = (parcel.source, key)
         split = self.relays.split(flow, parcel.to, now_s, self._hops_to, self._load)
         if any(id_of(hop) in parcel.trail for hop in split):
             split = self._around(parcel, split)
@@ -475,6 +500,13 @@ class RoutingMachine:
                 self._detours = {}
             self._detours[to, trail] = paths.hops.get(self._ids.get(to, ""), ())
         return self._detours[to, trail]
+
+    def _reserved_split(
+        self, source: int, to: tuple[int, ...], trail: tuple[int, ...], now_s: float
+    ) -> Split:
+        """Where parcels that a source has reserved go."""
+        rank = len(self.terms.classes.names)
+        return self._split(Cargo(source, _RESERVED, to, trail, rank, DATA, 0, b""), now_s)
 
     def _hops_to(self, to: int) -> tuple[str, ...]:
         return self._paths.hops.get(self._ids.get(to, ""), ())

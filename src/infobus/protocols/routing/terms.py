@@ -8,6 +8,7 @@ from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, Marks, Upgra
 
 _MIB = 1024 * 1024
 _BEATS_OF_LEASE = 4
+_KEPT_ROUNDS = 3.5
 
 
 class RoutingTerms(Struct, frozen=True, kw_only=True):
@@ -32,3 +33,13 @@ class RoutingTerms(Struct, frozen=True, kw_only=True):
         (0.25, 0.1)
         """
         return min(self.beat_s_max, self.lease_s / _BEATS_OF_LEASE)
+
+    @property
+    def renew_s(self) -> float:
+        """The pause before a reservation is asked for again; so long, answers are waited for."""
+        return max(1.0, self.lease_s)
+
+    @property
+    def keep_s(self) -> float:
+        """When a hop that hears nothing more of a reservation lets it go."""
+        return _KEPT_ROUNDS * self.renew_s
