@@ -17,6 +17,7 @@ counts = st.integers(0, 2**63 - 1)
 words = st.text(st.characters(codec="utf-8"), max_size=20)
 entries = st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20), max_size=4)
 ids = st.lists(counts, max_size=4)
+amounts = st.floats(0, 1e15)
 messages = st.one_of(
     st.builds(
         routing.Hello,
@@ -38,6 +39,10 @@ messages = st.one_of(
         *(counts, st.floats(0, 3600), st.binary(max_size=20)),
     ),
     st.builds(routing.SeenSoFar, names, counts, counts),
+    st.builds(routing.Reserve, names, counts, counts, counts, ids, ids, amounts, amounts),
+    st.builds(
+        routing.Reserved, names, counts, counts, counts, words, words, amounts, amounts, words
+    ),
 )
 all_kinds = list(routing.RoutingMessage.__args__)
 
@@ -53,7 +58,7 @@ def test_fields_added_by_a_newer_minor_version_are_skipped(message, more):
     assert routing.decode(msgspec.msgpack.encode([*fields, *more])) == message
 
 
-@given(st.integers(85, 127), names, st.lists(st.integers(0, 9), max_size=4))
+@given(st.integers(87, 127), names, st.lists(st.integers(0, 9), max_size=4))
 def test_kinds_of_frames_added_by_a_newer_minor_version_are_skipped(tag, sender, rest):
     assert routing.decode(msgspec.msgpack.encode([tag, sender, *rest])) is None
 
@@ -91,6 +96,9 @@ def test_mangled_frames_do_no_harm(message, changes):
         [82, "n", "n", 1, 0, "", "", ["a\nb"]],
         [80, "a b", "n", 1],
         [84, "a\nb", 1, 1],
+        [85, "n", 1, 1, 1, [1], [], -1.0, 0.0],
+        [85, "n", 1, 1, 1, [1], [], float("inf"), 0.0],
+        [86, "n", 1, 1, 1, "h", "t", float("nan"), 0.0],
         [79, "n"],
         [],
     ],

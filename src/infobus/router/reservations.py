@@ -88,6 +88,7 @@ class ReservationDesk(Service):
         self._bookings: dict[tuple[str, int], _Booking] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
+        self._is_closed = False
         self.keep: Reserve = lambda name, events_per_s, bytes_per_s: None
         self.give_back: Callable[[str], None] = lambda name: None
 
@@ -120,7 +121,7 @@ class ReservationDesk(Service):
         try:
             self._ask(booking)
             await _wait(booking.changed, _ANSWER_S)
-            while True:
+            while not self._is_closed:
                 booking.changed.clear()
                 yield booking.state()
                 await _wait(booking.changed, _SAY_S)
@@ -128,6 +129,13 @@ class ReservationDesk(Service):
             del self._bookings[sender, number]
             self.give_back(booking.name)
             self._engine.give_back(booking.number)
+
+    def close(self) -> None:
+        """Keep nothing any more: the programs are told."""
+        self._is_closed = True
+        for booking in list(self._bookings.values()):
+            with suppress(RuntimeError):
+                booking.loop.call_soon_threadsafe(booking.changed.set)
 
     def update(self) -> None:
         """Interest, agreements, or who carries may have changed."""

@@ -155,7 +155,8 @@ class Router:
             self._offered = inside.serve(
                 PATHS_SUBJECT, self._desk, info={"router": settings.name}, concurrency=10_000
             )
-            ends.callback(self._offered.retire, 0.0)
+            ends.callback(self._offered.retire, 2.0)
+            ends.callback(self._desk.close)
             self._ends = ends.pop_all()
 
     def close(self) -> None:

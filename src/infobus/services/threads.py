@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -98,15 +99,17 @@ class Loop:
                 import asyncio
 
                 self._loop = asyncio.new_event_loop()
-                run = self._loop.run_forever
-                threading.Thread(target=run, name=f"{self._name}-async", daemon=True).start()
+                threading.Thread(
+                    target=_run, args=(self._loop,), name=f"{self._name}-async", daemon=True
+                ).start()
             return self._loop
 
     def stop(self) -> None:
         """End it, if it was begun, with everything that still runs on it."""
         with self._lock:
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._cancel_all, self._loop)
+                with suppress(RuntimeError):  # it has ended before
+                    self._loop.call_soon_threadsafe(self._cancel_all, self._loop)
 
     def _cancel_all(self, loop: AbstractEventLoop) -> None:
         import asyncio
@@ -114,3 +117,9 @@ class Loop:
         for task in asyncio.all_tasks(loop):
             task.cancel()
         loop.call_soon(loop.call_soon, loop.stop)  # once they have noticed
+
+
+def _run(loop: AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, and let go what it holds."""
+    loop.run_forever()
+    loop.close()

@@ -156,12 +156,17 @@ class PathReservation:
             except (BusClosed, StopIteration):
                 if self._is_over.is_set() or self._is_closed():
                     return
-                self._streams.clear()
+                self._again("its router has ended")
             except BusError as error:
-                self._streams.clear()
-                if not self._is_over.is_set():
-                    self._tell(f"its router is gone: {error}")
-                    self._is_over.wait(_AGAIN_S)
+                self._again(f"its router is gone: {error}")
+
+    def _again(self, lost: str) -> None:
+        """Let go what there was, and try anew soon."""
+        self._tell(lost)
+        for stream in list(self._streams):
+            stream.close()
+        self._streams.clear()
+        self._is_over.wait(_AGAIN_S)
 
     def _begin_again(self) -> None:
         routers = self._routers()
