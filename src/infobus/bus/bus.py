@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from infobus.bus.membership.health import AliveCheck
     from infobus.bus.membership.primary import Primary
     from infobus.bus.publish.event_keys import ProducerKeyOptions
-    from infobus.bus.publish.reservation import Reservation
+    from infobus.bus.publish.reservation import Reservation, ReservedWay
     from infobus.bus.publish.transaction import TransactionBlock
     from infobus.bus.quench import Quench
     from infobus.filters import Filter
@@ -258,67 +258,24 @@ class Bus:
         bytes_per_s: float | None = None,
         *,
         name: str = "",
-        subject: str = "",
-        buffer_bytes: float | None = None,
-        priority: str | None = None,
-        on_change: Callable[[str], object] | None = None,
+        **way: Unpack[ReservedWay],
     ) -> Reservation:
         """Reserve a steady rate: `with bus.reserve(100) as feed: feed.publish(...)`.
 
-        With `subject`, also on every link to the sites that want it, as long as it is held; all
-        links keep it, or none does.
-
-        Args:
-            events_per_s: How many events a second.
-            bytes_per_s: How many bytes of objects; to be given with `subject`.
-            name: What messages call it.
-            subject: A pattern. What is published by the reservation must fit it.
-            buffer_bytes: What may come at once; a quarter of a second's bytes if None, at least
-                4 KiB.
-            priority: The class of events for which `publish` names none.
-            on_change: Called on a thread of its own with why it is not kept on the way to other
-                sites any more, and with nothing when it is kept again.
+        With `subject`, also on every link to the sites that want it: all keep it, or none does.
+        It needs `bytes_per_s`; see `ReservedWay` for what else can be said.
 
         Raises:
             QosRefused: This node was not given so much (`connect(capacity=...)`), or others
-                have reserved it, here or in its group; the message says how much is free. If a
-                hop to another site refuses, `hop`, `toward` and `offer` say which, and what it
-                would admit.
+                have reserved it, here, in its group, or on a hop to another site; it says how
+                much is free, and of a hop which it is (`hop`, `toward`, `offer`).
         """
-        from infobus.bus.publish.reservation import Reservation  # late: most reserve nothing
+        from infobus.bus.publish.reservation import reserve  # late: most reserve nothing
 
         self._lifetime.check()
         rate = Rate(events_per_s, bytes_per_s)
-        number, name, release = self._policy.reserve(events_per_s, bytes_per_s, name)
-        paths = None
-        if subject:
-            from infobus.bus.publish.paths import PathReservation
-
-            try:
-                paths = PathReservation(
-                    self._services,
-                    self._publisher,
-                    number,
-                    name,
-                    pattern=subject,
-                    rate=rate,
-                    buffer_bytes=buffer_bytes,
-                    priority=priority,
-                    on_change=on_change,
-                    is_closed=lambda: self._lifetime.over is not None,
-                )
-            except BaseException:
-                release(name)
-                raise
-        return Reservation(
-            name,
-            rate,
-            publish=self.publish,
-            release=release,
-            clock=self._clock,
-            pause=partial(self._runtime.wait_until, lambda: self._lifetime.over is not None),
-            paths=paths,
-        )
+        node = (self._policy, self._services, self._publisher, self._lifetime, self._runtime)
+        return reserve(rate, name, way, *node, clock=self._clock)
 
     def flush(self) -> None:
         """Send now what was gathered for batching."""

@@ -19,7 +19,7 @@ from msgspec import Struct
 from infobus.engines.routed.engine import RoutedEngine
 from infobus.errors import BusClosed, QosRefused
 from infobus.protocols.qos.classes import Rate
-from infobus.protocols.routing.reserved import Claim, Refusal
+from infobus.protocols.routing.reserved import LinkClaim, Refusal
 from infobus.router.passage import Passage
 from infobus.services import Service, current_call
 from infobus.subjects import matches
@@ -42,7 +42,7 @@ class _Booking(Struct):
     sender: str
     pattern: str
     number: int
-    claim: Claim
+    claim: LinkClaim
     rate: Rate
     loop: asyncio.AbstractEventLoop
     changed: asyncio.Event
@@ -106,7 +106,7 @@ class ReservationDesk(Service):
         wire = 1.0 + events_per_s * _EVENT_BYTES / bytes_per_s
         booking = _Booking(
             *(f"{sender} {name}", sender, pattern, next(self._numbers)),
-            Claim(bytes_per_s * wire, buffer_bytes * wire),
+            LinkClaim(bytes_per_s * wire, buffer_bytes * wire),
             Rate(events_per_s, bytes_per_s, burst_s=max(0.1, buffer_bytes / bytes_per_s)),
             *(asyncio.get_running_loop(), asyncio.Event()),
         )

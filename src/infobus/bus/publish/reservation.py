@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from infobus.bus.clock import Clock
 from infobus.errors import UsageError
@@ -12,7 +13,25 @@ from infobus.objects import codec
 from infobus.protocols.qos.classes import Rate
 
 if TYPE_CHECKING:
+    from infobus.bus.lifetime import Lifetime
+    from infobus.bus.publish.node_policy import NodePolicy
     from infobus.bus.publish.paths import PathReservation
+    from infobus.bus.publish.publisher import Publisher
+    from infobus.bus.runtime.runtime import Runtime
+    from infobus.bus.services import Services
+
+
+class ReservedWay(TypedDict, total=False):
+    """What `Bus.reserve` can be told of the way to other sites."""
+
+    subject: str
+    """A pattern; what is published by the reservation must fit it."""
+    buffer_bytes: float | None
+    """What may come at once; else a quarter of a second's bytes, at least 4 KiB."""
+    priority: str | None
+    """The class of events for which `publish` names none."""
+    on_change: Callable[[str], object] | None
+    """Called, on a thread of its own, with why it is not kept any more; empty: it is again."""
 
 
 class Reservation:
@@ -93,3 +112,51 @@ class Reservation:
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else f"{self.events_per_s} events/s"
         return f"<Reservation {self.name!r}: {state}>"
+
+
+def reserve(
+    rate: Rate,
+    name: str,
+    way: ReservedWay,
+    policy: NodePolicy,
+    services: Services,
+    publisher: Publisher,
+    lifetime: Lifetime,
+    runtime: Runtime,
+    *,
+    clock: Clock,
+) -> Reservation:
+    """See `Bus.reserve`."""
+    events_per_s = rate.events_per_s or 0.0
+    number, name, release = policy.reserve(events_per_s, rate.bytes_per_s, name)
+    paths = None
+    try:
+        if way.get("subject"):
+            from infobus.bus.publish.paths import PathReservation
+
+            paths = PathReservation(
+                services,
+                publisher,
+                number,
+                name,
+                pattern=way["subject"],
+                rate=rate,
+                buffer_bytes=way.get("buffer_bytes"),
+                priority=way.get("priority"),
+                on_change=way.get("on_change"),
+                is_closed=lambda: lifetime.over is not None,
+            )
+        elif way:
+            raise UsageError(f"reserve: {', '.join(sorted(way))} is for the way of a subject")
+    except BaseException:
+        release(name)
+        raise
+    return Reservation(
+        name,
+        rate,
+        publish=publisher.one,
+        release=release,
+        clock=clock,
+        pause=partial(runtime.wait_until, lambda: lifetime.over is not None),
+        paths=paths,
+    )

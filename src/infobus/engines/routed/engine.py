@@ -54,7 +54,7 @@ from infobus.protocols.routing.effects import (
     Unacceptable,
 )
 from infobus.protocols.routing.machine import RoutingMachine
-from infobus.protocols.routing.reserved import Claim, Refusal
+from infobus.protocols.routing.reserved import LinkClaim, Refusal
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.waiters import Changed
 
@@ -309,7 +309,7 @@ class RoutedEngine:
     def reserve(
         self,
         number: int,
-        claim: Claim,
+        claim: LinkClaim,
         to: Collection[str],
         on_told: Callable[[Refusal | None], None],
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from infobus.protocols.routing.reserved import Claim
+from infobus.protocols.routing.reserved import LinkClaim
 
 
 class NeighbourState(Struct, frozen=True):
@@ -23,7 +23,7 @@ class NeighbourState(Struct, frozen=True):
     events_count: int  # frames of events that have left for it
     events_bytes: int
     bytes_per_s: float | None  # what the link carries; None: no limit
-    reserved: dict[str, Claim]  # of that, by the name of the router that reserves it
+    reserved: dict[str, LinkClaim]  # of that, by the name of the router that reserves it
     reserved_waiting: int  # bytes of that, which wait here
 
 

@@ -38,7 +38,7 @@ from infobus.protocols.routing.link import Cargo, Link
 from infobus.protocols.routing.paths import Paths, links_of
 from infobus.protocols.routing.relays import Relays, Split
 from infobus.protocols.routing.reservations import Reservations
-from infobus.protocols.routing.reserved import Claim
+from infobus.protocols.routing.reserved import LinkClaim
 from infobus.protocols.routing.tables import Tables
 from infobus.protocols.routing.terms import RoutingTerms
 
@@ -173,7 +173,9 @@ class RoutingMachine:
             self._local_full.discard(rank)
             self._mark(self._class_of(rank), _LOCAL, is_full=False)
 
-    def reserve(self, number: int, claim: Claim, to: Collection[int], now_s: float) -> list[Effect]:
+    def reserve(
+        self, number: int, claim: LinkClaim, to: Collection[int], now_s: float
+    ) -> list[Effect]:
         """Have so much kept on all hops to these routers; `ReservationTold` says whether it is."""
         return self._reservations.ask(number, claim, to, now_s, sender=self.own)
 

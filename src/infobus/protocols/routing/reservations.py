@@ -17,7 +17,7 @@ from infobus.protocols.frames.routing import Reserve, Reserved
 from infobus.protocols.routing.effects import Effect, ReservationTold
 from infobus.protocols.routing.link import Link
 from infobus.protocols.routing.relays import Split
-from infobus.protocols.routing.reserved import Claim, Holding, Refusal, fits
+from infobus.protocols.routing.reserved import Holding, LinkClaim, Refusal, fits
 from infobus.protocols.routing.terms import RoutingTerms
 
 RESERVATIONS_COUNT_MAX = 10_000
@@ -31,7 +31,7 @@ _WORDS = 120
 
 
 class _Booking(Struct):
-    claim: Claim
+    claim: LinkClaim
     to: tuple[int, ...]
     trail: tuple[int, ...]
     round: int = 0
@@ -70,7 +70,7 @@ class Reservations:
     # Of this router itself.
 
     def ask(
-        self, number: int, claim: Claim, to: Collection[int], now_s: float, *, sender: str
+        self, number: int, claim: LinkClaim, to: Collection[int], now_s: float, *, sender: str
     ) -> list[Effect]:
         """Reserve, or go on with what was reserved; `ReservationTold` says how it stands.
 
@@ -124,8 +124,8 @@ class Reservations:
                 why = f"it keeps {RESERVATIONS_COUNT_MAX} already"
                 self._answer(link, asked, Refusal(self._name, "", why=why), sender)
                 return []
-            booking = self._bookings[key] = _Booking(Claim(0.0, 0.0), (), ())
-        booking.claim = Claim(asked.bytes_per_s, asked.buffer_bytes)
+            booking = self._bookings[key] = _Booking(LinkClaim(0.0, 0.0), (), ())
+        booking.claim = LinkClaim(asked.bytes_per_s, asked.buffer_bytes)
         booking.to, booking.trail = tuple(asked.to), (*asked.trail, self._own)
         booking.round = asked.round
         return self._renew(key, booking, now_s, sender)

@@ -21,7 +21,7 @@ _ROUNDING = 1e-9
 _T = TypeVar("_T")
 
 
-class Claim(Struct, frozen=True):
+class LinkClaim(Struct, frozen=True):
     """What a reservation asks of each link: bytes a second, and how many may come at once."""
 
     bytes_per_s: float
@@ -47,7 +47,7 @@ Holding = tuple[int, int, str]
 class _Flow(Generic[_T]):
     """What a source has reserved on a link, and what of it waits."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: LinkClaim) -> None:
         self.claim = claim
         self.rate = _rate_of(claim)
         self.queue: deque[tuple[_T, int]] = deque()
@@ -58,7 +58,7 @@ class ReservedLink(Generic[_T]):
     """The reservations of one link, and what waits by them."""
 
     def __init__(self) -> None:
-        self.held: dict[Holding, Claim] = {}
+        self.held: dict[Holding, LinkClaim] = {}
         self._flows: dict[int, _Flow[_T]] = {}
 
     def __len__(self) -> int:
@@ -69,19 +69,19 @@ class ReservedLink(Generic[_T]):
         """Bytes that wait."""
         return sum(flow.waiting for flow in self._flows.values())
 
-    def free(self, holding: Holding, bytes_per_s: float | None, buffer_bytes: int) -> Claim:
+    def free(self, holding: Holding, bytes_per_s: float | None, buffer_bytes: int) -> LinkClaim:
         """What can be kept for it on a link that carries so much (None: without limit).
 
         One that comes from another neighbour than before is the same one, and takes no more room.
         """
         limit = float("inf") if bytes_per_s is None else bytes_per_s * RESERVABLE_PART
         others = self._each(but=holding[:2])
-        return Claim(
+        return LinkClaim(
             max(0.0, limit - sum(one.bytes_per_s for one in others)),
             max(0.0, buffer_bytes - sum(one.buffer_bytes for one in others)),
         )
 
-    def keep(self, holding: Holding, claim: Claim) -> None:
+    def keep(self, holding: Holding, claim: LinkClaim) -> None:
         """Keep so much, whatever was kept for it before."""
         if self.held.get(holding) != claim:
             self.held[holding] = claim
@@ -130,27 +130,27 @@ class ReservedLink(Generic[_T]):
             self._tidy(source)
         return found
 
-    def of_sources(self) -> dict[int, Claim]:
+    def of_sources(self) -> dict[int, LinkClaim]:
         """What is kept in all for each source."""
-        found: dict[int, Claim] = {}
+        found: dict[int, LinkClaim] = {}
         for (source, _), claim in self._largest().items():
-            before = found.get(source, Claim(0.0, 0.0))
-            found[source] = Claim(
+            before = found.get(source, LinkClaim(0.0, 0.0))
+            found[source] = LinkClaim(
                 before.bytes_per_s + claim.bytes_per_s, before.buffer_bytes + claim.buffer_bytes
             )
         return found
 
-    def _largest(self) -> dict[tuple[int, int], Claim]:
-        found: dict[tuple[int, int], Claim] = {}
+    def _largest(self) -> dict[tuple[int, int], LinkClaim]:
+        found: dict[tuple[int, int], LinkClaim] = {}
         for (source, number, _), claim in self.held.items():
-            before = found.get((source, number), Claim(0.0, 0.0))
-            found[source, number] = Claim(
+            before = found.get((source, number), LinkClaim(0.0, 0.0))
+            found[source, number] = LinkClaim(
                 max(before.bytes_per_s, claim.bytes_per_s),
                 max(before.buffer_bytes, claim.buffer_bytes),
             )
         return found
 
-    def _each(self, but: tuple[int, int]) -> list[Claim]:
+    def _each(self, but: tuple[int, int]) -> list[LinkClaim]:
         return [claim for key, claim in self._largest().items() if key != but]
 
     def _look(self, source: int) -> None:
@@ -161,7 +161,7 @@ class ReservedLink(Generic[_T]):
             before, flow.claim, flow.rate = flow.rate, claim, _rate_of(claim)
             flow.rate.spend_as(before)
         elif flow is not None:  # what waits still leaves, at the rate of before
-            flow.claim = Claim(0.0, 0.0)
+            flow.claim = LinkClaim(0.0, 0.0)
             self._tidy(source)
 
     def _tidy(self, source: int) -> None:
@@ -171,15 +171,16 @@ class ReservedLink(Generic[_T]):
             del self._flows[source]
 
 
-def _rate_of(claim: Claim) -> Rate:
+def _rate_of(claim: LinkClaim) -> Rate:
     burst_s = max(claim.buffer_bytes, 1.0) / claim.bytes_per_s
     return Rate(bytes_per_s=claim.bytes_per_s, burst_s=burst_s)
 
 
-def fits(claim: Claim, free: Claim) -> bool:
+def fits(claim: LinkClaim, free: LinkClaim) -> bool:
     """Whether a claim can be kept where so much is free.
 
-    >>> fits(Claim(10.0, 1.0), Claim(10.0, 1.0)), fits(Claim(10.0, 2.0), Claim(10.0, 1.0))
+    >>> free = LinkClaim(10.0, 1.0)
+    >>> fits(LinkClaim(10.0, 1.0), free), fits(LinkClaim(10.0, 2.0), free)
     (True, False)
     """
     return claim.bytes_per_s <= free.bytes_per_s * (

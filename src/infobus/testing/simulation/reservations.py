@@ -19,17 +19,17 @@ from dataclasses import dataclass
 
 from infobus.protocols.frames.routing import id_of
 from infobus.protocols.routing.effects import Effect, ReservationTold
-from infobus.protocols.routing.reserved import RESERVABLE_PART, Claim, Refusal
+from infobus.protocols.routing.reserved import RESERVABLE_PART, LinkClaim, Refusal
 from infobus.testing.simulation.reliable import replayable
 from infobus.testing.simulation.routing import SETTLE_S, NotRouted, RoutingRun
 
 _LINK_BYTES_PER_S = 100_000.0
-_CLAIM = Claim(1_000.0, 10.0)
+_CLAIM = LinkClaim(1_000.0, 10.0)
 
 
 @dataclass
 class _Wanted:
-    claim: Claim
+    claim: LinkClaim
     to: tuple[str, ...]
     told: Refusal | str | None = "nothing yet"
 
@@ -87,8 +87,8 @@ class ReservationsRun(RoutingRun):
         if self.wanted:
             self._give(self.random.choice(list(self.wanted)))
 
-    def _claim(self) -> Claim:
-        return Claim(self.random.choice([10_000.0, 30_000.0, 60_000.0, 90_000.0]), 100.0)
+    def _claim(self) -> LinkClaim:
+        return LinkClaim(self.random.choice([10_000.0, 30_000.0, 60_000.0, 90_000.0]), 100.0)
 
     def _ask(self, key: tuple[str, int], wanted: _Wanted) -> None:
         self.wanted[key] = wanted
@@ -142,7 +142,7 @@ class ReservationsRun(RoutingRun):
             self._check_room()
             wrong = self._what_is_wrong()
             if not wrong and alone is not None:
-                reached = self._component(alone[0]) & set(self.wanted[alone].to)
+                reached = self.component(alone[0]) & set(self.wanted[alone].to)
                 if reached and self.wanted[alone].told is not None:
                     wrong = f"{alone} is alone, and refused: {self.wanted[alone].told}"
             if not wrong:
@@ -169,7 +169,7 @@ class ReservationsRun(RoutingRun):
                 for peer in hops.get(todo.pop(), set()) - found:
                     found.add(peer)
                     todo.append(peer)
-            lacking = (set(wanted.to) & self._component(name)) - found
+            lacking = (set(wanted.to) & self.component(name)) - found
             if lacking or hops.keys() - found:
                 return f"{name} has {number} kept, but not to {lacking}: {hops}"
         return f"nobody wants {kept}" if kept else ""

@@ -185,7 +185,7 @@ class RoutingRun:
         for _ in range(2):
             for place in list(self.places.values()):
                 for key in KEYS:
-                    reached = self._component(place.name)
+                    reached = self.component(place.name)
                     rank, until_s = self.random.randrange(_RANKS), self.now_s + 3.0
                     number = self._put(place, key, DATA, rank, 50)
                     while number is None and self.now_s < until_s:  # a publisher would wait
@@ -343,7 +343,7 @@ class RoutingRun:
         """Everyone knows what everyone whom he reaches says of himself."""
         for place in self.places.values():
             tables = place.router.tables
-            reached = self._component(place.name)
+            reached = self.component(place.name)
             if tables.reached != reached:
                 raise NotRouted(f"{place.name} uses tables of {sorted(tables.reached)}")
             for name in reached:
@@ -493,7 +493,8 @@ class RoutingRun:
                 links[one].add(other)
         return links
 
-    def _component(self, name: str) -> set[str]:
+    def component(self, name: str) -> set[str]:
+        """Whom a router reaches, itself included."""
         links, found, todo = self._links(), {name}, [name]
         while todo:
             for other in links[todo.pop()] - found:
