@@ -262,20 +262,17 @@ class Bus:
     ) -> Reservation:
         """Reserve a steady rate: `with bus.reserve(100) as feed: feed.publish(...)`.
 
-        With `subject`, also on every link to the sites that want it: all keep it, or none does.
-        It needs `bytes_per_s`; see `ReservedWay` for what else can be said.
+        With `subject`, also on every link to the sites that want it; see `ReservedWay`.
 
         Raises:
-            QosRefused: This node was not given so much (`connect(capacity=...)`), or others
-                have reserved it, here, in its group, or on a hop to another site; it says how
-                much is free, and of a hop which it is (`hop`, `toward`, `offer`).
+            QosRefused: This node was not given so much (`connect(capacity=...)`), or it is not
+                free here, in its group, or on a hop to another site (`hop`, `toward`, `offer`).
         """
         from infobus.bus.publish.reservation import reserve  # late: most reserve nothing
 
         self._lifetime.check()
-        rate = Rate(events_per_s, bytes_per_s)
         node = (self._policy, self._services, self._publisher, self._lifetime, self._runtime)
-        return reserve(rate, name, way, *node, clock=self._clock)
+        return reserve(Rate(events_per_s, bytes_per_s), name, way, *node, clock=self._clock)
 
     def flush(self) -> None:
         """Send now what was gathered for batching."""

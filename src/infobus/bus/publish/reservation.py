@@ -25,7 +25,10 @@ class ReservedWay(TypedDict, total=False):
     """What `Bus.reserve` can be told of the way to other sites."""
 
     subject: str
-    """A pattern; what is published by the reservation must fit it."""
+    """A pattern. Every link to the sites that want it keeps the rate, or none does.
+
+    It needs `bytes_per_s`. What is published by the reservation must fit it.
+    """
     buffer_bytes: float | None
     """What may come at once; else a quarter of a second's bytes, at least 4 KiB."""
     priority: str | None
