@@ -10,7 +10,7 @@ import pytest
 from infobus.protocols.routing.reservations import Reservations
 from infobus.protocols.routing.reserved import ReservedLink
 from infobus.testing.simulation.reliable import SimulationFailed
-from infobus.testing.simulation.reservations import simulate
+from infobus.testing.simulation.routers.reservations import simulate
 
 SEEDS_COUNT = min(int(os.environ.get("INFOBUS_SIM_SEEDS", "40")), 10_000)
 

@@ -8,7 +8,7 @@ reservation is kept on links that lead to all its destinations, or on none at al
 knows which; what was given back, or whose source has crashed, is kept nowhere; and one that is left
 alone is admitted.
 
-A seed that fails is replayed by `python -m infobus.testing.simulation.reservations SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.routers.reservations SEED`.
 """
 
 from __future__ import annotations
@@ -182,7 +182,9 @@ def simulate(seed: int, routers_max: int = 12) -> ReservationsOutcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = ReservationsRun(seed, routers_max)
-    with replayable("infobus.testing.simulation.reservations", f"{seed} {routers_max}", run):
+    with replayable(
+        "infobus.testing.simulation.routers.reservations", f"{seed} {routers_max}", run
+    ):
         run.do_harm()
         run.settle()
         run.check_reservations()

@@ -1,0 +1,1 @@
+"""Runs of routers beside that of `infobus.testing.simulation.routing`."""
