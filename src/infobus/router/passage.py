@@ -101,8 +101,7 @@ class Passage:
         note: Callable[[Run], None],
         is_reserved: IsReserved,
     ) -> None:
-        self.settings, self._duty = settings, duty
-        self._is_reserved = is_reserved
+        self.settings, self._duty, self._is_reserved = settings, duty, is_reserved
         self.out, self.into = Crossed(), Crossed()
         self.prefixes: tuple[str, ...] = ()
         self.rows_asked = 0
@@ -114,8 +113,7 @@ class Passage:
         self._names = settings.agreement()
         self._imports = Imports(settings.agreement(self._prefix), settings.rows_max)
         self._imported: dict[Row, None] = {}
-        self._inward: dict[str, str | None] = {}
-        self._outward: dict[str, str | None] = {}
+        self._inward, self._outward = dict[str, str | None](), dict[str, str | None]()
         self._rate = None if settings.max_rate is None else Rate(settings.max_rate)
         self._pacing = threading.Lock()
         self._is_closed = threading.Event()

@@ -23,6 +23,7 @@ from infobus.protocols.routing.reserved import RESERVABLE_PART, LinkClaim, Refus
 from infobus.testing.simulation.reliable import replayable
 from infobus.testing.simulation.routing import SETTLE_S, NotRouted, RoutingRun
 
+_MODULE = "infobus.testing.simulation.routers.reservations"
 _LINK_BYTES_PER_S = 100_000.0
 _CLAIM = LinkClaim(1_000.0, 10.0)
 
