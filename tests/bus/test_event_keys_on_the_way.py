@@ -92,7 +92,9 @@ def test_a_journal_keeps_what_is_sealed(tmp_path: Path) -> None:
         events = [sub.receive(PATIENCE_S) for _ in range(2)]
     with JournalWriter.open(tmp_path / "journal") as writer:
         writer.append(events, now_s=1.0)
-    kept = [*Journal.open(tmp_path / "journal").select("keys.Bid", where='symbol == "GMC"').events()]
+    kept = [
+        *Journal.open(tmp_path / "journal").select("keys.Bid", where='symbol == "GMC"').events()
+    ]
     check(kept[0].data, kept[0].headers)
     for file in (tmp_path / "journal").rglob("*.parquet"):
         assert b"41.5" not in file.read_bytes()

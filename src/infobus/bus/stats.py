@@ -47,6 +47,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     bad_frames: int  # frames from outside that could not be read
     bad_objects: int  # events whose object could not be read
     mismatched: int  # events whose object does not fit its type here, for each subscription
+    unprotected: int  # received events left out because the policy asks for more protection
     forged: int  # events left out by subscriptions because their signature does not count
     against_tags: int  # received events left out because they have another type than their tag
     unreadable_filters: int  # times that filters of peers were not understood: all is sent then
@@ -87,6 +88,7 @@ class Counters(Struct):
     bad_objects: int = 0
     mismatched: int = 0
     forged: int = 0
+    unprotected: int = 0
     against_tags: int = 0
     complaints: dict[str, str] = field(default_factory=dict)
     complaints_count_max: int = DEFAULT_BOUNDS.complaints_count_max  # names come from outside, too
@@ -133,6 +135,7 @@ def snapshot(runtime: Runtime, published: int, quenched: int, sent_frames: int) 
             bad_objects=counters.bad_objects,
             mismatched=counters.mismatched,
             forged=counters.forged,
+            unprotected=counters.unprotected,
             against_tags=counters.against_tags,
             unreadable_filters=runtime.node.rows.unreadable,
             complaints=dict(counters.complaints),

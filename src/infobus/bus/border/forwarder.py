@@ -152,10 +152,26 @@ class Forwarder:
 
     def _fitting(self, items: Items, decisions: dict[str, Decision]) -> Items:
         """Those events that have the type of their tag."""
+        levels = {
+            subject: wanted.level
+            for subject, (_, wanted, _) in decisions.items()
+            if isinstance(wanted, Governed) and wanted.level is not None
+        }
+        if levels:
+            bus = self._runtime.protection.bus if self._runtime.protection is not None else ""
+            places = [
+                at
+                for at, item in enumerate(items)
+                if (level := levels.get(item.subject)) is None or level.is_met_by(item, bus)
+            ]
+            if len(places) < len(items):
+                what = "events are not protected as the policy asks: left out"
+                self._runtime.counters.complain("border", what)
+                items = items.at(places)
         rules = {
             subject: wanted.rule
             for subject, (_, wanted, _) in decisions.items()
-            if isinstance(wanted, Governed)
+            if isinstance(wanted, Governed) and wanted.rule is not None
         }
         if not rules:
             return items
@@ -254,8 +270,8 @@ class Forwarder:
         [sent] = items
         types = list(islice(events.each_type(), group.count))
 
-        def check(rule: TagRule, at: int) -> None:
-            if not rule.fits(types[at]):
+        def check(rule: TagRule | None, at: int) -> None:
+            if rule is not None and not rule.fits(types[at]):
                 raise BadValue("a transaction has another type than a tag says: left out")
 
         def marked(item: Item, outlet: Outlet) -> Item:

@@ -17,6 +17,7 @@ from infobus.errors import BadSubject, UsageError
 from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subject
 
 if TYPE_CHECKING:
+    from infobus.bus.deliver.protection import Level, Protections
     from infobus.filters import Filter
     from infobus.filters.matching.matcher import Matcher
     from infobus.protocols.tags.rules import TagRule, TagRules
@@ -62,6 +63,7 @@ class Audience(Struct, frozen=True):
     sieves: tuple[Sieve, ...] = ()
     rule: TagRule | None = None  # of a tag that declares a type
     keyed: tuple[Subscription, ...] = ()  # those with keys, which look for themselves
+    level: Level | None = None  # how events must be protected that others publish
 
     def takers(self, obj: object) -> tuple[Subscription, ...]:
         """Those that want `obj`, each once. Call it under the runtime's lock."""
@@ -99,6 +101,7 @@ class Audiences:
         self.found: dict[str, Audience] = {}  # what was asked for before
         self.found_count_max = DEFAULT_BOUNDS.audiences_count_max
         self.rules: TagRules | None = None  # of the tags that concern this node
+        self.protection: Protections | None = None  # what the policy asks of events
 
     def add(self, subscription: Subscription) -> None:
         """One more subscription."""
@@ -176,14 +179,17 @@ class Audiences:
         always = tuple(one for one in takers if one.keys is None)
         keyed = tuple(one for one in takers if one.keys is not None)
         sieves = tuple(entry for entry in entries if isinstance(entry, Sieve))
+        level = None
+        if self.protection is not None:
+            level = self.protection.of(subject.removeprefix(TEST_SPACE))
         if self.rules is None or not self.rules.rows:
-            return Audience(always, sieves, None, keyed)
+            return Audience(always, sieves, None, keyed, level)
         rule = self.rules.of(subject.removeprefix(TEST_SPACE))
         if rule is None:
-            return Audience(always, sieves, None, keyed)
+            return Audience(always, sieves, None, keyed, level)
         if not rule.may_subscribe:
             return NOBODY
-        return Audience(always, sieves, rule if rule.declared.fingerprint else None, keyed)
+        return Audience(always, sieves, rule if rule.declared.fingerprint else None, keyed, level)
 
     def of_stranger(self, subject: str) -> Audience | None:
         """As `of`, for a subject from outside; None if it is malformed."""

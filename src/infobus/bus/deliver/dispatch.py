@@ -28,6 +28,7 @@ from infobus.protocols.reliable.effects import Effects
 from infobus.subjects import OWN
 
 if TYPE_CHECKING:
+    from infobus.bus.deliver.protection import Level
     from infobus.protocols.tags.rules import TagRule
 
 LookAt = Callable[[Subscription, str, str, float], Effects]
@@ -129,6 +130,10 @@ class Delivery:
             run = self._fitting(audience.rule, run)
             if not run.items:
                 return
+        if audience.level is not None:
+            run = self._protected(audience.level, run)
+            if not run.items:
+                return
         for subscription in audience.always:
             self.offer(subscription, run)
         if audience.keyed:
@@ -172,6 +177,18 @@ class Delivery:
         self._counters.complain(run.sender, f"{what} under tag {printable(rule.name)}: left out")
         return run.at(places)
 
+    def _protected(self, level: Level, run: Run) -> Run:
+        """Those events of a run that are protected as the policy asks."""
+        bus = "" if self.audiences.protection is None else self.audiences.protection.bus
+        places = [at for at, item in enumerate(run.items) if level.is_met_by(item, bus)]
+        if len(places) == len(run.items):
+            return run
+        self._counters.unprotected += len(run.items) - len(places)
+        subject = printable(run.items.subjects[0])
+        what = f"publishes under {subject} without what the policy asks: left out"
+        self._counters.complain(run.sender, what)
+        return run.at(places)
+
     def _take_group(self, run: Run) -> bool:
         """Deliver a transaction, unless that was done; False: what follows on its lane waits."""
         try:
@@ -200,7 +217,7 @@ class Delivery:
         wanted: dict[Subscription, list[int]] = {}
         for at, (subject, obj) in enumerate(zip(items.each_subject(), objects, strict=False)):
             audience = self.audiences.of_stranger(subject)
-            if audience is not None and obj is not None:
+            if audience is not None and obj is not None and audience.level is None:
                 for subscription in audience.takers(obj):
                     wanted.setdefault(subscription, []).append(at)
         return wanted

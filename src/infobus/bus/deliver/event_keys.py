@@ -87,7 +87,7 @@ class ConsumerKeys(Struct, frozen=True):
             told = signature_in(headers)
             if told is None or told.key not in self.signed_by:
                 return None
-            if why := self._misfit(told, item):
+            if why := why_forged(self.signed_by[told.key], told, item, self.bus):
                 on_forged(sender, f"sent an event with a signature that does not count: {why}")
                 return None
         receivers = sealed_for(headers)
@@ -107,11 +107,7 @@ class ConsumerKeys(Struct, frozen=True):
         """An event of a ledger, opened, and who has signed it; None if it is not wanted."""
         if entry.type == GROUP:  # nobody signs one
             return None if self.signed_by else (entry, "")
-        subject = TEST_SPACE + entry.subject if entry.test else entry.subject
-        origin = None if entry.origin is None else Origin(entry.origin[0], entry.origin[2])
-        about = (entry.time, entry.type, entry.body)
-        item = Item(subject, entry.number, *about, headers=entry.headers or b"", origin=origin)
-        found = self.opened_one(item, ledger, owner.on_forged)
+        found = self.opened_one(item_of(entry), ledger, owner.on_forged)
         if found is None:
             return None
         headers = readable(found.headers)
@@ -127,15 +123,24 @@ class ConsumerKeys(Struct, frozen=True):
         told = signature_in(headers) if self.signed_by else None
         return "" if told is None else self.signed_by[told.key].name
 
-    def _misfit(self, told: EventSignature, item: Item) -> str:
-        """Why a signature does not count for an event; empty if it does."""
-        if not event_seal.is_genuine(self.signed_by[told.key], told, item.type, item.body):
-            return "it is another object, or another key has signed it"
-        if not _is_of(told, item.subject, self.bus, item.origin):
-            return f"it was signed for {told.subject!r} on bus {told.bus!r}"
-        if abs(told.time - item.time) > TIME_TOLERANCE_S:
-            return "it was signed at another time"
-        return ""
+
+def item_of(entry: Entry) -> Item:
+    """An event of a ledger as it was published."""
+    subject = TEST_SPACE + entry.subject if entry.test else entry.subject
+    origin = None if entry.origin is None else Origin(entry.origin[0], entry.origin[2])
+    about = (entry.number, entry.time, entry.type, entry.body)
+    return Item(subject, *about, headers=entry.headers or b"", origin=origin)
+
+
+def why_forged(key: PublicEventKey, told: EventSignature, item: Item, bus: str) -> str:
+    """Why the signature that an event comes with does not count; empty if it does."""
+    if not event_seal.is_genuine(key, told, item.type, item.body):
+        return "it is another object, or another key has signed it"
+    if not _is_of(told, item.subject, bus, item.origin):
+        return f"it was signed for {told.subject!r} on bus {told.bus!r}"
+    if abs(told.time - item.time) > TIME_TOLERANCE_S:
+        return "it was signed at another time"
+    return ""
 
 
 def consumer_keys(

@@ -41,6 +41,7 @@ from infobus.headers import decode as decode_headers
 from infobus.objects.codec import Mismatched
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.guaranteed import Durable, Entry, GuaranteedMessage, NamePlace
+from infobus.protocols.frames.transactions import GROUP
 from infobus.protocols.guaranteed import effects as effect
 from infobus.protocols.guaranteed.adoption import LedgerTurns
 from infobus.protocols.guaranteed.consumer import DurableConsumer
@@ -557,6 +558,9 @@ class Guarantees:
             answer(False)  # it has waited here for room on the disk; now it is a dead letter
             return
         signed_by = ""
+        if not self._is_protected(id, entry):
+            answer(True)
+            return
         try:
             if use.judge is not None:
                 if (judged := use.judge(id, entry, self._runtime)) is None:
@@ -583,6 +587,20 @@ class Guarantees:
         place = (sender, entry.number, entry.time, number, entry.priority, False, entry.test)
         marks = (True, headers, via, signed_by, deliveries, answer)
         subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
+
+    def _is_protected(self, id: str, entry: Entry) -> bool:
+        """Whether an event of a ledger is protected as the policy asks."""
+        protection = self._runtime.protection
+        level = None if protection is None else protection.of(entry.subject)
+        if protection is None or level is None:
+            return True
+        from infobus.bus.deliver.event_keys import item_of
+
+        if entry.type != GROUP and level.is_met_by(item_of(entry), protection.bus):
+            return True
+        self._runtime.counters.unprotected += 1
+        self._runtime.counters.complain(id, "holds an event without what the policy asks: left out")
+        return False
 
     def _bury(self, use: Use, dead: effect.Bury) -> None:
         """Publish an event that cannot be delivered on the dead-letter subject."""

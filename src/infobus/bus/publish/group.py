@@ -15,6 +15,7 @@ from infobus.bus.deliver.subscription import Subscription
 from infobus.bus.publish.outlet import Outlet
 from infobus.bus.publish.routing import Governed, Routing
 from infobus.bus.runtime.runtime import Runtime
+from infobus.errors import QosRefused
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.lanes import class_in, lane_of
 from infobus.protocols.frames.transactions import Group
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _LOOKS_COUNT = 5  # at where a transaction is wanted, before it goes to those who wanted it then
 
-Check = Callable[["TagRule", int], None]
+Check = Callable[["TagRule | None", int], None]
 """Raises if a tag does not allow the event at a place of the transaction."""
 
 
@@ -59,6 +60,10 @@ class GroupWay:
             known = routing.decisions.get(lane_of(subject, class_))
             outlet, wanted, _ = known or routing.decide(subject, class_)
             if isinstance(wanted, Governed):
+                if wanted.level is not None:
+                    raise QosRefused(
+                        f"{subject}: the policy asks for keys, which no transaction has"
+                    )
                 check(wanted.rule, at)
                 wanted = wanted.wanted
             if outlet is not None:

@@ -39,11 +39,13 @@ from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_
 from infobus.protocols.frames.transactions import Group
 from infobus.protocols.frames.wire import Item, Items, Qos
 from infobus.protocols.qos.classes import check_positive
+from infobus.security.event_marks import SEALED, SIGNED
 from infobus.subjects import OWN, TEST_SPACE, check_publishable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from infobus.bus.deliver.protection import Level
     from infobus.bus.publish.event_keys import KeyedPublisher
     from infobus.bus.publish.transaction import Draft
     from infobus.protocols.tags.rules import TagRule
@@ -243,6 +245,9 @@ class Publisher:
             rules = self._routing.rules
             if rules is not None and (rule := rules.of(subject)) is not None:
                 wish = self._as_tagged(wish, rule)
+            if self._runtime.protection is not None:
+                [(_, obj, *own)] = self._kept_as_asked([(subject, obj)], wish)
+                wish = replace(wish, headers=header_bytes(own[0])) if own else wish
             if not self._keep_events([(subject, obj)], wish):
                 return
         leave = partial(
@@ -266,8 +271,8 @@ class Publisher:
             return False
         outlet, wanted, here = self._decisions.get(subject) or self._routing.decide(subject)
         if isinstance(wanted, Governed):
-            wanted.rule.check(obj)
-            if self._as_tagged(PLAIN, wanted.rule) is not PLAIN:
+            wanted.check(obj)
+            if wanted.level is not None or self._as_tagged(PLAIN, wanted.rule) is not PLAIN:
                 return False
         if outlet is None:
             self._note_quenched(subject, obj)
@@ -292,9 +297,13 @@ class Publisher:
         decision = self._decisions.get(lane_of(subject, class_)) or routing.decide(subject, class_)
         outlet, wanted, here = decision
         if isinstance(wanted, Governed):
-            wanted.rule.check(obj)
+            wanted.check(obj)
             if (tagged := self._as_tagged(wish, wanted.rule)) is not wish:
                 return self._send(subject, obj, tagged, gather)
+            if wanted.level is not None and (outlet is not None or not wish.quench):
+                made, raised = self._raised(subject, obj, wish, wanted.level)
+                if raised is not wish:
+                    return self._send(subject, made, raised, gather)
             wanted = wanted.wanted
         if not wish.quench:
             outlet, wanted = routing.outlet_for(subject, class_), True
@@ -336,8 +345,36 @@ class Publisher:
                 outlet.local_next += is_reliable
         return outlet
 
-    def _as_tagged(self, wish: Wish, rule: TagRule) -> Wish:
+    def _raised(self, subject: str, obj: Any, wish: Wish, level: Level) -> tuple[Any, Wish]:
+        """An event and a wish as the policy asks; the same wish if it is as it must be."""
+        headers = decoded_headers(wish.headers)
+        if not level.lacks(headers):
+            level.check_raised(subject, headers)
+            return obj, wish
+        keys = ProducerKeys(
+            None if level.signers is None or SIGNED in headers else level.pairs[0],
+            None if level.receivers is None or SEALED in headers else level.receivers,
+        )
+        obj, told = self._keyed.prepared(subject, obj, headers, keys)
+        return obj, replace(wish, headers=header_bytes(told))
+
+    def _kept_as_asked(self, events: Iterable[Publication], wish: Wish) -> Iterator[Publication]:
+        """Events that are to be kept, protected as the policy asks; each with its headers."""
+        protection = self._runtime.protection
+        for subject, obj, *own in events:
+            level = None if protection is None else protection.of(subject)
+            if level is None:
+                yield (subject, obj, *own)
+                continue
+            level.check_publisher(subject)
+            one = replace(wish, headers=header_bytes(own[0])) if own else wish
+            made, one = self._raised(TEST_SPACE * wish.test + subject, obj, one, level)
+            yield subject, made, decoded_headers(one.headers)
+
+    def _as_tagged(self, wish: Wish, rule: TagRule | None) -> Wish:
         """A wish with what a tag says for those who do not say."""
+        if rule is None:
+            return wish
         declared, classes = rule.declared, self._policy.classes
         is_known = declared.priority in classes.names
         class_ = wish.class_ or (lane_class(classes, declared.priority) if is_known else "")
@@ -382,6 +419,8 @@ class Publisher:
         if not wish.guaranteed:
             self._send_many(events, wish)
             return
+        if self._runtime.protection is not None:
+            events = self._kept_as_asked(events, wish)
         events = list(events)
         if events and self._keep_events(events, wish):
             _to_listeners(partial(self._send_many, events, wish))
@@ -448,8 +487,9 @@ class Publisher:
             for draft in drafts
         ]
 
-        def check(rule: TagRule, at: int) -> None:
-            rule.check(drafts[at].obj)
+        def check(rule: TagRule | None, at: int) -> None:
+            if rule is not None:
+                rule.check(drafts[at].obj)
 
         subjects = [draft.subject for draft in drafts]
         outlets = self._groups.outlets(subjects, objects, wish.class_, check)

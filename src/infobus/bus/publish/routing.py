@@ -27,6 +27,7 @@ from infobus.protocols.qos.classes import Upgrade
 from infobus.subjects import TEST_SPACE, channel_of, check_publishable, check_subject
 
 if TYPE_CHECKING:
+    from infobus.bus.deliver.protection import Level
     from infobus.protocols.tags.rules import TagRule, TagRules
 
 
@@ -36,8 +37,14 @@ log = logging.getLogger("infobus")
 class Governed(Struct, frozen=True):
     """What is wanted of a subject whose tag says what may be published there, and how."""
 
-    rule: TagRule
+    rule: TagRule | None
     wanted: Wanted
+    level: Level | None = None  # how its events must be protected
+
+    def check(self, obj: Any) -> None:
+        """Raise `BadValue` if a tag asks for objects of another type."""
+        if self.rule is not None:
+            self.rule.check(obj)
 
 
 Decision = tuple[Outlet | None, Wanted | Governed, Audience]
@@ -81,7 +88,7 @@ class Routing:
 
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
-            QosRefused: The group's policy denies it.
+            QosRefused: The group's policy denies it, or asks for a protection that is impossible.
             NoRight: A tag does not let this program publish here.
         """
         self._lifetime.check()
@@ -90,6 +97,11 @@ class Routing:
         if subject not in self.own_subjects:
             check_publishable(name)
             rule = None if self.rules is None else self.rule(self.rules, name)
+        level = None
+        if (protection := self._runtime.protection) is not None:
+            level = protection.of(name)
+            if level is not None:
+                level.check_publisher(name)
         classes = self._policy.classes
         judged = self._policy.judge(subject, class_ or classes.default)
         runtime = self._runtime
@@ -105,8 +117,8 @@ class Routing:
                 decision = (self.outlet(self._lane(subject, asked)), wanted, here)
             else:
                 runtime.node.note_unwanted(self._lane(subject, class_))
-            if rule is not None and not rule.is_silent:
-                decision = (decision[0], Governed(rule, wanted), here)
+            if (rule is not None and not rule.is_silent) or level is not None:
+                decision = (decision[0], Governed(rule, wanted, level), here)
             if len(self.decisions) >= self._decisions_count_max:
                 self.decisions.clear()
             self.decisions[lane_of(subject, class_)] = decision

@@ -67,6 +67,7 @@ from infobus.protocols.reliable.peer import Terms
 from infobus.waiters import Changed
 
 if TYPE_CHECKING:
+    from infobus.bus.deliver.protection import Protections
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
@@ -107,6 +108,7 @@ class Runtime:
         self.subscriptions: dict[Subscription, None] = {}
         self.types = TypeRequests(bounds.types_count_max)
         self.unknown_types = self.types.unknown
+        self.protection: Protections | None = None  # what the policy asks of events, if any
         self.interest_version = 0  # counts what anyone here or elsewhere changes
         self._undone: dict[tuple[str, str], int] = {}  # where events begin that are due to be done
         self.delivery = Delivery(
@@ -302,6 +304,13 @@ class Runtime:
         silent = self._wait_until_known(mail, version, timeout_s)
         if silent:
             log.warning("%s: no answer in %s s from %s", subscription, timeout_s, ", ".join(silent))
+
+    def protect(self, protection: Protections | None) -> None:
+        """Ask this of events from now on: of those of this node, and of those that come."""
+        with self.lock:
+            self.protection = self.audiences.protection = protection
+            self.audiences.forget()
+            self._note_interest_changed()
 
     def change_rows(
         self, subscription: Subscription, added: Collection[Row], removed: Collection[Row]
