@@ -18,9 +18,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up: a room imports only rooms that stand before it.
 ROOMS = (
-    "errors extras printable subjects security keys patience bounds waiters headers objects tdl "
-    "filters protocols engines stores services bus qos daemon router repository pipeline adapters "
-    "bench demo console cli"
+    "errors extras printable open_files subjects security keys patience bounds waiters headers "
+    "objects tdl filters protocols engines stores services bus qos daemon router repository "
+    "pipeline adapters bench demo console cli"
 ).split()
 SIBLINGS = {"protocols", "engines", "stores"}
 DRIVEN = {("engines", "protocols")}  # the engine of routers drives a machine of its own

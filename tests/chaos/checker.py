@@ -23,12 +23,13 @@ _FIGURES = {
 }
 
 SETTLE_S = 5.0
-"""A subscription that begins beside a node that does not answer counts from so much later on."""
+"""A publisher that ends so soon after a listener went on may not have met it."""
 STILL_S = 1.0
 """A listener that writes nothing for so long may have stood still, and been taken for dead."""
-MEET_S = 15.0
-"""Programs of two hosts see each other so soon after their daemons do: one that its daemon has lost
-returns to it after 5 to 10 s."""
+MEET_S = 20.0
+"""Programs that can reach each other for so long know each other. `subscribe` waits for 2 s, and
+names in a warning who has not answered; a program that its daemon has lost returns to it after 5 to
+10 s. Once a publisher has said that it knows a subscription, no event is excused."""
 TAIL_S = 15.0
 """That a sender's last events are lost is told once it is given up: 5 s, after 7 s of a freeze."""
 
@@ -127,10 +128,10 @@ def _check_listener(
     host = next((line.get("host", "") for line in lines if line["what"] == "born"), "")
     got: dict[tuple[str, str], list[tuple[int, Line]]] = defaultdict(list)
     told: dict[str, list[tuple[int, Line]]] = defaultdict(list)
-    seen: dict[str, float] = {}
+    known: dict[str, float] = {}
     for place, line in enumerate(lines):
-        if line["what"] == "sees":
-            seen[line["node"]] = line["at"]
+        if line["what"] == "known to":
+            known[line["node"]] = line["at"]
         elif line["what"] == "got":
             got[line["by"], line["lane"]].append((place, line))
         elif line["what"] == "loss":
@@ -144,15 +145,13 @@ def _check_listener(
             continue
         hosts = frozenset((host, one.host))
         parted = [a for a in apart if a.hosts == hosts or a.hosts < {life, by}]
-        met = _met(up, one.born, parted)
-        if host != one.host:
-            met = max(met, min(seen.get(one.node, math.inf), met + MEET_S))
+        since = min(known.get(one.node, math.inf), _met(up, one.born, parted) + MEET_S)
         lost = told[one.node] + (by_routers if host != one.host else [])
         for lane, events in one.accepted.items():
             losses = [(at, loss) for at, loss in lost if _concerns(loss, lane)]
             view = [line for _, line in sorted([*got[by, lane], *losses], key=itemgetter(0))]
             where = f"{life} of {by} on {lane}"
-            _check_lane(verdict, where, view, events, met, lines[-1], one.is_whole)
+            _check_lane(verdict, where, view, events, since, lines[-1], one.is_whole)
 
 
 def _passed_by(one: Published, still: Sequence[tuple[float, float]]) -> bool:
@@ -162,12 +161,11 @@ def _passed_by(one: Published, still: Sequence[tuple[float, float]]) -> bool:
 
 def _met(up: float, born: float, apart: Sequence[Apart]) -> float:
     """When a listener and a publisher could begin to hear of each other."""
+    met = max(up, born)
     for one in apart:  # in the order of their beginnings
-        if one.since - SETTLE_S < up < one.until:
-            up = one.until
-        if one.since - SETTLE_S < born < one.until:
-            born = up = max(up, one.until)
-    return up
+        if one.since - MEET_S < met < one.until:
+            met = one.until
+    return met
 
 
 def _concerns(loss: Line, lane: str) -> bool:
@@ -182,12 +180,12 @@ def _check_lane(
     where: str,
     view: list[Line],
     accepted: list[Line],
-    up: float,
+    since: float,
     end: Line,
     is_whole: bool,
 ) -> None:
-    # What was published before the subscription surely held may come, and need not.
-    owed = next((line["n"] for line in accepted if line["begun"] > up + SETTLE_S), None)
+    # What was published before the publisher knew of the subscription may come, and need not.
+    owed = next((line["n"] for line in accepted if line["begun"] > since), None)
     last, is_told = None if owed is None else owed - 1, False
     is_first = True
     told_at = [line["at"] for line in view if line["what"] == "loss" and line["by router"]]

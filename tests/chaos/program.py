@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import logging
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tests.chaos.diary import Diary
@@ -28,7 +29,7 @@ if __name__ == "__main__":
     FOLDER, ROLE, LIFE = Path(sys.argv[1]), *sys.argv[2:4]
 CHANNELS, CLASSES = ("red", "blue"), ("regular", "regular", "business", "emergency")
 SLOT = LIFE.partition("-")[0]  # of all lives of this program
-LOOK_S = 0.2  # between looks at whom a listener sees
+LOOK_S = 0.2  # between looks at who knows a listener's subscription
 
 real_time = time.time
 if __name__ == "__main__":  # before infobus takes it for the system's clock
@@ -42,10 +43,18 @@ def wrong_s() -> float:
         return 0.0
 
 
+def on_the_clock_of_diaries(*facts: Any) -> logging.LogRecord:
+    record = logging.LogRecord(*facts)
+    record.at = time.clock_gettime(time.CLOCK_MONOTONIC)
+    return record
+
+
 ended = threading.Event()
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     faulthandler.enable()  # on SIGABRT, too
+    logging.setLogRecordFactory(on_the_clock_of_diaries)
+    logging.basicConfig(format="%(at).2f %(message)s", level=logging.INFO)
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "src")]
 import infobus  # noqa: E402
 from tests.chaos import diary as diaries  # noqa: E402
@@ -99,17 +108,20 @@ def keep(bus: infobus.Bus, diary: Diary) -> None:
 
 
 def listen(bus: infobus.Bus, diary: Diary) -> None:
-    """Note what comes, every loss that is told, and whom it sees."""
+    """Note what comes, every loss that is told, and who knows its subscription."""
     subscription = bus.subscribe(">")
+    version = bus._runtime.node.own.version
     diary.note("up", node=bus.node)
-    seen, look_at_s = set[str](), 0.0
+    known, look_at_s = set[str](), 0.0
     while True:
         if (now_s := time.monotonic()) >= look_at_s:
             look_at_s = now_s + LOOK_S
-            new = set(bus.stats().peers) - seen
-            seen |= new
+            with bus._runtime.lock:
+                peers = bus._runtime.node.peers.items()
+                new = {name for name, one in peers if one.confirmed >= version} - known
+            known |= new
             for node in new:
-                diary.note("sees", node=node)
+                diary.note("known to", node=node)
         try:
             event = subscription.receive(0.2)
         except infobus.LossError as loss:

@@ -15,6 +15,7 @@ from infobus.testing.simulation.membership import (
     MembershipRun,
     simulate,
     simulate_failure,
+    simulate_lateness,
 )
 from infobus.testing.simulation.reliable import SimulationFailed
 
@@ -40,6 +41,20 @@ def test_a_single_failure_is_detected_and_told_everywhere_within_three_heartbeat
     """Theorem 2 of the paper on the membership protocol."""
     count = max(10, SEEDS_COUNT // 100)
     assert max(simulate_failure(seed, kind) for seed in range(count)) <= 3.0
+
+
+@pytest.mark.parametrize("heartbeats", [3.0, 20.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_member_that_always_answers_late_comes_and_goes_and_the_others_go_on(seed, heartbeats):
+    """All rules of the group are checked meanwhile, after each step."""
+    outcome = simulate_lateness(seed, heartbeats)
+    assert outcome.excluded_count > 1
+    assert outcome.excluded_count - outcome.let_in_count in (0, 1)
+    assert outcome.stable_share > 0.5
+
+
+def test_a_member_that_is_a_little_late_stays():
+    assert simulate_lateness(0, 0.5).excluded_count == 0
 
 
 # In 4405 a candidate that enters by another member is withdrawn by the first one, late.

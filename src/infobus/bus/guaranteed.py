@@ -16,6 +16,7 @@ from infobus.bus.settings import ledgers_folder
 from infobus.bus.tags.tags import Tags
 from infobus.errors import BusClosed, BusError, PeerError, StoreError, UsageError
 from infobus.headers import readable
+from infobus.open_files import open_files_needed
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.guaranteed import SiteKeeper
 from infobus.subjects import check_subject
@@ -243,6 +244,7 @@ class Guaranteed:
         if self.driver is not None:
             self.driver.abandon(why)
 
+    @open_files_needed()
     def _begun(self) -> Guarantees:
         with self._beginning:
             self._lifetime.check()

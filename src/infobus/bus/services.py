@@ -13,6 +13,7 @@ from infobus.bus.lifetime import Lifetime
 from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.settings import replies_folder
 from infobus.errors import BusClosed, UsageError
+from infobus.open_files import open_files_needed
 from infobus.patience import Patience
 from infobus.protocols.frames.wire import SERVICE_TAGS
 from infobus.subjects import check_pattern, check_publishable
@@ -72,6 +73,7 @@ class Services:
         """The services that this node offers now."""
         return list(self._offers)
 
+    @open_files_needed()
     def serve(self, subject: str, service: object, **options: Any) -> Offered:
         """See `Bus.serve`."""
         from infobus.services import Offered  # late: most programs serve nothing
@@ -99,6 +101,7 @@ class Services:
         exchange.ask_to_retire(subject)
         return offered
 
+    @open_files_needed()
     def service(self, subject: str, **options: Any) -> ServiceClient:
         """See `Bus.service`."""
         from infobus.services import ServiceClient
@@ -111,6 +114,7 @@ class Services:
             self.exchange, subject, is_async=is_async, patience=self._patience, **options
         )
 
+    @open_files_needed()
     def who_is_out_there(
         self, pattern: str, timeout_s: float | None, role: str | None, where: str
     ) -> list[Found]:
@@ -123,6 +127,7 @@ class Services:
         found = exchange.ask(pattern, role or "", where, timeout_s)
         return [Found.of(one.node, one.presence) for one in found]
 
+    @open_files_needed()
     def watch(self, pattern: str, role: str | None) -> Watch:
         """See `Bus.watch`."""
         from infobus.services import Watch
@@ -131,6 +136,7 @@ class Services:
         check_pattern(pattern)
         return Watch(exchange, pattern, role or "")
 
+    @open_files_needed()
     def i_am(self, subject: str, role: str, info: Mapping[str, Any]) -> IAmHere:
         """See `Bus.i_am`."""
         from infobus.services.discovery import IAmHere
@@ -139,6 +145,7 @@ class Services:
         check_publishable(subject)
         return IAmHere(exchange, subject, role, info)
 
+    @open_files_needed()
     def offer_sessions(
         self,
         bus: Bus,
@@ -156,6 +163,7 @@ class Services:
         supplier = SessionSupplier(told, exchange, converse, offered, self._check_qos, held)
         return self.serve(subject, supplier, **options)
 
+    @open_files_needed()
     def open_session(
         self,
         bus: Bus,

@@ -15,6 +15,7 @@ from infobus.bus.deliver.event import Run
 from infobus.bus.publish.gather import ALONE, FULL, ITEM_BYTES, Gathering
 from infobus.bus.threads import Threads, Worker
 from infobus.errors import BusError, UsageError
+from infobus.open_files import open_files_needed
 from infobus.protocols.frames.lanes import in_words
 from infobus.protocols.frames.wire import FRAME_BYTES_MAX, Data, Item, Items, encode
 from infobus.protocols.qos.classes import Upgrade
@@ -73,7 +74,8 @@ class Outlet:
         self._flusher = flusher
         self._upgrade: LaneUpgrade | None = None
         if upgrade is not None:
-            from infobus.protocols.frames.lane_upgrade import LaneUpgrade  # late: for publishers
+            with open_files_needed():  # late: for publishers
+                from infobus.protocols.frames.lane_upgrade import LaneUpgrade
 
             self._upgrade = LaneUpgrade(upgrade)
         self._wall_s = clock.wall_s

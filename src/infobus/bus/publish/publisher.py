@@ -35,6 +35,7 @@ from infobus.headers import decode as decoded_headers
 from infobus.headers import encode as header_bytes
 from infobus.objects import DataObject, codec, id_of, identify, runs, spelled
 from infobus.objects.codec import encode_event
+from infobus.open_files import open_files_needed
 from infobus.protocols.frames.lanes import class_in, lane_class, lane_key, lane_of
 from infobus.protocols.frames.transactions import Group
 from infobus.protocols.frames.wire import Item, Items, Qos
@@ -532,6 +533,7 @@ class Publisher:
 
     # Guaranteed events, before they leave.
 
+    @open_files_needed()
     def _keep_events(self, events: list[Publication], wish: Wish) -> bool:
         """Put events on disk; False if it is known that nobody listens to them now."""
         if (rules := self._routing.rules) is not None:
@@ -557,6 +559,7 @@ class Publisher:
         stats.skip(self._quenched, len(events))
         return False
 
+    @open_files_needed()
     def _keep_group(self, group: Group, now_s: float, types: tuple[int, ...], wish: Wish) -> None:
         from infobus.bus.publish.records import descriptors_of, record_of_group  # late: as above
 

@@ -12,7 +12,8 @@ links are cut, one way or both, and frames are lost, doubled, late and overtaken
 
 When everything is healed, all are members of one stable view within 3 s, and all operations have
 been decided. `simulate_failure(seed)` lets one member fail in a calm group, and returns how many
-heartbeats later the last of the others was told so.
+heartbeats later the last of the others was told so. `simulate_lateness(seed, heartbeats)` has all
+words of one member come late, and returns how the others fare.
 
 A seed that fails is replayed by `python -m infobus.testing.simulation.membership SEED`.
 """
@@ -23,6 +24,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from infobus.engines.memory.engine import Faults, Network
@@ -87,6 +89,21 @@ def simulate_failure(seed: int, kind: str) -> float:
     with quiet():
         run = MembershipRun(draw, is_calm=True)
         return run.fail(kind)
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How a group fares with a member whose words all come late."""
+
+    stable_share: float  # of the time in which all others call their view stable
+    excluded_count: int
+    let_in_count: int  # after that
+
+
+def simulate_lateness(seed: int, heartbeats: float) -> Lateness:
+    """Have all words of a member that is no leader come late by so much, in a calm group."""
+    with quiet():
+        return MembershipRun(random.Random(seed), is_calm=True).be_late(heartbeats)
 
 
 class MembershipRun:
@@ -194,6 +211,32 @@ class MembershipRun:
                 heard = [s for s, one in views if lost not in one.members]
                 last_s = max(last_s, heard[0] if heard else float("inf"))
         return (last_s - begun_s) / HEARTBEAT_S
+
+    def be_late(self, heartbeats: float) -> Lateness:
+        """One member's words come late, for a hundred heartbeats."""
+        while not self._is_settled():
+            self._advance(HEARTBEAT_S)
+        leader = self.nodes[self.names[0]].member.seat.leader.partition("#")[0]
+        late, *others = sorted(self.names, key=lambda name: name == leader)
+        engine, begun_s, stable_count = self.nodes[late].runtime.engine, self.network.now_s, 0
+        put = engine.put
+
+        def put_later(*frame: Any, **how: Any) -> None:
+            self.network.call_later(heartbeats * HEARTBEAT_S, lambda: put(*frame, **how))
+
+        engine.put = put_later  # type: ignore[method-assign]
+        for _ in range(100):
+            self._advance(HEARTBEAT_S)
+            now_s = self.network.now_s
+            stable = [self.nodes[one].member.stable_left_s(now_s) > 0 for one in others]
+            stable_count += all(stable)
+        told = self.account.told_s[self.nodes[others[0]].node]
+        views = [one.members for s, one in told if s > begun_s and isinstance(one, Installed)]
+        there = [True, *(any(m.startswith(f"{late}#") for m in members) for members in views)]
+        changes = [*pairwise(there)]
+        return Lateness(
+            stable_count / 100, changes.count((True, False)), changes.count((False, True))
+        )
 
     def _is_settled(self) -> bool:
         now_s = self.network.now_s
