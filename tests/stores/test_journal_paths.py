@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from infobus import define_type
-from infobus.errors import StoreCorrupt
+from infobus.errors import StoreCorrupt, UsageError
 from infobus.stores.journal import manifest
 from infobus.stores.journal.journal import Journal, JournalWriter
 from infobus.stores.journal.manifest import Retired
@@ -48,3 +48,23 @@ def test_integers_of_a_middle_version_stay_integers(tmp_path):
     assert table["x"].to_pylist() == [None, None, "two"]
     assert table["x__float"].to_pylist() == [None, 1.5, None]
     assert table["x__int"].to_pylist() == [2**53 + 1, None, None]
+
+
+def test_a_file_address_is_the_folder_that_it_names(tmp_path):
+    folder = tmp_path / "a b"
+    write(folder, stories(range(2)))
+    address = f"file://{tmp_path}/a%20b"
+    assert Journal.open(address).folder == folder
+    with JournalWriter.open(address.replace("file:///", "file:/")) as writer:
+        assert writer.folder == folder
+
+
+@pytest.mark.parametrize("address", ["s3a://b/news", "hdfs://h/news", "s3a:/b", "file://far/news"])
+@pytest.mark.parametrize("open_it", [Journal.open, JournalWriter.open])
+def test_an_address_elsewhere_is_refused_and_nothing_is_made(
+    tmp_path, monkeypatch, address, open_it
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="expected a folder of this host"):
+        open_it(address)
+    assert [*tmp_path.iterdir()] == []

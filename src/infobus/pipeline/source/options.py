@@ -14,6 +14,7 @@ from infobus.errors import UsageError
 from infobus.filters import compile
 from infobus.pipeline.source.positions import offset_at
 from infobus.stores.journal.journal import Journal, Selection
+from infobus.stores.journal.manifest import local_folder
 from infobus.subjects import check_pattern
 
 _KNOWN = {
@@ -84,7 +85,7 @@ class SourceOptions:
                 "another journal: infobus journal record --keep-days ... --keep-mb ..."
             )
         return cls(
-            journal=Path(folder).expanduser().absolute(),
+            journal=local_folder(folder).expanduser().absolute(),
             live=is_live,
             subject=subject,
             where=options.get("where"),

@@ -20,7 +20,7 @@ from infobus.objects import Type, find_type
 from infobus.stores.journal import schemas
 from infobus.stores.journal.columns import attribute_fields
 from infobus.stores.journal.conditions import Conditions
-from infobus.stores.journal.manifest import Manifest, Segment, load
+from infobus.stores.journal.manifest import Manifest, Segment, load, local_folder
 from infobus.stores.journal.schemas import attribute_columns, columns_for
 from infobus.stores.journal.selection import JournalEvent, Selection, learn
 from infobus.stores.journal.writer import JournalWriter
@@ -49,7 +49,7 @@ class Journal:
             StoreError: There is none, or it is of a newer format.
             StoreCorrupt: Its manifest is damaged.
         """
-        folder = Path(folder)
+        folder = local_folder(folder)
         return cls(folder, load(folder))
 
     @property

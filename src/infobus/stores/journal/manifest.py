@@ -13,11 +13,12 @@ import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct, field, structs
 
-from infobus.errors import StoreCorrupt, StoreError, StoreFull
+from infobus.errors import StoreCorrupt, StoreError, StoreFull, UsageError
 from infobus.stores.private import private_opener
 
 NAME = "manifest.json"
@@ -123,6 +124,28 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 _decode = msgspec.json.Decoder(Manifest).decode
+
+
+def local_folder(name: str | Path) -> Path:
+    """Return the folder that is meant by a path, or by a `file:` address of this host.
+
+    >>> local_folder("file:///srv/news")
+    PosixPath('/srv/news')
+
+    Raises:
+        UsageError: The address is of another kind, such as `s3a://`.
+    """
+    scheme, colon, path = str(name).partition(":")
+    if not (colon and path.startswith("/") and scheme.isascii() and scheme[:1].isalpha()):
+        return Path(name)
+    host, slash, rest = path[2:].partition("/") if path.startswith("//") else ("", "/", path[1:])
+    if scheme.lower() != "file" or host not in ("", "localhost") or not slash:
+        raise UsageError(
+            f"journal {str(name)!r}: expected a folder of this host, such as /srv/news or "
+            "file:///srv/news. A journal relies on locks and renames of a local file system; "
+            "to read it from elsewhere, mount it or copy it"
+        )
+    return Path("/" + unquote(rest.lstrip("/")))
 
 
 def load(folder: Path) -> Manifest:

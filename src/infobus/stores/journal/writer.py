@@ -27,6 +27,7 @@ from infobus.stores.journal.manifest import (
     Positions,
     Segment,
     load,
+    local_folder,
     replace,
     sync_folder,
 )
@@ -74,7 +75,7 @@ class JournalWriter:
             StoreError: The folder cannot be used, or another process writes there.
             StoreCorrupt: The manifest is damaged, or it is lost while there are segments.
         """
-        folder = Path(folder)
+        folder = local_folder(folder)
         try:
             if (folder / NAME).exists():
                 repair_tree(folder)
