@@ -184,6 +184,7 @@ def _quick_reader(plan: ClassPlan) -> Reader:
     read_map, new, integers = plan.decode, plan.new, plan.integers
     first_byte, header, fingerprint = plan.first_byte, plan.header, plan.fingerprint
     read_flat = plan.flat.decode if plan.flat is not None else _read_nothing
+    rich = plan.rich
 
     def read(payload: bytes, object_id: ObjectId | None) -> Any:
         try:
@@ -194,11 +195,13 @@ def _quick_reader(plan: ClassPlan) -> Reader:
             if payload[0] == first_byte or payload.startswith(header):
                 state: Any = read_map(payload)
                 if not (_UINT64 in payload and any(state[name] > INT_MAX for name in integers)):
+                    for name, kind in rich:
+                        kind.lift(state[name])
                     obj = new()
                     set_state(obj, state)
                     set_tag(obj, object_id)
                     return obj
-        except _DECODE_ERRORS:
+        except (*_DECODE_ERRORS, Misfit):
             pass  # Perhaps unusual rather than wrong: the slow way decides.
         return _decode_checked(fingerprint, payload, object_id)
 
@@ -414,7 +417,7 @@ def _filled_in(attribute: Attribute) -> Any:
     default = attribute.fresh_default()
     if not attribute.has_default:
         try:
-            attribute.kind.check(default)
+            attribute.checker.check(default)
         except Misfit:
             raise Misfit(f"expected {attribute.type}, but it was not sent") from None
     return default

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,6 +22,9 @@ from infobus.objects.declaration import declared_type
 from infobus.objects.kinds import Misfit, ObjectRoot, plain, shown
 from infobus.objects.plans import ClassPlan
 from infobus.objects.types import ROOT_NAME, Type, root_type, unknown_type
+
+if TYPE_CHECKING:
+    from infobus.objects.rich_kinds import RichKind
 
 # How many parts `repr` shows: a part that is shared on many levels occurs exponentially often.
 _SHOWN_COUNT_MAX = 10_000
@@ -94,9 +98,11 @@ class DataObject(ObjectRoot):
         super().__init_subclass__(**options)
         if type_ is not None:  # Made at run time: the caller has composed the type.
             cls.__bus_type__ = type_
+            _show_rich(cls)
             cls.__bus_plan__ = ClassPlan(cls)
             return
         cls.__bus_type__ = declared_type(cls, name or cls.__name__, sys._getframe(1).f_locals)
+        _show_rich(cls)
         cls.__bus_plan__ = ClassPlan(cls)
         registry.add_declared(cls)
 
@@ -124,7 +130,7 @@ class DataObject(ObjectRoot):
         attribute = self.__bus_plan__.attributes.get(name)
         tag = self.__bus_tag__
         try:
-            checked = plain(value) if attribute is None else attribute.kind.check(value)
+            checked = plain(value) if attribute is None else attribute.checker.check(value)
         except Misfit as misfit:
             raise bad_value(misfit, f"{self.__bus_type__.name}.{name}") from None
         if attribute is not None:
@@ -191,6 +197,30 @@ class DataObject(ObjectRoot):
         return BadValue(f"{self.__bus_type__.name} has no attribute {name!r}{hint}", path=path)
 
 
+class RichView:
+    """What reads an attribute of a rich kind: the object itself holds the plain value."""
+
+    def __init__(self, name: str, kind: RichKind) -> None:
+        self._name, self._kind = name, kind
+
+    def __get__(self, obj: DataObject | None, owner: type | None = None) -> Any:
+        if obj is None or self._name not in obj.__dict__:
+            raise AttributeError(self._name)
+        try:
+            return self._kind.lift(obj.__dict__[self._name], fixed=True)
+        except Misfit as misfit:
+            raise bad_value(misfit, f"{obj.__bus_type__.name}.{self._name}") from None
+
+    def __set__(self, obj: DataObject, value: Any) -> None:
+        obj.__dict__[self._name] = value  # `DataObject.__setattr__` has checked it
+
+
+def _show_rich(cls: type[DataObject]) -> None:
+    for attribute in cls.__bus_type__.attributes:
+        if attribute.rich is not None:
+            setattr(cls, attribute.name, RichView(attribute.name, attribute.rich))
+
+
 # Setters that bypass `__setattr__`, which checks values for users.
 set_state = ObjectRoot.__dict__["__dict__"].__set__
 set_tag = ObjectRoot.__dict__["__bus_tag__"].__set__
@@ -233,8 +263,13 @@ def attribute_values(obj: DataObject) -> dict[str, Any]:
 
     Only a TDL program can leave an attribute without a value.
     """
-    state = obj.__dict__
-    return {name: state[name] for name in obj.__bus_plan__.attributes if name in state}
+    state, plan = obj.__dict__, obj.__bus_plan__
+    values = {name: state[name] for name in plan.attributes if name in state}
+    for name, rich in plan.rich:
+        if name in values:
+            with suppress(Misfit):  # a TDL program may have put anything there
+                values[name] = rich.lift(values[name], fixed=True)
+    return values
 
 
 def unknown_attributes(obj: DataObject) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _attributes(
         for above in supertype.attributes:
             if above.name not in annotations:
                 for default in _taken_from(cls, above.name):
-                    yield make_attribute(where, above.name, above.kind, above.doc, [default])
+                    yield make_attribute(where, above.name, above.checker, above.doc, [default])
 
 
 def doc_in(hint: Any) -> str:
@@ -167,6 +167,9 @@ def _kind_in(hints: Mapping[str, Any], name: str, where: str) -> Kind:
     if name not in hints:
         raise BadType(f"{where} is not annotated")
     try:
-        return kind_of(hints[name])
+        kind = kind_of(hints[name])
     except BadType as error:
         raise BadType(f"{where}: {error}") from None
+    if kind.is_rich:
+        raise BadType(f"{where}: {kind} can be an attribute, but no parameter and no result")
+    return kind

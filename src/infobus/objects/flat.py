@@ -37,7 +37,7 @@ def flat_for(cls: type[DataObject], header: bytes) -> Flat | None:
         return None
     fields = []
     for attribute in attributes:
-        kind = str(attribute.kind)
+        kind = str(attribute.checker)
         scalar = kind.removesuffix(" | None")
         if scalar not in _CODES or _is_computed(cls, attribute.name):
             return None

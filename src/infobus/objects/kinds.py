@@ -75,6 +75,9 @@ class Kind:
     is_container = False
     """True if a program can change a value in place, after `check`."""
 
+    is_rich = False
+    """True if the values have a Python class that the bus does not carry; see `rich_kinds`."""
+
     converts = False
     """True if `check` may return a value with another wire form, such as 1.0 for 1."""
 
@@ -318,7 +321,11 @@ ANY = _Any("any")
 NOTHING = _Nothing("None")
 OBJECT = ObjectOf("DataObject")
 SCALARS: dict[str, Kind] = {str(k): k for k in (BOOL, INT, FLOAT, STR, BYTES, DATETIME)}
-RESERVED_NAMES = frozenset({*SCALARS, "any", "None", "list", "dict", "DataObject"})
+RICH_NAMES = frozenset("decimal uuid date time timedelta".split())
+RESERVED_NAMES = RICH_NAMES | frozenset(
+    {*SCALARS, "any", "None", "list", "dict", "DataObject"}
+    | {"enum", "literal", "set", "frozenset", "tuple"}
+)
 
 _AS_IT_IS = frozenset({str, bool, float, bytes, type(None)})
 _BY_CLASS: dict[type, Kind] = {int: INT, datetime: DATETIME}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Generic, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
 from msgspec import Struct
 
 from infobus.errors import BadType
 from infobus.objects.kinds import Kind, Misfit, ObjectRoot
+
+if TYPE_CHECKING:
+    from infobus.objects.rich_kinds import RichKind
 
 
 class Parameter(Struct, frozen=True, eq=False):
@@ -23,12 +26,17 @@ class Parameter(Struct, frozen=True, eq=False):
     @property
     def type(self) -> str:
         """The kind as text: `str`, `list[int]`, `news.Story | None`."""
-        return str(self.kind)
+        return str(self.checker)
+
+    @property
+    def checker(self) -> Kind:
+        """The kind that checks values."""
+        return self.kind
 
     def fresh_default(self) -> Any:
         """Return a copy of the default, so that no two objects share a list, or None."""
         is_shared = self.has_default and self.kind.is_container
-        return self.kind.check(self.default) if is_shared else self.default
+        return self.checker.check(self.default) if is_shared else self.default
 
     def meaning(self) -> list[Any]:
         """Return the part that the fingerprint covers: everything but the doc."""
@@ -36,9 +44,24 @@ class Parameter(Struct, frozen=True, eq=False):
 
 
 class Attribute(Parameter, frozen=True, eq=False):
-    """An attribute of a type; `inherited_from` names the supertype that declares it, if any."""
+    """An attribute of a type; `inherited_from` names the supertype that declares it, if any.
+
+    If its values have a Python class that the bus does not carry, `rich` says how they look in
+    Python, and `kind` how stores and filters see them.
+    """
 
     inherited_from: str | None = None
+    rich: RichKind | None = None
+
+    @property
+    def checker(self) -> Kind:
+        """The kind that checks values."""
+        return self.rich or self.kind
+
+    @property
+    def plain(self) -> Kind:
+        """The kind of the values that an object holds, and that are sent."""
+        return self.rich.plain if self.rich is not None else self.kind
 
     def get(self, obj: ObjectRoot) -> Any:
         """Return the value of this attribute in `obj`."""
@@ -126,8 +149,17 @@ def make_attribute(
         except Misfit as misfit:
             problem = f"{where}.{name}{misfit.path}: the default does not fit: {misfit.problem}"
             raise BadType(problem) from None
-        return Attribute(name, kind, True, checked, doc)
-    return Attribute(name, kind, doc=doc)
+        return _attribute(name, kind, True, checked, doc)
+    return _attribute(name, kind, False, None, doc)
+
+
+def _attribute(name: str, kind: Kind, has_default: bool, default: Any, doc: str) -> Attribute:
+    if not kind.is_rich:
+        return Attribute(name, kind, has_default, default, doc)
+    from infobus.objects.rich_kinds import RichKind  # late: most programs need none of them
+
+    assert isinstance(kind, RichKind)
+    return Attribute(name, kind.column, has_default, default, doc, rich=kind)
 
 
 def refuse_objects(default: Any) -> None:

@@ -184,7 +184,7 @@ def sent_type(obj: DataObject, state: dict[str, Any]) -> tuple[int, tuple[int, .
     try:
         for attribute in received.attributes:
             if attribute.name in state:
-                attribute.kind.check(state[attribute.name])
+                attribute.checker.check(state[attribute.name])
     except Misfit:
         if obj.__class__ is not DataObject:
             return obj.__bus_plan__.fingerprint, obj.__bus_plan__.closure

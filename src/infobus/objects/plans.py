@@ -25,6 +25,7 @@ class ClassPlan:
         "cls",
         "containers",
         "count",
+        "decimals",
         "decode",
         "decode_run",
         "fields",
@@ -37,6 +38,7 @@ class ClassPlan:
         "is_plain",
         "new",
         "reader",
+        "rich",
     )
 
     def __init__(self, cls: type[DataObject]) -> None:
@@ -47,17 +49,20 @@ class ClassPlan:
         self.closure = known.closure
         self.attributes: dict[str, Attribute] = {a.name: a for a in known.attributes}
         self.count = len(self.attributes)
-        self.fields = tuple((a.name, a.kind.exact, a.kind.check, a) for a in known.attributes)
+        self.fields = tuple((a.name, _exact(a), a.checker.check, a) for a in known.attributes)
         # A program can change containers in place, so they are checked again before sending.
         self.containers: tuple[tuple[str, Kind], ...] = tuple(
-            (a.name, a.kind) for a in known.attributes if a.kind.is_container
+            (a.name, a.checker) for a in known.attributes if a.plain.is_container
         )
-        self.is_plain = not any(a.kind.is_container or a.kind.is_deep for a in known.attributes)
-        self.is_deep = any(a.kind.is_deep for a in known.attributes)
+        self.is_plain = not any(a.plain.is_container or a.plain.is_deep for a in known.attributes)
+        self.is_deep = any(a.plain.is_deep for a in known.attributes)
+        self.rich = tuple((a.name, a.rich) for a in known.attributes if a.rich is not None)
+        # Filters see these otherwise than they are sent.
+        self.decimals = {name: rich.compared for name, rich in self.rich if rich.has_decimals}
         # msgspec skips keys that a TypedDict does not name, but unknown attributes must be
         # preserved. So this decodes only a map with exactly the right number of entries, which
         # the first bytes show: if msgspec then finds all attributes, nothing was skipped.
-        wire = {} if self.is_deep else {a.name: a.kind.wire for a in known.attributes}
+        wire = {} if self.is_deep else {a.name: a.plain.wire for a in known.attributes}
         # MessagePack has integers that exceed a signed 64-bit integer. Looking for them
         # afterwards is much faster than giving msgspec the bounds.
         self.integers = tuple(name for name, spec in wire.items() if spec is INT.wire)
@@ -73,3 +78,7 @@ class ClassPlan:
         # The header of a small map is one byte, and comparing it is faster than `startswith`.
         self.first_byte = self.header[0] if is_small else -1
         self.flat = flat_for(cls, self.header)
+
+
+def _exact(attribute: Attribute) -> type | None:
+    return attribute.kind.exact if attribute.rich is None else None

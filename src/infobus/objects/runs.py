@@ -74,7 +74,7 @@ def decode(
     It returns objects only if all of them match their type exactly.
     """
     plan = registry.ready.get(fingerprint)
-    if plan is None or plan.is_deep:
+    if plan is None or plan.is_deep or plan.rich:
         return None
     if plan.flat is not None:
         found = plan.flat.decode_run(bodies, sender, numbers)

@@ -217,7 +217,7 @@ def _agree(one: Attribute | Operation, other: Any, is_settled: bool) -> bool:
     If the subtype declares the member itself (`is_settled`), defaults may differ.
     """
     if is_settled:
-        return isinstance(one, Operation) or one.kind == other.kind
+        return isinstance(one, Operation) or one.checker == other.checker
     return same_bytes(one) == same_bytes(other)
 
 
@@ -225,11 +225,11 @@ def _is_new(member: Member, inherited: dict[str, Any], strict: bool, name: str) 
     above = inherited.get(member.name)
     if above is None:
         return True
-    if isinstance(member, Attribute) and not above.kind.includes(member.kind):
+    if isinstance(member, Attribute) and not above.checker.includes(member.checker):
         if strict:
             raise BadType(
-                f"{name}.{member.name}: declared as {member.kind}, but inherited from "
-                f"{above.inherited_from} as {above.kind}"
+                f"{name}.{member.name}: declared as {member.type}, but inherited from "
+                f"{above.inherited_from} as {above.type}"
             )
         return False
     return same_bytes(member) != same_bytes(above)

@@ -38,6 +38,8 @@ def attributes_of(x: object) -> Mapping[str, Any]:
     if x.__class__ is dict:
         return x
     if isinstance(x, DataObject):
+        if x.__bus_plan__.decimals:
+            return _comparable(x)
         tag = x.__bus_tag__
         if tag.__class__ is not Foreign or not (tag.extra or tag.filled):
             return x.__dict__
@@ -48,6 +50,23 @@ def attributes_of(x: object) -> Mapping[str, Any]:
             x.attributes = {**attributes_of(x.data), HEADERS: x.headers}
         return x.attributes
     return x if isinstance(x, Mapping) else _NOTHING
+
+
+def stored_attributes_of(x: object) -> Mapping[str, Any]:
+    """Return what `attributes_of` does, but decimal numbers as text, as they are sent."""
+    if not (isinstance(x, DataObject) and x.__bus_plan__.decimals):
+        return attributes_of(x)
+    tag = x.__bus_tag__
+    filled, extra = (tag.filled, tag.extra) if tag.__class__ is Foreign else ({}, {})
+    return {name: one for name, one in x.__dict__.items() if name not in filled} | extra
+
+
+def _comparable(x: DataObject) -> Mapping[str, Any]:
+    values = dict(stored_attributes_of(x))
+    for name, compared in x.__bus_plan__.decimals.items():
+        if name in values:
+            values[name] = compared(values[name])
+    return values
 
 
 def read(x: object, path: tuple[str, ...]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from infobus.errors import UsageError
 from infobus.extras import advice
-from infobus.filters.language.values import attributes_of
+from infobus.filters.language.values import stored_attributes_of
 from infobus.headers import HeaderValue
 from infobus.objects import DataObject, Type, find_type, id_of, kinds, type_of
 from infobus.objects.data import Foreign, unknown_attributes
@@ -191,7 +191,7 @@ def table_of(
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
             # No accepted event is lost: it is stored as if its type were unknown.
             log.warning("events of %s do not fit its columns: %s", name, error)
-    rest = pa.array([entries_of(attributes_of(one)) for one in data], ATTRIBUTES)
+    rest = pa.array([entries_of(stored_attributes_of(one)) for one in data], ATTRIBUTES)
     envelope = _envelope(events, offsets, name or None)
     return name, envelope.append_column(GENERIC.field(REST), rest)
 
@@ -215,7 +215,7 @@ def _typed(events: Sequence[Journaled], offsets: Sequence[int], known: Type) -> 
 
 def _split(data: Sequence[DataObject], kind_of: Mapping[str, Kind]) -> tuple[Rows, Rows]:
     """Split values into those that fit a type's columns and the rest ([] if all fit)."""
-    values = [attributes_of(one) for one in data]
+    values = [stored_attributes_of(one) for one in data]
     if all(value.keys() <= kind_of.keys() for value in values) and not any(
         map(unknown_attributes, data)
     ):
@@ -304,7 +304,7 @@ def _struct_converter(known: Type, above: tuple[str, ...]) -> Converter:
             return None
         row: dict[str, Any] = {"_type": type_of(value).name, "_object_id": id_of(value)}
         rest = {}
-        for name, item in attributes_of(value).items():
+        for name, item in stored_attributes_of(value).items():
             if _fits(kind_of.get(name), item):
                 row[fields[name].name] = puts[name](item)
             else:

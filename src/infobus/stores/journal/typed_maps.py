@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any
 
 from infobus.errors import BadFrame
-from infobus.filters.language.values import attributes_of
+from infobus.filters.language.values import stored_attributes_of
 from infobus.headers import NO_HEADERS, Headers, HeaderValue
 from infobus.objects import DataObject, codec, find_type, id_of, type_of
 
@@ -70,7 +70,7 @@ def _add(found: list[Entry], path: str, value: Any) -> None:
         found.append((path, {"kind": "object", "text": type_of(value).name}))
         if (id := id_of(value)) is not None:
             found.append((f"{path}[id]", {"kind": "id", "text": id}))
-        _add_all(found, path, attributes_of(value))
+        _add_all(found, path, stored_attributes_of(value))
     else:
         found.append((path, {"kind": "dict"}))
         _add_all(found, path, value)

@@ -41,7 +41,7 @@ def renew(run: Evaluation, value: Any) -> None:
     for attribute in plan.attributes.values():
         if attribute.name in old:
             with suppress(Misfit):  # Unbound: the program gets an error if it reads the slot.
-                state[attribute.name] = attribute.kind.check(old[attribute.name])
+                state[attribute.name] = attribute.checker.check(old[attribute.name])
         elif attribute.has_default:
             state[attribute.name] = fresh_default(run, attribute)
             filled[attribute.name] = fresh_default(run, attribute)
