@@ -25,6 +25,7 @@ BLOCKS = [
         "guaranteed",
         "limits",
         "membership",
+        "payloads",
         "qos",
         "repository",
         "services",

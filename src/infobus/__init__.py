@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from infobus.bus.membership.role import MembershipRole
     from infobus.bus.membership.view import ExcludedView, MembersView
     from infobus.objects import describe
+    from infobus.objects.json_forms import json_schema, to_dict, to_json
     from infobus.services import Service, current_call, idempotent
 
 __version__ = "0.1.0"
@@ -157,7 +158,10 @@ __all__ = [
     "describe",
     "id_of",
     "idempotent",
+    "json_schema",
     "sent_values",
+    "to_dict",
+    "to_json",
     "type_of",
 ]
 
@@ -177,6 +181,9 @@ _LATE = {
     "describe": "infobus.objects.printer",
     "NodeStats": "infobus.bus.statistics.records",
     "idempotent": "infobus.services",
+    "json_schema": "infobus.objects.json_forms",
+    "to_dict": "infobus.objects.json_forms",
+    "to_json": "infobus.objects.json_forms",
 }
 
 

@@ -28,7 +28,7 @@ from infobus.bus.runtime.runtime import Runtime
 from infobus.bus.services import Services
 from infobus.bus.statistics.reporter import Reporter
 from infobus.bus.stats import Stats, snapshot
-from infobus.bus.subscriptions import Subscriptions
+from infobus.bus.subscriptions import Subscriptions, classes_in
 from infobus.bus.tags.tags import Tags
 from infobus.bus.threads import SYSTEM_THREADS, Threads
 from infobus.engines.base import Engine
@@ -42,10 +42,12 @@ from infobus.subjects import TEST_SPACE, check_pattern
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Unpack
 
     from infobus.bus.aio import AioBus
     from infobus.bus.border.interior import Interior
     from infobus.bus.deliver.event_keys import ConsumerKeyOptions, ConsumerKeys
+    from infobus.bus.deliver.options import DurableOptions, SubscribeOptions
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.membership.facade import Membership, OnMembers
     from infobus.bus.membership.health import AliveCheck
@@ -295,19 +297,7 @@ class Bus:
         self,
         pattern: str,
         callback: Callable[[Event], object] | None = None,
-        *,
-        where: str | Filter | None = None,
-        test: bool = False,
-        on_loss: OnLoss = "raise",
-        on_mismatch: OnMismatch = "raise",
-        on_error: Callable[[BusError], object] | None = None,
-        when_full: WhenFull = "pace",
-        queue_count_max: int | None = None,
-        priority: str | None = None,
-        max_age: float | None = None,
-        max_rate: float | None = None,
-        timeout_s: float | None = None,
-        **keys: Unpack[ConsumerKeyOptions],
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription: ...
 
     @overload
@@ -317,15 +307,7 @@ class Bus:
         callback: Callable[[DurableEvent], object] | None = None,
         *,
         durable: str,
-        where: str | Filter | None = None,
-        test: bool = False,
-        on_mismatch: OnMismatch = "raise",
-        on_error: Callable[[BusError], object] | None = None,
-        acknowledge: Acknowledge = "automatic",
-        ordered: bool = True,
-        deliveries_max: int = 5,
-        live: bool = False,
-        **keys: Unpack[ConsumerKeyOptions],
+        **options: Unpack[DurableOptions],
     ) -> DurableSubscription: ...
 
     def subscribe(
@@ -366,6 +348,9 @@ class Bus:
             max_age: Seconds after which an event is let go here, if its supplier says no less.
             max_rate: At most so many events a second; others are left out, and counted.
             timeout_s: How long to wait for the nodes' answers; the patience of the node if None.
+            type: The class of which every `event.data` is, or several as a union: a `DataObject`,
+                dataclass, pydantic model, msgspec Struct, TypedDict, str, bytes, `pyarrow.Table`.
+                A dict that fits becomes one; about anything else, see `on_mismatch`.
             keys: `signed_by="desk"` takes only what that key has signed; `holds=["auditors"]` opens
                 what is sealed for it; `tell_filter=True` tells others `where` all the same.
 
@@ -405,6 +390,7 @@ class Bus:
         max_age: float | None = None,
         max_rate: float | None = None,
         timeout_s: float | None = None,
+        type: Any = None,
         **keys: Unpack[ConsumerKeyOptions],
     ) -> Subscription:
         """Receive what is published under any of `patterns`, as one subscription.
@@ -428,6 +414,7 @@ class Bus:
             max_rate=max_rate,
             timeout_s=self.patience.subscribe_s if timeout_s is None else timeout_s,
             keys=self._consumer_keys(keys) if keys else None,
+            type=type,
         )
 
     def subscribe_durable(
@@ -444,6 +431,7 @@ class Bus:
         ordered: bool = True,
         deliveries_max: int = 5,
         live: bool | Iterable[str] = False,
+        type: Any = None,
         **keys: Unpack[ConsumerKeyOptions],
     ) -> DurableSubscription:
         """As `subscribe` with `durable`: one durable consumer of any of `patterns`.
@@ -463,12 +451,13 @@ class Bus:
             ordered=ordered,
             deliveries_max=deliveries_max,
             keys=self._consumer_keys(keys) if keys else None,
+            wanted=classes_in(type),
         )
         if live:
             try:
                 also = patterns if live is True else live
                 plain = self.subscribe_many(
-                    also, where=where, test=test, on_mismatch=on_mismatch, **keys
+                    also, where=where, test=test, on_mismatch=on_mismatch, type=type, **keys
                 )
                 subscription.join(plain)
             except BaseException:

@@ -113,6 +113,7 @@ class Guaranteed:
         ordered: bool,
         deliveries_max: int,
         keys: ConsumerKeys | None = None,
+        wanted: tuple[Any, ...] = (),
     ) -> DurableSubscription:
         """See `Bus.subscribe_durable`."""
         from infobus.bus.durable.subscription import DurableSubscription
@@ -144,6 +145,7 @@ class Guaranteed:
             ordered=ordered,
             deliveries_max=deliveries_max,
             judge=None if keys is None else partial(keys.read_kept, asked),
+            wanted=wanted,
         )
         return subscription
 

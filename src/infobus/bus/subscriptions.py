@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infobus.bus.deliver.audience import filter_of, patterns_of
 from infobus.bus.deliver.event import Event
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
+
+
+def classes_in(type: Any) -> tuple[Any, ...]:
+    """The classes that a consumer asks for, ready to be received; none for any."""
+    if type is None:
+        return ()
+    from infobus.objects.payloads import wanted_classes  # late: most programs name none
+
+    return wanted_classes(type)
 
 
 class Subscriptions:
@@ -62,6 +71,7 @@ class Subscriptions:
         max_rate: float | None,
         timeout_s: float,
         keys: ConsumerKeys | None = None,
+        type: Any = None,
     ) -> Subscription:
         """See `Bus.subscribe_many`."""
         patterns = patterns_of("subscribe_many", patterns)
@@ -82,6 +92,7 @@ class Subscriptions:
             queue_count_max=queue_count_max,
             clock=self._runtime.clock,
             keys=keys,
+            wanted=classes_in(type),
         )
         silent = self._runtime.subscribe(subscription, timeout_s)
         if silent:

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from infobus import DataObject, DurableEvent, Event, type_of
 from infobus.cli.values import TYPE_KEY, headers_as_json
-from infobus.objects.data import attribute_values, unknown_attributes
+from infobus.objects.codec import carried
+from infobus.objects.data import held_values, unknown_attributes
 from infobus.objects.sealed import SEALED, SEALED_PART
 from infobus.printable import printable, printable_json
 from infobus.security.event_marks import SEALED as SEALED_FOR
@@ -21,10 +22,10 @@ VALUE_LENGTH_MAX = 120
 
 def attributes_of(data: Any) -> dict[str, Any]:
     """The attributes of an object, including those its type here lacks; a dict as it is."""
-    if isinstance(data, DataObject):
-        return attribute_values(data) | unknown_attributes(data)
-    untyped: dict[str, Any] = data
-    return untyped
+    if isinstance(data, dict):
+        return data
+    obj = carried(data)
+    return held_values(obj) | unknown_attributes(obj)
 
 
 def event_heading(event: Event) -> Text:

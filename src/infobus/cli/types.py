@@ -27,6 +27,12 @@ def command(
         ),
     ] = None,
     as_json: AsJson = False,
+    as_schema: Annotated[
+        bool,
+        typer.Option(
+            "--json-schema", help="Print the JSON schema of the objects, and nothing else."
+        ),
+    ] = False,
 ) -> None:
     """List the types known on the bus, subtypes indented.
 
@@ -35,7 +41,9 @@ def command(
     """
     with which.join() as node:
         known = types_on_bus(node, name) if name else node.types()
-    if as_json:
+    if as_schema:
+        write_json(infobus.json_schema(*known[:1] if name else known))
+    elif as_json:
         write_json(*(type_.to_dict() for type_ in known))
     elif name:
         if len(known) > 1:

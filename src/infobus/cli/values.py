@@ -130,7 +130,7 @@ def _read_object(text: str) -> dict[str, Any]:
 
 
 def _kinds_of(type_: Type | None) -> dict[str, Kind]:
-    return {} if type_ is None else {one.name: one.kind for one in type_.attributes}
+    return {} if type_ is None else {one.name: one.plain for one in type_.attributes}
 
 
 def _converted(values: dict[str, Any], by_name: Mapping[str, Kind]) -> dict[str, Any]:

@@ -45,7 +45,6 @@ from infobus.objects.kinds import (
     Copying,
     Misfit,
     plain_dict,
-    shown,
 )
 from infobus.objects.members import Attribute
 from infobus.objects.outbound import ENCODE_ERRORS, Packing, culprit, weigh
@@ -248,7 +247,7 @@ def types_in(payloads: Iterable[Payload]) -> set[int]:
 
 def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
     if not isinstance(value, dict):
-        raise BadValue(f"expected a DataObject or a dict to send, got {shown(value)}")
+        return encode(carried(value))
     needs: tuple[int, ...] = ()
     try:
         copying = Copying()
@@ -267,6 +266,13 @@ def _encode_untyped(value: Any) -> tuple[int, bytes, tuple[int, ...]]:
         raise _unsendable(body, "dict", error) from None
     _check_size(payload, "dict")
     return 0, payload, needs
+
+
+def carried(value: Any) -> Any:
+    """Return what is published for `value`; see `payloads`."""
+    from infobus.objects.payloads import carried  # late: most programs publish data objects
+
+    return carried(value)
 
 
 def _encode_walking(obj: DataObject) -> tuple[int, bytes, tuple[int, ...]]:
@@ -328,12 +334,13 @@ class Mismatched(Exception):
     with. The other attributes tell the first attribute that does not fit.
     """
 
-    def __init__(self, obj: DataObject, misfit: AttributeMisfit) -> None:
+    def __init__(self, obj: Any, misfit: AttributeMisfit) -> None:
         self.object = obj
-        self.type = type_of(obj).name
+        is_object = isinstance(obj, DataObject)
+        self.type = type_of(obj).name if is_object else type(obj).__name__
         self.attribute = misfit.path.removeprefix(".")
         self.expected = misfit.expected
-        self.sent = unknown_attributes(obj).get(self.attribute)
+        self.sent = unknown_attributes(obj).get(self.attribute) if is_object else None
         super().__init__(f"{self.type}{misfit.path}: {misfit.problem}")
 
 

@@ -251,6 +251,8 @@ def type_of(x: object) -> Type:
     """
     cls = x if isinstance(x, type) else x.__class__
     if not issubclass(cls, DataObject):
+        if cls in registry.twins:
+            return registry.twins[cls].__bus_type__
         raise BadValue(f"{shown(x):.80} is neither a data object nor a class of them")
     if cls is DataObject and isinstance(x, DataObject) and x.__bus_tag__.__class__ is Foreign:
         fingerprint = x.__bus_tag__.fingerprint
@@ -263,13 +265,18 @@ def attribute_values(obj: DataObject) -> dict[str, Any]:
 
     Only a TDL program can leave an attribute without a value.
     """
-    state, plan = obj.__dict__, obj.__bus_plan__
-    values = {name: state[name] for name in plan.attributes if name in state}
-    for name, rich in plan.rich:
+    values = held_values(obj)
+    for name, rich in obj.__bus_plan__.rich:
         if name in values:
             with suppress(Misfit):  # a TDL program may have put anything there
                 values[name] = rich.lift(values[name], fixed=True)
     return values
+
+
+def held_values(obj: DataObject) -> dict[str, Any]:
+    """Return the same as `attribute_values`, but as the object holds them, which is plain."""
+    state = obj.__dict__
+    return {name: state[name] for name in obj.__bus_plan__.attributes if name in state}
 
 
 def unknown_attributes(obj: DataObject) -> dict[str, Any]:

@@ -82,6 +82,12 @@ implement: Callable[[DataObject, str], Callable[..., Any] | None] | None = None
 `infobus.tdl.permit` sets it; None means that methods from outside may not run.
 """
 
+twins: dict[object, type[DataObject]] = {}
+"""By a class of another library, the data object class under which its instances travel."""
+
+natives: dict[type[DataObject], Callable[[DataObject], Any]] = {}
+"""By such a data object class, what makes the instance again. Empty while nobody needs it."""
+
 AWAITED_COUNT_MAX = 100_000
 awaited: set[int] = set()
 """Fingerprints of supertypes that were named, but whose descriptors have not arrived."""

@@ -16,7 +16,7 @@ import datetime as moments
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NoReturn, SupportsIndex
 
 import msgspec
 
@@ -313,10 +313,7 @@ class SetOf(_Items):
     """A set: carried as a list without repeats, in an order that depends on its items alone."""
 
     def __init__(self, item: Kind, python: type = set) -> None:
-        inside = plain_of(item)
-        inside = inside.item if isinstance(inside, Maybe) else inside
-        is_tuple = isinstance(item, RichTuple | TupleOf)
-        if (inside.is_container or inside.is_deep) and not is_tuple:
+        if not _is_hashable(item):
             raise BadType(f"a set of {item} cannot be: its items must be hashable")
         super().__init__(f"{python.__name__}[{item}]", item)
         self.python = python
@@ -385,6 +382,19 @@ class RichTuple(RichKind):
             raise self._refuse(value)
         places = zip(self.items, value, strict=True)
         return _each(lambda place: function(*place), places)
+
+
+def _is_hashable(kind: Kind) -> bool:
+    """Return whether values of a kind can be in a set."""
+    if isinstance(kind, _Scalar | LiteralOf | EnumOf):
+        return True
+    if isinstance(kind, Maybe | RichMaybe | TupleOf):
+        return _is_hashable(kind.item)
+    if isinstance(kind, RichTuple | UnionOf):
+        return all(map(_is_hashable, kind.items))
+    if isinstance(kind, SetOf):
+        return kind.python is frozenset
+    return not (isinstance(kind, RichKind) or kind.is_container or kind.is_deep)
 
 
 def _shared(some: Sequence[Kind]) -> Kind:
@@ -500,12 +510,10 @@ def families_of(kind: Kind) -> set[str]:
 
 
 def _is_at_home(kind: Kind, value: Any) -> bool:
-    if isinstance(kind, _Scalar):
-        return isinstance(value, kind.python)
-    if isinstance(kind, EnumOf) and kind.python is not None:
-        return isinstance(value, kind.python)
     if isinstance(kind, SetOf):
         return isinstance(value, set | frozenset)
+    if isinstance(python := getattr(kind, "python", None), type):
+        return isinstance(value, python)
     return not isinstance(kind, RichKind) and family_of(value) in families_of(kind)
 
 
@@ -559,7 +567,7 @@ def union_of(items: Sequence[Kind]) -> Kind:
 # What an object hands out of containers that it does not hold as they are.
 
 
-def _copied(self: Any, protocol: int) -> tuple[type, tuple[Any]]:
+def _copied(self: Any, protocol: SupportsIndex) -> tuple[type, tuple[Any]]:
     plain = type(self).__mro__[1]
     return plain, (plain(self),)
 

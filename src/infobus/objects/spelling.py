@@ -220,7 +220,7 @@ def _parse_values(text: str) -> tuple[Kind, str]:
     names: list[str] = []
     values: list[Any] = []
     if shape == "enum":
-        name, comma, rest = rest.partition(",")
+        name, _comma, rest = rest.partition(",")
         rest = rest.lstrip()
     try:
         while True:
@@ -234,7 +234,7 @@ def _parse_values(text: str) -> tuple[Kind, str]:
                 break
             rest = _expect(",", rest)
     except ValueError:
-        raise BadType(f"expected values as in JSON in a kind, got {text:.80!r}") from None
+        raise BadType(f"expected values as in JSON in a kind, got {text[:80]!r}") from None
     rest = _expect("]", rest)
     if shape == "literal":
         return rich.LiteralOf(values), rest

@@ -24,7 +24,7 @@ from infobus.filters import Filter
 from infobus.filters.language.values import attributes_of
 from infobus.headers import NO_HEADERS, Headers, with_headers
 from infobus.objects import DataObject, Property, id_of, type_of
-from infobus.objects.data import attribute_values, unknown_attributes
+from infobus.objects.data import held_values, unknown_attributes
 from infobus.repository.catalog import UNTYPED, Catalog, TypeTable
 from infobus.repository.column_forms import Moment
 from infobus.repository.database import is_one_of
@@ -271,7 +271,7 @@ def row_of(obj: Any, envelope: dict[str, Any], properties: dict[str, Property]) 
     if envelope["_type"] == UNTYPED:
         known = attributes_of(obj)
     else:
-        known = attribute_values(obj) | unknown_attributes(obj)
+        known = held_values(obj) | unknown_attributes(obj)
     if hidden := {name: value for name, value in known.items() if name in real}:
         real["_hidden"] = hidden  # a dict may have any keys
     return {**envelope, **known, **real}

@@ -17,10 +17,11 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.exc import IntegrityError
 
 from infobus import Bus, DataObject, Event, Property, Transaction, Type, id_of
-from infobus.errors import StoreCorrupt, StoreError, UsageError
+from infobus.errors import BadValue, StoreCorrupt, StoreError, UsageError
 from infobus.filters import Filter, compile
 from infobus.headers import Headers
 from infobus.objects import find_type, identify, spelled
+from infobus.objects.codec import carried
 from infobus.objects.types import ROOT_NAME
 from infobus.repository import indexes
 from infobus.repository.catalog import (
@@ -643,11 +644,13 @@ def _records(objects: Iterable[Storable], subject: str | None) -> Iterator[Objec
             yield from records_of(obj)
         elif isinstance(obj, ObjectRecord):
             yield obj
-        elif not isinstance(obj, DataObject | dict):
-            raise UsageError(
-                f"objects[{number}] is {obj!r}: expected an object, a dict or an event"
-            )
         else:
+            try:
+                obj = carried(obj)
+            except BadValue:
+                raise UsageError(
+                    f"objects[{number}] is {obj!r}: expected an object, a dict or an event"
+                ) from None
             new_id = spelled((maker, number))
             id = spelled(identify(obj, new_id)) if isinstance(obj, DataObject) else new_id
             yield ObjectRecord(obj, id, subject)
@@ -664,4 +667,4 @@ def records_of(event: Event) -> Iterator[ObjectRecord]:
         moment = _EPOCH + timedelta(seconds=event.time)
     except (OverflowError, ValueError):  # a sender's clock may say anything
         moment = None
-    yield ObjectRecord(event.data, id, event.subject, moment, event.headers)
+    yield ObjectRecord(carried(event.data), id, event.subject, moment, event.headers)

@@ -14,6 +14,7 @@ from infobus.headers import NO_HEADERS, Headers, readable, with_headers
 from infobus.headers import decode as decode_headers
 from infobus.objects import DataObject, runs, spelled, type_of
 from infobus.objects.codec import Mismatched, reader_for
+from infobus.objects.registry import natives, twins
 from infobus.objects.sealed import is_sealed
 from infobus.protocols.frames import transactions
 from infobus.protocols.frames.wire import Items
@@ -87,7 +88,9 @@ class Event(Struct, frozen=True, gc=False):
     @property
     def type(self) -> str | None:
         """The name of the object's type; None for a plain dict, and for a transaction."""
-        return type_of(self.data).name if isinstance(self.data, DataObject) else None
+        if isinstance(self.data, DataObject) or self.data.__class__ in twins:
+            return type_of(self.data).name
+        return None
 
     @property
     def is_sealed(self) -> bool:
@@ -196,6 +199,8 @@ def events_of(run: Run, on_bad_object: OnBadObject, default_class: str) -> list[
         object_id = items.object_ids.get(0) or (sender, number)
         try:
             data = reader_for(items.types[0])(bodies[0], object_id)
+            if natives:
+                data = native(data)
         except (BadFrame, Mismatched) as error:
             data = on_bad_object(sender, error)
             if data is None:
@@ -204,8 +209,29 @@ def events_of(run: Run, on_bad_object: OnBadObject, default_class: str) -> list[
         class_ = run.class_ or default_class
         return [Event(subject, data, sender, seq, time, number, class_, run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
+    if natives:
+        objects, are_whole = _as_native(objects, sender, on_bad_object), False
     events = list(_events_with(objects, run, default_class))
     return events if are_whole else [event for event in events if event.data is not None]
+
+
+def native(data: Any) -> Any:
+    """What the application gets of an object; raises `Mismatched` if its class refuses it."""
+    if data.__class__ not in natives:
+        return data
+    from infobus.objects.payloads import native
+
+    return native(data)
+
+
+def _as_native(objects: Iterable[Any], sender: str, on_bad_object: OnBadObject) -> list[Any]:
+    found = []
+    for obj in objects:
+        try:
+            found.append(native(obj))
+        except Mismatched as error:
+            found.append(on_bad_object(sender, error))
+    return found
 
 
 def _events_with(objects: Iterable[Any], run: Run, default_class: str) -> Iterator[Event]:
@@ -259,6 +285,9 @@ class Reading:
         end = start + READ_COUNT
         objects, are_whole = objects_of(self._run, self._on_bad_object, start, end)
         self._are_whole &= are_whole
+        if natives:
+            self._are_whole = False  # for all that is known
+            return _as_native(objects, self._run.sender, self._on_bad_object)
         return objects
 
 

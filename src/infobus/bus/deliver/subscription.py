@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from msgspec.structs import replace
 
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
-from infobus.bus.deliver.event import READ_COUNT, Event, Reading, Run, events_of, weight_of
+from infobus.bus.deliver.event import (
+    READ_COUNT,
+    Event,
+    OnBadObject,
+    Reading,
+    Run,
+    Transaction,
+    events_of,
+    weight_of,
+)
 from infobus.bus.deliver.priority_queue import Demand, Waits
 from infobus.bus.deliver.queue import Inbox, Look
 from infobus.errors import (
@@ -122,6 +131,7 @@ class Subscription:
         queue_count_max: int,
         clock: Clock = SYSTEM_CLOCK,
         keys: ConsumerKeys | None = None,
+        wanted: tuple[Any, ...] = (),
     ) -> None:
         check_choice("on_loss", on_loss, OnLoss)
         check_choice("on_mismatch", on_mismatch, OnMismatch)
@@ -150,6 +160,7 @@ class Subscription:
         self.on_loss: OnLoss = on_loss
         self.on_mismatch: OnMismatch = on_mismatch
         self.when_full: WhenFull = when_full
+        self.wanted = wanted  # the classes of which its objects are; any, if empty
         self.loss: LossError | None = None  # the last loss that was reported here
         self.lost = 0  # reported losses
         self._owner = owner
@@ -422,9 +433,12 @@ class Subscription:
         if queue.watched and queue.is_relieved():
             self._owner.relieved(self)
         if self.keys is not None and not entry.places:
-            queue.make_ready(self._with_keys(self.keys, entry)[::-1])
+            opened = self._with_keys(self.keys, entry)
+            if self.wanted:
+                opened = as_wanted(opened, self.wanted, self._on_bad_object)
+            queue.make_ready(opened[::-1])
             return True
-        if len(items.bodies) > READ_COUNT and entry.is_sifted:
+        if len(items.bodies) > READ_COUNT and entry.is_sifted and not self.wanted:
             queue.reading = Reading(entry, self._on_bad_object, queue.default_class)
             return True
         events = events_of(entry, self._on_bad_object, queue.default_class)
@@ -434,6 +448,8 @@ class Subscription:
                 for event in events
                 if where.matches(with_headers(_sent(event.data), event.headers))
             ]
+        if self.wanted:
+            events = as_wanted(events, self.wanted, self._on_bad_object)
         if len(events) > 1:
             events.reverse()
         queue.make_ready(events)
@@ -502,6 +518,30 @@ class Subscription:
         return True
 
 
+def as_wanted(
+    events: Sequence[Event], wanted: tuple[Any, ...], on_bad_object: OnBadObject
+) -> list[Event]:
+    """The events with objects of these classes; `on_bad_object` is asked about all others."""
+    from infobus.objects.payloads import typed  # late: most subscriptions take any type
+
+    found = []
+    for event in events:
+        data = event.data
+        if isinstance(data, Transaction):
+            inside = as_wanted(data.events, wanted, on_bad_object)
+            data = Transaction(tuple(inside)) if len(inside) == len(data) else None
+        elif not isinstance(data, Mismatched):
+            try:
+                data = typed(data, wanted)
+            except Mismatched as error:
+                data = on_bad_object(event.sender, error)
+        if data is event.data:
+            found.append(event)
+        elif data is not None:
+            found.append(replace(event, data=data))
+    return found
+
+
 def check_choice(name: str, value: str, choices: Any) -> None:
     """Raise `UsageError` if `value` is not one of the choices, a `Literal`."""
     if value not in get_args(choices):
@@ -516,9 +556,13 @@ def _sent(data: Any) -> Any:
 def mismatch_error(event: Event) -> MismatchError:
     """The error that tells of an event which holds a `Mismatched` in place of its object."""
     found: Mismatched = event.data
+    why = ""
+    if found.attribute:
+        why = (
+            f"; the sender has another definition of {found.type}, see: infobus types {found.type}"
+        )
     return MismatchError(
-        f"{event.subject}: {found}; the sender has another definition of {found.type}, see: "
-        f'infobus types {found.type}. on_mismatch="generic" gives the object as it was sent',
+        f'{event.subject}: {found}{why}. on_mismatch="generic" gives the object as it was sent',
         subject=event.subject,
         type=found.type,
         attribute=found.attribute,

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec import convert
 
@@ -255,6 +255,7 @@ class Guarantees:
         ordered: bool,
         deliveries_max: int,
         judge: Judge | None = None,
+        wanted: tuple[Any, ...] = (),
     ) -> Use:
         """Use a durable name.
 
@@ -263,7 +264,9 @@ class Guarantees:
         """
         terms = replace(self._consumer_terms, deliveries_max=deliveries_max)
         since = self._wall_s()
-        return self._use(subscription, where, test, on_mismatch, ordered, terms, since, judge)
+        return self._use(
+            subscription, where, test, on_mismatch, ordered, terms, since, judge, wanted
+        )
 
     def feed(self, feed: LedgerFeed, where: str, since: float) -> Use:
         """Use a durable name for all events since then, whatever becomes of them.
@@ -286,6 +289,7 @@ class Guarantees:
         terms: ConsumerTerms,
         since: float,
         judge: Judge | None = None,
+        wanted: tuple[Any, ...] = (),
     ) -> Use:
         name, patterns = subscription.name, subscription.patterns
         store = self._stores.open_consumer(name, patterns, where, since)
@@ -302,7 +306,7 @@ class Guarantees:
             saved=saved_in(store),
             keepers=set(self._keepers()),
         )
-        use = Use(consumer, store, subscription, self._wall_s, on_mismatch, judge)
+        use = Use(consumer, store, subscription, self._wall_s, on_mismatch, judge, wanted)
         use.part = Part(f"durable consumer {subscription.name}", use, partial(self._do, use))
 
         def begin() -> None:

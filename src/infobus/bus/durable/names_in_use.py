@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from infobus.bus.deliver.event import Run, Transaction, events_of
-from infobus.bus.deliver.subscription import OnMismatch, Owner
+from infobus.bus.deliver.event import Run, Transaction, events_of, native
+from infobus.bus.deliver.subscription import OnMismatch, Owner, as_wanted
 from infobus.bus.durable.feed import LedgerFeed
 from infobus.bus.durable.stores import KeptConsumer, KeptLedger
 from infobus.bus.durable.subscription import DurableEvent
@@ -76,9 +76,11 @@ class Use:
         wall_s: Callable[[], float],
         on_mismatch: OnMismatch = "raise",
         judge: Judge | None = None,
+        wanted: tuple[Any, ...] = (),
     ) -> None:
         self.judge = judge
         self.on_mismatch = on_mismatch
+        self._wanted = wanted
         self.take = consumer.take
         self._wall_s = wall_s
         self.consumer = consumer
@@ -116,7 +118,8 @@ class Use:
         if entry.type != GROUP:
             object_id = entry.object_id or entry.name_in(id)
             try:
-                return codec.reader_for(entry.type)(entry.body, object_id)
+                data = native(codec.reader_for(entry.type)(entry.body, object_id))
+                return self._typed(data)
             except Mismatched as error:
                 return on_bad_object(id, error)
         places = self._places(entry)
@@ -125,7 +128,16 @@ class Use:
         found = events_of(run, on_bad_object, entry.priority)
         if len(found) < len(places):
             raise BadFrame("a transaction of which some objects cannot be read")
+        if self._wanted:
+            found = as_wanted(found, self._wanted, on_bad_object)
         return Transaction(tuple(found))
+
+    def _typed(self, data: Any) -> Any:
+        if not self._wanted:
+            return data
+        from infobus.objects.payloads import typed  # late: most consumers take any type
+
+        return typed(data, self._wanted)
 
 
 def decode_record(record: Any) -> object:

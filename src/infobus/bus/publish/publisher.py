@@ -270,6 +270,7 @@ class Publisher:
         """Publish one event unless that might have to wait; False if it might, and nothing was."""
         if self.plain is not PLAIN:
             return False
+        obj = codec.carried(obj) if not isinstance(obj, DataObject) else obj
         outlet, wanted, here = self._decisions.get(subject) or self._routing.decide(subject)
         if isinstance(wanted, Governed):
             wanted.check(obj)
@@ -294,6 +295,8 @@ class Publisher:
 
     def _send(self, subject: str, obj: Any, wish: Wish, gather: bool) -> Outlet | None:
         """Send one event of any kind; its way out is returned, None if nobody wants it."""
+        if obj.__class__ is not dict and not hasattr(obj, "__bus_plan__"):
+            obj = codec.carried(obj)
         routing, class_ = self._routing, wish.class_
         decision = self._decisions.get(lane_of(subject, class_)) or routing.decide(subject, class_)
         outlet, wanted, here = decision
@@ -536,6 +539,8 @@ class Publisher:
     @open_files_needed()
     def _keep_events(self, events: list[Publication], wish: Wish) -> bool:
         """Put events on disk; False if it is known that nobody listens to them now."""
+        if not all(isinstance(event[1], (DataObject, dict)) for event in events):
+            events[:] = [(event[0], codec.carried(event[1]), *event[2:]) for event in events]
         if (rules := self._routing.rules) is not None:
             for event in events:
                 if (rule := self._routing.rule(rules, event[0])) is not None:

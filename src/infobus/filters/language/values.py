@@ -49,7 +49,11 @@ def attributes_of(x: object) -> Mapping[str, Any]:
         if x.attributes is None:
             x.attributes = {**attributes_of(x.data), HEADERS: x.headers}
         return x.attributes
-    return x if isinstance(x, Mapping) else _NOTHING
+    if isinstance(x, Mapping):
+        return x
+    from infobus.objects.payloads import twin_of  # late: most events hold data objects
+
+    return _NOTHING if x is None or (twin := twin_of(x)) is None else attributes_of(twin)
 
 
 def stored_attributes_of(x: object) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from infobus.extras import advice
 from infobus.filters.language.values import stored_attributes_of
 from infobus.headers import HeaderValue
 from infobus.objects import DataObject, Type, find_type, id_of, kinds, type_of
+from infobus.objects.codec import carried
 from infobus.objects.data import Foreign, unknown_attributes
 from infobus.objects.kinds import Kind, ListOf, MapOf, Maybe, Misfit, ObjectOf
 from infobus.stores.journal.typed_maps import entries_of, entries_of_value, header_entries
@@ -172,7 +173,7 @@ def free_name(name: str, taken: set[str]) -> str:
 def type_key(data: Any) -> int:
     """Return the fingerprint of the type under which an object arrived; 0 for plain dicts."""
     if not isinstance(data, DataObject):
-        return 0
+        return 0 if isinstance(data, dict) else carried(data).__bus_plan__.fingerprint
     tag = data.__bus_tag__
     return tag.fingerprint if tag.__class__ is Foreign else type_of(data).fingerprint
 
@@ -181,13 +182,13 @@ def table_of(
     events: Sequence[Journaled], offsets: Sequence[int], fingerprint: int
 ) -> tuple[str, pa.Table]:
     """Return the name of the type of these events, all of one fingerprint, and their columns."""
-    data = [event.data for event in events]
+    data = [carried(event.data) for event in events]
     known = find_type(fingerprint) if fingerprint else None
     name = type_of(data[0]).name if fingerprint else ""
     if known is not None:
         name = known.name
         try:
-            return name, _typed(events, offsets, known)
+            return name, _typed(events, data, offsets, known)
         except (pa.ArrowException, UnicodeError, OverflowError) as error:
             # No accepted event is lost: it is stored as if its type were unknown.
             log.warning("events of %s do not fit its columns: %s", name, error)
@@ -196,10 +197,12 @@ def table_of(
     return name, envelope.append_column(GENERIC.field(REST), rest)
 
 
-def _typed(events: Sequence[Journaled], offsets: Sequence[int], known: Type) -> pa.Table:
+def _typed(
+    events: Sequence[Journaled], data: Sequence[Any], offsets: Sequence[int], known: Type
+) -> pa.Table:
     fields = attribute_fields(known)
     kind_of = {a.name: a.kind for a in known.attributes}
-    values, rest = _split([event.data for event in events], kind_of)
+    values, rest = _split(data, kind_of)
     table = _envelope(events, offsets, known.name)
     for attribute, field in fields.items():
         put = _converter(kind_of[attribute])

@@ -7,7 +7,7 @@ into parts and send them to other processes, which read the files themselves.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import zip_longest
@@ -23,7 +23,7 @@ from infobus.filters import Filter, compile
 from infobus.filters.language.tree import HEADERS, Name, nodes
 from infobus.headers import NO_HEADERS, Headers, with_headers
 from infobus.objects import codec, descriptors, find_type, kinds
-from infobus.stores.journal.columns import ENVELOPE, REST, TOLD
+from infobus.stores.journal.columns import ATTRIBUTES, ENVELOPE, REST, TOLD
 from infobus.stores.journal.conditions import Conditions
 from infobus.stores.journal.manifest import Segment
 from infobus.stores.journal.parquet import BATCH_COUNT_MAX, decode_file, repeated
@@ -273,11 +273,23 @@ def matching(folder: Path, fingerprint: str, table: pa.Table, where: Filter) -> 
     for name in where.attributes & set(envelope):
         for row, value in zip(rows, table[name].to_pylist(), strict=True):
             row[name] = value
+    if any(table.schema.field(name).type == ATTRIBUTES for name in asked if name != REST):
+        _compare_decimals(learned(folder, fingerprint), rows)
     if not where.asks_for_type:
         return [where.matches(with_headers(*row)) for row in zip(rows, told, strict=True)]
     key = learned(folder, fingerprint)
     objects = (object_under(key, row, None) for row in rows)
     return [where.matches(with_headers(*one)) for one in zip(objects, told, strict=True)]
+
+
+def _compare_decimals(fingerprint: int, rows: Sequence[dict[str, Any]]) -> None:
+    """Put the numbers into rows that filters compare in place of decimals, which are text."""
+    known = find_type(fingerprint)
+    for attribute in () if known is None else known.attributes:
+        if attribute.rich is not None and attribute.rich.has_decimals:
+            for row in rows:
+                if attribute.name in row:
+                    row[attribute.name] = attribute.rich.compared(row[attribute.name])
 
 
 def learned(folder: Path, fingerprint: str) -> int:
