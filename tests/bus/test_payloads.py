@@ -56,7 +56,7 @@ def test_events_hold_what_was_published(bus: Bus) -> None:
         tx.publish("a", "text")
     events = take(sub, 12)
     assert [event.data for event in events[:11]] == [*sent, *sent, sent[0]]
-    assert [event.type for event in events[:3]] == ["Order", "infobus.Text", "infobus.Bytes"]
+    assert [event.type for event in events[:3]] == ["Order", "payload.Text", "payload.Bytes"]
     assert [event.data for event in events[11].data] == [sent[0], "text"]
 
 

@@ -140,7 +140,7 @@ def class_for(fingerprint: int) -> type[DataObject] | None:
         registry.used.update(fp for fp in known.closure if fp in registry.learned)
     if known.name in registry.declared_names:
         return registry.declared_names[known.name]
-    if known.name.startswith("infobus."):
+    if known.name.startswith("payload."):
         import infobus.objects.payloads  # noqa: F401  late: it declares text, bytes and tables
 
         if known.name in registry.declared_names:

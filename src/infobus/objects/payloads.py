@@ -1,8 +1,8 @@
 """Payloads: objects of other libraries, which travel as data objects and arrive as what they were.
 
     dataclasses, NamedTuple, TypedDict, msgspec.Struct, pydantic models     a type of the bus
-    str, bytes                                     infobus.Text, infobus.Bytes
-    pyarrow.Table, pyarrow.RecordBatch             infobus.Table, infobus.Batch
+    str, bytes                                     payload.Text, payload.Bytes
+    pyarrow.Table, pyarrow.RecordBatch             payload.Table, payload.Batch
 
 Each such class has a *twin*, a data object class of the same name and attributes. What is
 published is an instance of the twin; filters, stores and strangers see nothing else. Where the
@@ -418,19 +418,19 @@ _NAMED_TUPLE = Shape(_tuple_fields, lambda one: one._asdict(), _make)
 # --- values that are no objects ----------------------------------------------------------------
 
 
-class TextPayload(DataObject, name="infobus.Text"):
+class TextPayload(DataObject, name="payload.Text"):
     """A text, published as it is."""
 
     text: str
 
 
-class BytesPayload(DataObject, name="infobus.Bytes"):
+class BytesPayload(DataObject, name="payload.Bytes"):
     """Some bytes, published as they are."""
 
     data: bytes
 
 
-class TablePayload(DataObject, name="infobus.Table"):
+class TablePayload(DataObject, name="payload.Table"):
     """An Arrow table, in the stream format of Arrow IPC."""
 
     columns: list[str]
@@ -438,7 +438,7 @@ class TablePayload(DataObject, name="infobus.Table"):
     data: bytes
 
 
-class BatchPayload(DataObject, name="infobus.Batch"):
+class BatchPayload(DataObject, name="payload.Batch"):
     """An Arrow record batch, in the stream format of Arrow IPC."""
 
     columns: list[str]
