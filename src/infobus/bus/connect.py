@@ -120,7 +120,7 @@ def _with_timeouts(settings: Settings, **given: float | None) -> Settings:
 
 def _joined(settings: Settings, engine: Engine, batch: Batch | None) -> Bus:
     if batch is not None and not isinstance(batch, Batch):
-        raise UsageError(f"batch must be an payload.Batch, got {batch!r}")
+        raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
     if batch is not None and batch.bytes > settings.bounds.batch_bytes_max:
         raise UsageError(f"batch: bytes is {batch.bytes}, above the bound `batch_bytes_max`")
     shut_home(settings.home)

@@ -209,6 +209,10 @@ class RichView:
         try:
             return self._kind.lift(obj.__dict__[self._name], fixed=True)
         except Misfit as misfit:
+            from infobus.objects.sealed import SEALED  # late: it stands on this module
+
+            if obj.__dict__[self._name] is SEALED:
+                return SEALED
             raise bad_value(misfit, f"{obj.__bus_type__.name}.{self._name}") from None
 
     def __set__(self, obj: DataObject, value: Any) -> None:

@@ -30,6 +30,7 @@ from infobus.objects.declaration import doc_in
 from infobus.objects.kinds import Kind, Misfit, ObjectOf, shown
 from infobus.objects.members import Attribute, make_attribute
 from infobus.objects.rich_kinds import RichKind
+from infobus.objects.sealed import is_sealed
 from infobus.objects.spelling import kind_of, optional
 from infobus.objects.types import compose
 
@@ -209,7 +210,7 @@ def native(value: Any) -> Any:
         Mismatched: The class refuses the values.
     """
     make = registry.natives.get(value.__class__)
-    if make is None:
+    if make is None or is_sealed(value):
         return value
     try:
         return make(value)

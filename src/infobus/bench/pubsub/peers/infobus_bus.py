@@ -28,7 +28,7 @@ class InfobusPeer:
     """Nodes of one bus, found by its name; there is no server. One event goes out at a time."""
 
     quote = BusQuote
-    batch: payload.Batch | None = None
+    batch: infobus.Batch | None = None
 
     @contextmanager
     def server(self) -> Iterator[str]:
@@ -82,7 +82,7 @@ class InfobusPeer:
 class BatchedInfobusPeer(InfobusPeer):
     """The same with the paper's batch parameter on, and events handed over many at a time."""
 
-    batch = payload.Batch(bytes=131_072, ms=2.0)
+    batch = infobus.Batch(bytes=131_072, ms=2.0)
 
     @contextmanager
     def publisher(self, address: str, subjects: Sequence[str]) -> Iterator[PublishAll]:
