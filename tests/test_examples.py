@@ -36,7 +36,7 @@ class Programs:
             cwd=EXAMPLES,
             env=self.environment,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
         self.running.append(program)
