@@ -335,22 +335,19 @@ class Bus:
                 the log; `raise` a `LossError` once, from the iterator or to `on_error`, then
                 go on; `quit`: close the subscription; `quit_and_recover`: start anew, with
                 initial state from the producers (which is also asked for at the beginning).
-            on_mismatch: For an object that does not fit its type here: `raise` a `MismatchError`
+            on_mismatch: For an object of another type than here or in `type`: `raise` an error
                 (durable: make it a dead letter), `skip` it, or get it as it was sent (`generic`).
             on_error: Called with errors that have no iterator to be raised from.
             when_full: What to do when the consumer falls behind. `pace` holds the senders for
                 at most 2 s (0.5 s if it is stuck), then drops the oldest; `block` holds them for
                 as long as it takes; `drop_oldest` drops at once; drops are reported as losses.
                 `disconnect` closes the subscription with `SlowConsumer`.
-            queue_count_max: How many events may wait (large ones count once more for every
-                2 KiB); senders are held from half of it.
+            queue_count_max: How many events of 2 KiB may wait; senders are held from half of it.
             priority: The class in which this consumer gets its events; senders send them so, too.
             max_age: Seconds after which an event is let go here, if its supplier says no less.
             max_rate: At most so many events a second; others are left out, and counted.
             timeout_s: How long to wait for the nodes' answers; the patience of the node if None.
-            type: The class of which every `event.data` is, or several as a union: a `DataObject`,
-                dataclass, pydantic model, msgspec Struct, TypedDict, str, bytes, `pyarrow.Table`.
-                A dict that fits becomes one; about anything else, see `on_mismatch`.
+            type: The class, or union, that `event.data` is of; see `docs/payloads.md`.
             keys: `signed_by="desk"` takes only what that key has signed; `holds=["auditors"]` opens
                 what is sealed for it; `tell_filter=True` tells others `where` all the same.
 
@@ -358,8 +355,8 @@ class Bus:
             QosRefused: The class stands above its watermark here; the message says whose queue.
             NoRight: A tag does not let this program subscribe here.
 
-        With `durable="name"` it is a durable consumer, for guaranteed events only: its name and
-        what it has settled outlive the process, and what is published while it is away waits.
+        With `durable="name"` it is a consumer of guaranteed events: its name and what it has
+        settled outlive the process, and what is published while it is away waits.
 
         Args:
             durable: The consumer's name; one subscription at a time may use it.
