@@ -113,6 +113,7 @@ def test_private_names_stay_in_their_file():
 
 # Names that Python and its libraries spell with an underscore, although they are for use.
 OUTSIDE = {"_asdict", "_current_frames", "_exit", "_getframe", "_replace"}
+OUTSIDE |= {"_fields", "_field_defaults"}  # of named tuples
 # pyspark has no public way to Java.
 OUTSIDE |= {"_jvm"}
 

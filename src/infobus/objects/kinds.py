@@ -104,7 +104,8 @@ class Kind:
         """Return whether every value of kind `other` is also of this kind."""
         return self == other or self == ANY
 
-    def _refuse(self, value: object, hint: str = "") -> Misfit:
+    def refused(self, value: object, hint: str = "") -> Misfit:
+        """Return what to raise for a value that does not fit."""
         return Misfit(f"expected {self}, got {shown(value)}{hint}")
 
 
@@ -144,7 +145,7 @@ class _Exact(_Scalar):
             return str.__str__(value)
         if isinstance(value, (self._python, *self._also)):
             return self._python(value)
-        raise self._refuse(value)
+        raise self.refused(value)
 
 
 class _Int(_Scalar):
@@ -152,9 +153,9 @@ class _Int(_Scalar):
         if value.__class__ is int and INT_MIN <= value <= INT_MAX:
             return value
         if not isinstance(value, int) or value.__class__ is bool:
-            raise self._refuse(value)
+            raise self.refused(value)
         if not INT_MIN <= value <= INT_MAX:
-            raise self._refuse(value, ", which needs more than 64 bits")
+            raise self.refused(value, ", which needs more than 64 bits")
         return int.__int__(value)
 
 
@@ -164,25 +165,25 @@ class _Float(_Scalar):
 
     def check(self, value: Any) -> float:
         if not isinstance(value, (float, int)) or value.__class__ is bool:
-            raise self._refuse(value)
+            raise self.refused(value)
         try:
             return float.__float__(value) if isinstance(value, float) else float(value)
         except OverflowError:
-            raise self._refuse(value, ", which is too large") from None
+            raise self.refused(value, ", which is too large") from None
 
 
 class _Datetime(_Scalar):
     def check(self, value: Any) -> datetime:
         if not isinstance(value, datetime):
-            raise self._refuse(value)
+            raise self.refused(value)
         if value.utcoffset() is None:
             hint = " without a time zone (add one, for example tzinfo=UTC)"
-            raise self._refuse(value, hint)
+            raise self.refused(value, hint)
         try:
             if not 1 < value.year < 9999:
                 value.astimezone(UTC)
         except OverflowError:
-            raise self._refuse(value, ", which lies outside the years 1 to 9999 UTC") from None
+            raise self.refused(value, ", which lies outside the years 1 to 9999 UTC") from None
         if value.__class__ is datetime:
             return value
         # msgspec accepts only datetime itself. These calls work whatever a subclass overrides.
@@ -194,7 +195,7 @@ class _Nothing(Kind):
 
     def check(self, value: Any) -> None:
         if value is not None:
-            raise self._refuse(value)
+            raise self.refused(value)
 
 
 class _Any(Kind):
@@ -222,7 +223,7 @@ class ListOf(Kind):
 
     def check(self, value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple)):
-            raise self._refuse(value)
+            raise self.refused(value)
         return _check_items(self.item, value)
 
     def includes(self, other: Kind) -> bool:
@@ -243,7 +244,7 @@ class MapOf(Kind):
 
     def check(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self._refuse(value)
+            raise self.refused(value)
         keys = [key if key.__class__ is str else _key(key) for key in value]
         try:
             return dict(zip(keys, _check_items(self.item, list(value.values())), strict=True))
@@ -303,7 +304,7 @@ class ObjectOf(Kind):
                 if (misfit := tag.misfit) is None:
                     return value
                 raise Misfit(misfit.problem).inside(misfit.path)
-        raise self._refuse(value)
+        raise self.refused(value)
 
     def includes(self, other: Kind) -> bool:
         if not isinstance(other, ObjectOf):

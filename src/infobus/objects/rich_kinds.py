@@ -80,17 +80,17 @@ class _Scalar(RichKind):
         if not isinstance(value, self.python):
             value = self.lift(value)
         elif self.python is moments.date and isinstance(value, moments.datetime):
-            raise self._refuse(value, ", which is a moment, not a day")
+            raise self.refused(value, ", which is a moment, not a day")
         try:
             return self.plain.check(self._write(value))
         except (ValueError, ArithmeticError) as error:
-            raise self._refuse(value, f": {error}") from None
+            raise self.refused(value, f": {error}") from None
 
     def lift(self, value: Any, fixed: bool = False) -> Any:
         try:
             return self._read(value)
         except (ValueError, TypeError, ArithmeticError, AttributeError):
-            raise self._refuse(value) from None
+            raise self.refused(value) from None
 
 
 def _decimal_text(value: Decimal) -> str:
@@ -187,7 +187,7 @@ class LiteralOf(RichKind):
         for one in self.values:
             if one == value and one.__class__ is value.__class__:
                 return one
-        raise self._refuse(value)
+        raise self.refused(value)
 
 
 class EnumOf(RichKind):
@@ -299,12 +299,12 @@ class RichList(_Items):
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, list | tuple):
-            raise self._refuse(value)
+            raise self.refused(value)
         return _each(self.item.check, value)
 
     def lift(self, value: Any, fixed: bool = False) -> Any:
         if not isinstance(value, list | tuple):
-            raise self._refuse(value)
+            raise self.refused(value)
         items = _each(lambda one: lifted(self.item, one, fixed), value)
         return FixedList(items) if fixed else items
 
@@ -320,18 +320,18 @@ class SetOf(_Items):
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, set | frozenset | list | tuple):
-            raise self._refuse(value)
+            raise self.refused(value)
         items = {_encode(one): one for one in _each(self.item.check, value)}
         return [items[key] for key in sorted(items)]
 
     def lift(self, value: Any, fixed: bool = False) -> Any:
         if not isinstance(value, set | frozenset | list | tuple):
-            raise self._refuse(value)
+            raise self.refused(value)
         items = _each(lambda one: lifted(self.item, one, fixed), value)
         try:
             made = self.python(items)
         except TypeError as error:
-            raise self._refuse(value, f": {error}") from None
+            raise self.refused(value, f": {error}") from None
         return FixedSet(made) if fixed and self.python is set else made
 
 
@@ -343,12 +343,12 @@ class TupleOf(_Items):
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, list | tuple):
-            raise self._refuse(value)
+            raise self.refused(value)
         return _each(self.item.check, value)
 
     def lift(self, value: Any, fixed: bool = False) -> Any:
         if not isinstance(value, list | tuple):
-            raise self._refuse(value)
+            raise self.refused(value)
         return tuple(_each(lambda one: lifted(self.item, one, fixed), value))
 
 
@@ -379,7 +379,7 @@ class RichTuple(RichKind):
 
     def _by_place(self, function: Callable[[Kind, Any], Any], value: Any) -> list[Any]:
         if not isinstance(value, list | tuple) or len(value) != len(self.items):
-            raise self._refuse(value)
+            raise self.refused(value)
         places = zip(self.items, value, strict=True)
         return _each(lambda place: function(*place), places)
 
@@ -422,7 +422,7 @@ class RichMap(RichKind):
 
     def _each(self, function: Callable[[Any], Any], value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self._refuse(value)
+            raise self.refused(value)
         done = {}
         for key, one in value.items():
             if not isinstance(key, str):
@@ -462,7 +462,7 @@ class UnionOf(RichKind):
                 return item.check(value)
             except Misfit as misfit:
                 last = misfit if misfit.path else last
-        raise last or self._refuse(value)
+        raise last or self.refused(value)
 
     def lift(self, value: Any, fixed: bool = False) -> Any:
         last = None
@@ -471,7 +471,7 @@ class UnionOf(RichKind):
                 return lifted(item, item.check(value), fixed)
             except Misfit as misfit:
                 last = misfit
-        raise last or self._refuse(value)
+        raise last or self.refused(value)
 
     def compared(self, value: Any) -> Any:
         found = self._by_family.get(family_of(value), ())
