@@ -93,6 +93,7 @@ class Bus:
         self.name = bus_name
         self.application = application  # what this program is called, if anything
         self.home = home
+        self.principal = ""  # whom this program acts for, on a secured bus
         self.test = test  # a program under development
         self.patience = patience
         self.bounds = bounds
@@ -777,7 +778,7 @@ class Bus:
 
 
 def interior(bus: Bus) -> Interior:
-    """The parts of an open bus, such as a daemon or a router needs them."""
+    """The parts of a bus that is not closed, such as a daemon or a router needs them."""
     from infobus.bus.border.interior import Interior  # late: few programs need it
 
     bus._lifetime.check()

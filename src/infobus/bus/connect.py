@@ -23,7 +23,7 @@ from infobus.bounds import Bounds
 from infobus.bus.bus import Bus
 from infobus.bus.deliver.callbacks import forget_all, rest_at_exit
 from infobus.bus.publish.outlet import Batch
-from infobus.bus.settings import Settings, load_settings, shut_home
+from infobus.bus.settings import Settings, has_identity, load_settings, shut_home
 from infobus.engines.base import Engine
 from infobus.errors import UsageError
 from infobus.patience import Patience
@@ -32,6 +32,9 @@ from infobus.protocols.reliable.peer import Terms
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from infobus.bus.identity import NodeIdentity
+    from infobus.security.credential import Credential
 
 _open_buses: weakref.WeakSet[Bus] = weakref.WeakSet()
 _is_exit_registered = False
@@ -47,6 +50,7 @@ def connect(
     connect: Iterable[str] | None = None,
     multicast: str | None = None,
     insecure: bool | None = None,
+    identity: str | Path | Credential | None = None,
     link: str | None = None,
     attach: str | Iterable[str] | None = None,
     depth: int | None = None,
@@ -78,6 +82,8 @@ def connect(
         connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; one must answer in time.
         multicast: `off` (default), an interface to other hosts, or `loopback` to other users.
         insecure: Let in anyone who can reach `listen` or `multicast`, without TLS.
+        identity: A credential of a secured bus, or its file; by default the one of the home, if it
+            holds one for this bus.
         link: `lan` (default), `wan` or `realtime`: how patient this node is with others.
         attach: `auto` (default), `never` or `direct` to the daemon of this host, or endpoints.
         depth: How many elements of a subject name its channel; the same on the whole bus.
@@ -101,6 +107,7 @@ def _joined_as(
     *,
     engine: str | Engine | None,
     batch: Batch | None,
+    identity: str | Path | Credential | None,
     send_timeout_s: float | None,
     sync_timeout_s: float | None,
     **given: Any,
@@ -108,9 +115,19 @@ def _joined_as(
     named = engine if isinstance(engine, str) else None
     settings = load_settings(engine=named, **given)
     settings = _with_timeouts(settings, send_s=send_timeout_s, sync_s=sync_timeout_s)
+    own = _identity(settings, identity)
     if engine is None or isinstance(engine, str):
-        engine = _engine(settings, must_listen=given["listen"] is not None)
-    return _joined(settings, engine, batch)
+        engine = _engine(settings, given["listen"] is not None, own)
+    return _joined(settings, engine, batch, own)
+
+
+def _identity(settings: Settings, given: str | Path | Credential | None) -> NodeIdentity | None:
+    """Whom this node acts for; None on an open bus, where nothing of this is loaded."""
+    if given is None and not has_identity(settings.home, settings.bus):
+        return None
+    from infobus.bus.identity import NodeIdentity
+
+    return NodeIdentity.of(settings, given)
 
 
 def _with_timeouts(settings: Settings, **given: float | None) -> Settings:
@@ -118,15 +135,20 @@ def _with_timeouts(settings: Settings, **given: float | None) -> Settings:
     return replace(settings, patience=replace(settings.patience, **told)) if told else settings
 
 
-def _joined(settings: Settings, engine: Engine, batch: Batch | None) -> Bus:
+def _joined(
+    settings: Settings, engine: Engine, batch: Batch | None, own: NodeIdentity | None
+) -> Bus:
     if batch is not None and not isinstance(batch, Batch):
         raise UsageError(f"batch must be an infobus.Batch, got {batch!r}")
     if batch is not None and batch.bytes > settings.bounds.batch_bytes_max:
         raise UsageError(f"batch: bytes is {batch.bytes}, above the bound `batch_bytes_max`")
     shut_home(settings.home)
+    name = _node_name()
+    if own is not None:
+        engine, name = own.sealed(engine, name.rpartition("-")[0])
     joined = Bus(
         engine,
-        name=_node_name(),
+        name=name,
         bus_name=settings.bus,
         application=settings.name,
         home=settings.home,
@@ -138,6 +160,8 @@ def _joined(settings: Settings, engine: Engine, batch: Batch | None) -> Bus:
         capacity=settings.capacity,
         group=settings.group,
     )
+    if own is not None:
+        own.bind(joined)
     try:
         joined.open()
     except BaseException:  # also Ctrl-C: others must not see a node that nobody has
@@ -178,10 +202,12 @@ def _terms(settings: Settings) -> Terms:
     )
 
 
-def _engine(settings: Settings, must_listen: bool) -> Engine:
+def _engine(settings: Settings, must_listen: bool, own: NodeIdentity | None) -> Engine:
     # Imported here because `import infobus` must not load the engine's library.
     match settings.engine:
         case "zenoh":
+            if own is not None:
+                settings = own.with_tls(settings)
             return _zenoh_engine(settings, must_listen)
         case "memory":
             from infobus.engines.memory.engine import MemoryEngine, live_network

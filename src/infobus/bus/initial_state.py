@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from infobus.bus.deliver.audience import NOBODY
 from infobus.bus.deliver.event import Run, weight_of
 from infobus.bus.deliver.subscription import Subscription
@@ -115,13 +117,15 @@ class InitialState:
         return late
 
     def _runs(self, state: wire.State) -> Iterator[Run]:
-        depth = self._runtime.node.terms.depth
+        depth, principal_of = self._runtime.node.terms.depth, self._runtime.delivery.principal_of
+        principal = "" if principal_of is None else principal_of(state.sender)
         for item in state.items:
             if self._runtime.audiences.of_stranger(item.subject) in (None, NOBODY):
                 continue
             channel = channel_of(item.subject, depth)
             numbers = [state.lasts.get(channel, 0)]
-            yield Run(state.sender, channel, numbers, Items.of([item]), True, False)
+            run = Run(state.sender, channel, numbers, Items.of([item]), True, False)
+            yield replace(run, principal=principal) if principal else run
 
     def _is_past(self, sender: str, lane: str, last: int) -> bool:
         peer = self._runtime.node.peers.get(sender)

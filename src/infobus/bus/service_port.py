@@ -40,6 +40,7 @@ class Serving:
         self.exchange = Exchange(self, self._threads)
         self.loop = Loop(f"infobus-{runtime.name}")
         self.exchange.on_acknowledged = self._acknowledge
+        self.exchange.principal_of = runtime.delivery.principal_of
         runtime.register(self.exchange, SERVICE_TAGS)
 
     def close(self) -> None:

@@ -282,6 +282,11 @@ def keys_folder(home: Path, bus: str) -> Path:
     return home / "keys" / quote(bus, safe="")
 
 
+def has_identity(home: Path, bus: str) -> bool:
+    """Whether this home is somebody in particular on a bus: then the bus is secured."""
+    return (keys_folder(home, bus) / "identity.infobus").exists()
+
+
 def shut_home(home: Path) -> None:
     """Shut other users out of a home that an older version, or somebody else, left open."""
     from infobus.stores.private import repair_tree

@@ -56,6 +56,7 @@ class Exchange:
         self.departures: list[Callable[[str], None]] = []
         self.watches: list[Callable[[str, Participant], None]] = []
         self.on_acknowledged: Callable[[str], None] = lambda once: None
+        self.principal_of: Callable[[str], str] | None = None  # who is behind a node
         self._heard = Changed(self.lock)  # of who is out there
         self._answered: dict[int, threading.Event] = {}
         self._telling = Telling(self.directory, self.caller, self.server)

@@ -84,6 +84,8 @@ class Host:
         operation, method, is_async = found
         name = call.once or f"{id[0]}/{call.lot}"
         current = CurrentCall(name, id[0], call.operation)
+        if (principal_of := self._exchange.principal_of) is not None:
+            current.principal = principal_of(id[0])
         if call.headers:
             try:
                 current.headers = decode_headers(call.headers)

@@ -119,6 +119,7 @@ class CurrentCall(Struct, eq=False):
         id: The same if the call comes again because its server died (`exactly_once`,
             `idempotent`).
         caller: The node of the caller.
+        principal: Who is behind that node, on a secured bus; empty on an open one.
         operation: What was called.
         headers: What its caller says beside the arguments.
         is_cancelled: Whether the caller has given up; a long operation may look now and then,
@@ -130,6 +131,7 @@ class CurrentCall(Struct, eq=False):
     operation: str
     is_cancelled: bool = False
     headers: Headers = NO_HEADERS
+    principal: str = ""
     _stopped: Event | None = None  # made on demand: few operations wait for it
 
     @property

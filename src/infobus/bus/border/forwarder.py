@@ -237,6 +237,8 @@ class Forwarder:
                 outlet.local_next += 1
         lane = outlet.lane
         run = Run(self._runtime.name, lane, seqs, items, class_=class_in(lane))
+        if principal := self._runtime.delivery.principal:
+            run = replace(run, principal=principal)
         with self._runtime.lock:
             for subscription, some in takers.items():
                 part = run if len(some) == len(items) else run.at(some)

@@ -59,6 +59,9 @@ class Delivery:
             self._pass_on,
         )
         self._waiting_lanes = self.gate.lanes
+        self.principal_of: Callable[[str], str] | None = None
+        """Who is behind a node; None on an open bus."""
+        self.principal = ""  # of this node
         self._name = name
         self._counters = counters
         self._workers = workers
@@ -76,7 +79,8 @@ class Delivery:
             self._ask_for_types(items)
         class_ = class_in(lane) if MARK in lane else ""
         seqs = range(first, first + count) if first else (0,) * count  # 0 for best effort
-        run = Run(sender, lane, seqs, items, False, True, (), class_)
+        principal = "" if self.principal_of is None else self.principal_of(sender)
+        run = Run(sender, lane, seqs, items, False, True, (), class_, principal)
         if self._waiting_lanes and (sender, lane) in self._waiting_lanes:
             self.gate.hold(run)
         elif len(items.subjects) == 1 and GROUP not in items.types:

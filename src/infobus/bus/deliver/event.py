@@ -41,6 +41,7 @@ class Run(Struct, frozen=True, gc=False):
     is_sifted: bool = True  # a subscription's filter has been asked already
     places: tuple[int, ...] = ()  # of a transaction, the events that are wanted
     class_: str = ""  # of the lane it came on; empty: the default class
+    principal: str = ""  # who is behind the sender, on a secured bus
 
     def part(self, start: int, end: int | None) -> Run:
         """Some of the events."""
@@ -64,6 +65,8 @@ class Event(Struct, frozen=True, gc=False):
     if it came from another bus; then `via` is the router's node that brought it, whose events `seq`
     counts, and else empty. `signed_by` is the name of the key that has signed the event, to a
     subscription that asks for signatures; to others it is empty, whatever the event says.
+    On a secured bus `principal` is who published it, or the router's if it came from another bus:
+    nobody else can have sent it. On an open bus it is empty.
     """
 
     subject: str
@@ -79,6 +82,7 @@ class Event(Struct, frozen=True, gc=False):
     headers: Headers = NO_HEADERS
     via: str = ""
     signed_by: str = ""
+    principal: str = ""
 
     @property
     def id(self) -> str:
@@ -207,6 +211,9 @@ def events_of(run: Run, on_bad_object: OnBadObject, default_class: str) -> list[
                 return []
         subject, seq, time = items.subjects[0], run.seqs[0], items.times[0]
         class_ = run.class_ or default_class
+        if run.principal:
+            place = (sender, seq, time, number, class_, run.initial)
+            return [Event(subject, data, *place, principal=run.principal)]
         return [Event(subject, data, sender, seq, time, number, class_, run.initial)]
     objects, are_whole = objects_of(run, on_bad_object)
     if natives:
@@ -253,6 +260,10 @@ def _events_with(objects: Iterable[Any], run: Run, default_class: str) -> Iterat
         told = () if items.headers else (repeat(NO_HEADERS),)
         via = (run.sender if origin else "" for origin in items.each_origin())
         marks = (*marks, *told, via)
+    if run.principal:
+        if not items.origins:
+            marks = (*marks, *(() if items.headers else (repeat(NO_HEADERS),)), repeat(""))
+        marks = (*marks, repeat(""), repeat(run.principal))  # who signed is looked at later
     subjects = items.each_subject()
     if is_test:
         subjects = (subject.removeprefix(TEST_SPACE) for subject in subjects)
@@ -300,7 +311,7 @@ def _transaction(run: Run, on_bad_object: OnBadObject, default_class: str) -> li
     class_ = own or run.class_ or default_class
     origins = run.items.origins  # of the whole: its events say none
     inside = replace(group.events.at(run.places), origins=origins)
-    inner = Run(run.sender, run.lane, seqs, inside, class_=class_)
+    inner = Run(run.sender, run.lane, seqs, inside, class_=class_, principal=run.principal)
     events = tuple(events_of(inner, on_bad_object, default_class))
     if len(events) < len(run.places):
         return []
@@ -311,4 +322,4 @@ def _transaction(run: Run, on_bad_object: OnBadObject, default_class: str) -> li
     kept = qos is not None and qos.kept
     marks = (class_, False, first.test, kept)
     data = first.data if is_mismatched else Transaction(events)
-    return [Event(first.subject, data, *place, *marks, via=first.via)]
+    return [Event(first.subject, data, *place, *marks, via=first.via, principal=run.principal)]

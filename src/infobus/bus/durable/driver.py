@@ -589,7 +589,7 @@ class Guarantees:
         sender, number = entry.name_in(id)
         via = "" if entry.origin is None else id
         place = (sender, entry.number, entry.time, number, entry.priority, False, entry.test)
-        marks = (True, headers, via, signed_by, deliveries, answer)
+        marks = (True, headers, via, signed_by, self._principal(use, id), deliveries, answer)
         subscription.offer(DurableEvent(entry.subject, data, *place, *marks))
 
     def _is_protected(self, id: str, entry: Entry) -> bool:
@@ -605,6 +605,12 @@ class Guarantees:
         self._runtime.counters.unprotected += 1
         self._runtime.counters.complain(id, "holds an event without what the policy asks: left out")
         return False
+
+    def _principal(self, use: Use, ledger: str) -> str:
+        """Who vouches for the events of a ledger: whoever is behind the node that serves it."""
+        principal_of = self._runtime.delivery.principal_of
+        server = use.consumer.server_of(ledger)
+        return "" if principal_of is None or server is None else principal_of(server)
 
     def _bury(self, use: Use, dead: effect.Bury) -> None:
         """Publish an event that cannot be delivered on the dead-letter subject."""

@@ -136,6 +136,8 @@ class GroupWay:
         run = Run(
             self._runtime.name, outlet.lane, [outlet.local_next], Items.of([item]), class_=class_
         )
+        if principal := self._runtime.delivery.principal:
+            run = replace(run, principal=principal)
         with self._runtime.lock:
             for subscription, places in takers.items():
                 self._runtime.delivery.offer(subscription, replace(run, places=tuple(places)))

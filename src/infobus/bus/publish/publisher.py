@@ -623,7 +623,8 @@ class Publisher:
     def _run(self, outlet: Outlet, item: Item, seq: int) -> Run:
         """An event on its way to subscriptions of this node."""
         items, class_ = Items.of([item]), class_in(outlet.lane)
-        return Run(self._node, outlet.lane, [seq], items, class_=class_)
+        principal = self._runtime.delivery.principal
+        return Run(self._node, outlet.lane, [seq], items, class_=class_, principal=principal)
 
 
 def _to_listeners(leave: Callable[[], object]) -> None:

@@ -51,7 +51,7 @@ from infobus.patience import Patience
 from infobus.protocols.effects import Complain, Learn, ToAll, ToPeer
 from infobus.protocols.frames import wire
 from infobus.protocols.frames.node_names import ASTRAY, addressed, bad_name, is_astray, is_node_name
-from infobus.protocols.frames.wire import Data, Items
+from infobus.protocols.frames.wire import SECURITY_TAGS, Data, Items
 from infobus.protocols.interest.own_rows import Reduction, Row, channel_pattern, reduced_filters
 from infobus.protocols.reliable.effects import (
     Effects,
@@ -135,6 +135,8 @@ class Runtime:
         self._unread_bytes_max = bounds.unread_bytes_max
         self._unread_bytes = 0  # of descriptors that it has not read yet
         self._is_closed = threading.Event()
+        for tag in SECURITY_TAGS:
+            self._by_tag[bytes([tag])] = self._on_secured
         self.compiler = FilterCompiler(self, self._note_interest_changed)
         self._stop_ticking: Callable[[], None] = lambda: None
 
@@ -552,6 +554,15 @@ class Runtime:
                 self.changed.notify_all()
         else:
             self.counters.complain(type(error).__name__, str(error))
+
+    def _on_secured(self, payload: bytes) -> None:
+        """A frame has come that only nodes of a secured bus put, and this node has none below."""
+        self.counters.bad_frames += 1
+        self.counters.complain(
+            "bus",
+            "is secured, and this program has no credential for it: it hears nothing, and is not "
+            "heard. `infobus keys install FILE` makes a credential that of this home",
+        )
 
     def is_for_us(self, message: Any) -> bool:
         """Whether a frame is for this node; if not, that is complained of.

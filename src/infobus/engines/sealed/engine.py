@@ -148,6 +148,7 @@ class SealedEngine:
         self._told: dict[str, None] = {}  # nodes without a credential
         self._known: dict[str, Bearer] = {}
         self._refresh_at_s = 0.0
+        self._policy = 0
         self._stop_ticking: Callable[[], None] = lambda: None
 
     # Opening and closing.
@@ -162,6 +163,7 @@ class SealedEngine:
         self._handshakes = Handshakes(
             node, self._bus, self._static, self._identity, world.draw, self._is_name_of
         )
+        self._handshakes.policy = self._policy
         self._refresh_at_s = world.now_s() + _REFRESH_S
         abandon_in_forked_child(self)
         every = world.every or _every
@@ -229,7 +231,9 @@ class SealedEngine:
     def tell_policy(self, version: int) -> None:
         """The version of the policy that is told in handshakes from now on."""
         with self._lock:
-            self._shaking().policy = version
+            self._policy = version
+            if self._handshakes is not None:
+                self._handshakes.policy = version
 
     def policies(self) -> dict[str, int]:
         """The versions of the policy that other nodes told when they were met."""

@@ -7,7 +7,7 @@ numbers, its window and its queues never wait for those of another class.
 from __future__ import annotations
 
 from infobus.protocols.qos.classes import Classes
-from infobus.subjects import channel_key
+from infobus.subjects import channel_key, from_key
 
 MARK = "\x1f"  # no subject holds a control character
 
@@ -76,6 +76,19 @@ def lane_key(lane: str) -> str:
     """
     channel, _, class_ = lane.partition(MARK)
     return class_key(channel_key(channel), class_)
+
+
+def lane_in(key: str) -> str:
+    """Return the lane of which a key carries the events.
+
+    >>> lane_in("c/news/equity"), lane_in("q/emergency/news/equity") == lane_of(
+    ...     "news.equity", "emergency"
+    ... )
+    ('news.equity', True)
+    """
+    kind, _, rest = key.partition("/")
+    class_, _, channel = ("", "", rest) if kind == "c" else rest.partition("/")
+    return lane_of(from_key(channel), class_)
 
 
 def class_key(key: str, class_: str) -> str:

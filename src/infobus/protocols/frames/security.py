@@ -19,7 +19,6 @@ from infobus.protocols.frames.wire import FRAME_BYTES_MAX
 
 SEALED_TAG = b"\x5a"
 """The second byte of a sealed frame."""
-TAGS = range(90, 96)
 ATTEMPT_BYTES = 16
 SEAL_ID_BYTES = 8
 BODY_KEY_BYTES = 16

@@ -35,6 +35,8 @@ FILTER_CHARS_MAX = 64 * 1024
 
 #: Of the frames in `invocation`, which most programs never import; some are for later versions.
 SERVICE_TAGS = range(30, 50)
+#: Of the frames in `security`, which only nodes of secured buses put.
+SECURITY_TAGS = range(90, 96)
 
 LaneName = Annotated[str, Meta(max_length=4096)]
 Pattern = Annotated[str, Meta(max_length=4096)]

@@ -197,6 +197,11 @@ class DurableConsumer:
 
     # What the world does.
 
+    def server_of(self, ledger: str) -> str | None:
+        """The node that serves a ledger now."""
+        stream = self.streams.get(ledger)
+        return None if stream is None else stream.server
+
     def peer_up(self, node: str) -> ConsumerEffects:
         """A node can be seen (again)."""
         return [] if self.is_closed else [ToPeer(node, self._durable())]
