@@ -33,7 +33,7 @@ from infobus.protocols.reliable.peer import Terms
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from infobus.bus.identity import NodeIdentity
+    from infobus.bus.security.identity import NodeIdentity
     from infobus.security.credential import Credential
 
 _open_buses: weakref.WeakSet[Bus] = weakref.WeakSet()
@@ -125,7 +125,7 @@ def _identity(settings: Settings, given: str | Path | Credential | None) -> Node
     """Whom this node acts for; None on an open bus, where nothing of this is loaded."""
     if given is None and not has_identity(settings.home, settings.bus):
         return None
-    from infobus.bus.identity import NodeIdentity
+    from infobus.bus.security.identity import NodeIdentity
 
     return NodeIdentity.of(settings, given)
 

@@ -1,0 +1,1 @@
+"""A node on a secured bus: whom it acts for."""
