@@ -82,8 +82,7 @@ def connect(
         connect: Further endpoints to reach, such as `tcp/10.0.0.7:7500`; one must answer in time.
         multicast: `off` (default), an interface to other hosts, or `loopback` to other users.
         insecure: Let in anyone who can reach `listen` or `multicast`, without TLS.
-        identity: A credential of a secured bus, or its file; by default the one of the home, if it
-            holds one for this bus.
+        identity: A credential of a secured bus, or its file; by default that of the home, if any.
         link: `lan` (default), `wan` or `realtime`: how patient this node is with others.
         attach: `auto` (default), `never` or `direct` to the daemon of this host, or endpoints.
         depth: How many elements of a subject name its channel; the same on the whole bus.
