@@ -191,13 +191,22 @@ def learn(descriptor: bytes, teacher: str = "") -> int:
     description = descriptors.read(descriptor)
     fingerprint = description.fingerprint
     held = registry.types.get(fingerprint)
-    if held is not None and (held.code or not description.code or held.classes):
+    if held is not None and held.classes:
+        return fingerprint
+    believed = _believed(description, descriptor)
+    if held is not None and (believed is None or (held.is_known and not believed.code)):
+        return fingerprint
+    if held is not None and held.code and believed is not None:
+        _note_other_code(held, believed, descriptor)
         return fingerprint
     with registry.lock:
         if held is None:
             _make_room(len(descriptor), teacher)
         registry.note_learned(fingerprint, len(descriptor), teacher)
-        _add_learned(descriptor, description)
+        if believed is None:
+            registry.types[fingerprint] = unknown_type(fingerprint)
+            return fingerprint
+        _add_learned(descriptor, believed, fingerprint)
         if fingerprint in registry.awaited:
             # Types learned before this supertype lack its attributes. Learn them again,
             # supertypes first, because each inherits from those above it.
@@ -205,8 +214,77 @@ def learn(descriptor: bytes, teacher: str = "") -> int:
             waiting = [t for t in registry.types.values() if fingerprint in t.closure[:-1]]
             for other in sorted(waiting, key=lambda t: t.depth):
                 if other.fingerprint not in registry.declared:
-                    _add_learned(other.descriptor, descriptors.read(other.descriptor))
+                    description = descriptors.read(other.descriptor)
+                    if (told := _believed(description, other.descriptor)) is not None:
+                        _add_learned(other.descriptor, told, other.fingerprint)
     return fingerprint
+
+
+def _believed(
+    description: descriptors.Description, descriptor: bytes
+) -> descriptors.Description | None:
+    """What is believed of a descriptor; None if its type must be by another author."""
+    believes = registry.believes
+    if believes is None:
+        return description
+    if not believes(description.name, descriptor):
+        return None
+    above = tuple(one for one in description.supertypes if believes(one[0], descriptor))
+    return (
+        description if above == description.supertypes else replace(description, supertypes=above)
+    )
+
+
+def _note_other_code(held: Type, description: descriptors.Description, descriptor: bytes) -> None:
+    """Hold methods by another author, too; first come is not first served."""
+    assert description.code is not None
+    if description.code == held.code:
+        return
+    author = descriptors.authorship(descriptor)
+    name = description.code.signature if author is None else author.key
+    with registry.lock:
+        others = registry.other_codes
+        key = (held.fingerprint, name)
+        if key not in others and len(others) >= registry.OTHER_CODES_COUNT_MAX:
+            # Whatever may run here goes last.
+            prefers = registry.prefers or bool
+            useless = (one for one, known in others.items() if not prefers(known))
+            del others[next(useless, next(iter(others)))]
+        others[key] = Type(
+            description, held.supertypes, descriptor=descriptor, fingerprint=held.fingerprint
+        )
+
+
+def codes_of(known: Type) -> list[Type]:
+    """Return a type once with each of the methods that came with it."""
+    others = registry.other_codes
+    found = [known] if known.code else []
+    if others:
+        found += [
+            one for (fingerprint, _), one in others.items() if fingerprint == known.fingerprint
+        ]
+    return found
+
+
+def sign_type(cls: type[DataObject], key: bytes, sign: Callable[[bytes], bytes]) -> None:
+    """Answer for the type of `cls`, and for the methods that are sent with it, from now on.
+
+    Args:
+        cls: A class of this process.
+        key: The author's public key, or certificate.
+        sign: Makes the Ed25519 signature of that key.
+    """
+    known = cls.__bus_type__
+    signature = sign(descriptors.authored_bytes(known.descriptor, key))
+    descriptor = descriptors.with_author(known.descriptor, key, signature)
+    _replace_descriptor(cls, descriptor)
+
+
+def forget_unbelieved() -> None:
+    """Other authors count now: learn anew what was received."""
+    with registry.lock:
+        for fingerprint in list(registry.learned):
+            registry.forget_learned(fingerprint)
 
 
 def _make_room(size: int, teacher: str) -> None:
@@ -227,9 +305,8 @@ def _forget_one(held: dict[int, Any]) -> None:
     registry.forget_learned(oldest)
 
 
-def _add_learned(descriptor: bytes, description: descriptors.Description) -> None:
+def _add_learned(descriptor: bytes, description: descriptors.Description, fingerprint: int) -> None:
     supertypes = [_supertype(name, fp) for name, fp in description.supertypes]
-    fingerprint = description.fingerprint
     learned = Type(description, supertypes, descriptor=descriptor, fingerprint=fingerprint)
     registry.types[fingerprint] = learned
     if learned.name not in registry.declared_names:
@@ -258,7 +335,12 @@ def attach_code(cls: type[DataObject], code: descriptors.TravellingCode) -> None
     if known.code == code:
         return
     description = replace(descriptors.read(known.descriptor), code=code)
-    descriptor, fingerprint = description.write(), known.fingerprint
+    _replace_descriptor(cls, description.write())
+
+
+def _replace_descriptor(cls: type[DataObject], descriptor: bytes) -> None:
+    known, description = cls.__bus_type__, descriptors.read(descriptor)
+    fingerprint = known.fingerprint
     carrying = Type(description, known.supertypes, descriptor=descriptor, fingerprint=fingerprint)
     with registry.lock:
         cls.__bus_type__ = registry.types[fingerprint] = carrying
@@ -271,4 +353,4 @@ def descriptors_of(fingerprints: Iterable[int]) -> list[bytes]:
     asked = [registry.types[fp] for fp in fingerprints if fp in registry.types]
     closure = dict.fromkeys(fp for known in asked for fp in known.closure)
     held = [registry.types[fp] for fp in closure if fp in registry.types]
-    return [known.descriptor for known in held if known.name != ROOT_NAME]
+    return [one.descriptor for one in held if one.is_known and one.name != ROOT_NAME]

@@ -8,6 +8,7 @@ A descriptor is a MessagePack map. Readers skip fields they do not know:
     attributes   [{name, type, doc, default}, ...]          no `default`: there is none
     operations   [{name, parameters, result, doc}, ...]     parameters are like attributes
     code         {source, signature}, may be missing        TDL methods sent with the type
+    author       {key, signature}, may be missing           who answers for all of it
 
 The fingerprint is an 8-byte BLAKE2b hash over the meaning alone, in canonical order: name,
 supertypes, and the type's own attributes and operations without their docs. Fields that later
@@ -51,6 +52,15 @@ class TravellingCode(NamedTuple):
 
     source: str
     signature: bytes = b""
+
+
+class Authorship(NamedTuple):
+    """Who has signed a descriptor, unchecked, and what was signed."""
+
+    key: bytes
+    """A public key of 32 bytes (Ed25519), or a certificate."""
+    signature: bytes
+    message: bytes
 
 
 class Description(Struct, frozen=True):
@@ -161,6 +171,45 @@ def read(descriptor: bytes) -> Description:
         return _described(_decode(descriptor))
     except (msgspec.MsgspecError, BadFrame, ValueError, TypeError, RecursionError) as error:
         raise BadFrame(f"not a type descriptor: {error}") from None
+
+
+def authored_bytes(descriptor: bytes, key: bytes) -> bytes:
+    """Return what the author of a descriptor signs: all of it, whatever later versions add."""
+    fields = _decode_fields(descriptor)
+    fields.pop("author", None)
+    return b"infobus type 1\0" + _canonical([key, fields])
+
+
+def with_author(descriptor: bytes, key: bytes, signature: bytes) -> bytes:
+    """Return the descriptor with its author; raise `BadType` if it is too large then."""
+    fields = _decode_fields(descriptor)
+    fields["author"] = Raw(_canonical({"key": key, "signature": signature}))
+    made = _canonical(fields)
+    if len(made) > DESCRIPTOR_BYTES_MAX:
+        raise BadType(f"with its author, a descriptor has {len(made)} bytes: too many")
+    return made
+
+
+def authorship(descriptor: bytes) -> Authorship | None:
+    """Return who says to be the author of a descriptor that was read; None if nobody does."""
+    try:
+        fields = _decode_fields(descriptor)
+        told = fields.get("author")
+        if told is None:
+            return None
+        author = _decode_author(told)
+        return Authorship(author.key, author.signature, authored_bytes(descriptor, author.key))
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+class _AuthorFields(msgspec.Struct):
+    key: Annotated[bytes, Meta(max_length=8192)]
+    signature: Annotated[bytes, Meta(max_length=128)]
+
+
+_decode_fields = msgspec.msgpack.Decoder(dict[str, Raw]).decode
+_decode_author = msgspec.msgpack.Decoder(_AuthorFields).decode
 
 
 def _described(fields: _Fields) -> Description:

@@ -88,6 +88,22 @@ twins: dict[object, type[DataObject]] = {}
 natives: dict[type[DataObject], Callable[[DataObject], Any]] = {}
 """By such a data object class, what makes the instance again. Empty while nobody needs it."""
 
+believes: Callable[[str, bytes], bool] | None = None
+"""Whether a descriptor may say something of the type with this name; None: all may.
+
+A secured bus sets it, if its policy says whose types count.
+"""
+
+author_names: Callable[[bytes], frozenset[str]] | None = None
+"""The principal and the roles of the author with a certificate; a secured bus sets it."""
+
+prefers: Callable[[Type], bool] | None = None
+"""Whether the methods that came with a type may run here; `infobus.tdl.permit` sets it."""
+
+OTHER_CODES_COUNT_MAX = 256
+other_codes: dict[tuple[int, bytes], Type] = {}
+"""Methods for a known type that came with other descriptors of it, by fingerprint and author."""
+
 AWAITED_COUNT_MAX = 100_000
 awaited: set[int] = set()
 """Fingerprints of supertypes that were named, but whose descriptors have not arrived."""
@@ -139,6 +155,8 @@ def forget_learned(fingerprint: int) -> None:
     _drop_learned(fingerprint)
     built.pop(fingerprint, None)
     ready.pop(fingerprint, None)
+    for key in [key for key in other_codes if key[0] == fingerprint]:
+        del other_codes[key]
     known = types.pop(fingerprint, None)
     if known is not None and current.get(known.name) is known:
         del current[known.name]
