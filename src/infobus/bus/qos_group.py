@@ -64,6 +64,7 @@ class QosHeld(DataObject, name="infobus.QosHeld"):
 
     held: dict[str, list[float]]
     asking: list[str]
+    refused: str = ""  # why it does not keep to the policy; empty if it does
 
 
 class QosManager:
@@ -106,6 +107,7 @@ less, release another reservation, or have more given
         self._policy = policy
         self._shares = Shares(policy.events_per_s, policy.bytes_per_s)
         self._lock = threading.Lock()
+        self._refusals: dict[str, str] = {}
         self._subscription = bus.subscribe_many(
             [f"{self._subject}.ask", f"{self._subject}.held"], self._on_event, on_loss="ignore"
         )
@@ -133,6 +135,11 @@ less, release another reservation, or have more given
         """By how much the group oversteps its bound."""
         with self._lock:
             return self._shares.excess()
+
+    def refusals(self) -> dict[str, str]:
+        """The nodes that do not keep to the policy, and why."""
+        with self._lock:
+            return dict(self._refusals)
 
     def close(self) -> None:
         """Answer no more. Idempotent."""
@@ -163,6 +170,7 @@ less, release another reservation, or have more given
         with self._lock:
             for node in self._shares.nodes.keys() - alive:
                 self._shares.lost(node)
+                self._refusals.pop(node, None)
 
     def _on_event(self, event: Event) -> None:
         match event.data:
@@ -195,6 +203,11 @@ less, release another reservation, or have more given
                 if known and name in known:
                     held.setdefault(name, known[name])
             self._shares.told(node, held)
+            is_news = told.refused != self._refusals.pop(node, "")
+            if told.refused:
+                self._refusals[node] = told.refused
+        if is_news and told.refused:
+            log.error("group %r: node %s does not keep to it: %s", self.group, node, told.refused)
         if known is None:
             self._publish_policy()
 
@@ -219,6 +232,8 @@ class QosMember:
         timeout_s: How long to wait for a manager's policy, and for each of its answers; the
             patience of the node if None.
         on_policy: Called whenever there is another policy.
+        refusal: Why a policy cannot be kept to here; empty if it can. Then the one before it
+            stays, and the manager is told.
     """
 
     def __init__(
@@ -230,7 +245,11 @@ class QosMember:
         *,
         timeout_s: float | None = None,
         on_policy: Callable[[], None] = lambda: None,
+        refusal: Callable[[Policy], str] = lambda policy: "",
     ) -> None:
+        self.refused = ""
+        """Why the last policy is not kept to; empty if it is."""
+        self._refusal = refusal
         self._subject = _subject_of(group)
         self.group = group
         self.policy = Policy()
@@ -350,7 +369,10 @@ class QosMember:
                 for name, load in self._admission.held.items()
                 if name not in asking
             }
-            self._bus.publish(f"{self._subject}.held", QosHeld(held=held, asking=sorted(asking)))
+            self._bus.publish(
+                f"{self._subject}.held",
+                QosHeld(held=held, asking=sorted(asking), refused=self.refused),
+            )
 
     def _on_event(self, event: Event) -> None:
         match event.data:
@@ -368,6 +390,13 @@ class QosMember:
             policy = msgspec.convert(told.rules, Policy)
         except (msgspec.ValidationError, UsageError) as error:
             log.warning("group %r: node %s tells no policy: %s", self.group, manager, error)
+            return
+        before, self.refused = self.refused, self._refusal(policy)
+        if self.refused:
+            if self.refused != before:
+                log.error("group %r: its policy is refused: %s", self.group, self.refused)
+            self._policy_came.set()
+            self._tell()
             return
         with self._lock:
             is_new, self.policy = policy != self.policy, policy

@@ -167,12 +167,26 @@ def _tables(one: RouterStatus) -> list[Table]:
         else "none",
         "process": f"{one.pid} on {one.host}, infobus {one.version}",
         "endpoints": "\n".join(f"{name}  {state}" for name, state in one.endpoints.items()),
+        "quality": _quality(one),
         "remarks": "\n".join(one.remarks) or "none",
         "complaints": "\n".join(f"{who}: {what}" for who, what in one.complaints.items()) or "none",
     }
     for name, value in rows.items():
         facts.add_row(name, "\n".join(printable(line) for line in value.split("\n")))
     return [facts, _links(one), _routers(one), _agreements(one)]
+
+
+def _quality(one: RouterStatus) -> str:
+    """The policy of the group, and whether it is kept to."""
+    if (told := one.quality) is None:
+        return "no group"
+    policy = msgspec.to_builtins(told.policy)
+    lines = [f"group {told.group}" + ", which it manages" * told.is_manager]
+    lines += [f"{rule}: {value}" for rule, value in policy.items() if value]
+    lines += [f"{told.denied} events did not leave"] * bool(told.denied)
+    lines += [f"REFUSED: {told.refused}"] * bool(told.refused)
+    lines += [f"REFUSED by {node}: {why}" for node, why in told.refusals.items()]
+    return "\n".join(lines)
 
 
 def _links(one: RouterStatus) -> Table:

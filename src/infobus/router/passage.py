@@ -30,8 +30,18 @@ from infobus.subjects import TEST_SPACE, channel_of, matches, overlaps
 
 log = logging.getLogger("infobus.router")
 
-IsReserved = Callable[[str, int, str, int], bool]
-"""From a sender, the number of its reservation, a subject and bytes."""
+Judge = Callable[[str, str], str | None]
+
+
+class PassageQuality(NamedTuple):
+    """Who decides how events leave a site."""
+
+    is_reserved: Callable[[str, int, str, int], bool]
+    """Whether an event goes by a reservation, for which it waits: from its sender, the number of
+    that, the subject, and its bytes."""
+    judge: Judge | None = None
+    """From a name outside and a class to the class in which it leaves; None: not at all."""
+
 
 _NEIGHBOURS = "the backbone"  # all that is wanted there counts as one neighbour's
 _NAMES_COUNT_MAX = 65_536
@@ -83,7 +93,7 @@ class Passage:
         ignore: Nodes inside whose interest is not told: those of other routers.
         duty: Whether this router carries, or stands by.
         note: Called with what has passed, as it is on the bus where it went.
-        is_reserved: Whether an event that says so goes by a reservation; waits for its turn.
+        quality: What reservations, and the policy of a group of routers, say of what leaves.
     """
 
     def __init__(
@@ -99,9 +109,9 @@ class Passage:
         ignore: Collection[str],
         duty: Duty,
         note: Callable[[Run], None],
-        is_reserved: IsReserved,
+        quality: PassageQuality,
     ) -> None:
-        self.settings, self._duty, self._is_reserved = settings, duty, is_reserved
+        self.settings, self._duty, self._quality = settings, duty, quality
         self.out, self.into = Crossed(), Crossed()
         self.prefixes: tuple[str, ...] = ()
         self.rows_asked = 0
@@ -247,7 +257,25 @@ class Passage:
             self._refuse(there, self._way_out)
         elif there is not None:
             items = there.items.come_from(run.sender, self._here.site)
-            self._hand_on(replace(there, items=items), self._way_out)
+            for part in self._judged(replace(there, items=items)):
+                self._hand_on(part, self._way_out)
+
+    def _judged(self, run: Run) -> list[Run]:
+        """Those events that the policy of the routers lets leave, in the classes it gives them."""
+        judge = self._quality.judge
+        if judge is None:
+            return [run]
+        is_reserved, qos = run.class_ == RESERVED, next(iter(run.items.each_qos()), None)
+        own = qos.class_ if is_reserved and qos is not None else run.class_
+        class_ = self._class_for(own, self._way_out)
+        places: dict[str, list[int]] = {}
+        for at, subject in zip(range(len(run.items)), run.items.each_subject(), strict=False):
+            name = subject.removeprefix(TEST_SPACE).split(".", PREFIX_COUNT)[-1]
+            if (to := judge(name, class_)) is not None:
+                places.setdefault(RESERVED if is_reserved else to, []).append(at)
+        if [*map(len, places.values())] == [len(run.items)]:
+            return [replace(run, class_=next(iter(places)))]
+        return [replace(run.at(some), class_=to) for to, some in places.items()]
 
     def _by_reservation(self, run: Run) -> Run:
         """An event that is to go by a reservation goes in the class for that, or in its own."""
@@ -255,7 +283,7 @@ class Passage:
             return run
         own = qos.class_ or run.class_ or self._way_out.classes.default
         size = sum(map(len, run.items.bodies))
-        is_kept = self._is_reserved(run.sender, qos.reserved, run.items.subjects[0], size)
+        is_kept = self._quality.is_reserved(run.sender, qos.reserved, run.items.subjects[0], size)
         class_ = self._class_for(own, self._way_out)
         qos = replace(qos, class_=class_, reserved=qos.reserved if is_kept else 0)
         items = replace(run.items, qos=[qos])

@@ -34,7 +34,8 @@ from infobus.protocols.qos.classes import RESERVED, Classes
 from infobus.protocols.routing.terms import RoutingTerms
 from infobus.router.control import ControlSocket, Question
 from infobus.router.links import NeighbourLinks
-from infobus.router.passage import Passage
+from infobus.router.passage import Passage, PassageQuality
+from infobus.router.quality import RouterQuality
 from infobus.router.reach import PREFIX_COUNT, Notice, prefixes
 from infobus.router.reservations import ReservationDesk
 from infobus.router.settings import AgreementSettings, RouterSettings, load_router
@@ -104,6 +105,7 @@ class Router:
         self._changing = threading.Lock()
         self._note: Callable[[Run], None] = lambda run: None
         self._desk: ReservationDesk | None = None
+        self._quality: RouterQuality | None = None
         self._ends = ExitStack()
         self._until_s = float("inf")  # when it is to be closed
 
@@ -140,6 +142,10 @@ class Router:
             self._engine.answer(f"{_STATUS_KEY}/{settings.name}", self._tell)
             for remark in settings.remarks():
                 log.warning("router %s: %s", settings.name, remark)
+            if settings.quality is not None:
+                classes = Classes(settings.backbone_options.classes)
+                self._quality = RouterQuality(self._backbone, settings.quality, classes)
+                ends.callback(self._quality.close)
             with self._changing:
                 self._begin_passages()
             if settings.group:
@@ -152,6 +158,8 @@ class Router:
             self._desk = ReservationDesk(
                 settings.name, self._engine, lambda: self._passages, lambda: self._duty.carries()
             )
+            if self._quality is not None:
+                self._desk.keep, self._desk.give_back = self._quality.keep, self._quality.give_back
             self._offered = inside.serve(
                 PATHS_SUBJECT, self._desk, info={"router": settings.name}, concurrency=10_000
             )
@@ -258,6 +266,8 @@ class Router:
         """Go by other settings from now on; see `reload`."""
         old = self.settings
         fixed = [name for name in _FIXED if getattr(settings, name) != getattr(old, name)]
+        if settings.quality_part != old.quality_part:
+            fixed.append("quality (but for the rules of the policy)")
         if fixed:
             raise UsageError(
                 f"{', '.join(fixed)}: changed, which counts from a router's start: stop this "
@@ -273,6 +283,10 @@ class Router:
             told += [f"neighbour {name} is called no more" for name in ours if name not in theirs]
             told += [f"neighbour {name} is called" for name in theirs if name not in ours]
             told += [f"neighbour {name} is called elsewhere" for name in changed if name in theirs]
+            if self._quality is not None and settings.quality is not None:
+                self._quality.change(settings.quality)
+                if settings.quality != old.quality:
+                    told.append(f"the policy of group {settings.quality.group}")
             told += self._begin_passages()
         self._is_new.set()
         return told
@@ -298,7 +312,9 @@ class Router:
                 ignore=self._others,
                 duty=self._duty,
                 note=self._note,
-                is_reserved=self._is_reserved,
+                quality=PassageQuality(
+                    self._is_reserved, None if self._quality is None else self._quality.judge
+                ),
             )
             for one in dict.fromkeys(wanted)
         ]
@@ -469,6 +485,7 @@ class Router:
             agreements=tuple(map(_agreement, self._passages)),
             remarks=tuple(settings.remarks()),
             counts=routing.counts,
+            quality=None if self._quality is None else self._quality.status(),
             complaints={**inside.stats().complaints, **backbone.stats().complaints},
         )
 

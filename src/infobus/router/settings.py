@@ -15,7 +15,8 @@ from infobus.engines.zenoh.endpoints import check_endpoint
 from infobus.patience import LINKS, Patience
 from infobus.protocols.interest.federation import Agreement
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, check_positive
-from infobus.router.reach import AgreementReach, SitePlace, is_within
+from infobus.protocols.qos.policy import Policy
+from infobus.router.reach import UNBOUNDED, AgreementReach, SitePlace, is_within
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DOMAIN = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -67,6 +68,13 @@ class BackboneSettings(Struct, frozen=True, forbid_unknown_fields=True):
     classes: tuple[str, ...] = DEFAULT_CLASSES.names
 
 
+class QualitySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A group of routers that keep to one policy; who has the policy is its manager."""
+
+    group: str
+    policy: Policy | None = None
+
+
 class RouterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A router: what it joins, whom it links with, and what passes."""
 
@@ -81,6 +89,7 @@ class RouterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     patience: dict[str, float] = {}
     zenoh: dict[str, Any] = {}
     journal: str = ""
+    quality: QualitySettings | None = None
     neighbour: tuple[NeighbourSettings, ...] = ()
     agreement: tuple[AgreementSettings, ...] = ()
 
@@ -88,6 +97,11 @@ class RouterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def place(self) -> SitePlace:
         """Where it is; the routers of a group are one site."""
         return SitePlace(self.group or self.name, self.domain)
+
+    @property
+    def quality_part(self) -> tuple[str, bool] | None:
+        """The group whose policy it keeps to, and whether it is the manager."""
+        return None if self.quality is None else (self.quality.group, bool(self.quality.policy))
 
     @property
     def inside_options(self) -> dict[str, Any]:
@@ -158,6 +172,10 @@ def _check(settings: RouterSettings) -> None:
     _check_name("name", settings.name)
     if settings.group:
         _check_name("group", settings.group)
+    if settings.quality is not None:
+        _check_name("quality, group", settings.quality.group)
+        if settings.quality.group == UNBOUNDED:
+            raise UsageError(f"quality, group {UNBOUNDED!r} has another meaning: choose another")
     if settings.domain:
         _check_domain("domain", settings.domain)
     if settings.link not in LINKS:

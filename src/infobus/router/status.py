@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from infobus.protocols.qos.policy import Policy
+
 Path = tuple[str, ...]
 
 
@@ -80,6 +82,20 @@ class AgreementStatus(Struct, frozen=True, kw_only=True):
     """Servers of this site that others find, and of others that are found here."""
 
 
+class QualityStatus(Struct, frozen=True, kw_only=True):
+    """The policy of a group of routers, as one of them keeps to it."""
+
+    group: str
+    is_manager: bool
+    policy: Policy
+    refused: str
+    """Why it does not keep to the last one; empty if it does."""
+    refusals: dict[str, str] = {}
+    """At the manager: the nodes that do not keep to it, and why."""
+    denied: int = 0
+    """Events that it did not let leave this site."""
+
+
 class RouterStatus(Struct, frozen=True, kw_only=True):
     """What a router is doing. Newer versions may add fields."""
 
@@ -103,6 +119,7 @@ class RouterStatus(Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
     """Of the backbone's engine, by what happened."""
     complaints: dict[str, str] = {}
+    quality: QualityStatus | None = None
 
 
 class SubjectPaths(Struct, frozen=True, kw_only=True):
