@@ -33,6 +33,7 @@ FOLDERS = {
         "qos frames security interest reliable guaranteed initial_state invocation membership tags "
         "routing"
     ),
+    "router": "quality",
     "stores": "sqlite ledger journal",
     "tdl": "classes library forms",
     "testing": "conformance hosts simulation",

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from infobus import QosRefused
 from infobus.protocols.qos.policy import Policy
-from infobus.router.settings import QualitySettings
+from infobus.router.quality.policy import QualitySettings
 from tests.router.sites import Sites, eventually, is_quiet
 
 CITY = {"inside": "city", "outside": "town"}

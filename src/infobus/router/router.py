@@ -35,9 +35,9 @@ from infobus.protocols.routing.terms import RoutingTerms
 from infobus.router.control import ControlSocket, Question
 from infobus.router.links import NeighbourLinks
 from infobus.router.passage import Passage, PassageQuality
-from infobus.router.quality import RouterQuality
+from infobus.router.quality.policy import RouterQuality
+from infobus.router.quality.reservations import ReservationDesk
 from infobus.router.reach import PREFIX_COUNT, Notice, prefixes
-from infobus.router.reservations import ReservationDesk
 from infobus.router.settings import AgreementSettings, RouterSettings, load_router
 from infobus.router.standby import Duty
 from infobus.router.status import (
@@ -156,7 +156,7 @@ class Router:
             ends.callback(worker.join, 2.0)
             ends.callback(self._stop)
             self._desk = ReservationDesk(
-                settings.name, self._engine, lambda: self._passages, lambda: self._duty.carries()
+                settings.name, self._engine, self._wanting, lambda: self._duty.carries()
             )
             if self._quality is not None:
                 self._desk.keep, self._desk.give_back = self._quality.keep, self._quality.give_back
@@ -445,6 +445,10 @@ class Router:
             passage.update(prefixes(reach, self.settings.place, notices, hops))
         if self._desk is not None:
             self._desk.update()
+
+    def _wanting(self, pattern: str) -> set[str]:
+        """The nodes of the backbone that want anything of a pattern of the inside."""
+        return {node for passage in self._passages for node in passage.wanting(pattern)}
 
     def _is_reserved(self, sender: str, number: int, subject: str, size: int) -> bool:
         desk = self._desk

@@ -15,7 +15,7 @@ from infobus.engines.zenoh.endpoints import check_endpoint
 from infobus.patience import LINKS, Patience
 from infobus.protocols.interest.federation import Agreement
 from infobus.protocols.qos.classes import DEFAULT_CLASSES, Classes, check_positive
-from infobus.protocols.qos.policy import Policy
+from infobus.router.quality.policy import QualitySettings
 from infobus.router.reach import UNBOUNDED, AgreementReach, SitePlace, is_within
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -66,13 +66,6 @@ class BackboneSettings(Struct, frozen=True, forbid_unknown_fields=True):
     bus: str
     depth: int = 1
     classes: tuple[str, ...] = DEFAULT_CLASSES.names
-
-
-class QualitySettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """A group of routers that keep to one policy; who has the policy is its manager."""
-
-    group: str
-    policy: Policy | None = None
 
 
 class RouterSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

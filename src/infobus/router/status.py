@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from infobus.protocols.qos.policy import Policy
+from infobus.router.quality.policy import QualityStatus
 
 Path = tuple[str, ...]
 
@@ -80,20 +80,6 @@ class AgreementStatus(Struct, frozen=True, kw_only=True):
     """Out and in; none if guaranteed events do not cross."""
     stand_ins: tuple[int, int] = (0, 0)
     """Servers of this site that others find, and of others that are found here."""
-
-
-class QualityStatus(Struct, frozen=True, kw_only=True):
-    """The policy of a group of routers, as one of them keeps to it."""
-
-    group: str
-    is_manager: bool
-    policy: Policy
-    refused: str
-    """Why it does not keep to the last one; empty if it does."""
-    refusals: dict[str, str] = {}
-    """At the manager: the nodes that do not keep to it, and why."""
-    denied: int = 0
-    """Events that it did not let leave this site."""
 
 
 class RouterStatus(Struct, frozen=True, kw_only=True):

@@ -8,18 +8,39 @@ from __future__ import annotations
 
 import logging
 
+from msgspec import Struct
+
 from infobus import Bus
 from infobus.bus.qos_group import QosManager, QosMember
 from infobus.errors import QosRefused
 from infobus.protocols.qos.admission import Admission
 from infobus.protocols.qos.classes import Classes
 from infobus.protocols.qos.policy import Policy
-from infobus.router.settings import QualitySettings
-from infobus.router.status import QualityStatus
 
 log = logging.getLogger("infobus.router")
 
 _JUDGED_COUNT_MAX = 65_536
+
+
+class QualitySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """A group of routers that keep to one policy; who has the policy is its manager."""
+
+    group: str
+    policy: Policy | None = None
+
+
+class QualityStatus(Struct, frozen=True, kw_only=True):
+    """The policy of a group of routers, as one of them keeps to it."""
+
+    group: str
+    is_manager: bool
+    policy: Policy
+    refused: str
+    """Why it does not keep to the last one; empty if it does."""
+    refusals: dict[str, str] = {}
+    """At the manager: the nodes that do not keep to it, and why."""
+    denied: int = 0
+    """Events that it did not let leave this site."""
 
 
 class RouterQuality:

@@ -20,7 +20,6 @@ from infobus.engines.routed.engine import RoutedEngine
 from infobus.errors import BusClosed, QosRefused
 from infobus.protocols.qos.classes import Rate
 from infobus.protocols.routing.reserved import LinkClaim, Refusal
-from infobus.router.passage import Passage
 from infobus.services import Service, current_call
 from infobus.subjects import matches
 
@@ -72,7 +71,7 @@ class ReservationDesk(Service):
     Args:
         router: Its name.
         engine: That of its backbone.
-        passages: The agreements at work.
+        wanting: The nodes of the backbone that want anything of a pattern.
         carries: Whether this router carries for its site.
     """
 
@@ -80,11 +79,11 @@ class ReservationDesk(Service):
         self,
         router: str,
         engine: RoutedEngine,
-        passages: Callable[[], Iterable[Passage]],
+        wanting: Callable[[str], Iterable[str]],
         carries: Callable[[], bool],
     ) -> None:
         self._router, self._engine = router, engine
-        self._passages, self._carries = passages, carries
+        self._wanting, self._carries = wanting, carries
         self._bookings: dict[tuple[str, int], _Booking] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -158,11 +157,7 @@ class ReservationDesk(Service):
         return True
 
     def _ask(self, booking: _Booking) -> None:
-        to: dict[str, None] = {}
-        if self._carries():
-            for passage in self._passages():
-                to |= dict.fromkeys(passage.wanting(booking.pattern))
-        booking.to = tuple(to)
+        booking.to = tuple(sorted(self._wanting(booking.pattern))) if self._carries() else ()
 
         def told(refusal: Refusal | None) -> None:
             booking.is_told, booking.refusal = True, refusal
