@@ -77,3 +77,18 @@ def test_objects_of_your_own_classes_arrive_in_another_process(programs: Program
     assert order.startswith("Order(number=1, side=<Side.BUY: 'buy'>, lines=[Line(sku='bolt', ")
     assert "price=Decimal('1.10')" in order and "tags={'rush'}" in order
     assert tick == "GM Decimal('41.50')" and notes == "hello b'\\x00\\x01'"
+
+
+def test_an_async_worker_handles_what_waits_when_it_is_told_to_stop(programs: Programs) -> None:
+    worker = programs.start("async_worker.py")
+    publish = (
+        "import infobus\n"
+        "with infobus.connect() as bus:\n"
+        "    for n in range(5): bus.publish('jobs.new', {'number': n})\n"
+    )
+    programs.run("-c", publish)
+    assert worker.stdout is not None and worker.stdout.readline() == "done 0\n"
+    worker.terminate()
+    shown, _ = worker.communicate(timeout=PATIENCE_S)
+    assert shown.splitlines() == [*(f"done {n}" for n in range(1, 5)), "drained"]
+    assert worker.returncode == 0

@@ -79,6 +79,7 @@ from infobus.printable import spell_out_logs
 from infobus.protocols.qos.classes import Limits
 
 if TYPE_CHECKING:
+    from infobus.bus import aio as aio
     from infobus.bus.durable.dead_letters import DeadLetter
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
     from infobus.bus.membership.role import MembershipRole
@@ -188,6 +189,10 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "aio":
+        from infobus.bus import aio  # late: most programs have no event loop
+
+        return aio
     if name in _LATE:
         from importlib import import_module
 

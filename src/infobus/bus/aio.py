@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import logging
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from queue import Empty
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
-from infobus.errors import UsageError
+from infobus.errors import BusClosed, BusError, UsageError
 
 if TYPE_CHECKING:
+    from asyncio import Task
+    from typing import Unpack
+
     from infobus.bus.bus import Bus
     from infobus.bus.deliver.event import Event
+    from infobus.bus.deliver.options import DurableOptions, SubscribeOptions
     from infobus.bus.deliver.subscription import Subscription
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
     from infobus.bus.membership.primary import Primary
@@ -28,9 +43,14 @@ if TYPE_CHECKING:
     from infobus.stores.sqlite.group_commit import GroupCommit
 
 
+log = logging.getLogger("infobus")
+
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _S = TypeVar("_S", "Subscription", "DurableSubscription", "Subscription | DurableSubscription")
+_C = TypeVar(
+    "_C", "Subscription", "DurableSubscription", "Subscription | DurableSubscription", "Bus"
+)
 
 
 async def _in_thread(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -39,11 +59,11 @@ async def _in_thread(function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kw
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
-async def _subscription(function: Callable[..., _S], *args: Any, **options: Any) -> _S:
-    made: list[_S] = []
+async def _subscription(function: Callable[..., _C], *args: Any, **options: Any) -> _C:
+    made: list[_C] = []
     is_wanted = True
 
-    def subscribe() -> _S:
+    def subscribe() -> _C:
         made.append(function(*args, **options))
         if not is_wanted:
             made[0].close()
@@ -57,6 +77,36 @@ async def _subscription(function: Callable[..., _S], *args: Any, **options: Any)
         for subscription in made:
             subscription.close()
         raise
+
+
+class Joining:
+    """What `infobus.aio.connect` returns: await it, or use it by `async with`."""
+
+    def __init__(self, join: Callable[[], Bus]) -> None:
+        self._join = join
+        self._bus: AioBus | None = None
+
+    def __await__(self) -> Generator[Any, Any, AioBus]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> AioBus:
+        bus = await _subscription(self._join)
+        self._bus = bus.aio
+        return self._bus
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._bus is not None:
+            await self._bus.close()
+
+
+def connect(bus: str | None = None, **settings: Any) -> Joining:
+    """Join a bus from an event loop: `async with infobus.aio.connect() as bus: ...`.
+
+    The settings are those of `infobus.connect`. You get what `Bus.aio` is; its `sync` is the bus.
+    """
+    from infobus.bus.connect import connect
+
+    return Joining(partial(connect, bus, **settings))
 
 
 class _Kept(Struct):
@@ -90,6 +140,19 @@ class AioBus:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._commits: GroupCommit[_Kept] | None = None
+        self._handlers: dict[Task[None], Subscription | DurableSubscription] = {}
+        self._is_closing = False
+
+    @property
+    def sync(self) -> Bus:
+        """The same node, for threads."""
+        return self._bus
+
+    async def __aenter__(self) -> AioBus:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
 
     async def publish(
         self,
@@ -135,25 +198,81 @@ class AioBus:
         callback: Callable[[DurableEvent], object] | None = None,
         *,
         durable: str,
-        **options: Any,
+        **options: Unpack[DurableOptions],
     ) -> DurableSubscription: ...
 
     @overload
     async def subscribe(
-        self, pattern: str, callback: Callable[[Event], object] | None = None, **options: Any
+        self,
+        pattern: str,
+        callback: Callable[[Event], object] | None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription: ...
 
     async def subscribe(
-        self, pattern: str, *args: Any, **options: Any
+        self, pattern: str, callback: Callable[[Any], object] | None = None, **options: Any
     ) -> Subscription | DurableSubscription:
-        """See `Bus.subscribe`; the result is async iterable."""
-        return await _subscription(self._bus.subscribe, pattern, *args, **options)
+        """See `Bus.subscribe`; the result is async iterable.
+
+        `callback` may be a coroutine function (`async def`): it is awaited with each event, in a
+        task of this event loop, one event at a time.
+        """
+        return await self._subscribed(self._bus.subscribe, pattern, callback, options)
 
     async def subscribe_many(
-        self, patterns: Iterable[str], *args: Any, **options: Any
+        self,
+        patterns: Iterable[str],
+        callback: Callable[[Event], object] | None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Subscription:
-        """See `Bus.subscribe_many`."""
-        return await _subscription(self._bus.subscribe_many, patterns, *args, **options)
+        """See `Bus.subscribe_many`, and `subscribe`."""
+        return await self._subscribed(self._bus.subscribe_many, patterns, callback, options)
+
+    async def _subscribed(
+        self,
+        subscribe: Callable[..., _S],
+        what: Any,
+        callback: Callable[[Any], Any] | None,
+        options: Mapping[str, Any],
+    ) -> _S:
+        from inspect import iscoroutinefunction
+
+        if not iscoroutinefunction(callback):
+            given = () if callback is None else (callback,)
+            return await _subscription(subscribe, what, *given, **options)
+        subscription = await _subscription(subscribe, what, **options)
+        self._begin_handler(subscription, callback, options.get("on_error"))
+        return subscription
+
+    async def receive(
+        self, subscription: Subscription | DurableSubscription, timeout_s: float | None = None
+    ) -> Any:
+        """The next event of a subscription; see `Subscription.receive`.
+
+        Raises:
+            TimeoutError: Nothing came in time; nothing was taken.
+            BusClosed: The subscription is closed, and everything in it was taken.
+        """
+        import asyncio
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await anext(subscription)
+        except StopAsyncIteration:
+            raise BusClosed(f"{subscription!r} is closed") from None
+
+    async def receive_many(
+        self,
+        subscription: Subscription | DurableSubscription,
+        count_max: int = 1000,
+        timeout_s: float | None = None,
+    ) -> list[Any]:
+        """The next events; see `Subscription.receive_many`."""
+        events = [await self.receive(subscription, timeout_s)]
+        with suppress(Empty):
+            while len(events) < count_max and (event := subscription.take_nowait()) is not None:
+                events.append(event)
+        return events
 
     @property
     def tags(self) -> AioTags:
@@ -188,9 +307,69 @@ class AioBus:
         """See `Bus.types`."""
         return await _in_thread(self._bus.types, timeout_s)
 
-    async def close(self, timeout_s: float | None = None) -> None:
-        """See `Bus.close`."""
-        await _in_thread(self._bus.close, timeout_s)
+    async def close(self, timeout_s: float | None = None, *, drain_s: float | None = None) -> None:
+        """See `Bus.close`; coroutines that handle events are waited for as callbacks are."""
+        await self._end_handlers(drain_s)
+        await _in_thread(self._bus.close, timeout_s, drain_s=drain_s)
+
+    async def drain(self, timeout_s: float = 30.0) -> None:
+        """See `Bus.drain`."""
+        await self.close(drain_s=timeout_s)
+
+    async def _end_handlers(self, drain_s: float | None) -> None:
+        import asyncio
+
+        self._is_closing = drain_s is None  # what waits is left alone
+        for subscription in self._handlers.values():
+            subscription.close()
+        running = set(self._handlers) - {asyncio.current_task()}
+        if running:
+            wait_s = self._bus.patience.handlers_s if drain_s is None else drain_s
+            _, late = await asyncio.wait(running, timeout=wait_s)
+            for task in late:
+                log.warning("%s still runs after %s s and is cancelled", task.get_name(), wait_s)
+                task.cancel()
+
+    async def _handle(
+        self,
+        subscription: Subscription | DurableSubscription,
+        callback: Callable[[Any], Awaitable[object]],
+        on_error: Callable[[BusError], object] | None,
+    ) -> None:
+        """Await `callback` with each event, one at a time, until the subscription ends."""
+        while not self._is_closing:
+            try:
+                event = await anext(subscription)
+            except StopAsyncIteration:
+                return
+            except BusError as error:
+                if on_error is None:
+                    log.error("%s", error)
+                else:
+                    on_error(error)
+                continue
+            try:
+                await callback(event)
+            except Exception:
+                log.exception("the callback for %s raised; delivery continues", event.subject)
+                if hasattr(event, "nack"):
+                    event.nack()
+        if settle := getattr(subscription, "settle_taken", None):
+            settle()
+
+    def _begin_handler(
+        self,
+        subscription: Subscription | DurableSubscription,
+        callback: Callable[[Any], Awaitable[object]],
+        on_error: Callable[[BusError], object] | None,
+    ) -> None:
+        import asyncio
+
+        name = f"the callback {getattr(callback, '__qualname__', callback)!s}"
+        work = self._handle(subscription, callback, on_error)
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._handlers[task] = subscription
+        task.add_done_callback(lambda done: self._handlers.pop(done, None))
 
     @property
     def members(self) -> AioMembers:

@@ -696,15 +696,23 @@ class Bus:
         published, quenched = self._publisher.counts()
         return snapshot(self._runtime, published, quenched, frames)
 
-    def close(self, timeout_s: float | None = None) -> None:
+    def drain(self, timeout_s: float = 30.0) -> None:
+        """Leave well, as `close(drain_s=timeout_s)` does."""
+        self.close(drain_s=timeout_s)
+
+    def close(self, timeout_s: float | None = None, *, drain_s: float | None = None) -> None:
         """Send what is gathered, wait (bounded) until receivers have confirmed it, and leave.
 
         Callbacks that run are waited for first, so what they publish is sent, too; one that takes
         too long is named in a warning of the log. Subscriptions end; what is in their queues can
         still be taken. It takes `timeout_s` at most, or the patience of the node. Idempotent.
+        With `drain_s`, nothing new is taken in, and what waits for consumers is handled before, for
+        `drain_s` at most. Guaranteed events that wait come again, wherever their name is used next.
         """
         if self._lifetime.over is not None:
             return
+        if drain_s is not None:
+            self._runtime.drain(drain_s)
         begun_s = self._clock.now_s()
         self._runtime.workers.rest(timeout_s)
         try:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -35,6 +35,13 @@ class Served(Protocol):
 
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
+
+
+class Drained(Protocol):
+    """A subscription that is closed and whose events are taken by and by."""
+
+    def is_drained(self) -> bool:
+        """Whether all events that had come were taken."""
 
 
 class _Work:
@@ -138,6 +145,29 @@ class Workers:
         with self._lock:
             self._rests -= 1
             self._changed.notify_all()
+
+    def finish(self, subscriptions: Sequence[Drained], timeout_s: float) -> None:
+        """Wait until all events of closed subscriptions are taken, and their callbacks are over.
+
+        Those that have events left then are named in a warning.
+        """
+        until_s = time.monotonic() + timeout_s
+        me = threading.get_ident()
+
+        def left() -> list[Drained]:
+            busy: list[object] = [
+                work.subscription for at, work in list(self._at_work.items()) if at != me
+            ]
+            return [one for one in subscriptions if one in busy or not one.is_drained()]
+
+        with self._lock:
+            self._waits += 1
+            # Callbacks tell when they are over; iterators do not, so we look now and then.
+            while left() and (left_s := until_s - time.monotonic()) > 0:
+                self._changed.wait_for(lambda: not left(), min(left_s, 0.05))
+            self._waits -= 1
+        for subscription in left():
+            log.warning("%r was not drained in %s s", subscription, timeout_s)
 
     def wait_for(self, subscription: Served | None, timeout_s: float | None = None) -> None:
         """Wait for the callback of a subscription (of all, if None) that runs; see `rest`."""

@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -215,6 +216,14 @@ class Subscription:
             raise BusClosed(f"the subscription to {', '.join(self.patterns[:3])} is closed")
         return event
 
+    def receive_many(self, count_max: int = 1000, timeout_s: float | None = None) -> list[Event]:
+        """The next events: what has come, at most so many. It waits for the first as `receive`."""
+        events = [self.receive(timeout_s)]
+        with suppress(Empty):
+            while len(events) < count_max and (event := self._take(0)) is not None:
+                events.append(event)
+        return events
+
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
@@ -302,6 +311,11 @@ class Subscription:
     def is_empty(self) -> bool:
         """Whether there is nothing to take now."""
         return self.queue.is_empty()
+
+    def is_drained(self) -> bool:
+        """Whether all events that had come were taken."""
+        queue = self.queue
+        return not (queue.waiting_count or queue.ready or queue.reading or self._unread)
 
     def end(self, error: BusError | None = None) -> None:
         """Take no more in; once the queue is empty, raise `error` or end the iteration."""

@@ -119,7 +119,7 @@ class DurableSubscription:
                 `live`, plain events can no longer be had.
             BusClosed: The subscription is closed.
         """
-        self._settle_taken()
+        self.settle_taken()
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             while True:
@@ -132,6 +132,19 @@ class DurableSubscription:
             kind = "" if self._is_live else "guaranteed "
             where = ", ".join(self.patterns[:3])
             raise TimeoutError(f"no {kind}event on {where} in {timeout_s} s") from None
+
+    def receive_many(
+        self, count_max: int = 1000, timeout_s: float | None = None
+    ) -> list[DurableEvent]:
+        """The next events: what has come, at most so many. It waits for the first as `receive`.
+
+        Asking for the next ones settles all of them, unless you settle them yourself.
+        """
+        events = [self.receive(timeout_s)]
+        with suppress(Empty):
+            while len(events) < count_max and (event := self.take_nowait()) is not None:
+                events.append(event)
+        return events
 
     def __iter__(self) -> Iterator[DurableEvent]:
         return self
@@ -146,7 +159,7 @@ class DurableSubscription:
         return self
 
     async def __anext__(self) -> DurableEvent:
-        self._settle_taken()
+        self.settle_taken()
         while True:
             try:
                 if self._is_live_ready and (event := self._take_live(False)) is not None:
@@ -249,11 +262,12 @@ class DurableSubscription:
             self._taken.clear()
             event.nack()
         else:
-            self._settle_taken()
+            self.settle_taken()
 
     # Handing over.
 
-    def _settle_taken(self) -> None:
+    def settle_taken(self) -> None:
+        """Settle what was taken, as asking for the next event does."""
         with suppress(IndexError):  # one by one: other threads may be taking some
             while True:
                 self._taken.popleft().ack()

@@ -371,6 +371,13 @@ class Runtime:
         self._reliable.step(lambda now_s: self._unregister(subscription, None))
         self._listening.declare(self.lock, self._is_closed.is_set)
 
+    def drain(self, timeout_s: float) -> None:
+        """Take no more events in, and wait until consumers have taken those that wait."""
+        some = [one for one in list(self.subscriptions) if isinstance(one, Subscription)]
+        for subscription in some:
+            subscription.close()
+        self.workers.finish(some, timeout_s)
+
     def relieved(self, subscription: Subscription) -> None:
         """A crowded subscription has room again."""
         self._reliable.step(lambda now_s: self.crowd.look_again(subscription, now_s))
