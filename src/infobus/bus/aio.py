@@ -79,7 +79,7 @@ async def _subscription(function: Callable[..., _C], *args: Any, **options: Any)
         raise
 
 
-class Joining:
+class AioConnection:
     """What `infobus.aio.connect` returns: await it, or use it by `async with`."""
 
     def __init__(self, join: Callable[[], Bus]) -> None:
@@ -99,14 +99,14 @@ class Joining:
             await self._bus.close()
 
 
-def connect(bus: str | None = None, **settings: Any) -> Joining:
+def connect(bus: str | None = None, **settings: Any) -> AioConnection:
     """Join a bus from an event loop: `async with infobus.aio.connect() as bus: ...`.
 
     The settings are those of `infobus.connect`. You get what `Bus.aio` is; its `sync` is the bus.
     """
     from infobus.bus.connect import connect
 
-    return Joining(partial(connect, bus, **settings))
+    return AioConnection(partial(connect, bus, **settings))
 
 
 class _Kept(Struct):
