@@ -37,7 +37,7 @@ class Served(Protocol):
         """Whether there is nothing to take now."""
 
 
-class Drained(Protocol):
+class LeftOver(Protocol):
     """A subscription that is closed and whose events are taken by and by."""
 
     def is_drained(self) -> bool:
@@ -146,7 +146,7 @@ class Workers:
             self._rests -= 1
             self._changed.notify_all()
 
-    def finish(self, subscriptions: Sequence[Drained], timeout_s: float) -> None:
+    def finish(self, subscriptions: Sequence[LeftOver], timeout_s: float) -> None:
         """Wait until all events of closed subscriptions are taken, and their callbacks are over.
 
         Those that have events left then are named in a warning.
@@ -154,7 +154,7 @@ class Workers:
         until_s = time.monotonic() + timeout_s
         me = threading.get_ident()
 
-        def left() -> list[Drained]:
+        def left() -> list[LeftOver]:
             busy: list[object] = [
                 work.subscription for at, work in list(self._at_work.items()) if at != me
             ]
