@@ -12,7 +12,7 @@ import pytest
 import infobus
 from infobus import Bus, MismatchError
 from infobus.objects import codec
-from tests.bus.helpers import take
+from tests.bus.helpers import take, wait_until
 from tests.patience import PATIENCE_S
 
 
@@ -142,3 +142,34 @@ def test_stores_keep_it(bus: Bus, tmp_path: Path) -> None:
         assert repository.store(events) == 2
         [order] = repository.query("Order", where='price > 0.05 && side == "sell"')
         assert order.price == sent[0].price and order.tags == {"a", "b"}  # type: ignore[union-attr]
+
+
+def test_a_handler_gets_what_its_annotation_says(bus: Bus) -> None:
+    orders: list[Order] = []
+    events: list[infobus.Event] = []
+    errors: list[infobus.BusError] = []
+
+    @bus.on("a", on_error=errors.append)
+    def handle(order: Order) -> None:
+        orders.append(order)
+
+    @bus.on("a")
+    def look(event: infobus.Event) -> None:
+        events.append(event)
+
+    bus.publish("a", Order(1))
+    bus.publish("a", "text")
+    bus.publish("a", {"number": 2})
+    wait_until(lambda: len(orders) == 2 and len(events) == 3)
+    assert [order.number for order in orders] == [1, 2]
+    assert isinstance(errors[0], MismatchError) and events[1].data == "text"
+    handle(Order(3))  # it stays the function that it was
+    assert orders[-1] == Order(3)
+
+
+@pytest.mark.parametrize("wrong", [lambda: None, complex])
+def test_a_function_that_cannot_handle_is_refused(bus: Bus, wrong: Any) -> None:
+    def odd(number: complex) -> None: ...
+
+    with pytest.raises(infobus.UsageError):
+        bus.on("a")(odd if wrong is complex else wrong)

@@ -16,6 +16,7 @@ from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import SYSTEM_CLOCK, Clock
 from infobus.bus.deliver.audience import patterns_of
 from infobus.bus.deliver.event import Event
+from infobus.bus.deliver.handlers import on
 from infobus.bus.deliver.subscription import OnLoss, OnMismatch, Subscription, WhenFull
 from infobus.bus.guaranteed import Guaranteed
 from infobus.bus.initial_state import InitialState, StateFunction
@@ -371,6 +372,8 @@ class Bus:
         if durable is not None:
             return self.subscribe_durable([pattern], callback, durable, **options)
         return self.subscribe_many([pattern], callback, **options)
+
+    on = on
 
     def subscribe_many(
         self,
