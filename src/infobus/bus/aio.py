@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from infobus.bus.bus import Bus
     from infobus.bus.deliver.event import Event
-    from infobus.bus.deliver.options import DurableOptions, SubscribeOptions
     from infobus.bus.deliver.subscription import Subscription
+    from infobus.bus.durable.options import DurableOptions, SubscribeOptions
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
     from infobus.bus.membership.primary import Primary
     from infobus.bus.membership.view import MembersView

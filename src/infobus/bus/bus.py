@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from infobus.bus.aio import AioBus
     from infobus.bus.border.interior import Interior
     from infobus.bus.deliver.event_keys import ConsumerKeyOptions, ConsumerKeys
-    from infobus.bus.deliver.options import DurableOptions, SubscribeOptions
+    from infobus.bus.durable.options import DurableOptions, SubscribeOptions
     from infobus.bus.durable.subscription import Acknowledge, DurableEvent, DurableSubscription
     from infobus.bus.membership.facade import Membership, OnMembers
     from infobus.bus.membership.health import AliveCheck
