@@ -20,6 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,10 @@ _EXIT_PATIENCE_S = 2.0
 _DATA_PRIORITIES = ("BACKGROUND", "DATA_LOW", "DATA", "DATA_HIGH", "INTERACTIVE_LOW")
 # Wildcards do not match elements that begin with `@`, so no user of the engine meets these.
 _HELLO = "@hello"
+# A key that a session declares takes one of 65,535 numbers. Then the library begins at the front,
+# also with those in use: frames come under other keys. So inboxes are not declared, which come and
+# go with nodes.
+_INBOXES = "n/"
 _LOOK_S = 0.05  # between looks whether those that are waited for are still there
 _NOT_NEEDED = "not needed"
 _NO_LINK = "Unable to connect"  # as Zenoh says it
@@ -337,18 +342,21 @@ class ZenohEngine:
                     # These are inboxes of nodes long gone. Those still in use are
                     # declared anew.
                     puts.clear()
+            quality = {
+                "congestion_control": (
+                    zenoh.CongestionControl.DROP if control else zenoh.CongestionControl.BLOCK
+                ),
+                "priority": zenoh.Priority.INTERACTIVE_HIGH if control else data,
+                "allowed_destination": zenoh.Locality.REMOTE,
+            }
+            send: Callable[[bytes], None]
             try:
-                publisher = session.declare_publisher(
-                    key,
-                    congestion_control=(
-                        zenoh.CongestionControl.DROP if control else zenoh.CongestionControl.BLOCK
-                    ),
-                    priority=zenoh.Priority.INTERACTIVE_HIGH if control else data,
-                    allowed_destination=zenoh.Locality.REMOTE,
-                )
+                if key.startswith(_INBOXES):
+                    send = partial(session.put, zenoh.KeyExpr(key), **quality)
+                else:
+                    send = session.declare_publisher(key, **quality).put
             except zenoh.ZError as error:
                 raise self._translated(error, key) from error
-            send: Callable[[bytes], None] = publisher.put
             if control:
                 self._control_puts[key] = send
             else:
