@@ -129,6 +129,12 @@ def _identity(settings: Settings, given: str | Path | Credential | None) -> Node
     return NodeIdentity.of(settings, given)
 
 
+def with_identity(settings: Settings) -> Settings:
+    """The same settings; on a secured bus, with this home's credential on links to other hosts."""
+    own = _identity(settings, None)
+    return settings if own is None else own.with_tls(settings)
+
+
 def _with_timeouts(settings: Settings, **given: float | None) -> Settings:
     told = {name: timeout_s for name, timeout_s in given.items() if timeout_s is not None}
     return replace(settings, patience=replace(settings.patience, **told)) if told else settings

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 import infobus
 from infobus.bus.bus import interior
+from infobus.bus.connect import with_identity
 from infobus.bus.membership.role import MembershipRole, checked_terms
 from infobus.bus.settings import Settings, daemon_folder, load_settings
 from infobus.daemon.homes import KeptHomes
@@ -84,7 +85,7 @@ class HostDaemon:
                 f"engine {settings.engine!r}: a daemon links hosts, which only 'zenoh' does"
             )
         self._settings = replace(
-            settings,
+            with_identity(settings),
             # Other hosts may be started later: a daemon does not wait for them.
             patience=replace(settings.patience, reach_s=0.0),
         )

@@ -324,6 +324,11 @@ class SealedEngine:
         return SealedIntake.opened(self.seals, decode_sealed(payload), place, is_key)
 
     @property
+    def handshakes(self) -> Handshakes:
+        """The handshakes of this node."""
+        return self._shaking()
+
+    @property
     def seals(self) -> dict[str, tuple[Seal, ...]]:
         """By node, the seals that can be opened."""
         return self._shaking().seals
