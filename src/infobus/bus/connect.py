@@ -150,7 +150,7 @@ def _joined(
     shut_home(settings.home)
     name = _node_name()
     if own is not None:
-        engine, name = own.sealed(engine, name.rpartition("-")[0])
+        engine, name = own.sealed(engine, name.rpartition("-")[0], settings.patience.handshake_s)
     joined = Bus(
         engine,
         name=name,

@@ -96,11 +96,16 @@ class NodeIdentity:
         policy = folder.check(credential, time.time())
         return cls(folder, ShownCredential(credential, policy), path)
 
-    def sealed(self, below: Engine, stem: str) -> tuple[SealedEngine, str]:
+    def sealed(self, below: Engine, stem: str, handshake_s: float) -> tuple[SealedEngine, str]:
         """An engine over `below`, and the name of the node that has it."""
         static = os.urandom(KEY_BYTES)
         self.engine = SealedEngine(
-            below, self.shown.credential.bus, static, self.shown, refresh=self._refresh
+            below,
+            self.shown.credential.bus,
+            static,
+            self.shown,
+            handshake_s=handshake_s,
+            refresh=self._refresh,
         )
         return self.engine, bound_name(stem, public_of(static))
 

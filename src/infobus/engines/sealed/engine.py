@@ -31,7 +31,7 @@ from infobus.engines.base import (
 )
 from infobus.engines.sealed.intake import SealedIntake
 from infobus.engines.sealed.tokens import MetWatch
-from infobus.errors import BadFrame, PeerError, UsageError
+from infobus.errors import BadFrame, BusError, PeerError, UsageError
 from infobus.keys import keys_intersect
 from infobus.protocols.effects import Complain, ToPeer
 from infobus.protocols.frames.security import (
@@ -342,7 +342,7 @@ class SealedEngine:
         self._told[sender] = None
         what = f"has no credential, and bus {self._bus!r} is secured; it is not heard"
         self.on_complaint(sender, what)
-        self.below.put(f"n/{sender}", encode(Posture(self._node)), control=True)
+        self._send(f"n/{sender}", encode(Posture(self._node)))
 
     def _on_handshake(self, payload: bytes) -> None:
         try:
@@ -377,14 +377,22 @@ class SealedEngine:
         for one in effects:
             match one:
                 case ToPeer(peer, message):
-                    if not self._is_closed:
-                        self.below.put(f"k/{peer}", encode(message), control=True)
+                    self._send(f"k/{peer}", encode(message))
                 case Complain(peer, what):
                     self.on_complaint(peer, what)
                 case Met(peer) | Unmet(peer):
                     self._note(peer)
                     for watch in list(self._watches):
                         watch.look_at(peer)
+
+    def _send(self, key: str, frame: bytes) -> None:
+        """Put a frame of a handshake, which is repeated if it does not arrive."""
+        try:
+            if not self._is_closed:
+                self.below.put(key, frame, control=True)
+        except BusError as error:
+            if not self._is_closed:  # else it was closed just now
+                self.on_complaint("engine", str(error))
 
     def _note(self, peer: str) -> None:
         seal = self._shaking().seal_with(peer)

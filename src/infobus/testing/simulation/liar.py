@@ -81,6 +81,11 @@ def simulate(seed: int) -> LiarOutcome:
 class LiarRun(SimulationRun):
     """One run with a liar, drawn from a seed."""
 
+    _member: SealedEngine
+    """A member like any other, which has the keys of its own seals."""
+    _raw: MemoryEngine
+    """Another ear and mouth of it."""
+
     def __init__(self, seed: int) -> None:
         self.lies_count = 0
         self.engines: list[SealedEngine] = []
@@ -88,7 +93,6 @@ class LiarRun(SimulationRun):
         super().__init__(seed)
         self._heard: deque[tuple[str, bytes]] = deque(maxlen=_HEARD_COUNT_MAX)
         assert self._plant is not None
-        # A member like any other, which has the keys of its own seals, and another ear and mouth.
         self._member = self._plant.engine(LIAR, self.account.failed)
         self._member.open(LIAR)
         self._raw = MemoryEngine(self.network)
