@@ -42,6 +42,7 @@ from infobus.protocols.frames.security import (
     encode,
     sender_of,
 )
+from infobus.protocols.frames.wire import SECURITY_TAGS
 from infobus.protocols.security.effects import Effects, Met, Unmet
 from infobus.protocols.security.handshakes import Handshakes
 from infobus.protocols.security.introduction import Bearer, Identity, is_bound
@@ -61,6 +62,7 @@ _TOLD_COUNT_MAX = 1_000  # nodes of open buses that are answered, once each
 _KNOWN_COUNT_MAX = 100_000  # nodes whose principals are remembered after they have gone
 _ANSWERS = -1  # the place at which answers arrive
 _ALL = "all"
+_OF_SECURED = frozenset(bytes([tag]) for tag in SECURITY_TAGS)
 
 
 class Every(Protocol):
@@ -334,7 +336,13 @@ class SealedEngine:
         return self._shaking().seals
 
     def on_plain(self, payload: bytes) -> None:
-        """A frame has come that is not sealed: its sender is on an open bus of this name."""
+        """A frame has come that is not sealed: its sender is on an open bus of this name.
+
+        Frames of handshakes come here as well when the engine below takes a wrong way.
+        """
+        if payload[1:2] in _OF_SECURED:
+            self.counts.unopened += 1
+            return
         self.counts.plain += 1
         sender = sender_of(payload)
         if not sender or sender in self._told or len(self._told) >= _TOLD_COUNT_MAX:
