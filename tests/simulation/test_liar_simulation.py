@@ -9,8 +9,8 @@ import os
 import pytest
 
 from infobus.engines.sealed import intake
-from infobus.testing.simulation.liar import simulate
 from infobus.testing.simulation.reliable import SimulationFailed
+from infobus.testing.simulation.secured.liar import simulate
 
 SEEDS_COUNT = max(10, int(os.environ.get("INFOBUS_SIM_SEEDS", "2000")) // 50)
 CHUNK = 10

@@ -6,7 +6,7 @@ frames in the names of others, sealed by itself or not at all; messages of hands
 nodes must keep every promise among themselves, and nothing counts that the liar has said in
 another's name.
 
-A seed that fails is replayed by `python -m infobus.testing.simulation.liar SEED`.
+A seed that fails is replayed by `python -m infobus.testing.simulation.secured.liar SEED`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def simulate(seed: int) -> LiarOutcome:
         SimulationFailed: A promise was broken; the message says how to see it again.
     """
     run = LiarRun(seed)
-    with replayable("infobus.testing.simulation.liar", seed, run.network):
+    with replayable("infobus.testing.simulation.secured.liar", seed, run.network):
         run.do_harm()
         settled_after_s = run.settle()
         run.say_one_more_thing()

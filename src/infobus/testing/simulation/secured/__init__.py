@@ -1,0 +1,1 @@
+"""Whole runs of secured buses."""
