@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
+from infobus.bus.publish.outlet import Batch
 from infobus.engines import Engine
 from infobus.engines.memory.engine import Network
 from infobus.engines.sealed.engine import SealedEngine, World
 from infobus.errors import BadFrame
+from infobus.protocols.reliable.peer import Terms
 from infobus.protocols.security.introduction import Bearer
 from infobus.security import signatures
 from infobus.security.noise import KEY_BYTES, public_of
-from infobus.testing.simulation.nodes.reliable import SimulatedNode
+from infobus.testing.simulation.nodes.reliable import SimulatedNode, Witness
 from infobus.testing.simulation.world import OnError, VirtualThreads, WatchedEngine
 
 _AUTHORITY = b"\x07" * KEY_BYTES
@@ -72,6 +74,17 @@ class SealedNode(SimulatedNode):
 
     plant: Plant
 
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        terms: Terms,
+        witness: Witness,
+        batch: Batch | None = None,
+    ) -> None:
+        self._failed = witness.failed
+        super().__init__(network, name, terms, witness, batch)
+
     def new_engine(self) -> Engine:
         """What carries its frames, sealed."""
-        return self.plant.engine(self.name, self._witness.failed)
+        return self.plant.engine(self.name, self._failed)
