@@ -24,7 +24,7 @@ FOLDERS = {
         "common matching repository pubsub guaranteed qos calls pipeline hosts membership "
         "routers sites"
     ),
-    "bus": "deliver runtime publish durable membership tags statistics border security",
+    "bus": "rights deliver runtime publish durable membership tags statistics border security",
     "demo": "floor newsroom city",
     "engines": "memory zenoh attached sealed routed",
     "filters": "language matching algebra pushdown",

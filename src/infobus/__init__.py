@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
     from infobus.bus.membership.role import MembershipRole
     from infobus.bus.membership.view import ExcludedView, MembersView
+    from infobus.bus.rights.audit import Audit
     from infobus.objects import describe
     from infobus.objects.json_forms import json_schema, to_dict, to_json
     from infobus.services import Service, current_call, idempotent
@@ -92,6 +93,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Attribute",
+    "Audit",
     "Backpressure",
     "BadCall",
     "BadCredential",
@@ -171,6 +173,7 @@ spell_out_logs()
 
 # Most programs serve nothing, keep nothing and print nothing, and importing is to be quick.
 _LATE = {
+    "Audit": "infobus.bus.rights.audit",
     "DeadLetter": "infobus.bus.durable.dead_letters",
     "DurableEvent": "infobus.bus.durable.subscription",
     "DurableSubscription": "infobus.bus.durable.subscription",

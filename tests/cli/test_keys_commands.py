@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -109,12 +110,15 @@ def test_what_is_wrong_with_a_policy_is_said(plant):
     assert plant("can", "alice", "publish", "x")[1].endswith("(policy 1)\n")
 
 
-def test_a_policy_that_was_signed_elsewhere_is_handed_on_by_any_member(plant):
+def test_a_policy_that_was_signed_elsewhere_is_handed_on_by_any_member(plant, tmp_path):
     plant("issue", "bob")
+    shutil.copytree(tmp_path / "home", tmp_path / "copy")  # of the authority, and of no member
+    (tmp_path / "copy/keys/plant/identity.infobus").unlink()
     plant("install", "bob.infobus", home="bobs")
-    plant("revoke", "bob", "--why", "left")
+    plant("revoke", "bob", "--why", "left", home="copy")
     signed = str(next(Path().glob("*.signed")))
-    assert plant("policy", "publish", signed, home="bobs")[0] == 0
+    code, _, err = plant("policy", "publish", signed, home="bobs")
+    assert (code, "bob was revoked: left" in err) == (0, True)  # so it can tell nobody itself
     assert plant("can", "bob", "publish", "x", home="bobs")[1] == "no: bob is revoked\n"
 
 

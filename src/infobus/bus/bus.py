@@ -191,7 +191,7 @@ class Bus:
         Raises:
             BadSubject: The subject is malformed or holds a wildcard.
             BadValue: The object or a header cannot be sent, or a tag asks for another type.
-            NoRight: A tag does not let this program publish here.
+            NoRight, NotAllowed: A tag, or the policy of the bus, does not allow it.
             Backpressure: Receivers did not keep up for `send_timeout_s`; nothing of this
                 object was sent, so trying again later is safe.
             StoreFull: Only with `guaranteed`; nothing was kept or sent, try again later.
@@ -347,15 +347,15 @@ class Bus:
             queue_count_max: How many events of 2 KiB may wait; senders are held from half of it.
             priority: The class in which this consumer gets its events; senders send them so, too.
             max_age: Seconds after which an event is let go here, if its supplier says no less.
-            max_rate: At most so many events a second; others are left out, and counted.
+            max_rate: At most so many events a second; others are counted, and left out.
             timeout_s: How long to wait for the nodes' answers; the patience of the node if None.
             type: The class, or union, that `event.data` is of; see `docs/payloads.md`.
             keys: `signed_by="desk"` takes only what that key has signed; `holds=["auditors"]` opens
                 what is sealed for it; `tell_filter=True` tells others `where` all the same.
+            narrow: On a secured bus, take what is allowed of the pattern; else all of it must be.
 
         Raises:
-            QosRefused: The class stands above its watermark here; the message says whose queue.
-            NoRight: A tag does not let this program subscribe here.
+            QosRefused, NoRight, NotAllowed: A full class, a tag, or the policy does not allow it.
 
         With `durable="name"` it is a consumer of guaranteed events: its name and what it has
         settled outlive the process, and what is published while it is away waits.
@@ -392,6 +392,7 @@ class Bus:
         max_rate: float | None = None,
         timeout_s: float | None = None,
         type: Any = None,
+        narrow: bool = False,
         **keys: Unpack[ConsumerKeyOptions],
     ) -> Subscription:
         """Receive what is published under any of `patterns`, as one subscription.
@@ -416,6 +417,7 @@ class Bus:
             timeout_s=self.patience.subscribe_s if timeout_s is None else timeout_s,
             keys=self._consumer_keys(keys) if keys else None,
             type=type,
+            narrow=narrow,
         )
 
     def subscribe_durable(
@@ -474,8 +476,7 @@ class Bus:
     def on_expired(self, listener: Callable[[Event], object]) -> None:
         """Call `listener` with each event that this node lets go because of its age.
 
-        From any queue: on its way out of this node, or to a consumer here. It is called on a thread
-        of its own, in the order in which the events went.
+        It is called on a thread of its own, in the order in which the events went.
         """
         self._lifetime.check()
         self._runtime.expiry.listen(listener)
@@ -489,10 +490,8 @@ class Bus:
         >>> with infobus.connect("quench", engine="memory") as bus:
         ...     sub = bus.subscribe("trades.>", where='symbol == "GMC" && price > 40')
         ...     wanted = bus.quench("trades.>")
-        ...     print(wanted.expression())
-        ...     print(wanted.wants({"symbol": "IBM"}), wanted.values("symbol"))
-        price > 40 && symbol == "GMC"
-        False [[('==', 'GMC')]]
+        ...     print(wanted.expression(), wanted.values("symbol"))
+        price > 40 && symbol == "GMC" [[('==', 'GMC')]]
         """
         check_pattern(pattern)
         self._lifetime.check()
@@ -515,16 +514,14 @@ class Bus:
     def adopt(self, *homes: Path) -> None:
         """Serve the ledgers of these homes that nobody owns, from now on; also this node's own.
 
-        Any node does that for its own home while it uses guaranteed events; one that stays, such as
-        a host's daemon, does it for programs that have gone.
+        Any node does so for its own home; a host's daemon does it for programs that have gone.
         """
         self._guaranteed.adopt(homes)
 
     def keep_names(self, file: Path) -> None:
         """Keep in `file`, for the whole site, who uses a durable name and how far it has come.
 
-        So a name can move to another home, and a second user of it is told at once. A host's daemon
-        does this. Raises `StoreError` if the file cannot be used.
+        So a name can move to another home. A host's daemon does this. May raise `StoreError`.
         """
         self._guaranteed.keep_names(file)
 
@@ -644,7 +641,6 @@ class Bus:
         """Begin a session with a supplier, at a quality of service that both agree to.
 
         Args:
-            subject: What suppliers are found by.
             qos: What is wanted; `Session.qos` is what was agreed.
             choose: Picks one of those who answered; else it is the first.
             timeout_s: How long to wait for a supplier.

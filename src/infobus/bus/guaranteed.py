@@ -125,6 +125,8 @@ class Guaranteed:
         check_choice("on_mismatch", on_mismatch, OnMismatch)
         if deliveries_max < 1:
             raise UsageError(f"deliveries_max is {deliveries_max}; it must be at least 1")
+        if self._runtime.guard is not None:
+            patterns = self._runtime.guard.wanted(patterns, narrow=False)
         driver = self._begun()
         self._tags.check_subscriber(patterns, self._runtime.patience.subscribe_s)
         subscription = DurableSubscription(

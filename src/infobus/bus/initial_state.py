@@ -85,6 +85,7 @@ class InitialState:
     def _do(self, one: OwnEffect) -> Sequence[Any]:
         match one:
             case Give(want):
+                want = self._accepted(want)
                 self._worker.do(lambda: self._give(want))
                 return []
             case Came(subscription, states, silent):
@@ -122,6 +123,9 @@ class InitialState:
         for item in state.items:
             if self._runtime.audiences.of_stranger(item.subject) in (None, NOBODY):
                 continue
+            guard = self._runtime.guard
+            if guard is not None and not guard.accepts_event(state.sender, item.subject):
+                continue
             channel = channel_of(item.subject, depth)
             numbers = [state.lasts.get(channel, 0)]
             run = Run(state.sender, channel, numbers, Items.of([item]), True, False)
@@ -136,6 +140,14 @@ class InitialState:
         return following is not None and following > last
 
     # Giving state.
+
+    def _accepted(self, want: wire.WantState) -> wire.WantState:
+        """A wish without what its node may not subscribe to."""
+        guard = self._runtime.guard
+        if guard is None:
+            return want
+        patterns = [one for one in want.patterns if guard.accepts_row(want.sender, one)]
+        return replace(want, patterns=patterns)
 
     def _give(self, want: wire.WantState) -> None:
         lasts: dict[str, int] = {}

@@ -13,6 +13,7 @@ from infobus.errors import BadFrame, BusError, StoreError
 from infobus.protocols.effects import ToPeer
 from infobus.protocols.frames.node_names import addressed
 from infobus.protocols.frames.wire import SERVICE_TAGS, encode
+from infobus.security.policy import Action
 from infobus.services.exactly_once import acknowledge
 from infobus.services.exchange import Exchange
 from infobus.services.threads import Loop, OperationThreads
@@ -83,6 +84,26 @@ class Serving:
         except BusError as error:  # the protocol asks again, or gives up
             if not self._runtime.is_closed:
                 self._runtime.counters.complain("engine", str(error))
+
+    def check(self, action: Action, subject: str) -> None:
+        """Raise `NotAllowed` if this node may not do that on a secured bus."""
+        if self._runtime.guard is not None:
+            self._runtime.guard.check(action, subject)
+
+    def accepts(self, node: str, action: Action, subject: str) -> bool:
+        """Whether another node may do that on a secured bus."""
+        guard = self._runtime.guard
+        return guard is None or guard.accepts(node, action, subject)
+
+    def accepts_retiring(self, node: str, subject: str) -> bool:
+        """Whether another node may have the servers of a subject here retire."""
+        guard = self._runtime.guard
+        return guard is None or guard.accepts_retiring(node, subject)
+
+    def refusal(self, node: str, action: Action, subject: str) -> tuple[str, int]:
+        """Why another node may not do that, and the version of the policy that says so."""
+        assert self._runtime.guard is not None
+        return self._runtime.guard.refusal(node, action, subject)
 
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""

@@ -82,6 +82,7 @@ class Services:
 
         check_options("serve", options, SERVE_OPTIONS)
         port = self._begun()
+        port.check("serve", subject)
         options.setdefault("queue_count_max", self._bounds.calls_count_max)
         offered = Offered(port.exchange, port.loop, subject, service, **options)
         self._offers = [one for one in self._offers if not one.is_retired] + [offered]
@@ -205,6 +206,13 @@ class Services:
         if self._offers and is_over and time.monotonic() < deadline_s:
             self._wait_until_known()
         self._port.close()
+
+    def retire_what_is_not_allowed(self) -> None:
+        """The policy has changed: serve nothing that this node may not serve any more."""
+        guard = self._runtime.guard
+        for offered in self._offers:
+            if guard is not None and not guard.own.may("serve", offered.subject).is_allowed:
+                offered.asked_to_retire()
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child."""

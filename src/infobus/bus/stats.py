@@ -49,6 +49,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     mismatched: int  # events whose object does not fit its type here, for each subscription
     unprotected: int  # received events left out because the policy asks for more protection
     forged: int  # events left out by subscriptions because their signature does not count
+    denied: int  # events, rows and calls of others that the policy does not allow, and own ones
     against_tags: int  # received events left out because they have another type than their tag
     unreadable_filters: int  # times that filters of peers were not understood: all is sent then
     complaints: dict[str, str] = field(default_factory=dict)  # source -> the last thing wrong
@@ -89,6 +90,7 @@ class Counters(Struct):
     mismatched: int = 0
     forged: int = 0
     unprotected: int = 0
+    denied: int = 0
     against_tags: int = 0
     complaints: dict[str, str] = field(default_factory=dict)
     complaints_count_max: int = DEFAULT_BOUNDS.complaints_count_max  # names come from outside, too
@@ -136,6 +138,7 @@ def snapshot(runtime: Runtime, published: int, quenched: int, sent_frames: int) 
             mismatched=counters.mismatched,
             forged=counters.forged,
             unprotected=counters.unprotected,
+            denied=counters.denied,
             against_tags=counters.against_tags,
             unreadable_filters=runtime.node.rows.unreadable,
             complaints=dict(counters.complaints),

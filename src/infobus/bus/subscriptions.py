@@ -72,10 +72,14 @@ class Subscriptions:
         timeout_s: float,
         keys: ConsumerKeys | None = None,
         type: Any = None,
+        narrow: bool = False,
     ) -> Subscription:
         """See `Bus.subscribe_many`."""
         patterns = patterns_of("subscribe_many", patterns)
         self._lifetime.check()
+        if (guard := self._runtime.guard) is not None:
+            patterns = guard.wanted(patterns, narrow)
+            when_full = guard.when_full(patterns, when_full)
         self._tags.check_subscriber(patterns, timeout_s)
         subscription = Subscription(
             self._runtime,
@@ -94,6 +98,7 @@ class Subscriptions:
             keys=keys,
             wanted=classes_in(type),
         )
+        subscription.is_narrow = narrow
         silent = self._runtime.subscribe(subscription, timeout_s)
         if silent:
             log.warning("%s: no answer in %s s from %s", subscription, timeout_s, ", ".join(silent))

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import infobus
 from infobus import UsageError
+from infobus.bus.bus import interior
 from infobus.bus.settings import keys_folder
 from infobus.cli.options import WhichHome
-from infobus.cli.terminal import note
+from infobus.cli.terminal import warn
 
 if TYPE_CHECKING:
     from infobus.security.certificates import Certificate
     from infobus.security.policy import BusPolicy
     from infobus.security.signed_policy import PolicyStatement, SignedPolicy
     from infobus.stores.key_folder import KeyFolder
+
+_SPREAD_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,25 @@ class KeyHome:
 
 
 def spread(at: KeyHome, signed: SignedPolicy, what: str) -> None:
-    """Say what has changed, and write down what members of other homes are to publish."""
+    """Say what has changed, and hand the new policy to the nodes of the bus."""
     print(f"{what}: policy {signed.version} of the bus {at.bus}")
-    path = Path(f"{at.bus}-policy-{signed.version}.signed")
-    path.write_bytes(signed.to_bytes())
-    note(f"on a member's host: infobus keys policy publish {path}")
+    if at.folder.identity() is None:
+        path = Path(f"{at.bus}-policy-{signed.version}.signed")
+        path.write_bytes(signed.to_bytes())
+        warn(
+            "this home is no member of the bus, so it could tell nobody. On a member's host, run: "
+            f"infobus keys policy publish {path}"
+        )
+        return
+    try:
+        with infobus.connect(at.bus, home=at.home) as bus:
+            policy = interior(bus).runtime.policy
+            assert policy is not None, "a home with an identity makes a node with a policy"
+            told, count = policy.wait_spread(signed.version, _SPREAD_S)
+    except infobus.BusError as error:
+        warn(
+            f"it could not be told to the bus: {error}; programs of this home take it up by "
+            "themselves, and hand it on"
+        )
+        return
+    print(f"{told} of {count} nodes on the bus hold it")

@@ -19,6 +19,7 @@ from infobus.errors import (
     CallError,
     CallMayHaveRun,
     NoServer,
+    NotAllowed,
     UsageError,
 )
 from infobus.protocols.frames.invocation import Presence
@@ -245,6 +246,14 @@ class PendingCall(Coroutine[Any, Any, Any]):
         subject, name = self._operation.subject, self._operation.name
         if given_up.why == "misfit" or (self._misfits and given_up.server is None):
             return self._misfit()
+        if given_up.why == "denied":
+            return NotAllowed(
+                given_up.detail,
+                action="call",
+                subject=f"{subject}/{name}",
+                principal=given_up.detail.partition(" ")[0],
+                policy=given_up.policy,
+            )
         if given_up.why == "cancelled":
             text = f"{name} of {subject!r} was cancelled"
             return CallCancelled(text, subject=subject, operation=name)

@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
+from msgspec.structs import replace
+
 from infobus.errors import BadFrame, BusClosed, UsageError
 from infobus.objects import codec
-from infobus.protocols.effects import ToAll
+from infobus.protocols.effects import ToAll, ToPeer
 from infobus.protocols.frames import invocation as wire
 from infobus.protocols.frames.invocation import Presence
 from infobus.protocols.invocation import discovery
@@ -27,7 +29,7 @@ from infobus.protocols.invocation.discovery import Directory, Participant
 from infobus.protocols.invocation.effects import Outgoing
 from infobus.protocols.invocation.offers import Id
 from infobus.protocols.invocation.rules import Key
-from infobus.protocols.invocation.server import Server
+from infobus.protocols.invocation.server import SERVER, Server
 from infobus.services.load_reports import Telling
 from infobus.services.ports import NodePort, Runner, Waiter
 from infobus.services.threads import OperationThreads
@@ -36,6 +38,7 @@ from infobus.waiters import Changed
 log = logging.getLogger("infobus")
 
 _CALL_TAG = 32
+_WORDS_MAX = 2000
 
 
 class Exchange:
@@ -92,6 +95,7 @@ class Exchange:
         """Begin a call."""
         if self._is_closed:
             raise self._why
+        self.node.check("call", f"{call.subject}/{call.operation}")
         self.waiters[call.key] = waiter
         with self.lock:
             effects = self.caller.start(call, self._now_s())
@@ -286,11 +290,7 @@ class Exchange:
             assert message.__class__ is wire.Call
             if not self.node.is_for_us(message):
                 continue
-            if message.descriptors:
-                self.node.learn(message.descriptors)
-            with self.lock:
-                effects = self.server.take(message, self._now_s())
-            self.carry_out(effects, jobs=jobs)
+            self.carry_out(self._take_call(message), jobs=jobs)
         with self._taking_in:
             has_more = self._is_taking_in = bool(self._frames)
         if has_more:
@@ -298,6 +298,21 @@ class Exchange:
         for job in jobs[1:]:
             self._threads.do(job)
         jobs[0]()
+
+    def _take_call(self, call: wire.Call) -> list[Any]:
+        """Take a call in, if its caller may make it."""
+        with self.lock:
+            offer = self.server.offers.get(call.presence)
+        if offer is not None and call.sender != self.node.name:
+            subject = f"{offer.subject}/{call.operation}"
+            if not self.node.accepts(call.sender, "call", subject):
+                why, policy = self.node.refusal(call.sender, "call", subject)
+                about = (self.node.name, call.number, wire.DENIED, why[:_WORDS_MAX])
+                return [ToPeer(call.sender, wire.Refused(*about, policy=policy))]
+        if call.descriptors:
+            self.node.learn(call.descriptors)
+        with self.lock:
+            return list(self.server.take(call, self._now_s()))
 
     def on_peer(self, name: str, alive: bool) -> None:
         """A node appears or disappears."""
@@ -317,25 +332,32 @@ class Exchange:
     def _take(self, message: Any) -> list[Any]:
         now_s = self._now_s()
         match message:
-            case wire.Call() | wire.Settled() | wire.Credit():
-                if isinstance(message, wire.Call) and message.descriptors:
-                    self.node.learn(message.descriptors)
+            case wire.Call():
+                return self._take_call(message)
+            case wire.Settled() | wire.Credit():
                 with self.lock:
                     return list(self.server.take(message, now_s))
             case wire.Who():
                 with self.lock:
                     return list(self.directory.take_who(message))
-            case wire.IAm():
+            case wire.IAm(sender):
+                told = [p for p in message.presences if self._is_believed(sender, p)]
+                if len(told) < len(message.presences):
+                    message = replace(message, presences=told)
                 with self.lock:
                     self._heard.notify_all()  # they look once this lock is free
                     return list(self.caller.noted(self.directory.take_i_am(message), now_s))
             case wire.Retire(sender, subject):
-                if sender != self.node.name:
+                if sender != self.node.name and self.node.accepts_retiring(sender, subject):
                     self._retire_all(subject)
                 return []
             case _:
                 with self.lock:
                     return list(self.caller.take(message, now_s))
+
+    def _is_believed(self, node: str, presence: Presence) -> bool:
+        """Whether somebody may be there in that role: everyone may call, or watch."""
+        return presence.role != SERVER or self.node.accepts(node, "serve", presence.subject)
 
     def _retire_all(self, subject: str) -> None:
         with self.lock:

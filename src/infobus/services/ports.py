@@ -10,6 +10,7 @@ from infobus.protocols.frames import invocation as wire
 from infobus.protocols.invocation import effects as calling
 from infobus.protocols.invocation.offers import Id
 from infobus.protocols.invocation.rules import Key
+from infobus.security.policy import Action
 
 
 class ReplyStore(Protocol):
@@ -59,6 +60,18 @@ class NodePort(Protocol):
         Frames leave from the calling thread, which waits, bounded, for a slow link, or else by
         another one. What the node says to itself is returned, to be taken in.
         """
+
+    def check(self, action: Action, subject: str) -> None:
+        """Raise `NotAllowed` if this node may not do that on a secured bus."""
+
+    def accepts(self, node: str, action: Action, subject: str) -> bool:
+        """Whether another node may do that on a secured bus."""
+
+    def accepts_retiring(self, node: str, subject: str) -> bool:
+        """Whether another node may have the servers of a subject here retire."""
+
+    def refusal(self, node: str, action: Action, subject: str) -> tuple[str, int]:
+        """Why another node may not do that, and the version of the policy that says so."""
 
     def learn(self, descriptors: list[bytes]) -> None:
         """Take in descriptors of types."""

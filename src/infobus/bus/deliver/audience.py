@@ -18,6 +18,7 @@ from infobus.subjects import TEST_SPACE, SubjectTrie, check_pattern, check_subje
 
 if TYPE_CHECKING:
     from infobus.bus.deliver.protection import Level, Protections
+    from infobus.bus.rights.guard import Guard
     from infobus.filters import Filter
     from infobus.filters.matching.matcher import Matcher
     from infobus.protocols.tags.rules import TagRule, TagRules
@@ -100,6 +101,7 @@ class Audiences:
         self._sieves: dict[str, Sieve] = {}
         self.found: dict[str, Audience] = {}  # what was asked for before
         self.found_count_max = DEFAULT_BOUNDS.audiences_count_max
+        self.guard: Guard | None = None  # of a secured bus
         self.rules: TagRules | None = None  # of the tags that concern this node
         self.protection: Protections | None = None  # what the policy asks of events
 
@@ -173,7 +175,7 @@ class Audiences:
 
     def _find(self, subject: str) -> Audience:
         entries = dict.fromkeys(self._trie.match(subject))
-        if not entries:
+        if not entries or (self.guard is not None and not self.guard.may_hear(subject)):
             return NOBODY
         takers = [entry for entry in entries if isinstance(entry, Subscription)]
         always = tuple(one for one in takers if one.keys is None)

@@ -29,6 +29,7 @@ from infobus.subjects import OWN
 
 if TYPE_CHECKING:
     from infobus.bus.deliver.protection import Level
+    from infobus.bus.rights.guard import Guard
     from infobus.protocols.tags.rules import TagRule
 
 LookAt = Callable[[Subscription, str, str, float], Effects]
@@ -53,6 +54,7 @@ class Delivery:
         self.classed: dict[Subscription, None] = {}  # those whose queue has classes
         self.late: Effects = []  # effects of dispatching, to be carried out after it
         self._copies = Copies()
+        self.guard: Guard | None = None  # of a secured bus
         self.gate = GroupGate(
             place,
             lambda run: self._deliver_group(run, transactions.decode(run.items.bodies[0])),
@@ -81,12 +83,45 @@ class Delivery:
         seqs = range(first, first + count) if first else (0,) * count  # 0 for best effort
         principal = "" if self.principal_of is None else self.principal_of(sender)
         run = Run(sender, lane, seqs, items, False, True, (), class_, principal)
+        if self.guard is not None:
+            run = self._accepted(self.guard, run)
+            if not run.items:
+                return
+            items = run.items
         if self._waiting_lanes and (sender, lane) in self._waiting_lanes:
             self.gate.hold(run)
         elif len(items.subjects) == 1 and GROUP not in items.types:
             self._deliver(self._audience(items.subjects[0]), run)
         else:
             self._pass_on(run)
+
+    def _accepted(self, guard: Guard, run: Run) -> Run:
+        """Those events of a run that their sender may publish, or order."""
+        refused = {
+            subject
+            for subject in run.items.subjects
+            if not guard.accepts_event(run.sender, subject)
+        }
+        if not refused:
+            return run
+        each = zip(run.items.each_subject(), run.items.each_type(), strict=False)
+        places = [
+            at
+            for at, (subject, type_) in enumerate(islice(each, len(run.items)))
+            if type_ == GROUP or subject not in refused  # of a group, what is in it counts
+        ]
+        self._counters.denied += len(run.items) - len(places)
+        return run.at(places)
+
+    def _is_accepted(self, sender: str, group: transactions.Group) -> bool:
+        """Whether its sender may publish all of a transaction."""
+        guard = self.guard
+        if guard is None:
+            return True
+        if all(guard.accepts_event(sender, one) for one in dict.fromkeys(group.events.subjects)):
+            return True
+        self._counters.denied += group.count
+        return False
 
     def _pass_on(self, run: Run) -> None:
         self._deliver_groups(run) if GROUP in run.items.types else self._deliver_run(run)
@@ -199,6 +234,8 @@ class Delivery:
             group = transactions.decode(run.items.bodies[0])
         except BadFrame as error:
             self._on_bad_object(run.sender, error)
+            return True
+        if not self._is_accepted(run.sender, group):
             return True
         name = next(iter(run.items.each_first_sender(run.sender))), group.number
         if not self._copies.is_first(name[0], group):

@@ -164,6 +164,7 @@ class Subscription:
         self.wanted = wanted  # the classes of which its objects are; any, if empty
         self.loss: LossError | None = None  # the last loss that was reported here
         self.lost = 0  # reported losses
+        self.is_narrow = False  # what the policy does not allow of its patterns is left out
         self._owner = owner
         self._now_s, self._wall_s = clock.now_s, clock.wall_s
         self.is_scheduled = False  # a delivery worker has, or will have, this subscription

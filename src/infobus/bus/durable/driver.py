@@ -380,6 +380,11 @@ class Guarantees:
         message = wire.decode(payload)
         if not isinstance(message, GuaranteedMessage):
             return None  # a newer minor version has added it
+        guard = self._runtime.guard
+        if guard is not None and isinstance(message, Durable):
+            accepted = [one for one in message.patterns if guard.accepts_row(message.sender, one)]
+            if len(accepted) < len(message.patterns):
+                message = replace(message, patterns=[])  # it ends here what it may not have
         peer = self._runtime.node.peers.get(message.sender)
         return message if peer is not None and peer.alive else None  # unseen, not believed
 

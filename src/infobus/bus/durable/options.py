@@ -27,6 +27,7 @@ class SubscribeOptions(ConsumerKeyOptions, total=False):
     max_age: float | None
     max_rate: float | None
     timeout_s: float | None
+    narrow: bool
     type: Any
 
 

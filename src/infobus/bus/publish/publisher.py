@@ -539,6 +539,10 @@ class Publisher:
     @open_files_needed()
     def _keep_events(self, events: list[Publication], wish: Wish) -> bool:
         """Put events on disk; False if it is known that nobody listens to them now."""
+        if (guard := self._runtime.guard) is not None:
+            for event in events:
+                if event[0] not in self._routing.own_subjects:
+                    guard.check_publish(event[0])
         if not all(isinstance(event[1], (DataObject, dict)) for event in events):
             events[:] = [(event[0], codec.carried(event[1]), *event[2:]) for event in events]
         if (rules := self._routing.rules) is not None:
@@ -550,7 +554,8 @@ class Publisher:
         now_s = self._wall_s()
         expires_s = now_s + wish.max_age if wish.max_age else None
         class_ = wish.class_ or self._policy.classes.default
-        make = partial(records_of, events, now_s, wish.test, expires_s, class_, wish.headers)
+        about = (now_s, wish.test, expires_s, class_, wish.headers, self._routing.own_subjects)
+        make = partial(records_of, events, *about)
         ledger, first = self._keep(make)
         for number, event in enumerate(events, first):
             if isinstance(event[1], DataObject):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -28,8 +28,11 @@ def records_of(
     expires: float | None,
     priority: str,
     headers: bytes,
+    own: Collection[str] = (),
 ) -> tuple[list[Record], Mapping[int, bytes]]:
     """The records of events (`publisher.Publication`), and the descriptors of types they need.
+
+    `own` are subjects of the bus's own that this node may use.
 
     Raises:
         BadSubject: A subject is malformed or holds a wildcard.
@@ -38,15 +41,16 @@ def records_of(
     records: list[Record] = []
     types: dict[int, None] = {}
     checked = None
-    for subject, obj, *own in events:
+    for subject, obj, *given in events:
         if subject is not checked:  # most often, all have the same
-            _check_again(subject) if isinstance(subject, str) else check_publishable(subject)
+            if subject not in own:
+                _check_again(subject) if isinstance(subject, str) else check_publishable(subject)
             checked = subject
         fingerprint, body, needed = codec.encode(obj)
         if needed:
             types.update(dict.fromkeys(needed))
         object_id = id_of(obj) if isinstance(obj, DataObject) else None
-        told = encode_headers(own[0]) if own else headers
+        told = encode_headers(given[0]) if given else headers
         about = (object_id, expires, test, priority, told or None)
         records.append(Record(subject, now_s, fingerprint, body, *about))
     return records, descriptors_of(types) if types else _NONE

@@ -90,12 +90,15 @@ class Routing:
             BadSubject: The subject is malformed or holds a wildcard.
             QosRefused: The group's policy denies it, or asks for a protection that is impossible.
             NoRight: A tag does not let this program publish here.
+            NotAllowed: The policy of the bus does not.
         """
         self._lifetime.check()
         check_subject(subject)
         name, rule = subject.removeprefix(TEST_SPACE), None
         if subject not in self.own_subjects:
             check_publishable(name)
+            if self._runtime.guard is not None:
+                self._runtime.guard.check_publish(subject)
             rule = None if self.rules is None else self.rule(self.rules, name)
         level = None
         if (protection := self._runtime.protection) is not None:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, assert_never
+
+from msgspec.structs import replace
 
 from infobus.bounds import DEFAULT_BOUNDS, Bounds
 from infobus.bus.clock import Clock
@@ -41,7 +43,6 @@ from infobus.errors import (
     BadFrame,
     BusClosed,
     BusError,
-    DeliveryError,
     IncompatiblePeer,
     PeerError,
 )
@@ -68,17 +69,26 @@ from infobus.waiters import Changed
 
 if TYPE_CHECKING:
     from infobus.bus.deliver.protection import Protections
+    from infobus.bus.rights.guard import Guard
+    from infobus.bus.runtime.policy_driver import PolicyDriver
     from infobus.filters import Filter
 
 log = logging.getLogger("infobus")
 
 ALL_KEY = "all"
 _TYPES_KEY = "types"
+WhyNot = Callable[[Sequence[str], bool], BusError | None]
+"""Why a subscription to some patterns, perhaps narrowed ones, may not go on; None if it may."""
+
 _READ_AT_ONCE_BYTES = 4096  # of a descriptor; longer ones take milliseconds
 
 
 class Runtime:
     """Joins the machines of one node, one engine, and the subscriptions of this process."""
+
+    guard: Guard | None = None
+    """On a secured bus, what keeps this node and others to the policy."""
+    policy: PolicyDriver | None = None
 
     def __init__(
         self,
@@ -162,6 +172,10 @@ class Runtime:
         for tag in tags:
             self._by_tag[bytes([tag])] = on_frame
 
+    def use_guard(self, guard: Guard) -> None:
+        """From now on, this node and what it accepts of others are kept to a policy."""
+        self.guard = self.delivery.guard = self.audiences.guard = guard
+
     def watch_interest(self, watcher: Callable[[], None]) -> None:
         """Call `watcher`, under the lock, whenever anyone wants something else, here or not."""
         self._interest_watchers.append(watcher)
@@ -210,6 +224,8 @@ class Runtime:
                 self._unregister(subscription, None)  # nobody needs to be told any more
             self.changed.notify_all()
         self._stop_ticking()
+        if self.policy is not None:
+            self.policy.stop()
         self._post.send(mail)
         self._post.stop()
         if self._type_reader is not None:
@@ -378,6 +394,22 @@ class Runtime:
             subscription.close()
         self.workers.finish(some, timeout_s)
 
+    def end_subscriptions(self, why_not: WhyNot) -> None:
+        """Close the subscriptions that may not go on, each with its reason."""
+
+        def end(now_s: float) -> Effects:
+            effects: Effects = []
+            self.audiences.forget()
+            for one in list(self.subscriptions):
+                error = why_not(one.patterns, one.is_narrow)
+                if error is not None:
+                    effects += self._unregister(one, error)
+            self._note_interest_changed()
+            return effects
+
+        self._reliable.step(end)
+        self._listening.declare(self.lock, self._is_closed.is_set)
+
     def relieved(self, subscription: Subscription) -> None:
         """A crowded subscription has room again."""
         self._reliable.step(lambda now_s: self.crowd.look_again(subscription, now_s))
@@ -416,7 +448,7 @@ class Runtime:
             with self.lock:
                 self.types.give_up(wanted)
 
-    def _unregister(self, subscription: Subscription, error: DeliveryError | None) -> Effects:
+    def _unregister(self, subscription: Subscription, error: BusError | None) -> Effects:
         if self.subscriptions.pop(subscription, self) is self:
             return []
         self.audiences.remove(subscription)
@@ -472,6 +504,8 @@ class Runtime:
             elif message is None or message.__class__ not in MESSAGES:
                 return  # a newer minor version has added it, or nobody here is registered for it
             if effects is None:
+                if self.guard is not None and message.__class__ is wire.Interest:
+                    message = _accepted_interest(self.guard, message)
                 effects = self.node.take(message, self._now_s())
                 self.changed.notify_all()
             mail: Mail = []
@@ -716,6 +750,15 @@ class Runtime:
                 errors.append(error)
         if errors:
             raise errors[0]
+
+
+def _accepted_interest(guard: Guard, told: wire.Interest) -> wire.Interest:
+    """A node's interest without the rows that it may not have."""
+    if all(guard.accepts_row(told.sender, pattern) for pattern in told.added):
+        return told
+    rows = [row for row in told.rows() if guard.accepts_row(told.sender, row[0])]
+    patterns, filters = [row[0] for row in rows], [row[1] for row in rows]
+    return replace(told, added=patterns, filters=filters)
 
 
 class _Reliable(Locked):

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from infobus.bus.bus import Bus, interior
 from infobus.bus.runtime.runtime import Runtime
+from infobus.bus.security.secured import secure
 from infobus.bus.settings import Settings, keys_folder
 from infobus.engines.base import Engine
 from infobus.engines.sealed.engine import SealedEngine
 from infobus.engines.zenoh.endpoints import SECURE, UNIX, protocol_of
 from infobus.engines.zenoh.settings import extra_settings, merged
 from infobus.errors import BadCredential, BadPolicy, UsageError
-from infobus.protocols.frames.lanes import lane_in
+from infobus.protocols.frames.lanes import channel_in, lane_in
 from infobus.protocols.security.introduction import Bearer, bound_name
 from infobus.security import pem
 from infobus.security.certificates import read
@@ -109,6 +110,15 @@ class NodeIdentity:
         )
         return self.engine, bound_name(stem, public_of(static))
 
+    @property
+    def policy(self) -> VerifiedPolicy:
+        """The policy by which it says who is a member."""
+        return self.shown.policy
+
+    @policy.setter
+    def policy(self, policy: VerifiedPolicy) -> None:
+        self.shown.policy = policy
+
     def bind(self, bus: Bus) -> None:
         """Let the engine know for whom frames are, and the bus, who is behind nodes."""
         engine, runtime = self.engine, interior(bus).runtime
@@ -118,6 +128,7 @@ class NodeIdentity:
         engine.on_complaint = runtime.counters.complain
         engine.tell_policy(self.shown.policy.version)
         runtime.delivery.principal_of = lambda node: engine.principal_of(node) or ""
+        secure(bus, engine, self, self.folder)
         bus.principal = runtime.delivery.principal = self.shown.credential.principal
 
     def with_tls(self, settings: Settings) -> Settings:
@@ -181,7 +192,11 @@ class NodeIdentity:
 def _listeners(runtime: Runtime, key: str) -> list[str]:
     """The nodes that get what is put on a channel's key: those with a place on its route."""
     route = runtime.node.routes.get(lane_in(key))
-    return [] if route is None else list(route.receivers)  # a copy made at one stroke
+    if route is None:
+        return []
+    guard, channel = runtime.guard, channel_in(lane_in(key))
+    receivers = list(route.receivers)  # a copy made at one stroke
+    return [one for one in receivers if guard is None or guard.may_read(one, channel)]
 
 
 def _stamp_of(path: Path | None) -> tuple[int, int, int] | None:

@@ -30,6 +30,8 @@ BUSY = "busy"
 """As many calls wait as may."""
 RETIRED = "retired"
 """It serves the subject no longer, or never did."""
+DENIED = "denied"
+"""The policy of the bus does not let this caller make it; `policy` is the version."""
 MOVED = "moved"
 """The servers have agreed that another one, `taker`, takes this call."""
 
@@ -128,6 +130,7 @@ class Refused(Struct, array_like=True, tag=35):
     detail: Words = ""
     taker: tuple[NodeName, Number] | None = None
     to: Addressee = ""
+    policy: Count = 0
 
 
 class Underway(Struct, array_like=True, tag=36, gc=False):

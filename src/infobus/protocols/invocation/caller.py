@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from infobus.patience import DEFAULT_PATIENCE
 from infobus.protocols.effects import Complain, Learn, ToPeer
@@ -265,6 +266,9 @@ class Caller:
         if self.loads.get(server):
             self.loads[server] -= 1  # it was counted there when it was sent
         effects: CallerEffects = []
+        if refused.why == wire.DENIED:
+            given_up = self._give_up(call, "denied")
+            return [replace(given_up, detail=refused.detail, policy=refused.policy)]
         if refused.why == wire.RETIRED:
             effects += self.noted(self.directory.forget(server), now_s)
             self._services[call.subject].servers.pop(server, None)

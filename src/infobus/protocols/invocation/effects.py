@@ -18,7 +18,7 @@ RESEND_S, RESEND_S_MAX = 1.0, 4.0
 BUSY_S, BUSY_S_MAX = 0.02, 0.5
 """A call that every server has refused is offered again after this; the time doubles."""
 
-Why = Literal["no server", "busy", "misfit", "died", "late", "cancelled"]
+Why = Literal["no server", "busy", "misfit", "died", "late", "cancelled", "denied"]
 
 
 class Bound(Struct, frozen=True, gc=False):
@@ -64,6 +64,7 @@ class GivenUp(Struct, frozen=True):
     server: Key | None = None
     detail: str = ""
     store: str = ""
+    policy: int = 0  # by which it was denied
 
 
 CallerEffects = list[

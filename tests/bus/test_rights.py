@@ -1,0 +1,240 @@
+"""Rights at work: refused where the call is made, and again where it arrives."""
+
+import pytest
+
+import infobus
+from infobus import NotAllowed, Service
+from infobus.stores.key_folder import KeyFolder
+from tests.bus.helpers import wait_until
+from tests.bus.members import Plant
+from tests.patience import PATIENCE_S
+
+OPERATOR = """
+[roles.operator]
+publish = ["plant.command.>"]
+subscribe = ["plant.>"]
+call = ["svc.pay/look"]
+serve = ["svc.clock"]
+hold = ["plant.>"]
+[roles.admin]
+publish = [">"]
+subscribe = [{ to = [">", "~audit.>"], except = ["hr.>"] }]
+call = [">"]
+serve = [">"]
+hold = [">"]
+manage = [">"]
+tag = [">"]
+"""
+
+
+@pytest.fixture
+def plant(tmp_path):
+    plant = Plant(tmp_path, OPERATOR)
+    yield plant
+    for bus in plant.drivers:
+        bus.close(timeout_s=0.5)
+
+
+class Pay(Service):
+    def look(self) -> int:
+        return 5
+
+    def transfer(self, amount: int) -> int:
+        return amount
+
+
+class TestAtTheCaller:
+    def test_a_denied_publish_raises_with_what_is_allowed(self, plant):
+        bob = plant.node("bob", "operator")
+        bob.publish("plant.command.stop", {"n": 1})
+        for guaranteed in (False, True):
+            with pytest.raises(NotAllowed) as caught:
+                bob.publish("orders.new", {"n": 1}, guaranteed=guaranteed)
+            error = caught.value
+            told = (error.action, error.subject, error.principal, error.rule, error.policy)
+            assert told == ("publish", "orders.new", "bob", "", 2)
+            assert "bob may publish: plant.command.>" in str(error)
+        with pytest.raises(NotAllowed):
+            bob.publish_many([("plant.command.go", {"n": 1}), ("orders.new", {"n": 1})])
+        with pytest.raises(NotAllowed), bob.transaction() as tx:
+            tx.publish("plant.command.go", {"n": 1})
+            tx.publish("orders.new", {"n": 1})
+        with pytest.raises(NotAllowed):
+            bob.publish("orders.new", {"n": 1}, test=True)
+        assert bob.stats().denied == 5
+
+    def test_a_wide_subscription_is_refused_or_narrowed(self, plant):
+        bob, admin = plant.node("bob", "operator"), plant.node("ann", "admin")
+        with pytest.raises(NotAllowed, match=r"bob may subscribe: plant\.>"):
+            bob.subscribe(">")
+        with pytest.raises(NotAllowed):
+            bob.subscribe(">", durable="all")
+        narrow = bob.subscribe(">", narrow=True)
+        assert narrow.patterns == ("plant.>",)
+        admin.publish("orders.new", {"n": 1})
+        admin.publish("plant.oven", {"n": 2})
+        assert narrow.receive(PATIENCE_S).data["n"] == 2
+
+    def test_what_a_rule_excludes_is_left_out_of_a_narrow_subscription(self, plant):
+        ann, amy = plant.node("ann", "admin"), plant.node("amy", "admin")
+        with pytest.raises(NotAllowed):
+            ann.subscribe(">")
+        narrow = ann.subscribe(">", narrow=True)
+        for publisher in (amy, ann):
+            publisher.publish("hr.pay", {"n": 1})
+            publisher.publish("it.pay", {"n": 2})
+            assert narrow.receive(PATIENCE_S).subject == "it.pay"
+
+    def test_serving_calling_and_making_wait_need_their_rights(self, plant):
+        bob, ann = plant.node("bob", "operator"), plant.node("ann", "admin")
+        with pytest.raises(NotAllowed):
+            bob.serve("svc.pay", Pay())
+        ann.serve("svc.pay", Pay())
+        client = bob.service("svc.pay")
+        assert client.look() == 5
+        with pytest.raises(NotAllowed) as caught:
+            client.transfer(7)
+        assert (caught.value.action, caught.value.subject) == ("call", "svc.pay/transfer")
+        with pytest.raises(NotAllowed):
+            ann.subscribe("~stats.>")
+        bob.subscribe("plant.>", when_full="block")
+
+    def test_nobody_waits_for_a_consumer_without_that_right(self, tmp_path):
+        plant = Plant(tmp_path, '[roles.r]\nsubscribe = [">"]')
+        with plant.node("eve", "r") as eve:
+            assert eve.subscribe("a.>").when_full == "drop_oldest"
+            with pytest.raises(NotAllowed) as caught:
+                eve.subscribe("a.>", when_full="block")
+            assert caught.value.action == "hold"
+
+
+class TestAtTheReceiver:
+    """A node that does not keep to its own rights: its guard is taken off."""
+
+    def lawless(self, plant, *arguments):
+        bus = plant.node(*arguments)
+        runtime = plant.drivers[bus].guard
+        runtime.check = lambda action, subject: None
+        runtime.wanted = lambda patterns, narrow: list(patterns)
+        runtime.may_hear = lambda subject: True
+        return bus
+
+    def test_events_that_may_not_be_published_are_left_out_and_that_is_told(self, plant):
+        mallory, ann = self.lawless(plant, "mallory", "operator"), plant.node("ann", "admin")
+        taken = ann.subscribe("orders.>")
+        others = ann.subscribe("plant.>")
+        mallory.publish("orders.new", {"n": 1})
+        with mallory.transaction() as tx:
+            tx.publish("plant.command.go", {"n": 2})
+            tx.publish("orders.new", {"n": 3})
+        mallory.publish("plant.command.stop", {"n": 4})
+        assert others.receive(PATIENCE_S).data["n"] == 4
+        assert not taken.waiting_count
+        assert ann.stats().denied == 1 + 2 + 2  # the transaction comes once for each channel
+        assert ann.stats().lost == 0
+        wait_until(lambda: mallory.stats().denied > 0)
+
+    def test_rows_that_may_not_be_held_are_not(self, plant):
+        ann, mallory = plant.node("ann", "admin"), self.lawless(plant, "mallory", "operator")
+        stolen = mallory.subscribe("orders.>")
+        fair = mallory.subscribe("plant.>")
+        ann.publish("orders.new", {"n": 1})
+        ann.publish("plant.oven", {"n": 2})
+        assert fair.receive(PATIENCE_S).data["n"] == 2
+        assert not stolen.waiting_count
+        assert ann.stats().quenched == 1
+
+    def test_a_call_that_may_not_be_made_is_refused_with_the_reason(self, plant):
+        ann, mallory = plant.node("ann", "admin"), self.lawless(plant, "mallory", "operator")
+        ann.serve("svc.pay", Pay())
+        with pytest.raises(NotAllowed) as caught:
+            mallory.service("svc.pay").transfer(7)
+        error = caught.value
+        assert (error.action, error.subject) == ("call", "svc.pay/transfer")
+        assert (error.principal, error.policy) == ("mallory", 2)
+        assert mallory.service("svc.pay").look() == 5
+
+    def test_nobody_believes_in_a_server_that_may_not_serve(self, plant):
+        ann, mallory = plant.node("ann", "admin"), self.lawless(plant, "mallory", "operator")
+        mallory.serve("svc.pay", Pay())
+        with pytest.raises(infobus.NoServer):
+            ann.service("svc.pay", timeout_s=0.5).look()
+        ann.serve("svc.pay", Pay())
+        mallory.replace("svc.pay", Pay())
+        assert ann.service("svc.pay").look() == 5
+
+
+class TestAPolicyThatChanges:
+    def test_it_counts_on_every_node_soon_after_one_has_it(self, plant):
+        nodes = [plant.node(f"n{n}", "operator") for n in range(4)]
+        sub = nodes[1].subscribe("plant.>")
+        plant.give(nodes[0], plant.published(OPERATOR.replace("plant.command.>", "orders.>")))
+        wait_until(lambda: all(plant.drivers[bus].guard.policy.version == 3 for bus in nodes))
+        for bus in nodes:
+            bus.publish("orders.new", {"n": 1})
+            with pytest.raises(NotAllowed):
+                bus.publish("plant.command.stop", {"n": 1})
+        assert not sub.is_closed
+        assert plant.drivers[nodes[0]].wait_spread(3, PATIENCE_S) == (3, 3)
+
+    def test_a_subscription_whose_right_has_ended_is_closed_with_that(self, plant):
+        bob, ann = plant.node("bob", "operator"), plant.node("ann", "admin")
+        sub = bob.subscribe("plant.>")
+        plant.give(ann, plant.published(OPERATOR.replace('["plant.>"]', '["other.>"]')))
+        with pytest.raises(NotAllowed) as caught:
+            sub.receive(PATIENCE_S)
+        assert (caught.value.subject, caught.value.policy) == ("plant.>", 3)
+
+    def test_rights_that_are_given_take_effect_on_what_was_refused(self, plant):
+        bob, ann = plant.node("bob", "operator"), plant.node("ann", "admin")
+        with pytest.raises(NotAllowed):
+            bob.subscribe("orders.>")
+        plant.give(ann, plant.published(OPERATOR.replace('["plant.>"]', '["plant.>", "orders.>"]')))
+        wait_until(lambda: plant.drivers[bob].guard.policy.version == 3)
+        sub = bob.subscribe("orders.>")
+        ann.publish("orders.new", {"n": 1})
+        assert sub.receive(PATIENCE_S).data["n"] == 1
+
+    def test_one_that_somebody_else_has_signed_is_not_taken_up(self, plant):
+        bob = plant.node("bob", "operator")
+        stranger = Plant(plant.home, OPERATOR, bus=plant.bus, salt="stranger")
+        plant.give(bob, stranger.published(OPERATOR))
+        wait_until(lambda: "has a policy" in str(bob.stats().complaints.get("test")))
+        assert plant.drivers[bob].guard.policy.version == 2
+
+    def test_a_home_remembers_the_newest_and_brings_one_that_was_put_there(self, plant, tmp_path):
+        folder = KeyFolder(tmp_path / "keys")
+        bob, ann = plant.node("bob", "operator", folder=folder), plant.node("ann", "admin")
+        plant.give(ann, plant.published(OPERATOR))
+        wait_until(lambda: (kept := folder.policy()) is not None and kept.version == 3)
+        folder.keep_policy(plant.published(OPERATOR))
+        wait_until(lambda: plant.drivers[ann].guard.policy.version == 4)
+        assert not folder.keep_policy(plant.verified(plant.record.signed).signed)
+        assert plant.drivers[bob].guard.policy.version == 4
+
+
+class TestTheAudit:
+    def test_what_was_decided_is_told_to_those_who_may_hear_it(self, plant):
+        ann = plant.node("ann", "admin")
+        trail = ann.subscribe("~audit.denied")
+        bob = plant.node("bob", "operator")
+        for _ in range(20):
+            with pytest.raises(NotAllowed):
+                bob.publish("orders.new", {"n": 1})
+        told = trail.receive(PATIENCE_S).data
+        assert (told.what, told.principal, told.action) == ("denied", "bob", "publish")
+        assert (told.subject, told.policy) == ("orders.new", 2)
+        assert 1 <= told.count <= 20
+        with pytest.raises(NotAllowed):
+            bob.subscribe("~audit.>")
+
+    def test_a_durable_consumer_has_all_of_it(self, plant):
+        bob = plant.node("bob", "operator")
+        with pytest.raises(NotAllowed):
+            bob.publish("orders.new", {"n": 1})
+        ann = plant.node("ann", "admin")
+        trail = ann.subscribe("~audit.denied", durable="auditor")
+        with pytest.raises(NotAllowed):
+            bob.publish("orders.two", {"n": 1})
+        told = trail.receive(PATIENCE_S).data
+        assert (told.what, told.principal) == ("denied", "bob")
