@@ -107,6 +107,8 @@ class PolicyDriver:
 
     def take(self, message: frames.PolicyMessage, now_s: float) -> Sequence[Any]:
         """A message has come."""
+        if message.sender == self._runtime.name:  # what it has said to all
+            return []
         effects = self.exchange.take(message, now_s)
         self._runtime.wake()
         return effects
