@@ -228,6 +228,18 @@ class TestTheAudit:
         with pytest.raises(NotAllowed):
             bob.subscribe("~audit.>")
 
+    def test_what_is_allowed_is_told_if_the_policy_says_so(self, tmp_path):
+        plant = Plant(tmp_path, OPERATOR)
+        text = 'audit = ["call svc.pay.>", "call svc.pay"]\n' + OPERATOR
+        plant.published(text)
+        with plant.node("ann", "admin") as ann, plant.node("bob", "operator") as bob:
+            trail = ann.subscribe("~audit.managed")
+            ann.serve("svc.pay", Pay())
+            bob.service("svc.pay").look()
+            told = trail.receive(PATIENCE_S).data
+            assert (told.what, told.principal) == ("managed", "bob")
+            assert (told.action, told.subject) == ("call", "svc.pay/look")
+
     def test_a_durable_consumer_has_all_of_it(self, plant):
         bob = plant.node("bob", "operator")
         with pytest.raises(NotAllowed):

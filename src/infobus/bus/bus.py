@@ -732,6 +732,8 @@ class Bus:
             self.members.close()
         if self._policy.member is not None:
             self._policy.member.close()
+        if self._runtime.policy is not None:
+            self._runtime.policy.stop()  # it publishes
         self._end(why)
         self._runtime.wake()  # publishers that wait for room now give up
         self._routing.close(why, deadline_s)

@@ -128,7 +128,8 @@ class BusPolicy(Struct, frozen=True):
 
     def is_audited(self, action: str, subject: str) -> bool:
         """Whether an allowed action is to be told."""
-        return any(rule.action == action and covers(rule.pattern, subject) for rule in self.audit)
+        asked = split_operation(subject)[0] if action == "call" else subject
+        return any(rule.action == action and covers(rule.pattern, asked) for rule in self.audit)
 
 
 def split_operation(rule: str) -> tuple[str, str]:

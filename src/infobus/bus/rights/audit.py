@@ -9,16 +9,18 @@ GATHER_S = 10.0
 """What is alike within this time is told once, with a count."""
 KINDS_COUNT_MAX = 10_000
 
-WHATS = ("denied", "refused", "joined", "left", "revoked", "policy", "limit", "managed")
+WHATS = ("denied", "refused", "managed", "joined", "left", "policy", "revoked")
+KEPT = frozenset({"denied", "refused", "managed"})
+"""These are guaranteed. The others every node tells of every other, so they are plain events."""
 
 
 class Audit(DataObject, name="infobus.Audit"):
     """What a node of a secured bus has decided.
 
     `what` is `denied`: `principal` could not do this here itself; `refused`: it was not accepted
-    here; `policy`: policy `policy` counts here from now on; `revoked`: that shuts `principal` out;
-    `joined` and `left`: a node of `principal`; `managed`: it did what needs the right to manage, or
-    what the policy wants told. `count` are all of this kind since `since`, in seconds since 1970.
+    here; `managed`: it did what the policy wants told; `joined` and `left`: a node of `principal`;
+    `policy`: that version counts here from now on; `revoked`: it shuts `principal` out.
+    `count` are all of this kind since `since`, in seconds since 1970.
     """
 
     what: str

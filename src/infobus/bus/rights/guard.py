@@ -47,6 +47,7 @@ class Guard:
         self.node = node
         self.on_refused: OnRefused = lambda node, principal, action, subject: None
         self.on_denied: Callable[[NotAllowed], None] = lambda error: None
+        self.on_audited: OnRefused = lambda node, principal, action, subject: None
         self._who = who
         self._policy = policy
         self._rights: dict[tuple[str, tuple[str, ...]], Rights] = {}
@@ -91,6 +92,7 @@ class Guard:
             error = self.own.refusal(action, subject)
             self.on_denied(error)
             raise error
+        self._note_allowed(self.node, action, subject)
 
     def check_publish(self, subject: str) -> None:
         """Raise `NotAllowed` unless this node may publish here."""
@@ -153,6 +155,8 @@ class Guard:
         if known is None:
             known = node == self.node or self._rights_of(node).may(action, subject).is_allowed
             self._note(node, action, subject, known)
+        if known:
+            self._note_allowed(node, action, subject)
         return known
 
     def accepts_event(self, node: str, subject: str) -> bool:
@@ -189,6 +193,11 @@ class Guard:
             known = bool(rights.part_of(channel) or rights.part_of(f"{channel}.>"))
             self._accepted[node, "channel", channel] = known
         return known
+
+    def _note_allowed(self, node: str, action: Action, subject: str) -> None:
+        policy = self._policy.policy
+        if policy.audit and policy.is_audited(action, subject):
+            self.on_audited(node, self._who.principal_of(node) or "", action, subject)
 
     def _note(
         self, node: str, action: Action, subject: str, is_accepted: bool, kind: str = ""

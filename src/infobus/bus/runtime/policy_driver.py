@@ -8,6 +8,7 @@ not allowed any more are closed with `NotAllowed`, and the interest of others is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from infobus.bus.rights.audit import AUDIT_SPACE, Audit, AuditDraft
@@ -88,6 +89,7 @@ class PolicyDriver:
         self._strand.parts[self._part] = None
         self.guard.on_refused = self._on_refused
         self.guard.on_denied = self._on_denied
+        self.guard.on_audited = partial(self._note_for, "managed")
         runtime.register(self._strand, frames.POLICY_TAGS)
         runtime.use_guard(self.guard)
         runtime.policy = self
@@ -227,6 +229,9 @@ class PolicyDriver:
     def _on_denied(self, error: NotAllowed) -> None:
         self._runtime.counters.denied += 1
         self._note("denied", error.principal, self._runtime.name, error.action, error.subject)
+
+    def _note_for(self, what: str, node: str, principal: str, action: str, subject: str) -> None:
+        self._note(what, principal, node, action, subject)
 
     def _note(
         self,

@@ -224,8 +224,6 @@ class Runtime:
                 self._unregister(subscription, None)  # nobody needs to be told any more
             self.changed.notify_all()
         self._stop_ticking()
-        if self.policy is not None:
-            self.policy.stop()
         self._post.send(mail)
         self._post.stop()
         if self._type_reader is not None:

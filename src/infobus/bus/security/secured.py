@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infobus.bus.bus import Bus, interior
-from infobus.bus.rights.audit import AUDIT_SPACE, WHATS, Audit
+from infobus.bus.rights.audit import AUDIT_SPACE, KEPT, WHATS, Audit
 from infobus.bus.runtime.policy_driver import PolicyDriver, SecuredEngine, Shown
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def secure(
     parts.routing.own_subjects.update(f"{AUDIT_SPACE}{what}" for what in WHATS)
 
     def publish(subject: str, audit: Audit) -> None:
-        bus.publish(subject, audit, guaranteed=True)
+        bus.publish(subject, audit, guaranteed=audit.what in KEPT)
 
     def on_change() -> None:
         policy, protection = shown.policy.policy, None
