@@ -195,6 +195,8 @@ def test_rows_with_other_keys_absorb_nothing_not_even_those_that_ask_for_all():
     signed = f"@signed:{KEYS[0].hex()}"
     own.change([("s.>", ""), ("s.x", f"@opens:{KEYS[1].hex()} a > 1"), ("s.x", signed)], [])
     assert len(own.added) == 3
+    own.change([("s.x", "")], [])  # absorbed by the wider one, and absorbs no keys
+    assert [where for pattern, where in own.added if pattern == "s.x" and is_keyed(where)]
     own.change([("s.>", signed)], [])
     assert ("s.x", signed) not in own.added  # the same keys, and a wider pattern
 
