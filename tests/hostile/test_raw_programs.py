@@ -242,7 +242,6 @@ def test_rows_in_a_subscribers_name(scene: Scene) -> None:
             until(lambda: scene.bob.node in scene.alice.stats().complaints)
 
     repeated(attack)
-    assert scene.is_secured is (scene.bob.node not in scene.alice.stats().complaints)
 
 
 def test_a_call_in_anothers_name(scene: Scene) -> None:
@@ -252,11 +251,14 @@ def test_a_call_in_anothers_name(scene: Scene) -> None:
     client = scene.alice.service("svc.pay")
     assert client.transfer("bob", 1) == "paid 1 to bob"
 
+    first = 100
+
     def attack() -> None:
+        nonlocal first
         victim = f"mallory-{uuid.uuid4().hex}"
         arguments = msgspec.msgpack.encode({"to": victim, "amount": 999})
-        for number in range(2, 8):
-            call = [32, scene.alice.node, number + 100, 1, "transfer", arguments, 5.0]
+        for first in range(first + 1, first + 7):  # numbers that she has not used
+            call = [32, scene.alice.node, first, 1, "transfer", arguments, 5.0]
             scene.enemy.put(f"n/{scene.bob.node}", call)
         if scene.is_secured:
             assert client.transfer("bob", 2) == "paid 2 to bob"

@@ -51,7 +51,8 @@ def main() -> None:
                 case ["put", key, frame]:
                     put(key, frame)
                 case ["replay"]:  # all that was heard, on the keys where it was, and on others
-                    for key, data in list(heard):
+                    again, heard[:] = heard[:], []
+                    for key, data in again:
                         for where in (key, "all"):
                             session.put(where, data)
                 case ["flood", key, frame, seconds]:
