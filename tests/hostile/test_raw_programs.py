@@ -96,6 +96,8 @@ class Scene:
         engine: Any = interior(self.alice).runtime.engine
         below = engine.below if self.is_secured else engine
         self.enemy = Enemy(self.bus, below.own_endpoint)
+        self.enemy("hear", "all")
+        until(lambda: self.enemy("holds", "") > 0)  # it is linked, and knows who listens
 
     def data(self, first: int, subject: str, data: Any, **headers: Any) -> list[Any]:
         """A frame with an event in alice's name."""
@@ -251,14 +253,15 @@ def test_a_call_in_anothers_name(scene: Scene) -> None:
     client = scene.alice.service("svc.pay")
     assert client.transfer("bob", 1) == "paid 1 to bob"
 
-    first = 100
+    last = 100
 
     def attack() -> None:
-        nonlocal first
+        nonlocal last
         victim = f"mallory-{uuid.uuid4().hex}"
         arguments = msgspec.msgpack.encode({"to": victim, "amount": 999})
-        for first in range(first + 1, first + 7):  # numbers that she has not used
-            call = [32, scene.alice.node, first, 1, "transfer", arguments, 5.0]
+        for _ in range(6):
+            last += 1  # a number that she has not used
+            call = [32, scene.alice.node, last, 1, "transfer", arguments, 5.0]
             scene.enemy.put(f"n/{scene.bob.node}", call)
         if scene.is_secured:
             assert client.transfer("bob", 2) == "paid 2 to bob"
