@@ -6,19 +6,21 @@ from infobus.objects import classes, registry
 from infobus.objects.descriptors import authorship
 from infobus.security.type_authors import TypeAuthors, is_by
 
-_authors: dict[str, TypeAuthors] = {}  # by bus
+_authors: dict[str, TypeAuthors] = {}  # by node
 
 
-def believe(bus: str, authors: TypeAuthors | None) -> None:
-    """Take descriptors on a bus only from these authors; with None, from everybody again.
+def believe(node: str, authors: TypeAuthors | None) -> None:
+    """Take descriptors only from these authors; with None, this node has none to name (any more).
 
-    What was received before is learned anew. Types are those of the process: with several buses,
+    What was received before is learned anew. Types are those of the process: with several nodes,
     all that govern a type must name its author.
     """
+    if authors is None and node not in _authors:
+        return
     if authors is None:
-        _authors.pop(bus, None)
+        del _authors[node]
     else:
-        _authors[bus] = authors
+        _authors[node] = authors
     registry.believes = _believes if _authors else None
     registry.author_names = _names if _authors else None
     classes.forget_unbelieved()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from infobus.bus.deliver.type_authors import believe
 from infobus.bus.rights.audit import AUDIT_SPACE, Audit, AuditDraft
 from infobus.bus.rights.guard import Guard
 from infobus.bus.runtime.registration import Background, Part
@@ -98,6 +99,7 @@ class PolicyDriver:
     def stop(self) -> None:
         """Take up nothing more."""
         self._strand.stop(_STOP_S)
+        believe(self._runtime.name, None)
 
     def wait_spread(self, version: int, timeout_s: float) -> tuple[int, int]:
         """Wait until the nodes that can be seen hold a version; how many do, and of how many."""

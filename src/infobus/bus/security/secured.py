@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infobus.bus.bus import Bus, interior
+from infobus.bus.deliver.type_authors import believe
 from infobus.bus.rights.audit import AUDIT_SPACE, KEPT, WHATS, Audit
 from infobus.bus.runtime.policy_driver import PolicyDriver, SecuredEngine, Shown
 
@@ -33,6 +34,12 @@ def secure(
 
             protection = Protections(policy.protection, bus.name, bus.home)
         parts.runtime.protect(protection)
+        authors = None
+        if policy.types:
+            from infobus.security.type_authors import TypeAuthors  # late: as above
+
+            authors = TypeAuthors(shown.policy, parts.runtime.clock.wall_s)
+        believe(bus.node, authors)
         with parts.runtime.lock:
             parts.routing.forget()
         parts.services.retire_what_is_not_allowed()
