@@ -58,9 +58,8 @@ def test_a_revocation_and_a_policy_count_everywhere_at_once(tmp_path, capsys):
             with folders["ann"].changing_authority() as held:
                 held[0] = held[0].revoked("eve", "left", time.time())
             spread(at, held[0].signed, "eve is revoked")
-            told_s = time.time()
-            wait_until(lambda: last["bob"] > told_s + 0.5, 60)
-            assert last["eve"] < told_s
+            # However slow the machine is: eve is not heard any more, while bob is.
+            wait_until(lambda: last["bob"] > last["eve"] + 1.0, 60)
             text = held[0].statement.text.replace(
                 '[roles.member]\npublish   = [">"]', "[roles.member]"
             )
