@@ -194,7 +194,8 @@ class SealedEngine:
         """Who is behind a node, also after it has gone; None if it never showed that."""
         if node == self._node:
             return self._identity.check(self._identity.certificate, self._world.wall_s())
-        return self._known.get(node)
+        seal = None if self._handshakes is None else self._handshakes.seal_with(node)
+        return self._known.get(node) if seal is None else seal.bearer
 
     def principal_of(self, node: str) -> str | None:
         """The principal of a node, also after it has gone; None if it never showed that."""
