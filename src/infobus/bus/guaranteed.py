@@ -93,7 +93,7 @@ class Guaranteed:
         self.driver: Guarantees | None = None
         self._homes: Homes | None = None
         self._site_keepers = _SiteKeepers(runtime)
-        self._beginning = threading.Lock()
+        self._beginning = threading.RLock()  # a signal may close what its thread begins
 
     def keep(self, make: MakeRecords) -> tuple[str, int]:
         """Put records of events on disk; which ledger keeps them, and the number of the first."""
@@ -238,13 +238,15 @@ class Guaranteed:
         return {} if self.driver is None else self.driver.ledgers.copy()
 
     def close(self) -> None:
-        """Save everything, and let others have the ledgers and names."""
-        if self.driver is not None:
-            self.driver.close()
+        """Save everything, and let others have the ledgers and names; nothing is kept any more."""
+        with self._beginning:  # whoever begins just now has begun, and nobody will after this
+            driver = self.driver
+        if driver is not None:
+            driver.close()
 
     def abandon(self, why: BusClosed) -> None:
         """End in a forked child."""
-        self._beginning = threading.Lock()
+        self._beginning = threading.RLock()
         if self.driver is not None:
             self.driver.abandon(why)
 
@@ -266,6 +268,7 @@ class Guaranteed:
                         f"guaranteed delivery cannot begin, so nothing was accepted: {error}",
                         path=str(self._home),
                     ) from error
+                self._lifetime.check()
                 driver.start()
                 self.driver = driver
             return self.driver

@@ -126,6 +126,8 @@ class Guarantees:
 
     def close(self) -> None:
         """Save everything, and let others have the ledgers and names."""
+        with self._opening:  # what is being opened is closed with the rest, and no more is opened
+            self._is_closed = True
         self._strand.do(self._end_all)  # on its own: the ledgers hear of it before they close
         self._strand.do(self._shut)
         self._strand.stop(_CALL_S_MAX)
@@ -195,8 +197,7 @@ class Guarantees:
 
     def _open_own(self) -> KeptLedger:
         with self._opening:
-            if self._is_closed:
-                raise BusClosed("the bus was closed meanwhile")
+            self._check_open()
             if self._own is None:
                 with self._taking:
                     able = filter(self._stores.takes_records, [*self.ledgers.values()])
@@ -208,6 +209,10 @@ class Guarantees:
                     self._call(lambda: self._strand.step_now(self._part, serve))
                 self._own = ledger
             return self._own
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise BusClosed("the bus was closed meanwhile")
 
     def _look_for_another(self, ledger: KeptLedger) -> None:
         """After a failure: let the next event go elsewhere if this ledger takes no more."""
@@ -291,32 +296,34 @@ class Guarantees:
         judge: Judge | None = None,
         wanted: tuple[Any, ...] = (),
     ) -> Use:
-        name, patterns = subscription.name, subscription.patterns
-        store = self._stores.open_consumer(name, patterns, where, since)
-        consumer = DurableConsumer(
-            node=self._runtime.name,
-            name=subscription.name,
-            session=next(self._sessions),
-            patterns=list(store.patterns),
-            registered_at=store.registered_at,
-            where=where,
-            test=test,
-            ordered=ordered,
-            terms=terms,
-            saved=saved_in(store),
-            keepers=set(self._keepers()),
-        )
-        use = Use(consumer, store, subscription, self._wall_s, on_mismatch, judge, wanted)
-        use.part = Part(f"durable consumer {subscription.name}", use, partial(self._do, use))
+        with self._opening:  # while closing, nothing is opened
+            self._check_open()
+            name, patterns = subscription.name, subscription.patterns
+            store = self._stores.open_consumer(name, patterns, where, since)
+            consumer = DurableConsumer(
+                node=self._runtime.name,
+                name=subscription.name,
+                session=next(self._sessions),
+                patterns=list(store.patterns),
+                registered_at=store.registered_at,
+                where=where,
+                test=test,
+                ordered=ordered,
+                terms=terms,
+                saved=saved_in(store),
+                keepers=set(self._keepers()),
+            )
+            use = Use(consumer, store, subscription, self._wall_s, on_mismatch, judge, wanted)
+            use.part = Part(f"durable consumer {subscription.name}", use, partial(self._do, use))
 
-        def begin() -> None:
-            self._uses[subscription] = use
-            self._strand.parts[use.part] = None
-            start = lambda now_s: consumer.start(now_s, self._wall_s())  # noqa: E731
-            self._strand.step_now(use.part, start)
+            def begin() -> None:
+                self._uses[subscription] = use
+                self._strand.parts[use.part] = None
+                start = lambda now_s: consumer.start(now_s, self._wall_s())  # noqa: E731
+                self._strand.step_now(use.part, start)
 
-        self._strand.do(begin)
-        return use
+            self._strand.do(begin)
+            return use
 
     def settle(self, feed: LedgerFeed, places: Sequence[tuple[str, int]]) -> None:
         """Settle events of a feed, by their ledgers and numbers."""
@@ -511,8 +518,8 @@ class Guarantees:
 
     def _shut(self) -> None:
         self._end_all()
-        with self._opening:
-            self._is_closed, self._own = True, None
+        self._own = None
+        self._strand.parts.clear()  # a step that comes late would take ledgers over again
         for ledger in self.ledgers.values():
             ledger.close()
         self.ledgers.clear()
