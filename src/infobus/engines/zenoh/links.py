@@ -143,12 +143,15 @@ def _connections(link: Any, pid: int = 0) -> Iterator[socket.socket]:
     accepted is meant, is known by the process at the other end: `pid`.
     """
     is_unix = protocol_of(str(link.src)) == UNIX
-    ends = {address_of(link.src), address_of(link.dst)}
+    own, other = address_of(link.src), address_of(link.dst)
+    ends = {own, other}
     for number in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError), _socket(int(number)) as candidate:
             if is_unix and candidate.family == socket.AF_UNIX:
                 here, there = candidate.getsockname(), candidate.getpeername()
-                if there in ends or (here in ends and pid == _peer_pid(candidate)):
+                # Not every socket that leads to `own`: another node of this process may have
+                # called there, and its link is not this one.
+                if there == other or (here == own and pid == _peer_pid(candidate)):
                     yield candidate
             elif not is_unix and candidate.family in (socket.AF_INET, socket.AF_INET6):
                 here, there = candidate.getsockname(), candidate.getpeername()
