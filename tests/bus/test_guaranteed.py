@@ -14,14 +14,20 @@ import pytest
 
 import infobus
 from infobus import Backpressure, BadSubject, Bus, BusClosed, DataObject, UsageError
+from infobus.bus.durable.driver import Guarantees
+from infobus.bus.durable.homes import Homes
 from infobus.bus.durable.subscription import DurableEvent, DurableSubscription
+from infobus.bus.settings import ledgers_folder
 from infobus.errors import DurableInUse, StoreError, StoreFull
 from infobus.protocols.frames import guaranteed as guaranteed_wire
 from infobus.protocols.frames import wire
 from infobus.stores.ledger.consumer_store import ConsumerStore
+from infobus.stores.ledger.folder import ledger_ids
+from infobus.stores.ledger.ledger import Ledger
 from infobus.stores.sqlite.database import Facts
 from tests.bus.conftest import Connect
 from tests.bus.helpers import wait_until
+from tests.patience import PATIENCE_S
 
 
 class Order(DataObject):
@@ -544,3 +550,67 @@ class TestBadInput:
         shop.close()
         with pytest.raises(BusClosed):
             place(shop, 1)
+
+
+class TestClosingMeanwhile:
+    """Whatever a thread does while another one closes the node, no ledger stays open."""
+
+    def close_during(self, bus: Bus, reached: threading.Event, go_on: threading.Event) -> None:
+        """Publish and close at once; both are under way when `reached` was."""
+        with ThreadPoolExecutor(2) as pool:
+            publishing = pool.submit(place, bus, 1)
+            assert reached.wait(PATIENCE_S)
+            closing = pool.submit(bus.close)
+            wait_until(lambda: "closed" in repr(bus))
+            time.sleep(0.1)  # it may be waited for, or not
+            go_on.set()
+            closing.result(PATIENCE_S)
+            error = publishing.exception(PATIENCE_S)
+            assert error is None or isinstance(error, BusClosed)
+
+    def check_ledgers(self, home: Path, bus_name: str) -> None:
+        folder = ledgers_folder(home, bus_name)
+        for id in ledger_ids(folder):
+            Ledger.open(folder, id).close()  # it is whole, and nobody has it
+
+    @pytest.mark.parametrize("where", ["opens its ledger", "begins"])
+    def test_a_ledger_that_is_being_opened_is_closed_with_the_node(
+        self, shop: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    ) -> None:
+        owner: Any = Homes if where == "opens its ledger" else Guarantees
+        name = "open_free" if where == "opens its ledger" else "start"
+        reached, go_on = threading.Event(), threading.Event()
+        before = getattr(owner, name)
+
+        def slow(self: Any) -> Any:
+            reached.set()
+            assert go_on.wait(PATIENCE_S)
+            return before(self)
+
+        monkeypatch.setattr(owner, name, slow)
+        self.close_during(shop, reached, go_on)
+        self.check_ledgers(tmp_path / "shop", shop.name)
+        with pytest.raises(BusClosed):
+            place(shop, 2)
+
+    def test_time_that_passes_while_a_node_ends_opens_nothing(
+        self, shop: Bus, office: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lacking = office.subscribe("orders.>", durable="billing")
+        place(shop, 1)
+        assert lacking.receive(PATIENCE_S)  # and it does not settle it
+        driver = shop._guaranteed.driver
+        assert driver is not None
+        strand = driver._strand
+        stop = strand.stop
+
+        def late(timeout_s: float) -> None:
+            driver.look_for_ledgers()
+            strand.on_tick()
+            stop(timeout_s)
+
+        monkeypatch.setattr(strand, "stop", late)
+        shop.close()
+        self.check_ledgers(tmp_path / "shop", shop.name)
+        with pytest.raises(BusClosed):
+            driver.append(lambda: ((), {}))
