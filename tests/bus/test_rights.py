@@ -1,10 +1,14 @@
 """Rights at work: refused where the call is made, and again where it arrives."""
 
+import time
+
 import pytest
 
 import infobus
 from infobus import NotAllowed, Service
+from infobus.bus.bus import interior
 from infobus.stores.key_folder import KeyFolder
+from infobus.testing.tags import table_of_its_own
 from tests.bus.helpers import wait_until
 from tests.bus.members import Plant
 from tests.patience import PATIENCE_S
@@ -250,3 +254,63 @@ class TestTheAudit:
             bob.publish("orders.two", {"n": 1})
         told = trail.receive(PATIENCE_S).data
         assert (told.what, told.principal) == ("denied", "bob")
+
+
+class TestTags:
+    ROLES = """
+[roles.keeper]
+publish = [">"]
+subscribe = [">"]
+[roles.designer]
+tag = ["plant.>"]
+"""
+
+    def test_tags_need_the_right_to_tag_where_they_are_asked_for_and_where_they_are_kept(
+        self, tmp_path
+    ):
+        plant = Plant(tmp_path, self.ROLES)
+        keeper = plant.node("kim", "keeper")
+        with (
+            keeper,
+            plant.node("dora", "designer") as dora,
+            plant.node("bob", "keeper") as bob,
+            table_of_its_own(keeper),
+        ):
+            dora.tags.create("plant.oven.>", timeout_s=PATIENCE_S)
+            with pytest.raises(NotAllowed, match="dora may tag: plant"):
+                dora.tags.create("orders.new")
+            with pytest.raises(NotAllowed) as caught:
+                bob.tags.delete("plant.oven.>", force=True)
+            assert (caught.value.action, caught.value.subject) == ("tag", "plant.oven.>")
+            plant.drivers[bob].guard.check = lambda action, subject: None
+            with pytest.raises(NotAllowed, match=r"bob .* may not tag plant\.oven"):
+                bob.tags.delete("plant.oven.>", force=True, timeout_s=PATIENCE_S)
+            assert keeper.stats().denied == 1
+            dora.tags.delete("plant.oven.>", timeout_s=PATIENCE_S)
+
+
+class TestRates:
+    ROLE = '[roles.sensor]\npublish = ["plant.>"]\nrate = { events_per_s = 20 }\n'
+    OTHERS = '[roles.admin]\npublish = [">"]\nsubscribe = [">"]\nhold = [">"]\n'
+
+    def test_all_nodes_of_a_principal_share_the_rate_of_its_role(self, tmp_path):
+        plant = Plant(tmp_path, self.ROLE, self.OTHERS)
+        with (
+            plant.node("ann", "admin") as ann,
+            plant.node("bob", "sensor") as greedy,
+            plant.node("bob", "sensor") as other,
+            plant.node("eve", "sensor") as eve,
+            plant.node("amy", "admin") as amy,
+        ):
+            taken = ann.subscribe("plant.>")
+            for bus, count in ((greedy, 500), (other, 1), (eve, 1), (amy, 500)):
+                bus.publish_many([("plant.oven", {"n": n}) for n in range(count)])
+            for _ in range(1002):
+                assert taken.receive(PATIENCE_S)
+            clients, now_s = interior(ann).runtime.clients, time.monotonic()
+            held = [clients.is_throttled(bus.node, now_s) for bus in (greedy, other, eve, amy)]
+            assert held == [True, True, False, False]
+            plant.give(ann, plant.published(self.ROLE.replace("20", "20_000"), self.OTHERS))
+            wait_until(lambda: not clients.is_throttled(greedy.node, time.monotonic()))
+            plant.give(ann, plant.published(self.OTHERS))
+            wait_until(lambda: not clients.has_limits)

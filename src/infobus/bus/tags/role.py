@@ -118,6 +118,16 @@ class TagRole:
 
     def take(self, message: TagMessage, now_s: float) -> list[ServerEffect]:
         """A program asks something."""
+        guard = self._runtime.guard
+        if isinstance(message, wire.TagRequest) and guard is not None:
+            asked, sender = message.operation, message.sender
+            if not guard.accepts(sender, "tag", asked.name):
+                self._runtime.counters.denied += 1
+                outcome = wire.TagOutcome(
+                    "not allowed", detail=guard.refusal(sender, "tag", asked.name)[0]
+                )
+                refused = wire.TagDecided(self._runtime.name, asked.id, outcome, 0)
+                return self._outward([ToPeer(sender, refused)])
         with self.table.lock:
             return self._outward(self.server.take(message, now_s))
 

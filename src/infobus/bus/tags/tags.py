@@ -16,7 +16,7 @@ from msgspec import Struct
 from infobus.bus.lifetime import Lifetime
 from infobus.bus.publish.routing import Routing
 from infobus.bus.runtime.runtime import Runtime
-from infobus.errors import BadValue, NoTags, NotCreator, TagExists, UsageError
+from infobus.errors import BadValue, NoTags, NotAllowed, NotCreator, TagExists, UsageError
 from infobus.printable import printable
 from infobus.subjects import check_pattern
 
@@ -308,6 +308,8 @@ class Tags:
 
         self._lifetime.check()
         check_tag_name(name)
+        if self._runtime.guard is not None:
+            self._runtime.guard.check("tag", name)
         operation = TagOperation(
             os.urandom(16).hex(),
             act,
@@ -345,6 +347,10 @@ class Tags:
                 return NotCreator(what, tag=name, creator=outcome.creator)
             case "unknown":
                 return self._unknown(name)
+            case "not allowed":
+                what = f"tag {name!r} was refused: {printable(outcome.detail)}"
+                principal = self._runtime.delivery.principal
+                return NotAllowed(what, action="tag", subject=name, principal=principal)
             case "malformed":
                 return BadValue(f"tag {name!r} was refused: {printable(outcome.detail)}")
         return NoTags(f"tag {name!r} was not created: {printable(outcome.detail)}; try again later")

@@ -32,7 +32,9 @@ Rights = Annotated[
 Member = Annotated[str, Meta(max_length=200)]
 RequestId = Annotated[str, Meta(min_length=1, max_length=64)]
 Act = Literal["create", "change", "delete"]
-Why = Literal["", "exists", "not creator", "unknown", "full", "malformed", "no member"]
+Why = Literal[
+    "", "exists", "not creator", "unknown", "full", "malformed", "no member", "not allowed"
+]
 
 
 class TagTerms(Struct, array_like=True, frozen=True):
