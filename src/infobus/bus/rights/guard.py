@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Literal, Protocol
 
 from infobus.errors import NotAllowed
-from infobus.security.policy import Action, plain_subject
+from infobus.security.policy import Action, RoleRate, plain_subject
 from infobus.security.rights import Rights
 from infobus.security.signed_policy import VerifiedPolicy
 from infobus.subjects import OWN, matches
@@ -179,6 +179,14 @@ class Guard:
         if self._who.principal_of(node) == self._who.principal_of(self.node):
             return self.accepts(node, "serve", subject)
         return self.accepts(node, "manage", subject)
+
+    def rate_of(self, node: str) -> RoleRate | None:
+        """How much all nodes of the principal of a node may send; None if no role says it."""
+        return self._rights_of(node).rate
+
+    def principal_of(self, node: str) -> str:
+        """The principal of a node; empty if it never showed one."""
+        return self._who.principal_of(node) or ""
 
     def refusal(self, node: str, action: Action, subject: str) -> tuple[str, int]:
         """Why a node may not do something, and the version of the policy that says so."""

@@ -1,11 +1,26 @@
-"""What any one peer may send to this node; only a peer that sends more is confirmed late."""
+"""What any one peer may send to this node; only a peer that sends more is confirmed late.
+
+On a secured bus it is what any one principal may send, by however many nodes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
 
 from infobus.protocols.qos.classes import Limits, Rate
 
 _CLIENTS_COUNT_MAX = 10_000
 _NUDGES = 8  # signs that a peer's events are taken, in the time that it waits for one
+
+
+class Budget(Struct, frozen=True):
+    """What all nodes of one owner together may send."""
+
+    owner: str
+    events_per_s: float | None
+    bytes_per_s: float | None
 
 
 class Clients:
@@ -18,9 +33,18 @@ class Clients:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.has_limits = not (limits.events_per_s is None and limits.bytes_per_s is None)
-        self._rates: dict[str, Rate] = {}
+        self._is_limited = not (limits.events_per_s is None and limits.bytes_per_s is None)
+        self.has_limits = self._is_limited
+        self._budget_of: Callable[[str, Limits], Budget] = _own_budget
+        self._rates: dict[str, Rate] = {}  # by peer; those of one budget share one
+        self._of_budgets: dict[Budget, Rate] = {}
         self._nudged_s = 0.0
+
+    def use_budgets(self, budget_of: Callable[[str, Limits], Budget], has_rates: bool) -> None:
+        """From now on `budget_of` says what a peer may send; `has_rates` if it limits anyone."""
+        self._budget_of = budget_of
+        self.has_limits = self._is_limited or has_rates
+        self._rates = {peer: self._rate_of(peer) for peer in self._rates}
 
     def note(self, peer: str, count: int, size: int, now_s: float) -> None:
         """So much has come from a peer."""
@@ -28,9 +52,18 @@ class Clients:
         if rate is None:
             if len(self._rates) >= _CLIENTS_COUNT_MAX:
                 del self._rates[next(iter(self._rates))]  # their names come from outside
-            limits = self._limits
-            rate = self._rates[peer] = Rate(limits.events_per_s, limits.bytes_per_s)
+            rate = self._rates[peer] = self._rate_of(peer)
         rate.take(now_s, count, size)
+
+    def _rate_of(self, peer: str) -> Rate:
+        budget = self._budget_of(peer, self._limits)
+        rate = self._of_budgets.get(budget)
+        if rate is None:
+            if len(self._of_budgets) >= _CLIENTS_COUNT_MAX:
+                del self._of_budgets[next(iter(self._of_budgets))]
+            rate = Rate(budget.events_per_s, budget.bytes_per_s)
+            self._of_budgets[budget] = rate
+        return rate
 
     def is_throttled(self, peer: str, now_s: float) -> bool:
         """Whether a peer has sent more than it may."""
@@ -43,3 +76,7 @@ class Clients:
             return []
         self._nudged_s = now_s
         return [peer for peer in self._rates if self.is_throttled(peer, now_s)]
+
+
+def _own_budget(peer: str, limits: Limits) -> Budget:
+    return Budget(peer, limits.events_per_s, limits.bytes_per_s)

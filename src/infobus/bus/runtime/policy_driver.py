@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from infobus.bus.deliver.type_authors import believe
 from infobus.bus.rights.audit import AUDIT_SPACE, Audit, AuditDraft
 from infobus.bus.rights.guard import Guard
+from infobus.bus.runtime.peer_limits import Budget
 from infobus.bus.runtime.registration import Background, Part
 from infobus.bus.runtime.runtime import Runtime
 from infobus.errors import BadPolicy, BusError, NotAllowed, StoreError
 from infobus.protocols.effects import ToAll
 from infobus.protocols.frames import policies as frames
 from infobus.protocols.frames import wire
+from infobus.protocols.qos.classes import Limits
 from infobus.protocols.security.policies import ActionRefused, PolicyCame, PolicyExchange
 from infobus.security.policy import Action
 from infobus.security.signed_policy import (
@@ -93,6 +95,7 @@ class PolicyDriver:
         self.guard.on_audited = partial(self._note_for, "managed")
         runtime.register(self._strand, frames.POLICY_TAGS)
         runtime.use_guard(self.guard)
+        self._use_rates()
         runtime.policy = self
         engine.tell_policy(shown.policy.version)
 
@@ -120,6 +123,7 @@ class PolicyDriver:
     def peer_up(self, name: str, now_s: float) -> Sequence[Any]:
         """A peer can be seen (again)."""
         self.guard.forget_nodes()  # it may show another certificate
+        self._use_rates()
         self._note("joined", self._engine.principal_of(name) or "", name)
         return self.exchange.peer_up(name, now_s)
 
@@ -196,6 +200,7 @@ class PolicyDriver:
         before = set(self.guard.policy.revocations)
         self._shown.policy = policy
         self.guard.take_up(policy)
+        self._use_rates()
         self._engine.tell_policy(policy.version)
         self._engine.recheck()
         self._runtime.end_subscriptions(self._why_not)
@@ -217,6 +222,17 @@ class PolicyDriver:
             if not own.may("subscribe", one).is_allowed:
                 return own.refusal("subscribe", one)
         return None
+
+    def _use_rates(self) -> None:
+        roles = self.guard.policy.policy.roles.values()
+        with self._runtime.lock:
+            has_rates = any(role.rate is not None for role in roles)
+            self._runtime.clients.use_budgets(self._budget_of, has_rates)
+
+    def _budget_of(self, node: str, limits: Limits) -> Budget:
+        """By principal, however many nodes it has; what its roles do not say, this node says."""
+        rate = self.guard.rate_of(node) or limits
+        return Budget(self.guard.principal_of(node), rate.events_per_s, rate.bytes_per_s)
 
     # What was decided.
 
